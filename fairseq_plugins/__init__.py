@@ -1,0 +1,15 @@
+"""fairseq plugins for language modelling, translation and headline generation.
+
+Importing the package registers everything with fairseq; ``--user-dir fairseq_plugins`` does so in
+the host's commands.
+"""
+
+from fairseq_plugins import compat
+
+compat.allow_checkpoint_classes()
+compat.explain_unreadable_checkpoints()
+
+from fairseq_plugins.criterions import regularized_cross_entropy  # noqa: E402, F401
+from fairseq_plugins.models import recurrent_lm  # noqa: E402, F401
+from fairseq_plugins.optim import nt_asgd  # noqa: E402, F401
+from fairseq_plugins.tasks import stateful_lm  # noqa: E402, F401

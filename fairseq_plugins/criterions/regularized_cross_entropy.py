@@ -1,0 +1,141 @@
+"""Cross-entropy with the penalties of AWD-LSTM and DOC, in nats."""
+
+import logging
+import math
+from dataclasses import dataclass, field
+from typing import Dict, List, Tuple
+
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor
+
+from fairseq_plugins.ops.regularizers import (
+    activation_regularization,
+    prior_balance_by_batch,
+    prior_balance_by_row,
+    temporal_activation_regularization,
+)
+
+logger = logging.getLogger(__name__)
+
+PENALTIES = ("activation", "temporal_activation", "balance")
+BALANCE_FORMS = {"row": prior_balance_by_row, "batch": prior_balance_by_batch}
+
+
+@dataclass
+class RegularizedCrossEntropyConfig(FairseqDataclass):
+    """Flags of ``--criterion regularized_cross_entropy``."""
+
+    label_smoothing: float = field(
+        default=0.0, metadata={"help": "share of the target that is spread over all words, 0 <= share < 1"}
+    )
+    activation_regularization: float = field(
+        default=0.0, metadata={"help": "coefficient (alpha) of the mean squared output of the last layer"}
+    )
+    temporal_activation_regularization: float = field(
+        default=0.0,
+        metadata={"help": "coefficient (beta) of the mean squared change of the last layer's output from step to step"},
+    )
+    balance: float = field(
+        default=0.0, metadata={"help": "coefficient (lambda_beta) of the imbalance between the softmaxes of a mixture"}
+    )
+    balance_form: ChoiceEnum(sorted(BALANCE_FORMS)) = field(
+        default="row",
+        metadata={
+            "help": "row: as the program published with DOC computes it, prior mass per batch row; "
+            "batch: as the paper defines it, prior mass of the whole batch (about 1 / (experts - 1) of the former)"
+        },
+    )
+
+
+@register_criterion("regularized_cross_entropy", dataclass=RegularizedCrossEntropyConfig)
+class RegularizedCrossEntropy(FairseqCriterion):
+    """Mean NLL + alpha AR + beta TAR + lambda balance, optionally with label smoothing.
+
+    ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential; the penalties are
+    logged apart, without their coefficients, and computed while training only. The host divides
+    gradients by the number of tokens, so the penalties, which are means, are multiplied by it first.
+
+    Raises:
+        ValueError: on a coefficient below zero, or a balance term without a mixture.
+    """
+
+    def __init__(
+        self,
+        task,
+        label_smoothing: float = 0.0,
+        activation_regularization: float = 0.0,
+        temporal_activation_regularization: float = 0.0,
+        balance: float = 0.0,
+        balance_form: str = "row",
+    ):
+        super().__init__(task)
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(f"--label-smoothing {label_smoothing}: give a share, 0 <= share < 1")
+        self.label_smoothing = label_smoothing
+        coefficients = (activation_regularization, temporal_activation_regularization, balance)
+        self.coefficients = dict(zip(PENALTIES, coefficients))
+        for name, coefficient in self.coefficients.items():
+            if coefficient < 0:
+                raise ValueError(f"the coefficient of the {name} penalty is {coefficient}: give 0 or more")
+        self.balance_penalty = BALANCE_FORMS[balance_form]
+        logger.info("loss and ppl are the plain NLL in nats and its exponential; penalties are logged apart")
+
+    def forward(self, model, sample, reduce=True) -> Tuple[Tensor, int, Dict]:
+        """Loss summed over the tokens of a batch, their number, and what is logged.
+
+        With ``reduce=False`` the first item is the NLL of each position, (B, T), zero at padding.
+        """
+        target = sample["target"]
+        mask = target.ne(self.padding_idx)
+        losses, extra = model(
+            **sample["net_input"],
+            target=target,
+            label_smoothing=self.label_smoothing if self.training else 0.0,
+        )
+        nll = extra["nll"] * mask
+        num_tokens = int(sample["ntokens"])
+        logged = {
+            "loss": nll.sum(),
+            "ntokens": num_tokens,
+            "nsentences": target.size(0),
+            "sample_size": num_tokens,
+        }
+        if not reduce:
+            return nll, num_tokens, logged
+        loss = (losses * mask).sum()
+        if self.training:
+            for name, penalty in self.penalties(extra, mask).items():
+                loss = loss + self.coefficients[name] * num_tokens * penalty
+                logged[name] = penalty.detach() * num_tokens
+        return loss, num_tokens, logged
+
+    def penalties(self, extra: Dict, mask: Tensor) -> Dict[str, Tensor]:
+        """The penalties with a coefficient above zero, each a scalar mean."""
+        wanted = {name for name, coefficient in self.coefficients.items() if coefficient > 0}
+        values = {}
+        if "activation" in wanted:
+            values["activation"] = activation_regularization(extra["states"].layers[-1], mask)
+        if "temporal_activation" in wanted:
+            values["temporal_activation"] = temporal_activation_regularization(extra["states"].top, mask)
+        if "balance" in wanted:
+            if "mixture_weights" not in extra:
+                raise ValueError("--balance needs a mixture: take --output-layer mos or doc, or leave it out")
+            values["balance"] = self.balance_penalty(extra["mixture_weights"], mask)
+        return values
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: List[Dict]) -> None:
+        """Log means over the tokens of all processes: ``loss`` in nats, ``ppl`` = exp(loss)."""
+        num_tokens = sum(log["ntokens"] for log in logging_outputs)
+        for name in ("loss", *PENALTIES):
+            if any(name in log for log in logging_outputs):
+                total = sum(log.get(name, 0) for log in logging_outputs)
+                metrics.log_scalar(name, total / num_tokens, num_tokens, round=5)
+        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg, base=math.e))
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True

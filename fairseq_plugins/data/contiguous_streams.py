@@ -1,0 +1,88 @@
+"""A corpus as B parallel streams of text.
+
+Shapes: B rows of this process, T length of a window.
+"""
+
+from typing import Dict, List
+
+import torch
+from fairseq.data import FairseqDataset
+from torch import Tensor
+
+from fairseq_plugins.data.windows import Window
+
+
+class TokenStream(FairseqDataset):
+    """A split as one token stream; it becomes :class:`ContiguousStreams` when the number of rows is known.
+
+    Args:
+        tokens: (n,) int64, with an end mark after every line.
+        split: name of the split.
+    """
+
+    def __init__(self, tokens: Tensor, split: str):
+        self.tokens = tokens
+        self.split = split
+
+    def __len__(self) -> int:
+        return self.tokens.numel()
+
+
+class ContiguousStreams(FairseqDataset):
+    """Cuts one long token stream into rows and hands out windows of all rows.
+
+    The stream is divided into ``num_rows`` rows of equal length; what does not fill a row is left over at
+    the end (:attr:`num_leftover_tokens`). Each process owns the rows ``first_row .. first_row + B - 1``.
+    Inside a row, inputs and targets overlap by one token, so every token but the first of the row is
+    predicted exactly once. The dataset is indexed by :class:`Window` and is the same in every epoch, so
+    loading workers may serve it in any order.
+
+    Args:
+        tokens: the corpus, (n,) int64, with an end mark after every line.
+        num_rows: rows of all processes together.
+        first_row: first row of this process.
+        num_own_rows: number of rows of this process, B.
+
+    Raises:
+        ValueError: if a row would have fewer than two tokens.
+    """
+
+    def __init__(self, tokens: Tensor, *, num_rows: int, first_row: int, num_own_rows: int):
+        row_length = tokens.numel() // num_rows
+        if row_length < 2:
+            raise ValueError(
+                f"the corpus has {tokens.numel():,} tokens, too few for {num_rows:,} rows of at least 2: "
+                "use a larger corpus or a smaller --batch-size (--batch-size-valid for validation)"
+            )
+        rows = tokens[: num_rows * row_length].view(num_rows, row_length)
+        self.rows = rows[first_row : first_row + num_own_rows]
+        self.num_leftover_tokens = tokens.numel() - rows.numel()
+
+    @property
+    def num_predictions_per_row(self) -> int:
+        """Targets of a row: all its tokens but the first."""
+        return self.rows.size(1) - 1
+
+    def __len__(self) -> int:
+        return self.num_predictions_per_row
+
+    def __getitem__(self, window: Window) -> Dict:
+        num_rows = self.rows.size(0)
+        end = window.start + window.length
+        return {
+            "id": torch.arange(num_rows),
+            "nsentences": num_rows,
+            "ntokens": num_rows * window.length,
+            "net_input": {
+                "src_tokens": self.rows[:, window.start : end].contiguous(),
+                "src_lengths": torch.full((num_rows,), window.length),
+                "stream_start": window.start == 0,
+            },
+            "target": self.rows[:, window.start + 1 : end + 1].contiguous(),
+            "nominal_length": window.nominal_length,
+        }
+
+    def collater(self, samples: List[Dict]) -> Dict:
+        """A batch is one window."""
+        (sample,) = samples
+        return sample

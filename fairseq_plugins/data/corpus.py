@@ -1,0 +1,57 @@
+"""Reading a binarised split as one token stream."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+from fairseq.data import Dictionary, data_utils
+from torch import Tensor
+from tqdm import tqdm
+
+PROGRESS_FROM_LINES = 200_000
+
+
+def load_dictionary(data_dir: str) -> Dictionary:
+    """Load ``dict.txt`` of a directory that ``fairseq-preprocess`` wrote.
+
+    Raises:
+        ValueError: if the directory or the file is missing.
+    """
+    path = Path(data_dir) / "dict.txt"
+    if not path.is_file():
+        raise ValueError(
+            f"{path} does not exist: give the directory that fairseq-preprocess --only-source wrote "
+            "(its --destdir); data-prep/ptb/prepare.sh makes one"
+        )
+    return Dictionary.load(str(path))
+
+
+def load_token_stream(data_dir: str, split: str, dictionary: Dictionary) -> Tensor:
+    """All tokens of a split, (n,) int64, in order, one end mark after every line, blank ones included.
+
+    Raises:
+        ValueError: if the split is missing, empty, or has no word.
+    """
+    path = Path(data_dir) / split
+    binary = path.with_name(f"{path.name}.bin")
+    if not binary.is_file() or not path.with_name(f"{path.name}.idx").is_file():
+        raise ValueError(
+            f"there is no split '{split}' in {data_dir} ({path}.bin and {path}.idx): "
+            "run fairseq-preprocess with the text of this split"
+        )
+    if binary.stat().st_size == 0:
+        raise ValueError(f"split '{split}' in {data_dir} is empty: check the text given to fairseq-preprocess")
+    lines = data_utils.load_indexed_dataset(str(path), dictionary)
+    progress = tqdm(range(len(lines)), desc=f"reading {split}", unit="line", disable=len(lines) < PROGRESS_FROM_LINES)
+    tokens = torch.cat([lines[i] for i in progress]).long()
+    if bool((tokens == dictionary.eos()).all()):
+        raise ValueError(
+            f"split '{split}' in {data_dir} holds {len(lines):,} blank lines and no word: "
+            "check the text given to fairseq-preprocess"
+        )
+    return tokens
+
+
+def dictionary_fingerprint(dictionary: Dictionary) -> str:
+    """A digest of the symbols in order; equal for dictionaries that number words alike."""
+    return hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()

@@ -1,0 +1,219 @@
+"""Recurrent language models: embedding, recurrent stack, output layer.
+
+Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V vocabulary.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Dict, List, Optional, Tuple
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import (
+    FairseqIncrementalDecoder,
+    FairseqLanguageModel,
+    register_model,
+    register_model_architecture,
+)
+from torch import Tensor
+
+from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES, apply_preset
+from fairseq_plugins.modules.carried_state import CarriedState
+from fairseq_plugins.modules.embedding import RowDropoutEmbedding
+from fairseq_plugins.modules.locked_dropout import LockedDropout
+from fairseq_plugins.modules.recurrent_stack import RECURRENT_CELLS, RecurrentStack, StackState
+from fairseq_plugins.options import check_dropout, check_positive, parse_int_list
+from fairseq_plugins.output_layers.base import (
+    DecoderStates,
+    OutputLayer,
+    add_output_layer_args,
+    build_output_layer,
+)
+
+
+@dataclass
+class RecurrentLanguageModelConfig(FairseqDataclass):
+    """Flags of the recurrent language models; the architecture sets those that are not given."""
+
+    embed_dim: int = field(default=0, metadata={"help": "width of the word embedding"})
+    hidden_sizes: str = field(default="", metadata={"help": 'width of each recurrent layer, "D_1 .. D_N"'})
+    rnn_cell: ChoiceEnum(sorted(RECURRENT_CELLS)) = field(default="lstm", metadata={"help": "recurrent layer"})
+    dropout_embedding: float = field(
+        default=0.0, metadata={"help": "rate at which whole word types are dropped from the input of a window"}
+    )
+    dropout_input: float = field(default=0.0, metadata={"help": "locked dropout rate of the embedded input"})
+    dropout_hidden: float = field(default=0.0, metadata={"help": "locked dropout rate between recurrent layers"})
+    dropout_output: float = field(default=0.0, metadata={"help": "locked dropout rate of the last recurrent layer"})
+    dropout_weight: float = field(
+        default=0.0, metadata={"help": "rate at which elements of the recurrent matrices are dropped (DropConnect)"}
+    )
+
+
+class RecurrentDecoder(FairseqIncrementalDecoder):
+    """Predicts the next token of a stream or of separate sequences.
+
+    Args:
+        dictionary: the host's dictionary; its size is V.
+        embedding: input embedding, (V, C).
+        input_dropout: locked dropout of the embedded input.
+        stack: the recurrent layers.
+        output_layer: reads the states of all layers.
+    """
+
+    def __init__(
+        self,
+        dictionary,
+        *,
+        embedding: RowDropoutEmbedding,
+        input_dropout: LockedDropout,
+        stack: RecurrentStack,
+        output_layer: OutputLayer,
+    ):
+        super().__init__(dictionary)
+        self.embedding = embedding
+        self.input_dropout = input_dropout
+        self.stack = stack
+        self.output = output_layer
+        self.carried_state = CarriedState()
+
+    def extract_states(
+        self, tokens: Tensor, state: Optional[StackState] = None
+    ) -> Tuple[DecoderStates, StackState]:
+        """States of all layers for tokens (B, T), and the state after the last one."""
+        embedded = self.input_dropout(self.embedding(tokens))
+        outputs = self.stack(embedded, state)
+        states = DecoderStates(layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens)
+        return states, outputs.state
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        *,
+        src_lengths: Optional[Tensor] = None,
+        encoder_out: Optional[Dict[str, List[Tensor]]] = None,
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        stream_start: Optional[bool] = None,
+        target: Optional[Tensor] = None,
+        label_smoothing: float = 0.0,
+    ) -> Tuple[Tensor, Dict]:
+        """Score the next token at every position.
+
+        Args:
+            prev_output_tokens: (B, T).
+            src_lengths, encoder_out: ignored; the host passes them.
+            incremental_state: the host's store for step-by-step decoding; only the last token is read then.
+            stream_start: None for separate sequences, which start from a zero state; otherwise the batch
+                rows are windows of streams: True at their beginning, False where they go on.
+            target: (B, T); with it the loss of each target is computed instead of all log-probabilities.
+            label_smoothing: see :meth:`OutputLayer.forward`.
+
+        Returns:
+            log-probabilities (B, T, V), or losses (B, T) in nats where ``target`` is given, and a
+            dictionary: ``states`` (:class:`DecoderStates`) and the output layer's by-products.
+        """
+        if incremental_state is not None:
+            states, new_state = self.extract_states(prev_output_tokens[:, -1:], self._cached(incremental_state))
+            self._cache(incremental_state, new_state)
+        elif stream_start is not None:
+            if stream_start:
+                self.carried_state.start(training=self.training)
+            states, new_state = self.extract_states(
+                prev_output_tokens, self.carried_state.get(training=self.training)
+            )
+            self.carried_state.set(new_state, training=self.training)
+        else:
+            states, _ = self.extract_states(prev_output_tokens)
+        output, extra = self.output(states, target, label_smoothing=label_smoothing)
+        return output, {"attn": [None], "states": states, **extra}
+
+    def _cached(self, incremental_state) -> Optional[StackState]:
+        cached = self.get_incremental_state(incremental_state, "stack")
+        if cached is None:
+            return None
+        num_parts = len(cached) // len(self.stack.layers)
+        parts = [cached[f"part_{i}"] for i in range(len(cached))]
+        return [tuple(parts[i : i + num_parts]) for i in range(0, len(parts), num_parts)]
+
+    def _cache(self, incremental_state, state: StackState) -> None:
+        parts = [part for layer in state for part in layer]
+        self.set_incremental_state(incremental_state, "stack", {f"part_{i}": part for i, part in enumerate(parts)})
+
+    def reorder_incremental_state(self, incremental_state, new_order: Tensor) -> None:
+        """Reorder the rows of the cached state, as beam search asks."""
+        cached = self.get_incremental_state(incremental_state, "stack")
+        if cached is not None:
+            reordered = {name: part.index_select(0, new_order) for name, part in cached.items()}
+            self.set_incremental_state(incremental_state, "stack", reordered)
+
+
+@register_model("recurrent_lm")
+class RecurrentLanguageModel(FairseqLanguageModel):
+    """AWD-LSTM language model (Merity et al. 2018) with any output layer.
+
+    The architectures ``lstm_lm_awd``, ``_full``, ``_mos`` and ``_doc`` differ in their output layer, and in
+    their presets only (:mod:`fairseq_plugins.models.recurrent_lm_presets`).
+    """
+
+    @staticmethod
+    def add_args(parser) -> None:
+        """Add the model's flags; the architecture supplies the values of those that are not given."""
+        gen_parser_from_dataclass(parser, RecurrentLanguageModelConfig(), delete_default=True)
+        add_output_layer_args(parser)
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Build the model for the task's dictionary.
+
+        Raises:
+            ValueError: on a value that does not fit, with the flag and the remedy.
+        """
+        config = RecurrentLanguageModelConfig.from_namespace(args)
+        dictionary = task.source_dictionary
+        hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
+        check_positive(config.embed_dim, flag="--embed-dim")
+        check_dropout(config.dropout_input, flag="--dropout-input")
+        check_dropout(config.dropout_hidden, flag="--dropout-hidden")
+        check_dropout(config.dropout_output, flag="--dropout-output")
+        embedding = RowDropoutEmbedding(len(dictionary), config.embed_dim, row_dropout=config.dropout_embedding)
+        stack = RecurrentStack(
+            config.embed_dim,
+            hidden_sizes,
+            cell=config.rnn_cell,
+            weight_dropout=config.dropout_weight,
+            hidden_dropout=config.dropout_hidden,
+            output_dropout=config.dropout_output,
+        )
+        output_layer = build_output_layer(
+            args,
+            vocab_size=len(dictionary),
+            layer_widths=[config.embed_dim, *hidden_sizes],
+            shared_weight=embedding.weight,
+        )
+        return cls(
+            RecurrentDecoder(
+                dictionary,
+                embedding=embedding,
+                input_dropout=LockedDropout(config.dropout_input),
+                stack=stack,
+                output_layer=output_layer,
+            )
+        )
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        """Copy a checkpoint's parameters into the model.
+
+        Raises:
+            ValueError: if the checkpoint was trained with a vocabulary of another size.
+        """
+        saved = state_dict["decoder.embedding.weight"].size(0) if "decoder.embedding.weight" in state_dict else None
+        expected = self.decoder.embedding.num_embeddings
+        if saved not in (None, expected):
+            raise ValueError(
+                f"the checkpoint was trained with {saved:,} vocabulary items but the data directory's dict.txt gives "
+                f"{expected:,}: point to the data that the checkpoint was trained on"
+            )
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+
+for name in ARCHITECTURES:
+    register_model_architecture("recurrent_lm", name)(partial(apply_preset, name))

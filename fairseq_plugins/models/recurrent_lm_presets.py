@@ -1,0 +1,120 @@
+"""Hyper-parameters of the recurrent language models: small defaults and the papers' settings.
+
+``model`` holds the values of model flags, which ``--arch`` supplies. ``training`` and ``fine_tuning`` hold
+those of ``fairseq-train``, which an architecture cannot supply: ``python -m fairseq_plugins.cli.preset_flags
+ARCH`` prints them for a command line, as the recipes in ``scripts/recipes/lm`` do.
+"""
+
+from argparse import Namespace
+from dataclasses import dataclass, field
+from typing import Dict, Union
+
+Value = Union[int, float, str]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Hyper-parameters of one architecture.
+
+    Attributes:
+        model: model flags.
+        training: flags of ``fairseq-train`` for the main training.
+        fine_tuning: those that differ when the best model is trained on with averaging from the start.
+    """
+
+    model: Dict[str, Value]
+    training: Dict[str, Value] = field(default_factory=dict)
+    fine_tuning: Dict[str, Value] = field(default_factory=dict)
+
+
+_SMALL = dict(
+    rnn_cell="lstm",
+    embed_dim=256,
+    dropout_embedding=0.05,
+    dropout_input=0.2,
+    dropout_hidden=0.15,
+    dropout_output=0.2,
+    dropout_weight=0.2,
+)
+_SMALL_TIED = dict(_SMALL, hidden_sizes="512 512 256", output_layer="tied")
+_SMALL_MIXTURE = dict(_SMALL, hidden_sizes="512 512 384", latent_dropout=0.2)
+
+# Merity et al. 2018; the learning rate and row count are those of the published program
+_AWD = dict(rnn_cell="lstm", dropout_embedding=0.1, dropout_output=0.4, dropout_weight=0.5)
+_AWD_PTB = dict(
+    _AWD, embed_dim=400, hidden_sizes="1150 1150 400", output_layer="tied", dropout_input=0.4, dropout_hidden=0.25
+)
+_AWD_WT2 = dict(_AWD_PTB, dropout_input=0.65, dropout_hidden=0.2)
+
+# Yang et al. 2018
+_MOS_PTB = dict(
+    _AWD,
+    embed_dim=280,
+    hidden_sizes="960 960 620",
+    output_layer="mos",
+    experts_per_layer="0 0 0 15",
+    dropout_input=0.4,
+    dropout_hidden=0.225,
+    latent_dropout=0.29,
+)
+_MOS_WT2 = dict(_MOS_PTB, embed_dim=300, hidden_sizes="1150 1150 650", dropout_input=0.55, dropout_hidden=0.2)
+
+# Takase et al. 2018; on WikiText-2 the program's input dropout is 0.55 where the paper's table says 0.65
+_DOC = dict(output_layer="doc", experts_per_layer="0 0 5 15", latent_dropout=0.6)
+_DOC_PTB = dict(_MOS_PTB, **_DOC)
+_DOC_WT2 = dict(_MOS_WT2, **_DOC)
+
+_TRAINING = {
+    "task": "stateful_lm",
+    "criterion": "regularized_cross_entropy",
+    "optimizer": "nt_asgd",
+    "tokens-per-sample": 70,
+    "window-lengths": "random",
+    "activation-regularization": 2.0,
+    "temporal-activation-regularization": 1.0,
+    "weight-decay": 1.2e-6,
+    "clip-norm": 0.25,
+    "nonmonotone-interval": 5,
+    "batch-size-valid": 10,
+}
+_AWD_PTB_TRAINING = {**_TRAINING, "lr": 30, "batch-size": 20, "max-epoch": 500, "seed": 141}
+_AWD_WT2_TRAINING = {**_TRAINING, "lr": 30, "batch-size": 80, "max-epoch": 750, "seed": 1882}
+_MOS_PTB_TRAINING = {
+    **_TRAINING, "lr": 20, "batch-size": 12, "max-epoch": 1000, "seed": 28, "max-window": 110,
+}  # fmt: skip
+_MOS_WT2_TRAINING = {
+    **_TRAINING, "lr": 15, "batch-size": 15, "max-epoch": 1000, "seed": 1882, "max-window": 90,
+}  # fmt: skip
+_DOC_TRAINING = {"max-epoch": 500, "nonmonotone-interval": 60, "balance": 0.001}
+_DOC_PTB_TRAINING = {**_MOS_PTB_TRAINING, **_DOC_TRAINING}
+_DOC_WT2_TRAINING = {**_MOS_WT2_TRAINING, **_DOC_TRAINING}
+
+# published programs cap the windows of AWD-LSTM while fine-tuning only
+_AWD_FINE_TUNING = {"max-window": 80}
+
+ARCHITECTURES: Dict[str, Preset] = {
+    "lstm_lm_awd": Preset(_SMALL_TIED),
+    "lstm_lm_full": Preset(dict(_SMALL_TIED, hidden_sizes="512 512 512", output_layer="full")),
+    "lstm_lm_mos": Preset(dict(_SMALL_MIXTURE, output_layer="mos")),
+    "lstm_lm_doc": Preset(dict(_SMALL_MIXTURE, output_layer="doc")),
+    "lstm_lm_awd_ptb": Preset(_AWD_PTB, _AWD_PTB_TRAINING, _AWD_FINE_TUNING),
+    "lstm_lm_awd_wt2": Preset(_AWD_WT2, _AWD_WT2_TRAINING, _AWD_FINE_TUNING),
+    "lstm_lm_full_ptb": Preset(
+        dict(_AWD_PTB, hidden_sizes="1150 1150 1150", output_layer="full"), _AWD_PTB_TRAINING, _AWD_FINE_TUNING
+    ),
+    "lstm_lm_full_wt2": Preset(
+        dict(_AWD_WT2, hidden_sizes="1150 1150 1150", output_layer="full"), _AWD_WT2_TRAINING, _AWD_FINE_TUNING
+    ),
+    "lstm_lm_mos_ptb": Preset(_MOS_PTB, _MOS_PTB_TRAINING, {"lr": 25}),
+    "lstm_lm_mos_wt2": Preset(_MOS_WT2, _MOS_WT2_TRAINING, {"lr": 20}),
+    "lstm_lm_doc_ptb": Preset(_DOC_PTB, _DOC_PTB_TRAINING),
+    "lstm_lm_doc_wt2": Preset(_DOC_WT2, _DOC_WT2_TRAINING),
+}
+"""Values of ``--arch`` and their presets."""
+
+
+def apply_preset(name: str, args: Namespace) -> None:
+    """Set the model flags of architecture ``name`` that ``args`` does not hold yet."""
+    for flag, value in ARCHITECTURES[name].model.items():
+        if not hasattr(args, flag):
+            setattr(args, flag, value)

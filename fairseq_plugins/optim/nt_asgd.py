@@ -1,0 +1,105 @@
+"""Non-monotonically triggered averaged SGD (Merity et al. 2018, section 3)."""
+
+import logging
+import math
+from dataclasses import dataclass, field
+from typing import Dict, List, Sequence
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.tasks import TASK_REGISTRY
+from omegaconf import II
+
+from fairseq_plugins.optim.averaged_sgd import AveragedSGD
+
+logger = logging.getLogger(__name__)
+
+
+def is_triggered(values: Sequence[float], nonmonotone_interval: int) -> bool:
+    """Whether the last validation value is worse than the best one at least n + 1 epochs older.
+
+    With values v_1 .. v_t: t - 1 > n and v_t > min(v_1 .. v_{t-1-n}). A NaN is neither worse nor best.
+    """
+    *earlier, last = values
+    old = [value for value in earlier[: max(0, len(earlier) - nonmonotone_interval)] if not math.isnan(value)]
+    return bool(old) and last > min(old)
+
+
+@dataclass
+class NTASGDConfig(FairseqDataclass):
+    """Flags of ``--optimizer nt_asgd``."""
+
+    weight_decay: float = field(
+        default=0.0, metadata={"help": "coefficient of all weights, added to their gradient after clipping"}
+    )
+    nonmonotone_interval: int = field(
+        default=5,
+        metadata={"help": "n: trigger when validation is worse than the best value more than n epochs old"},
+    )
+    averaging: ChoiceEnum(["triggered", "immediate"]) = field(
+        default="triggered",
+        metadata={
+            "help": "triggered: plain SGD until the trigger, averaged from then on; "
+            "immediate: averaged from the first update, and the trigger ends the training (fine-tuning)"
+        },
+    )
+    lr: List[float] = II("optimization.lr")
+    task: str = II("task._name")
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
+
+
+@register_optimizer("nt_asgd", dataclass=NTASGDConfig)
+class NTASGD(FairseqOptimizer):
+    """SGD that turns to averaging when validation stops improving.
+
+    The task hands over the validation loss at the end of every epoch (:meth:`record_validation`).
+    Validation and checkpoints see the averaged weights; see :class:`AveragedSGD`. With
+    ``--averaging immediate`` the trigger makes :meth:`get_lr` minus infinity, below any ``--stop-min-lr``,
+    which is how the host ends a training.
+
+    Raises:
+        ValueError: on a negative interval, a task that does not hand over validation losses, or 16-bit
+            training without ``--amp``.
+    """
+
+    def __init__(self, cfg: NTASGDConfig, params):
+        super().__init__(cfg)
+        if cfg.nonmonotone_interval < 0:
+            raise ValueError(f"--nonmonotone-interval {cfg.nonmonotone_interval}: give 0 epochs or more")
+        if not hasattr(TASK_REGISTRY.get(cfg.task), "post_validate"):
+            raise ValueError(
+                f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
+                "over: use --task stateful_lm, or another optimizer"
+            )
+        if cfg.fp16 or cfg.bf16:
+            raise ValueError("--optimizer nt_asgd averages 32-bit weights: use --amp in place of --fp16 or --bf16")
+        self._optimizer = AveragedSGD(params, **self.optimizer_config)
+        for group in self.param_groups:
+            group.update(validation_losses=[], is_finished=False)
+        if cfg.averaging == "immediate":
+            self._optimizer.start_averaging()
+
+    @property
+    def optimizer_config(self) -> Dict:
+        return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay}
+
+    def get_lr(self) -> float:
+        return -math.inf if self.param_groups[0]["is_finished"] else super().get_lr()
+
+    def record_validation(self, loss: float) -> None:
+        """Take the validation loss of an epoch and act on the trigger."""
+        losses = self.param_groups[0]["validation_losses"]
+        losses.append(loss)
+        if not is_triggered(losses, self.cfg.nonmonotone_interval):
+            return
+        if self.cfg.averaging == "immediate":
+            logger.info(f"fine-tuning ends: {self._explain(losses)}")
+            self.param_groups[0]["is_finished"] = True
+        elif not self._optimizer.is_averaging:
+            logger.info(f"averaging starts: {self._explain(losses)}")
+            self._optimizer.start_averaging()
+
+    def _explain(self, losses: Sequence[float]) -> str:
+        n = self.cfg.nonmonotone_interval
+        return f"validation loss {losses[-1]:.5f} is above {min(losses[: len(losses) - 1 - n]):.5f}, over {n} epochs old"

@@ -1,0 +1,37 @@
+"""Reading and checking values that come from the command line."""
+
+from typing import List
+
+
+def parse_int_list(text: str, *, flag: str) -> List[int]:
+    """Read a list of whole numbers such as ``"0 0 5 15"`` or ``"0,0,5,15"``.
+
+    Raises:
+        ValueError: if the list is empty or an item is not a whole number.
+    """
+    items = text.replace(",", " ").split()
+    if not items or not all(item.lstrip("-").isdigit() for item in items):
+        raise ValueError(f'{flag} "{text}": give whole numbers, for example {flag} "400 400 200"')
+    return [int(item) for item in items]
+
+
+def check_dropout(rate: float, *, flag: str) -> float:
+    """Return ``rate`` if it is a probability to drop, that is within [0, 1).
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if not 0.0 <= rate < 1.0:
+        raise ValueError(f"{flag} {rate}: a dropout rate is the probability to drop, 0 <= rate < 1")
+    return rate
+
+
+def check_positive(value: float, *, flag: str) -> float:
+    """Return ``value`` if it is greater than zero.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if not value > 0:
+        raise ValueError(f"{flag} {value}: give a value above 0")
+    return value

@@ -1,0 +1,3 @@
+"""Output layers that work in every model. Importing the package registers them."""
+
+from fairseq_plugins.output_layers import mixture, softmax  # noqa: F401

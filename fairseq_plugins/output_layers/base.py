@@ -1,0 +1,168 @@
+"""The contract between decoders and output layers, and the registry of output layers.
+
+Shapes: B batch, T time, D_n width of layer n (D_0: embedding), N index of the last layer, V vocabulary,
+J experts.
+"""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Optional, Sequence, Tuple, Type
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from torch import Tensor, nn
+
+Extra = Dict[str, Tensor]
+"""Named by-products of an output layer, for example ``mixture_weights`` (B, T, J)."""
+
+
+@dataclass
+class DecoderStates:
+    """What any decoder hands to any output layer.
+
+    Attributes:
+        layers: h^0 .. h^N, each (B, T, D_n) after its dropout; h^0 is the input embedding.
+        top: h^N before its dropout, (B, T, D_N).
+        tokens: the input tokens, (B, T).
+        attention: attention weights over the source, (B, T, S), or None.
+    """
+
+    layers: List[Tensor]
+    top: Tensor
+    tokens: Tensor
+    attention: Optional[Tensor] = None
+
+
+class OutputLayer(nn.Module):
+    """Turns decoder states into a distribution over the vocabulary.
+
+    A subclass registers itself with :func:`register_output_layer`, names its flags in the dataclass
+    :attr:`Options` and implements :meth:`log_probs`; it then is a value of ``--output-layer``. A layer
+    that can score targets without building (B, T, V) overrides :meth:`target_loss`.
+
+    Args:
+        vocab_size: V.
+        layer_widths: D_0 .. D_N.
+        shared_weight: the (V, D_0) input embedding where the model shares it, else None.
+        options: an instance of :attr:`Options`.
+    """
+
+    Options: Type[FairseqDataclass] = FairseqDataclass
+    name: str
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        layer_widths: Sequence[int],
+        shared_weight: Optional[nn.Parameter],
+        options: FairseqDataclass,
+    ):
+        super().__init__()
+
+    def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
+        """log P(v) for every word, (B, T, V), normalised, in float32 or wider."""
+        raise NotImplementedError
+
+    def target_loss(
+        self, states: DecoderStates, target: Tensor, *, label_smoothing: float = 0.0
+    ) -> Tuple[Tensor, Extra]:
+        """Loss of given targets, (B, T), in nats; see :meth:`forward`."""
+        log_probs, extra = self.log_probs(states)
+        nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        return smooth(nll, log_probs, label_smoothing), {**extra, "nll": nll.detach()}
+
+    def forward(
+        self, states: DecoderStates, target: Optional[Tensor] = None, *, label_smoothing: float = 0.0
+    ) -> Tuple[Tensor, Extra]:
+        """Log-probabilities, or with ``target`` (B, T) the loss of each token.
+
+        The loss is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``; the plain NLL is
+        ``extra["nll"]``. Padding is scored like any word: the caller masks it.
+        """
+        if target is None:
+            return self.log_probs(states)
+        return self.target_loss(states, target, label_smoothing=label_smoothing)
+
+
+def smooth(nll: Tensor, log_probs: Tensor, label_smoothing: float) -> Tensor:
+    """(1 - e) NLL + e mean_v(-log P(v)), with nll (*) and log_probs (*, V)."""
+    if label_smoothing == 0.0:
+        return nll
+    return (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
+
+
+class WordProjection(nn.Module):
+    """Logits of all words: z = W x + b, with W shared with the input embedding or its own.
+
+    An own W starts as U(-0.1, 0.1), like an embedding; b starts at zero.
+
+    Shape:
+        x: (*, C); output: (*, V).
+
+    Raises:
+        ValueError: if the shared matrix is not C wide.
+    """
+
+    def __init__(self, width: int, vocab_size: int, *, shared_weight: Optional[nn.Parameter]):
+        super().__init__()
+        if shared_weight is None:
+            shared_weight = nn.Parameter(torch.empty(vocab_size, width).uniform_(-0.1, 0.1))
+        elif shared_weight.size(1) != width:
+            raise ValueError(
+                f"the output layer reads {width} features but the shared embedding is {shared_weight.size(1)} wide: "
+                "give the last of --hidden-sizes the value of --embed-dim, or take another --output-layer"
+            )
+        self.weight = shared_weight
+        self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+OUTPUT_LAYERS: Dict[str, Type[OutputLayer]] = {}
+"""Values of ``--output-layer``."""
+
+
+def register_output_layer(name: str) -> Callable[[Type[OutputLayer]], Type[OutputLayer]]:
+    """Class decorator that makes an :class:`OutputLayer` a value of ``--output-layer``."""
+
+    def register(cls: Type[OutputLayer]) -> Type[OutputLayer]:
+        assert name not in OUTPUT_LAYERS, f"output layer {name} is registered twice"
+        OUTPUT_LAYERS[name] = cls
+        cls.name = name
+        return cls
+
+    return register
+
+
+def add_output_layer_args(parser) -> None:
+    """Add ``--output-layer`` and the flags of every registered layer, without defaults (presets set them)."""
+    parser.add_argument("--output-layer", choices=sorted(OUTPUT_LAYERS), help="how states become probabilities")
+    for options in dict.fromkeys(layer.Options for layer in OUTPUT_LAYERS.values()):
+        gen_parser_from_dataclass(parser, options(), delete_default=True)
+
+
+def build_output_layer(
+    args: Namespace,
+    *,
+    vocab_size: int,
+    layer_widths: Sequence[int],
+    shared_weight: Optional[nn.Parameter],
+) -> OutputLayer:
+    """Build the layer that ``args.output_layer`` names; flags that are absent take their defaults.
+
+    Raises:
+        ValueError: if the layer does not exist or an option does not fit the model.
+    """
+    name = args.output_layer
+    if name not in OUTPUT_LAYERS:
+        raise ValueError(f"--output-layer {name}: choose one of {', '.join(sorted(OUTPUT_LAYERS))}")
+    layer = OUTPUT_LAYERS[name]
+    return layer(
+        vocab_size=vocab_size,
+        layer_widths=layer_widths,
+        shared_weight=shared_weight,
+        options=layer.Options.from_namespace(args),
+    )

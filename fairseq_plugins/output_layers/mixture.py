@@ -1,0 +1,176 @@
+"""Mixtures of softmaxes: MoS reads the last layer, DOC any layers.
+
+Shapes: B batch, T time, D_n width of layer n, V vocabulary, J experts, d latent width (= embedding).
+"""
+
+from dataclasses import dataclass, field
+from typing import List, Optional, Sequence, Tuple
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from torch import Tensor, nn
+
+from fairseq_plugins.modules.locked_dropout import LockedDropout
+from fairseq_plugins.ops.mixture import mixture_log_probs, mixture_nll
+from fairseq_plugins.options import check_dropout, parse_int_list
+from fairseq_plugins.output_layers.base import (
+    DecoderStates,
+    Extra,
+    OutputLayer,
+    WordProjection,
+    register_output_layer,
+    smooth,
+)
+
+
+@dataclass
+class MixtureOptions(FairseqDataclass):
+    """Flags of the mixture layers."""
+
+    experts_per_layer: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": 'mos, doc: number of softmaxes that read each layer, "i_0 i_1 .. i_N", where layer 0 is the '
+            "input embedding (default: four, on the last layer for mos, three and one on the last two for doc)"
+        },
+    )
+    latent_dropout: float = field(
+        default=0.3, metadata={"help": "mos, doc: dropout rate of the latent vectors k_j, 0 <= rate < 1"}
+    )
+    latent_mask: Optional[ChoiceEnum(["shared", "per-expert"])] = field(
+        default=None,
+        metadata={
+            "help": "mos, doc: whether all experts of a row share one latent dropout mask "
+            "(default: per-expert for mos, shared for doc)"
+        },
+    )
+
+
+class MixtureOutput(OutputLayer):
+    """P = sum_j pi_j softmax(W k_j + b)  (Takase et al. 2018, eq. 7, 10, 11).
+
+    k_j = dropout(tanh(W_j h^{n(j)} + a_j)) with d features, pi = softmax(W_pi h^N) without a bias, W and b
+    common to all experts, W the input embedding where the model shares it. Experts are ordered by the
+    layer they read. tanh and a_j follow the published programs. The mixture is formed in log space.
+
+    Besides ``log_probs``, ``extra["mixture_weights"]`` is pi, (B, T, J).
+    """
+
+    Options = MixtureOptions
+    default_mask: str
+
+    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+        super().__init__(
+            vocab_size=vocab_size, layer_widths=layer_widths, shared_weight=shared_weight, options=options
+        )
+        self.experts_per_layer = self.read_experts(options.experts_per_layer, num_layers=len(layer_widths))
+        self.num_experts = sum(self.experts_per_layer)
+        self.latent_width = layer_widths[0]
+        self.source_layers = [n for n, num_experts in enumerate(self.experts_per_layer) if num_experts > 0]
+        self.latents = nn.ModuleList(
+            nn.Linear(layer_widths[n], self.experts_per_layer[n] * self.latent_width) for n in self.source_layers
+        )
+        self.prior = nn.Linear(layer_widths[-1], self.num_experts, bias=False)
+        self.projection = WordProjection(self.latent_width, vocab_size, shared_weight=shared_weight)
+        # k is (B, T, J, d): the mask is always shared by the time steps, dimension 1
+        shared_dims = (1, 2) if (options.latent_mask or self.default_mask) == "shared" else (1,)
+        check_dropout(options.latent_dropout, flag="--latent-dropout")
+        self.latent_dropout = LockedDropout(options.latent_dropout, shared_dims=shared_dims)
+
+    @staticmethod
+    def default_experts(num_layers: int) -> List[int]:
+        """i_0 .. i_N where ``--experts-per-layer`` is not given."""
+        raise NotImplementedError
+
+    @classmethod
+    def read_experts(cls, text: Optional[str], *, num_layers: int) -> List[int]:
+        """Check ``--experts-per-layer`` against the layers that can be read.
+
+        Raises:
+            ValueError: on a wrong length, a negative number or no expert at all.
+        """
+        if text is None:
+            return cls.default_experts(num_layers)
+        experts = parse_int_list(text, flag="--experts-per-layer")
+        if len(experts) != num_layers:
+            raise ValueError(
+                f'--experts-per-layer "{text}" has {len(experts)} numbers: give {num_layers}, one for the embedding '
+                f"and one for each of the {num_layers - 1} layers above it"
+            )
+        if min(experts) < 0:
+            raise ValueError(f'--experts-per-layer "{text}": a number of experts cannot be negative')
+        if sum(experts) == 0:
+            raise ValueError(f'--experts-per-layer "{text}" has no expert: at least one number must be above 0')
+        return experts
+
+    def latent_vectors(self, layers: Sequence[Tensor]) -> Tensor:
+        """k, (B, T, J, d), after dropout."""
+        latents = [
+            linear(layers[n]).unflatten(-1, (-1, self.latent_width))
+            for n, linear in zip(self.source_layers, self.latents)
+        ]
+        return self.latent_dropout(torch.tanh(torch.cat(latents, dim=2)))
+
+    def log_prior(self, layers: Sequence[Tensor]) -> Tensor:
+        """log pi, (B, T, J), in float32 or wider."""
+        scores = self.prior(layers[-1])
+        return torch.log_softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+
+    def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
+        log_prior = self.log_prior(states.layers)
+        logits = self.projection(self.latent_vectors(states.layers))
+        return mixture_log_probs(logits, log_prior), {"mixture_weights": log_prior.exp()}
+
+    def target_loss(
+        self, states: DecoderStates, target: Tensor, *, label_smoothing: float = 0.0
+    ) -> Tuple[Tensor, Extra]:
+        log_prior = self.log_prior(states.layers)
+        logits = self.projection(self.latent_vectors(states.layers))
+        nll = mixture_nll(logits, log_prior, target)
+        loss = nll if label_smoothing == 0.0 else smooth(nll, mixture_log_probs(logits, log_prior), label_smoothing)
+        return loss, {"mixture_weights": log_prior.exp(), "nll": nll.detach()}
+
+
+@register_output_layer("mos")
+class MixtureOfSoftmaxes(MixtureOutput):
+    """Mixture of softmaxes that all read the last layer (Yang et al. 2018).
+
+    Raises:
+        ValueError: if ``--experts-per-layer`` names another layer.
+    """
+
+    default_mask = "per-expert"
+
+    @staticmethod
+    def default_experts(num_layers: int) -> List[int]:
+        return [0] * (num_layers - 1) + [4]
+
+    @classmethod
+    def read_experts(cls, text: Optional[str], *, num_layers: int) -> List[int]:
+        experts = super().read_experts(text, num_layers=num_layers)
+        if any(experts[:-1]):
+            raise ValueError(
+                f'--experts-per-layer "{text}": mos reads the last layer only, so all numbers but the last are 0; '
+                "take --output-layer doc to read other layers"
+            )
+        return experts
+
+
+@register_output_layer("doc")
+class DirectOutputConnection(MixtureOutput):
+    """Mixture of softmaxes that read any layers (Takase et al. 2018).
+
+    The biases a_j start at zero and one latent dropout mask serves all experts of a row, as in the
+    published program.
+    """
+
+    default_mask = "shared"
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        for linear in self.latents:
+            nn.init.zeros_(linear.bias)
+
+    @staticmethod
+    def default_experts(num_layers: int) -> List[int]:
+        return [0] * (num_layers - 2) + [1, 3]
