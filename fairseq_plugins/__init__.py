@@ -6,8 +6,7 @@ the host's commands.
 
 from fairseq_plugins import compat
 
-compat.allow_checkpoint_classes()
-compat.explain_unreadable_checkpoints()
+compat.adapt_host()
 
 from fairseq_plugins.criterions import regularized_cross_entropy  # noqa: E402, F401
 from fairseq_plugins.models import recurrent_lm  # noqa: E402, F401

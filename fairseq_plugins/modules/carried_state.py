@@ -39,4 +39,5 @@ def pack_state(state: StackState) -> Tensor:
 def unpack_state(packed: Tensor, like: StackState) -> StackState:
     """Inverse of :func:`pack_state` for a state of the same widths as ``like``."""
     parts = iter(packed.split([part.size(1) for layer in like for part in layer], dim=1))
-    return [tuple(next(parts) for _ in layer) for layer in like]
+    # the host's broadcast of a checkpoint garbles tensors that are not contiguous
+    return [tuple(next(parts).contiguous() for _ in layer) for layer in like]

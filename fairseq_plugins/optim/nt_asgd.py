@@ -101,5 +101,6 @@ class NTASGD(FairseqOptimizer):
             self._optimizer.start_averaging()
 
     def _explain(self, losses: Sequence[float]) -> str:
-        n = self.cfg.nonmonotone_interval
-        return f"validation loss {losses[-1]:.5f} is above {min(losses[: len(losses) - 1 - n]):.5f}, over {n} epochs old"
+        interval = self.cfg.nonmonotone_interval
+        old_best = min(losses[: len(losses) - 1 - interval])
+        return f"validation loss {losses[-1]:.5f} is above {old_best:.5f}, the best of over {interval} epochs ago"

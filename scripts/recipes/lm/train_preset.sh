@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Train a language model with a paper's hyper-parameters. Published perplexities (valid / test):
+#
+#   lstm_lm_awd_ptb   Merity et al. 2018    60.7 / 58.8 before fine-tuning, 60.0 / 57.3 after
+#   lstm_lm_mos_ptb   Yang et al. 2018      58.08 / 55.97 before fine-tuning, 56.54 / 54.44 after
+#   lstm_lm_doc_ptb   Takase et al. 2018    54.62 / 52.87 after one fine-tuning, 54.12 / 52.38 repeated (fin)
+#   lstm_lm_full_ptb  Pappas & Henderson 2019, table 4   69.9 / 66.8
+#   lstm_lm_awd_wt2   68.6 / 65.8     lstm_lm_mos_wt2   63.88 / 61.45     lstm_lm_doc_wt2   60.97 / 58.55
+set -euo pipefail
+
+usage="usage: train_preset.sh ARCH DATA SAVE_DIR [fairseq-train flags]
+  ARCH      an architecture with a paper's preset, such as lstm_lm_doc_ptb
+  DATA      directory that data-prep/<corpus>/prepare.sh wrote
+  SAVE_DIR  directory for checkpoints and train.log; run again to resume
+Flags given here come last and win. Fine-tune with scripts/recipes/lm/fine_tune.sh."
+[[ ${1:-} == --help ]] && { echo "$usage"; exit 0; }
+[[ $# -ge 3 ]] || { echo "$usage" >&2; exit 2; }
+arch=$1 data=$2 save_dir=$3
+shift 3
+
+plugins=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/fairseq_plugins
+preset=$(python -m fairseq_plugins.cli.preset_flags "$arch")
+mapfile -t flags <<< "$preset"
+mkdir -p "$save_dir"
+fairseq-train "$data" --user-dir "$plugins" --save-dir "$save_dir" "${flags[@]}" \
+  --no-epoch-checkpoints --log-format simple --log-interval 200 "$@" 2>&1 | tee -a "$save_dir/train.log"

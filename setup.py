@@ -1,0 +1,29 @@
+"""Installation of fairseq_plugins; exact versions that were tested are in requirements.txt."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+setup(
+    name="fairseq-plugins",
+    version="0.1.0",
+    description="fairseq plugins: DOC, MoS, AWD-LSTM and other language models, translation and headline generation",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
+    python_requires=">=3.11",
+    install_requires=[
+        "torch>=2.6",
+        "ve-fairseq>=0.12.3",  # imports as fairseq; the official 0.12.2 cannot be imported on Python >= 3.11
+        "numpy",
+        "sacrebleu",
+        "rouge-score",
+        "sentencepiece",
+        "subword-nmt",
+        "sacremoses",
+        "matplotlib",
+        "tqdm",
+    ],
+    extras_require={"dev": ["pytest", "pytest-xdist", "ruff"]},
+)

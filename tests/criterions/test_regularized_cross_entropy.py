@@ -1,0 +1,190 @@
+"""The training loss against its formula in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
+
+V, B, T = 23, 4, 6
+COEFFICIENTS = dict(activation_regularization=2.0, temporal_activation_regularization=1.0, balance=0.5)
+
+
+@pytest.fixture
+def make_criterion(make_task):
+    return lambda **flags: RegularizedCrossEntropy(make_task(V), **flags)
+
+
+@pytest.fixture
+def sample(make_dictionary):
+    return make_sample(T)
+
+
+def make_sample(num_steps, padding=None):
+    tokens = torch.randint(4, V, (B, num_steps + 1))
+    target = tokens[:, 1:].clone()
+    if padding is not None:
+        target[2, -2:] = target[3, 1:] = padding
+    num_tokens = B * num_steps if padding is None else int(target.ne(padding).sum())
+    return {"net_input": {"src_tokens": tokens[:, :-1]}, "target": target, "ntokens": num_tokens}
+
+
+def gradients(model, loss):
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="row", smoothing=0.0):
+    """Mean NLL + alpha AR + beta TAR + lambda balance over the tokens that are no padding."""
+    target, mask = sample["target"], sample["target"] != padding
+    log_probs, extra = model(**sample["net_input"])
+    after, before, prior = extra["states"].layers[-1], extra["states"].top, extra["mixture_weights"]
+    rows = [(b, t) for b in range(target.size(0)) for t in range(target.size(1)) if mask[b, t]]
+    nll = torch.stack([-log_probs[b, t, target[b, t]] for b, t in rows])
+    spread = torch.stack([-log_probs[b, t].mean() for b, t in rows])
+    total = ((1 - smoothing) * nll + smoothing * spread).mean()
+    total = total + alpha * torch.cat([after[b, t] ** 2 for b, t in rows]).mean()
+    steps = [(before[b, t] - before[b, t - 1]) ** 2 for b, t in rows if t > 0]
+    if steps:
+        total = total + beta * torch.cat(steps).mean()
+    mass = torch.stack([sum(prior[b, t] for t in range(target.size(1)) if mask[b, t]) for b in range(len(target))])
+    num_experts = mass.size(1)
+    if form == "row":
+        deviation = mass - mass.mean()
+        penalty = (num_experts - 1) * (deviation**2).sum() / (mass.numel() - 1) / mass.mean() ** 2
+    else:
+        mass = mass.sum(0)
+        penalty = ((mass - mass.mean()) ** 2).mean() / mass.mean() ** 2
+    return total + balance * penalty, nll.mean()
+
+
+@pytest.mark.parametrize("form", ["row", "batch"])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_gradient_per_token_is_that_of_the_formula(form, padded, smoothing, make_criterion, build_tiny_lm):
+    model = build_tiny_lm("doc", experts_per_layer="0 2 3", dropout_output=0.4, latent_dropout=0.3).double()
+    criterion = make_criterion(balance_form=form, label_smoothing=smoothing, **COEFFICIENTS)
+    sample = make_sample(T, padding=criterion.padding_idx if padded else None)
+    torch.manual_seed(1)
+    loss, sample_size, logged = criterion(model, sample)
+    torch.manual_seed(1)
+    expected, nll = by_hand(
+        model,
+        sample,
+        padding=criterion.padding_idx,
+        alpha=2.0,
+        beta=1.0,
+        balance=0.5,
+        form=form,
+        smoothing=smoothing,
+    )
+    assert sample_size == logged["sample_size"] == logged["ntokens"] == sample["ntokens"]
+    assert (loss / sample_size).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert logged["loss"].item() / sample_size == pytest.approx(nll.item(), rel=1e-10)
+    ours, theirs = gradients(model, loss / sample_size), gradients(model, expected)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name, short", list(zip(COEFFICIENTS, ["alpha", "beta", "balance"])))
+def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, build_tiny_lm, sample):
+    model = build_tiny_lm("mos").double()
+    criterion = make_criterion(**{name: 0.7})
+    loss, sample_size, logged = criterion(model, sample)
+    expected, nll = by_hand(model, sample, padding=criterion.padding_idx, **{short: 0.7})
+    assert (loss / sample_size).item() == pytest.approx(expected.item(), rel=1e-6)
+    logged_name = name.removesuffix("_regularization")
+    assert set(logged) == {"loss", "ntokens", "nsentences", "sample_size", logged_name}
+    assert logged[logged_name].item() / sample_size == pytest.approx((expected - nll).item() / 0.7, rel=1e-5)
+
+
+def test_a_window_of_one_step(make_criterion, build_tiny_lm):
+    model, criterion = build_tiny_lm("mos").double(), make_criterion(**COEFFICIENTS)
+    sample = make_sample(1)
+    loss, sample_size, logged = criterion(model, sample)
+    expected, _ = by_hand(model, sample, padding=criterion.padding_idx, alpha=2.0, beta=1.0, balance=0.5)
+    assert logged["temporal_activation"].item() == 0.0
+    torch.testing.assert_close(gradients(model, loss / sample_size), gradients(model, expected), rtol=1e-5, atol=1e-7)
+
+
+def test_what_stands_at_padding_changes_nothing(make_criterion, build_tiny_lm):
+    model, criterion = build_tiny_lm("doc"), make_criterion(**COEFFICIENTS)
+    sample = make_sample(T, padding=criterion.padding_idx)
+    loss, _, logged = criterion(model, sample)
+    padded_tail = sample["target"].eq(criterion.padding_idx)
+    sample["net_input"]["src_tokens"] = sample["net_input"]["src_tokens"].masked_fill(padded_tail, 4)
+    other_loss, _, other_logged = criterion(model, sample)
+    torch.testing.assert_close(loss, other_loss, rtol=1e-6, atol=0)
+    torch.testing.assert_close(logged["loss"], other_logged["loss"], rtol=1e-6, atol=0)
+
+
+def test_evaluation_is_the_plain_nll_in_nats(make_criterion, build_tiny_lm, sample):
+    model = build_tiny_lm("mos", dropout_output=0.5).double().eval()
+    criterion = make_criterion(label_smoothing=0.2, **COEFFICIENTS).eval()
+    loss, sample_size, logged = criterion(model, sample)
+    log_probs = model(**sample["net_input"])[0].detach().numpy()
+    expected = -np.take_along_axis(log_probs, sample["target"].numpy()[..., None], -1).sum()
+    assert loss.item() == logged["loss"].item() == pytest.approx(expected, rel=1e-12)
+    assert set(logged) == {"loss", "ntokens", "nsentences", "sample_size"}
+
+
+def test_without_reduction_each_position_has_its_nll(make_criterion, build_tiny_lm):
+    model, criterion = build_tiny_lm("tied").double().eval(), make_criterion().eval()
+    sample = make_sample(T, padding=criterion.padding_idx)
+    nll, _, logged = criterion(model, sample, reduce=False)
+    assert nll.shape == (B, T)
+    assert torch.equal(nll[sample["target"].eq(criterion.padding_idx)].unique(), torch.zeros(1, dtype=torch.double))
+    assert nll.sum().item() == pytest.approx(logged["loss"].item(), rel=1e-12)
+
+
+def test_metrics_are_means_per_token_and_perplexity_their_exponential():
+    outputs = [
+        {
+            "loss": torch.tensor(30.0),
+            "ntokens": 10,
+            "nsentences": 2,
+            "sample_size": 10,
+            "activation": torch.tensor(5.0),
+        },
+        {
+            "loss": torch.tensor(90.0),
+            "ntokens": 20,
+            "nsentences": 2,
+            "sample_size": 20,
+            "activation": torch.tensor(1.0),
+        },
+    ]
+    with metrics.aggregate(new_root=True) as aggregated:
+        RegularizedCrossEntropy.reduce_metrics(outputs)
+    values = aggregated.get_smoothed_values()
+    assert values["loss"] == pytest.approx(4.0)
+    assert values["ppl"] == pytest.approx(math.exp(4.0), abs=0.005)
+    assert values["activation"] == pytest.approx(0.2)
+    assert "balance" not in values
+
+
+def test_the_hosts_division_of_gradients_is_by_tokens(make_criterion):
+    assert make_criterion().logging_outputs_can_be_summed()
+
+
+def test_balance_needs_a_mixture(make_criterion, build_tiny_lm, sample):
+    with pytest.raises(ValueError, match="--balance.*--output-layer mos or doc"):
+        make_criterion(balance=0.1)(build_tiny_lm("tied"), sample)
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (dict(label_smoothing=-0.1), "--label-smoothing"),
+        (dict(label_smoothing=1.0), "--label-smoothing"),
+        (dict(label_smoothing=1.5), "--label-smoothing"),
+        (dict(activation_regularization=-1.0), "--activation-regularization"),
+        (dict(temporal_activation_regularization=-1.0), "--temporal-activation-regularization"),
+        (dict(balance=-0.1), "--balance"),
+        (dict(balance=math.nan), "--balance"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_with_the_flag(flags, told, make_criterion):
+    with pytest.raises(ValueError, match=told):
+        make_criterion(**flags)

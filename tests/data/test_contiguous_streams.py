@@ -1,0 +1,94 @@
+"""A corpus as parallel rows of text."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
+from fairseq_plugins.data.windows import Window, fixed_windows
+
+
+def make(num_tokens, num_rows, first=0, num_own=None):
+    tokens = torch.arange(num_tokens)
+    return ContiguousStreams(
+        tokens, num_rows=num_rows, first_row=first, num_own_rows=num_rows if num_own is None else num_own
+    )
+
+
+def batches(streams, length):
+    return [streams[window] for window in fixed_windows(streams.num_predictions_per_row, length=length)]
+
+
+def test_rows_are_consecutive_pieces_of_the_corpus():
+    assert make(23, 4).rows.tolist() == [list(range(i, i + 5)) for i in (0, 5, 10, 15)]
+
+
+@pytest.mark.parametrize("num_tokens, num_rows, leftover", [(20, 4, 0), (23, 4, 3), (9, 1, 0), (929_589, 20, 9)])
+def test_what_fills_no_row_is_left_over(num_tokens, num_rows, leftover):
+    streams = make(num_tokens, num_rows)
+    assert streams.num_leftover_tokens == leftover
+    assert streams.num_predictions_per_row == len(streams) == num_tokens // num_rows - 1
+
+
+def test_targets_are_one_token_ahead_of_inputs():
+    for batch in batches(make(103, 4), 7):
+        inputs, target = batch["net_input"]["src_tokens"], batch["target"]
+        assert inputs.shape == target.shape
+        assert torch.equal(target, inputs + 1)
+
+
+@pytest.mark.parametrize("length", [1, 7, 25, 1000])
+def test_every_token_but_the_first_of_each_row_is_predicted_once(length):
+    streams = make(103, 4)
+    predicted = Counter(token for batch in batches(streams, length) for token in batch["target"].flatten().tolist())
+    assert predicted == Counter(token for row in range(4) for token in range(25 * row + 1, 25 * row + 25))
+
+
+def test_windows_of_a_row_join_without_a_gap():
+    joined = torch.cat([batch["net_input"]["src_tokens"] for batch in batches(make(103, 4), 7)], dim=1)
+    assert torch.equal(joined, make(103, 4).rows[:, :-1])
+
+
+def test_a_batch_states_its_counts_and_whether_the_stream_starts():
+    first, *others = batches(make(103, 4), 7)
+    assert first["net_input"]["stream_start"] is True
+    assert not any(batch["net_input"]["stream_start"] for batch in others)
+    assert first["ntokens"] == 28 and first["nsentences"] == 4 and first["id"].tolist() == [0, 1, 2, 3]
+    assert first["net_input"]["src_lengths"].tolist() == [7] * 4
+    assert others[-1]["ntokens"] == 4 * 3 and others[-1]["nominal_length"] == 7
+
+
+def test_the_nominal_length_is_handed_on():
+    assert make(103, 4)[Window(0, 5, 9)]["nominal_length"] == 9
+
+
+@pytest.mark.parametrize("num_tokens", [48, 103])
+def test_shares_of_two_processes_are_the_rows_of_one(num_tokens):
+    whole = make(num_tokens, 6)
+    shares = [make(num_tokens, 6, first=first, num_own=3) for first in (0, 3)]
+    assert torch.equal(torch.cat([share.rows for share in shares]), whole.rows)
+    assert {len(share) for share in shares} == {len(whole)}
+    for window in fixed_windows(len(whole), length=3):
+        targets = torch.cat([share[window]["target"] for share in shares])
+        assert torch.equal(targets, whole[window]["target"])
+
+
+def test_leftover_tokens_of_a_share_are_those_of_the_corpus():
+    assert make(103, 4, first=2, num_own=2).num_leftover_tokens == 3
+
+
+@pytest.mark.parametrize("num_tokens, num_rows", [(7, 4), (1, 1), (0, 1)])
+def test_a_corpus_that_is_too_short_is_refused_with_the_remedy(num_tokens, num_rows):
+    with pytest.raises(ValueError, match=rf"{num_tokens} tokens.*{num_rows} rows.*--batch-size"):
+        make(num_tokens, num_rows)
+
+
+def test_a_batch_is_one_window():
+    streams = make(20, 2)
+    batch = streams[Window(0, 3, 3)]
+    assert streams.collater([batch]) is batch
+
+
+def test_a_split_knows_its_length():
+    assert len(TokenStream(torch.arange(12), "valid")) == 12

@@ -1,0 +1,83 @@
+"""Reading binarised splits and dictionaries."""
+
+import pytest
+import torch
+from fairseq.data import Dictionary, indexed_dataset
+
+from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream
+
+LINES = ["a b a", "", "c", "b z"]
+
+
+@pytest.fixture
+def dictionary():
+    dictionary = Dictionary()
+    for word in "abc":
+        dictionary.add_symbol(word)
+    return dictionary
+
+
+@pytest.fixture
+def write_split(tmp_path, dictionary):
+    """Write lines as ``fairseq-preprocess`` does."""
+
+    def write(split, lines):
+        builder = indexed_dataset.make_builder(f"{tmp_path}/{split}.bin", impl="mmap", vocab_size=len(dictionary))
+        for line in lines:
+            builder.add_item(dictionary.encode_line(line, add_if_not_exist=False, append_eos=True))
+        builder.finalize(f"{tmp_path}/{split}.idx")
+        return str(tmp_path)
+
+    return write
+
+
+def test_lines_are_joined_in_order_with_an_end_mark_each(write_split, dictionary):
+    tokens = load_token_stream(write_split("train", LINES), "train", dictionary)
+    words = ["a", "b", "a", "</s>", "</s>", "c", "</s>", "b", "<unk>", "</s>"]
+    assert tokens.dtype == torch.int64
+    assert tokens.tolist() == [dictionary.index(word) for word in words]
+
+
+def test_a_missing_split_is_named(write_split, dictionary):
+    data_dir = write_split("train", LINES)
+    with pytest.raises(ValueError, match="no split 'valid'.*valid.bin.*fairseq-preprocess"):
+        load_token_stream(data_dir, "valid", dictionary)
+
+
+def test_a_split_without_its_index_is_named(write_split, dictionary, tmp_path):
+    data_dir = write_split("train", LINES)
+    (tmp_path / "train.idx").unlink()
+    with pytest.raises(ValueError, match="no split 'train'.*train.idx"):
+        load_token_stream(data_dir, "train", dictionary)
+
+
+def test_an_empty_split_is_refused(write_split, dictionary):
+    with pytest.raises(ValueError, match="split 'test'.*empty"):
+        load_token_stream(write_split("test", []), "test", dictionary)
+
+
+def test_a_split_of_blank_lines_is_refused(write_split, dictionary):
+    with pytest.raises(ValueError, match="split 'test'.*3 blank lines"):
+        load_token_stream(write_split("test", ["", "", ""]), "test", dictionary)
+
+
+def test_a_dictionary_is_read_with_its_numbers(tmp_path, dictionary):
+    dictionary.save(f"{tmp_path}/dict.txt")
+    assert load_dictionary(str(tmp_path)).symbols == dictionary.symbols
+
+
+def test_a_missing_dictionary_is_named(tmp_path):
+    with pytest.raises(ValueError, match="dict.txt does not exist.*fairseq-preprocess"):
+        load_dictionary(str(tmp_path))
+
+
+def test_fingerprints_tell_dictionaries_apart_that_number_words_otherwise(dictionary):
+    same, swapped, longer = Dictionary(), Dictionary(), Dictionary()
+    for word in "abc":
+        same.add_symbol(word, n=7)
+    for word in "acb":
+        swapped.add_symbol(word)
+    for word in "abcd":
+        longer.add_symbol(word)
+    assert dictionary_fingerprint(same) == dictionary_fingerprint(dictionary)
+    assert len({dictionary_fingerprint(d) for d in (dictionary, swapped, longer)}) == 3

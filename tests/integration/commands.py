@@ -1,0 +1,78 @@
+"""Drives the real commands on a small corpus."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = ROOT / "fairseq_plugins"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+TASK = "StatefulLanguageModelingTask"
+MODEL_FLAGS = ["--arch", "lstm_lm_doc", "--embed-dim", "12", "--hidden-sizes", "16 16"]
+TRAINING_FLAGS = [
+    *("--user-dir", str(PLUGINS), "--task", "stateful_lm", "--batch-size", "4", "--batch-size-valid", "2"),
+    *("--tokens-per-sample", "20", "--window-lengths", "random", "--num-workers", "0", "--cpu"),
+    *("--criterion", "regularized_cross_entropy", "--balance", "0.001"),
+    *("--activation-regularization", "2", "--temporal-activation-regularization", "1"),
+    *("--optimizer", "nt_asgd", "--nonmonotone-interval", "0", "--lr", "10", "--clip-norm", "0.25"),
+    *("--log-format", "simple", "--log-interval", "10"),
+]
+
+
+def command(module: str, *args) -> List[str]:
+    return [sys.executable, "-m", module, *map(str, args)]
+
+
+def run(module: str, *args, **kwargs) -> subprocess.CompletedProcess:
+    """Run a command to its end, with its output as text."""
+    return subprocess.run(
+        command(module, *args), env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **kwargs
+    )
+
+
+def train_command(data, save_dir, *flags) -> List[str]:
+    return command("fairseq_cli.train", data, "--save-dir", save_dir, *MODEL_FLAGS, *TRAINING_FLAGS, *flags)
+
+
+def train(data, save_dir, *flags) -> str:
+    """Train and return the log."""
+    result = subprocess.run(
+        train_command(data, save_dir, *flags), env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout + result.stderr
+
+
+def preprocess(text: Path, out: Path, *flags) -> Path:
+    """Binarise train.txt, valid.txt and test.txt."""
+    prefixes = [flag for split in ("train", "valid", "test") for flag in (f"--{split}pref", text / f"{split}.txt")]
+    result = run(
+        "fairseq_cli.preprocess", "--only-source", "--padding-factor", 1, "--destdir", out, *prefixes, *flags
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return out
+
+
+def load(path):
+    return torch.load(path, map_location="cpu")
+
+
+def assert_same(actual, expected, where="checkpoint"):
+    """Compare nested containers; tensors and numbers bit for bit."""
+    assert type(actual) is type(expected), where
+    if isinstance(actual, dict):
+        assert actual.keys() == expected.keys(), where
+        for key in actual:
+            assert_same(actual[key], expected[key], f"{where}[{key!r}]")
+    elif isinstance(actual, (list, tuple)):
+        assert len(actual) == len(expected), where
+        for i, (first, second) in enumerate(zip(actual, expected)):
+            assert_same(first, second, f"{where}[{i}]")
+    elif torch.is_tensor(actual):
+        assert torch.equal(actual, expected), where
+    else:
+        assert actual == expected, where

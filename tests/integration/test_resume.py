@@ -1,0 +1,91 @@
+"""A training that was stopped goes on as if it had not been, bit for bit."""
+
+import signal
+import subprocess
+import time
+
+import pytest
+
+from commands import ENVIRONMENT, TASK, assert_same, load, train, train_command
+
+FLAGS = ["--max-epoch", "5", "--save-interval-updates", "9", "--num-workers", "1"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data, tmp_path_factory):
+    save_dir = tmp_path_factory.mktemp("uninterrupted")
+    log = train(data, save_dir, *FLAGS)
+    first_averaged = log[: log.index("averaging starts")].count("end of epoch") + 2
+    return save_dir, first_averaged
+
+
+def mid_epoch_checkpoint(save_dir, epoch):
+    """The last checkpoint inside an epoch."""
+    paths = save_dir.glob(f"checkpoint_{epoch}_*.pt")
+    return max(paths, key=lambda path: int(path.stem.split("_")[-1]))
+
+
+def assert_same_training(actual, expected):
+    actual, expected = load(actual), load(expected)
+    assert_same(actual["model"], expected["model"], "model")
+    assert_same(actual["last_optimizer_state"], expected["last_optimizer_state"], "optimizer")
+    for key in ("train_iterator", "val_loss", TASK):
+        assert_same(actual["extra_state"][key], expected["extra_state"][key], key)
+
+
+def stop_at(data, save_dir, checkpoint_name, signal_number):
+    """Start a training and end it as soon as a checkpoint of that name appears."""
+    process = subprocess.Popen(
+        train_command(data, save_dir, *FLAGS),
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while not (save_dir / checkpoint_name).exists():
+            assert process.poll() is None and time.monotonic() < deadline, "the training ended too early or hangs"
+            time.sleep(0.002)
+        process.send_signal(signal_number)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("phase", ["before averaging", "while averaging"])
+def test_resume_after_sigkill(data, tmp_path, uninterrupted, phase):
+    expected, first_averaged_epoch = uninterrupted
+    assert 3 <= first_averaged_epoch <= 4, "the corpus must trigger averaging in the middle of the run"
+    epoch = first_averaged_epoch - 1 if phase == "before averaging" else first_averaged_epoch + 1
+    stop_at(data, tmp_path, mid_epoch_checkpoint(expected, epoch).name, signal.SIGKILL)
+    assert not (tmp_path / "checkpoint5.pt").exists(), "killed too late to test anything"
+    train(data, tmp_path, *FLAGS)
+    assert_same_training(tmp_path / "checkpoint_last.pt", expected / "checkpoint_last.pt")
+
+
+def test_resume_after_a_stop_inside_an_epoch(data, tmp_path, uninterrupted):
+    expected, _ = uninterrupted
+    checkpoint = mid_epoch_checkpoint(expected, 2)
+    num_updates = int(checkpoint.stem.split("_")[-1])
+    train(data, tmp_path, *FLAGS, "--max-update", num_updates)
+    train(data, tmp_path, *FLAGS)
+    assert_same_training(tmp_path / "checkpoint_last.pt", expected / "checkpoint_last.pt")
+
+
+def test_checkpoint_holds_the_hidden_state_of_all_rows(uninterrupted):
+    state = load(mid_epoch_checkpoint(uninterrupted[0], 1))["extra_state"][TASK]["hidden_state"]
+    assert [[part.shape for part in layer] for layer in state] == [[(4, 16)] * 2] * 2
+    assert all(part.abs().max() > 0 for layer in state for part in layer)
+
+
+def test_other_number_of_rows_inside_an_epoch_is_refused(data, tmp_path, uninterrupted):
+    checkpoint = mid_epoch_checkpoint(uninterrupted[0], 1)
+    result = subprocess.run(
+        train_command(data, tmp_path, *FLAGS, "--batch-size", "3", "--restore-file", checkpoint),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode != 0
+    assert "epoch of 4 rows and cannot go on with 3" in result.stderr.strip().splitlines()[-1]
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,162 @@
+"""Presets against the papers: parameter counts and hyper-parameters (FACTS.md A.7, A.8, B.7, K)."""
+
+import argparse
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import options
+
+from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
+from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES, apply_preset
+
+PTB, WT2 = 10_000, 33_278
+
+COUNTS = [
+    # architecture, vocabulary, experts per layer, parameters
+    ("lstm_lm_awd_ptb", PTB, None, 24_221_600),
+    ("lstm_lm_awd_wt2", WT2, None, 33_556_078),
+    ("lstm_lm_full_ptb", PTB, None, 43_827_600),
+    ("lstm_lm_mos_ptb", PTB, None, 21_500_620),
+    ("lstm_lm_mos_wt2", WT2, None, 34_909_528),
+    ("lstm_lm_mos_ptb", PTB, "0 0 0 20", 22_373_120),
+    ("lstm_lm_doc_ptb", PTB, None, 22_849_120),
+    ("lstm_lm_doc_wt2", WT2, None, 36_639_278),
+    ("lstm_lm_doc_ptb", 6_922, None, 21_984_202),
+    ("lstm_lm_doc_ptb", PTB, "0 0 5 15", 22_849_120),
+    ("lstm_lm_doc_ptb", PTB, "5 0 0 15", 21_897_120),
+    ("lstm_lm_doc_ptb", PTB, "0 5 0 15", 22_849_120),
+    ("lstm_lm_doc_ptb", PTB, "0 5 5 10", 23_325_120),
+    ("lstm_lm_doc_ptb", PTB, "5 0 5 10", 22_373_120),
+]
+
+# the columns of FACTS.md A.7, published programs' values; windows from A.4
+COLUMNS = ["awd_ptb", "awd_wt2", "mos_ptb", "mos_wt2", "doc_ptb", "doc_wt2"]
+AWD_WIDTHS, PTB_WIDTHS, WT2_WIDTHS = "1150 1150 400", "960 960 620", "1150 1150 650"
+MODEL = {
+    "embed_dim": [400, 400, 280, 300, 280, 300],
+    "hidden_sizes": [AWD_WIDTHS, AWD_WIDTHS, PTB_WIDTHS, WT2_WIDTHS, PTB_WIDTHS, WT2_WIDTHS],
+    "dropout_embedding": [0.1] * 6,
+    "dropout_input": [0.4, 0.65, 0.4, 0.55, 0.4, 0.55],
+    "dropout_hidden": [0.25, 0.2, 0.225, 0.2, 0.225, 0.2],
+    "dropout_output": [0.4] * 6,
+    "latent_dropout": [None, None, 0.29, 0.29, 0.6, 0.6],
+    "dropout_weight": [0.5] * 6,
+    "output_layer": ["tied", "tied", "mos", "mos", "doc", "doc"],
+    "experts_per_layer": [None, None, "0 0 0 15", "0 0 0 15", "0 0 5 15", "0 0 5 15"],
+    "rnn_cell": ["lstm"] * 6,
+}
+TRAINING = {
+    "lr": [30, 30, 20, 15, 20, 15],
+    "batch-size": [20, 80, 12, 15, 12, 15],
+    "activation-regularization": [2] * 6,
+    "temporal-activation-regularization": [1] * 6,
+    "weight-decay": [1.2e-6] * 6,
+    "clip-norm": [0.25] * 6,
+    "nonmonotone-interval": [5, 5, 5, 5, 60, 60],
+    "max-epoch": [500, 750, 1000, 1000, 500, 500],
+    "seed": [141, 1882, 28, 1882, 28, 1882],
+    "balance": [None, None, None, None, 0.001, 0.001],
+    "tokens-per-sample": [70] * 6,
+    "window-lengths": ["random"] * 6,
+    "max-window": [None, None, 70 + 40, 70 + 20, 70 + 40, 70 + 20],
+    "batch-size-valid": [10] * 6,
+}
+FINE_TUNING = {
+    "lr": [30, 30, 25, 20, 20, 15],
+    "max-window": [80, 80, 70 + 40, 70 + 20, 70 + 40, 70 + 20],
+    "nonmonotone-interval": [5, 5, 5, 5, 60, 60],
+    "balance": [None, None, None, None, 0.001, 0.001],
+}
+
+every_architecture = pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+every_trainable = pytest.mark.parametrize("arch", sorted(name for name, p in ARCHITECTURES.items() if p.training))
+
+
+def cells(table):
+    return [
+        pytest.param(f"lstm_lm_{column}", name, row[i], id=f"{column}-{name}")
+        for name, row in table.items()
+        for i, column in enumerate(COLUMNS)
+    ]
+
+
+@pytest.mark.parametrize("arch, vocab_size, experts, expected", COUNTS)
+def test_parameter_count(arch, vocab_size, experts, expected, build_lm):
+    flags = {} if experts is None else {"experts_per_layer": experts}
+    with torch.device("meta"):
+        model = build_lm(arch, vocab_size, **flags)
+    assert sum(param.numel() for param in model.parameters()) == expected
+
+
+@pytest.mark.parametrize("arch, flag, expected", cells(MODEL))
+def test_model_flag(arch, flag, expected):
+    assert ARCHITECTURES[arch].model.get(flag) == expected
+
+
+@pytest.mark.parametrize("arch, flag, expected", cells(TRAINING))
+def test_training_flag(arch, flag, expected):
+    assert ARCHITECTURES[arch].training.get(flag) == expected
+
+
+@pytest.mark.parametrize("arch, flag, expected", cells(FINE_TUNING))
+def test_fine_tuning_flag(arch, flag, expected):
+    preset = ARCHITECTURES[arch]
+    assert {**preset.training, **preset.fine_tuning}.get(flag) == expected
+
+
+@pytest.mark.parametrize("corpus", ["ptb", "wt2"])
+def test_the_full_softmax_is_trained_as_awd_with_a_last_layer_as_wide_as_the_others(corpus):
+    full, awd = ARCHITECTURES[f"lstm_lm_full_{corpus}"], ARCHITECTURES[f"lstm_lm_awd_{corpus}"]
+    changed = {flag: value for flag, value in full.model.items() if awd.model[flag] != value}
+    assert changed == {"hidden_sizes": "1150 1150 1150", "output_layer": "full"}
+    assert (full.training, full.fine_tuning) == (awd.training, awd.fine_tuning)
+
+
+@pytest.mark.parametrize(
+    "arch, flags",
+    [
+        ("lstm_lm_awd_ptb", {"dropout_embedding": 0.1, "dropout_input": 0.4, "dropout_weight": 0.5}),
+        ("lstm_lm_doc_ptb", {"latent_dropout": 0.6}),
+    ],
+)
+def test_presets_reach_the_model(arch, flags, build_lm):
+    with torch.device("meta"):
+        decoder = build_lm(arch, 50).decoder
+    found = {
+        "dropout_embedding": decoder.embedding.row_dropout,
+        "dropout_input": decoder.input_dropout.rate,
+        "dropout_weight": decoder.stack.layers[0].weight_dropout,
+    }
+    if arch.startswith("lstm_lm_doc"):
+        found["latent_dropout"] = decoder.output.latent_dropout.rate
+    assert {flag: found[flag] for flag in flags} == flags
+
+
+@every_architecture
+def test_a_given_flag_beats_the_preset(arch):
+    args = Namespace(embed_dim=7, dropout_output=0.0)
+    apply_preset(arch, args)
+    assert args.embed_dim == 7 and args.dropout_output == 0.0
+    assert args.hidden_sizes == ARCHITECTURES[arch].model["hidden_sizes"]
+
+
+@every_architecture
+def test_every_preset_builds_and_sets_declared_flags_only(arch, build_lm):
+    parser = argparse.ArgumentParser()
+    RecurrentLanguageModel.add_args(parser)
+    assert set(ARCHITECTURES[arch].model) <= {action.dest for action in parser._actions}
+    with torch.device("meta"):
+        build_lm(arch, 50)
+
+
+@every_trainable
+def test_the_host_accepts_every_training_flag_with_its_value(arch):
+    preset = ARCHITECTURES[arch]
+    for flags in (preset.training, {**preset.training, **preset.fine_tuning, "averaging": "immediate"}):
+        command = ["data", f"--arch={arch}", *(f"--{name}={value}" for name, value in flags.items())]
+        args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=command))
+        (args["lr"],) = args["lr"]
+        # the host reads --batch-size-valid, whose default is another flag's value, as text
+        assert {name: type(value)(args[name.replace("-", "_")]) for name, value in flags.items()} == flags
+        assert {flag: args[flag] for flag in preset.model} == preset.model

@@ -1,0 +1,101 @@
+"""Penalties against sums written out in numpy float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_plugins.ops.regularizers import (
+    activation_regularization,
+    prior_balance_by_batch,
+    prior_balance_by_row,
+    temporal_activation_regularization,
+)
+
+B, T, D, J = 3, 5, 7, 4
+
+
+@pytest.fixture
+def mask():
+    """Rows of 5, 3 and 1 tokens."""
+    return torch.arange(T) < torch.tensor([[5], [3], [1]])
+
+
+@pytest.fixture
+def output():
+    return torch.randn(B, T, D)
+
+
+@pytest.fixture
+def prior():
+    return torch.softmax(2 * torch.randn(B, T, J), dim=-1)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_activation_is_the_mean_square(output, mask, padded):
+    mask = mask if padded else torch.ones_like(mask)
+    squares = [float(h) ** 2 for b in range(B) for t in range(T) if mask[b, t] for h in output[b, t]]
+    assert activation_regularization(output, mask).item() == pytest.approx(np.mean(squares), rel=1e-6)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_temporal_activation_is_the_mean_squared_step(output, mask, padded):
+    mask = mask if padded else torch.ones_like(mask)
+    h = output.double().numpy()
+    squares = [(h[b, t] - h[b, t - 1]) ** 2 for b in range(B) for t in range(1, T) if mask[b, t]]
+    assert temporal_activation_regularization(output, mask).item() == pytest.approx(np.mean(squares), rel=1e-6)
+
+
+def test_a_window_of_one_step_has_no_temporal_penalty():
+    output = torch.randn(B, 1, D, requires_grad=True)
+    penalty = temporal_activation_regularization(output, torch.ones(B, 1, dtype=torch.bool))
+    penalty.backward()
+    assert penalty.item() == 0.0
+    assert torch.equal(output.grad, torch.zeros_like(output))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_balance_by_row_is_the_published_programs(prior, mask, padded):
+    mask = mask if padded else torch.ones_like(mask)
+    mass = (prior.double() * mask.unsqueeze(-1)).numpy().sum(axis=1)
+    expected = (J - 1) * np.var(mass, ddof=1) / np.mean(mass) ** 2
+    assert prior_balance_by_row(prior, mask).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_balance_by_batch_is_the_papers(prior, mask, padded):
+    mask = mask if padded else torch.ones_like(mask)
+    mass = (prior.double() * mask.unsqueeze(-1)).numpy().sum(axis=(0, 1))
+    expected = (np.std(mass) / np.mean(mass)) ** 2
+    assert prior_balance_by_batch(prior, mask).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("balance", [prior_balance_by_row, prior_balance_by_batch])
+def test_a_uniform_prior_is_balanced(balance):
+    prior = torch.full((B, T, J), 1 / J)
+    assert balance(prior, torch.ones(B, T)).item() == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+@pytest.mark.parametrize("balance", [prior_balance_by_row, prior_balance_by_batch])
+def test_a_single_expert_is_balanced(balance, num_rows):
+    assert balance(torch.ones(num_rows, T, 1), torch.ones(num_rows, T)).item() == 0.0
+
+
+def test_only_the_form_by_row_counts_differences_between_rows():
+    prior = torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]]])
+    mask = torch.ones(2, 1)
+    assert prior_balance_by_batch(prior, mask).item() == pytest.approx(0.0, abs=1e-12)
+    assert prior_balance_by_row(prior, mask).item() == pytest.approx(4 * 0.16 / 3 / 0.25, rel=1e-6)
+
+
+@pytest.mark.parametrize("penalty", [activation_regularization, temporal_activation_regularization])
+def test_padding_has_no_gradient(penalty, output, mask):
+    output.requires_grad_()
+    penalty(output, mask).backward()
+    assert torch.equal(output.grad[~mask], torch.zeros_like(output.grad[~mask]))
+    assert output.grad[mask].abs().sum() > 0
+
+
+def test_half_precision_is_summed_in_float32():
+    output = torch.full((B, T, D), 300.0, dtype=torch.float16)
+    assert activation_regularization(output, torch.ones(B, T)).item() == pytest.approx(90_000.0)

@@ -1,0 +1,178 @@
+"""MoS and DOC against the equations, and against each other."""
+
+import plain_formulas
+import pytest
+import torch
+from torch import nn
+
+from fairseq_plugins.output_layers.mixture import DirectOutputConnection, MixtureOfSoftmaxes, MixtureOptions
+
+V = 101
+WIDTHS = [6, 9, 8]
+
+
+def build(layer, *, widths=WIDTHS, vocab_size=V, latent_dropout=0.0, **options):
+    shared = nn.Parameter(torch.empty(vocab_size, widths[0]).uniform_(-0.5, 0.5))
+    return layer(
+        vocab_size=vocab_size,
+        layer_widths=widths,
+        shared_weight=shared,
+        options=MixtureOptions(latent_dropout=latent_dropout, **options),
+    )
+
+
+def randomise(layer):
+    for param in layer.parameters():
+        nn.init.uniform_(param, -0.7, 0.7)
+    return layer
+
+
+@pytest.mark.parametrize("experts", ["0 0 3", "1 2 3", "2 0 1", "0 4 0", "3 0 0"])
+def test_probabilities_loss_and_gradients_are_those_of_the_equations(experts, make_states):
+    layer = randomise(build(DirectOutputConnection, experts_per_layer=experts).double())
+    states, target = make_states(WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
+    params = list(layer.parameters())
+    expected = plain_formulas.output_probs(layer, states.layers)
+    expected_nll = -expected.gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
+    nll = layer(states, target)[0]
+    torch.testing.assert_close(layer(states)[0].exp(), expected, rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(nll, expected_nll, rtol=1e-11, atol=1e-11)
+    ours = torch.autograd.grad(nll.sum(), params)
+    torch.testing.assert_close(ours, torch.autograd.grad(expected_nll.sum(), params), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_experts, vocab_size, width", [(3, 252, 7), (20, 507, 13), (1, 123, 5)])
+def test_awkward_sizes_in_float32(num_experts, vocab_size, width, make_states):
+    widths = [width, width + 2]
+    layer = build(MixtureOfSoftmaxes, widths=widths, vocab_size=vocab_size, experts_per_layer=f"0 {num_experts}")
+    randomise(layer)
+    states, target = make_states(widths), torch.randint(vocab_size, (3, 4))
+    nll = layer(states, target)[0]
+    ours = torch.autograd.grad(nll.sum(), list(layer.parameters()))
+    layer.double()
+    expected = plain_formulas.output_probs(layer, [h.double() for h in states.layers])
+    expected_nll = -expected.gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
+    torch.testing.assert_close(nll.double(), expected_nll, rtol=1e-6, atol=1e-6)
+    expected_grads = torch.autograd.grad(expected_nll.sum(), list(layer.parameters()))
+    for ours_, expected_ in zip(ours, expected_grads):
+        torch.testing.assert_close(ours_.double(), expected_, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.1, 0.4])
+def test_label_smoothing_in_float64(label_smoothing, make_states):
+    layer = randomise(build(DirectOutputConnection, experts_per_layer="0 2 2").double())
+    states, target = make_states(WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
+    log_probs = plain_formulas.output_probs(layer, states.layers).log()
+    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    expected = (1 - label_smoothing) * nll - label_smoothing * log_probs.sum(-1) / V
+    loss, extra = layer(states, target, label_smoothing=label_smoothing)
+    torch.testing.assert_close(loss, expected, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(extra["nll"], nll.detach(), rtol=1e-11, atol=1e-11)
+
+
+def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit(make_states):
+    mos = build(MixtureOfSoftmaxes, latent_dropout=0.4, experts_per_layer="0 0 5")
+    doc = build(DirectOutputConnection, latent_dropout=0.4, experts_per_layer="0 0 5", latent_mask="per-expert")
+    randomise(mos)
+    doc.load_state_dict(mos.state_dict())
+    states, target = make_states(WIDTHS), torch.randint(V, (3, 4))
+    results = []
+    for layer in (mos, doc):
+        torch.manual_seed(3)
+        log_probs, extra = layer(states)
+        torch.manual_seed(3)
+        loss = layer(states, target)[0]
+        grads = torch.autograd.grad(loss.sum(), list(layer.parameters()))
+        results.append([log_probs, extra["mixture_weights"], loss, *grads])
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+    assert not torch.equal(results[0][2], mos.eval()(states, target)[0])
+
+
+def test_mos_has_per_expert_masks_and_doc_one_mask_by_default(make_states):
+    states = make_states(WIDTHS, num_rows=3, num_steps=4)
+    for layer, num_masks in ((MixtureOfSoftmaxes, 3 * 6), (DirectOutputConnection, 3)):
+        mixture = build(layer, latent_dropout=0.5, experts_per_layer="0 0 6", widths=[40, 9, 8])
+        kept = mixture.latent_vectors([torch.randn(3, 4, 40), *states.layers[1:]]).ne(0)
+        assert torch.equal(kept, kept[:, :1].expand_as(kept))
+        assert len({tuple(mask.tolist()) for mask in kept[:, 0].flatten(0, 1)}) == num_masks
+
+
+def test_latent_dropout_scales_what_it_keeps(make_states):
+    layer = randomise(build(DirectOutputConnection, latent_dropout=0.6))
+    states = make_states(WIDTHS)
+    dropped, plain = layer.latent_vectors(states.layers), layer.eval().latent_vectors(states.layers)
+    kept = dropped != 0
+    assert 0 < kept.sum() < kept.numel()
+    torch.testing.assert_close(dropped[kept], plain[kept] / 0.4, rtol=1e-6, atol=0)
+
+
+def test_mixture_weights_are_the_prior_without_bias(make_states):
+    layer, states = build(DirectOutputConnection).eval(), make_states(WIDTHS)
+    weights = layer(states)[1]["mixture_weights"]
+    assert layer.prior.bias is None and weights.requires_grad
+    torch.testing.assert_close(weights, plain_formulas.softmax(states.layers[-1] @ layer.prior.weight.T))
+    torch.testing.assert_close(layer(states, torch.zeros(3, 4, dtype=torch.long))[1]["mixture_weights"], weights)
+
+
+def test_experts_are_ordered_by_the_layer_they_read(make_states):
+    layer, states = build(DirectOutputConnection, experts_per_layer="1 2 1").eval(), make_states(WIDTHS)
+    before = layer.latent_vectors(states.layers)
+    for n, experts in ((0, [0]), (1, [1, 2]), (2, [3])):
+        layers = list(states.layers)
+        layers[n] = layers[n] + 1
+        changed = (layer.latent_vectors(layers) != before).all(dim=-1).flatten(0, 1)
+        assert torch.equal(changed, torch.tensor([j in experts for j in range(4)]).expand_as(changed))
+
+
+def test_doc_starts_with_zero_latent_biases_and_mos_with_the_librarys():
+    doc, mos = build(DirectOutputConnection, experts_per_layer="2 2 2"), build(MixtureOfSoftmaxes)
+    assert all(not linear.bias.any() for linear in doc.latents)
+    assert all(linear.bias.all() for linear in mos.latents)
+
+
+def test_the_output_bias_starts_at_zero_and_the_matrix_is_the_embedding():
+    shared = nn.Parameter(torch.randn(V, WIDTHS[0]))
+    layer = DirectOutputConnection(vocab_size=V, layer_widths=WIDTHS, shared_weight=shared, options=MixtureOptions())
+    assert layer.projection.weight is shared and not layer.projection.bias.any()
+
+
+def test_without_a_shared_embedding_the_matrix_is_as_wide_as_the_embedding():
+    layer = DirectOutputConnection(vocab_size=V, layer_widths=WIDTHS, shared_weight=None, options=MixtureOptions())
+    assert layer.projection.weight.shape == (V, WIDTHS[0])
+
+
+@pytest.mark.parametrize("num_lower", [1, 2, 3])
+def test_default_experts(num_lower):
+    assert MixtureOfSoftmaxes.default_experts(num_lower + 1) == [0] * num_lower + [4]
+    assert DirectOutputConnection.default_experts(num_lower + 1) == [0] * (num_lower - 1) + [1, 3]
+
+
+@pytest.mark.parametrize("layer", [MixtureOfSoftmaxes, DirectOutputConnection])
+@pytest.mark.parametrize(
+    "experts, told",
+    [
+        ("0 5", "has 2 numbers: give 3"),
+        ("0 0 0 5", "has 4 numbers: give 3"),
+        ("0 0 0", "no expert"),
+        ("0 -1 5", "negative"),
+        ("0 x 5", "whole numbers"),
+        ("0 0 1.5", "whole numbers"),
+        ("", "whole numbers"),
+    ],
+)
+def test_numbers_of_experts_that_do_not_fit_are_refused(layer, experts, told):
+    with pytest.raises(ValueError, match=f"--experts-per-layer.*{told}"):
+        build(layer, experts_per_layer=experts)
+
+
+@pytest.mark.parametrize("experts", ["1 0 3", "0 1 3", "0 4 0"])
+def test_mos_reads_the_last_layer_only(experts):
+    with pytest.raises(ValueError, match="--experts-per-layer.*last layer only.*--output-layer doc"):
+        build(MixtureOfSoftmaxes, experts_per_layer=experts)
+
+
+@pytest.mark.parametrize("layer", [MixtureOfSoftmaxes, DirectOutputConnection])
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
+def test_latent_dropout_that_is_no_rate_is_refused(layer, rate):
+    with pytest.raises(ValueError, match="--latent-dropout"):
+        build(layer, latent_dropout=rate)

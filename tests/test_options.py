@@ -1,0 +1,42 @@
+"""Values of the command line: lists, rates, positive numbers."""
+
+import math
+
+import pytest
+
+from fairseq_plugins.options import check_dropout, check_positive, parse_int_list
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [("0 0 5 15", [0, 0, 5, 15]), ("0,0,5,15", [0, 0, 5, 15]), (" 7 ", [7]), ("1, 2", [1, 2]), ("-3 4", [-3, 4])],
+)
+def test_lists_are_separated_by_spaces_or_commas(text, expected):
+    assert parse_int_list(text, flag="--sizes") == expected
+
+
+@pytest.mark.parametrize("text", ["", " ", ",", "a", "1 b", "1.5", "1e3", "3-", "-", "--3", "²", "0x10", "None"])
+def test_what_is_no_whole_number_is_refused_with_the_flag(text):
+    with pytest.raises(ValueError, match="--sizes"):
+        parse_int_list(text, flag="--sizes")
+
+
+@pytest.mark.parametrize("rate", [0, 0.0, 0.5, 0.999])
+def test_a_dropout_rate_is_passed_on(rate):
+    assert check_dropout(rate, flag="--dropout") == rate
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1, 1.5, math.nan, math.inf, -math.inf])
+def test_what_is_no_dropout_rate_is_refused_with_the_flag(rate):
+    with pytest.raises(ValueError, match=r"--dropout .*0 <= rate < 1"):
+        check_dropout(rate, flag="--dropout")
+
+
+def test_a_positive_value_is_passed_on():
+    assert check_positive(3, flag="--width") == 3
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan])
+def test_a_value_that_is_not_positive_is_refused_with_the_flag(value):
+    with pytest.raises(ValueError, match="--width"):
+        check_positive(value, flag="--width")
