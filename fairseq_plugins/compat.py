@@ -1,4 +1,4 @@
-"""What depends on the version of the host or of torch: reading checkpoints with ``weights_only``.
+"""What depends on the versions of the host, torch and numpy: mostly reading checkpoints with ``weights_only``.
 
 Since torch 2.6 ``torch.load`` reads tensors and plain containers only, unless a class is allowed by name.
 The host's checkpoints need one more class, and its broadcast of a checkpoint to other processes a few.
@@ -6,12 +6,14 @@ The host's checkpoints need one more class, and its broadcast of a checkpoint to
 
 import argparse
 import collections
+import errno
 import functools
 import pickle
 import re
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Callable
 
+import numpy
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
@@ -30,10 +32,12 @@ BROADCAST_CLASSES = [
 
 
 def adapt_host() -> None:
-    """Make the host read its own checkpoints, and name the file and the cause when it cannot."""
+    """Make the host read its own checkpoints, name file and cause when it cannot, and work with numpy 2."""
     torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
     _wrap(checkpoint_utils, "load_checkpoint_to_cpu", _explain_unreadable)
     _wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
+    if not hasattr(numpy, "compat"):  # gone since numpy 2, and the host's data sets still ask for its `long`
+        numpy.compat = SimpleNamespace(long=int)
 
 
 def _wrap(module: ModuleType, name: str, wrapper: Callable) -> None:
@@ -58,8 +62,10 @@ def _explain_unreadable(load_checkpoint_to_cpu: Callable, path, *args, **kwargs)
             f"{path} is refused: it holds an object of class {refused.group(1)}, and checkpoints may hold weights and "
             "flags only, because other objects can run code when they are loaded"
         ) from error
-    except (EOFError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
+    except EOFError as error:
+        raise ValueError(_damaged(path)) from error
+    except (OSError, RuntimeError) as error:
+        if getattr(error, "errno", None) != errno.EINVAL and "PytorchStreamReader" not in str(error):
             raise
         raise ValueError(_damaged(path)) from error
 

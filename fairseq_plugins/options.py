@@ -1,5 +1,6 @@
 """Reading and checking values that come from the command line."""
 
+import re
 from typing import List
 
 
@@ -10,7 +11,7 @@ def parse_int_list(text: str, *, flag: str) -> List[int]:
         ValueError: if the list is empty or an item is not a whole number.
     """
     items = text.replace(",", " ").split()
-    if not items or not all(item.lstrip("-").isdigit() for item in items):
+    if not items or not all(re.fullmatch(r"-?[0-9]+", item) for item in items):
         raise ValueError(f'{flag} "{text}": give whole numbers, for example {flag} "400 400 200"')
     return [int(item) for item in items]
 
@@ -34,4 +35,15 @@ def check_positive(value: float, *, flag: str) -> float:
     """
     if not value > 0:
         raise ValueError(f"{flag} {value}: give a value above 0")
+    return value
+
+
+def check_coefficient(value: float, *, flag: str) -> float:
+    """Return ``value`` if it is zero or more and not NaN.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if not value >= 0:
+        raise ValueError(f"{flag} {value}: give 0 or more")
     return value

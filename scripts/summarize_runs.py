@@ -49,9 +49,7 @@ def summarize(name: str, run: Path, data: str) -> Dict:
     figures = {"name": name, "parameters": sum(parameter.numel() for parameter in model.parameters())}
     for split in ("valid", "test"):
         tokens = load_token_stream(data, split, dictionary)
-        result = evaluate_perplexity(
-            [model], tokens, unknown=dictionary.unk(), show_progress=sys.stderr.isatty()
-        )
+        result = evaluate_perplexity([model], tokens, unknown=dictionary.unk(), show_progress=sys.stderr.isatty())
         figures[f"{split}_perplexity"] = result.perplexity
     config = torch.load(checkpoint, map_location="cpu")["cfg"]
     figures["seed"] = config["common"]["seed"]

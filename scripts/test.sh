@@ -11,4 +11,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 source .venv/bin/activate
 ruff check --quiet --line-length 120 --select E,F,I,B,W --ignore B905 .
+ruff format --quiet --check --line-length 120 .
 python -m pytest tests --quiet --durations 10 "$@"

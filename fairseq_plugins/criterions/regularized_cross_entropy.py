@@ -17,6 +17,7 @@ from fairseq_plugins.ops.regularizers import (
     prior_balance_by_row,
     temporal_activation_regularization,
 )
+from fairseq_plugins.options import check_coefficient
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +76,13 @@ class RegularizedCrossEntropy(FairseqCriterion):
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"--label-smoothing {label_smoothing}: give a share, 0 <= share < 1")
         self.label_smoothing = label_smoothing
-        coefficients = (activation_regularization, temporal_activation_regularization, balance)
-        self.coefficients = dict(zip(PENALTIES, coefficients))
-        for name, coefficient in self.coefficients.items():
-            if coefficient < 0:
-                raise ValueError(f"the coefficient of the {name} penalty is {coefficient}: give 0 or more")
+        self.coefficients = {
+            "activation": check_coefficient(activation_regularization, flag="--activation-regularization"),
+            "temporal_activation": check_coefficient(
+                temporal_activation_regularization, flag="--temporal-activation-regularization"
+            ),
+            "balance": check_coefficient(balance, flag="--balance"),
+        }
         self.balance_penalty = BALANCE_FORMS[balance_form]
         logger.info("loss and ppl are the plain NLL in nats and its exponential; penalties are logged apart")
 

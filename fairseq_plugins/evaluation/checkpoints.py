@@ -19,7 +19,7 @@ def load_language_models(paths: Sequence[str], data_dir: str) -> Tuple[List[Fair
     """
     for path in paths:
         if not Path(path).is_file():
-            raise ValueError(f"{path} does not exist: give the path of a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
+            raise ValueError(f"{path} does not exist: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
     dictionary = load_dictionary(data_dir)
     models = []
     for path in paths:

@@ -76,9 +76,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         self.output = output_layer
         self.carried_state = CarriedState()
 
-    def extract_states(
-        self, tokens: Tensor, state: Optional[StackState] = None
-    ) -> Tuple[DecoderStates, StackState]:
+    def extract_states(self, tokens: Tensor, state: Optional[StackState] = None) -> Tuple[DecoderStates, StackState]:
         """States of all layers for tokens (B, T), and the state after the last one."""
         embedded = self.input_dropout(self.embedding(tokens))
         outputs = self.stack(embedded, state)
@@ -117,9 +115,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         elif stream_start is not None:
             if stream_start:
                 self.carried_state.start(training=self.training)
-            states, new_state = self.extract_states(
-                prev_output_tokens, self.carried_state.get(training=self.training)
-            )
+            states, new_state = self.extract_states(prev_output_tokens, self.carried_state.get(training=self.training))
             self.carried_state.set(new_state, training=self.training)
         else:
             states, _ = self.extract_states(prev_output_tokens)

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_plugins.ops.precision import accumulation_dtype
+
 
 def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:
     """log P(v) = logsumexp_j (log pi_j + log softmax(z_j)_v)  (Yang et al. 2018, eq. 2).
@@ -18,7 +20,7 @@ def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:
     Returns:
         (*, V) in float32 or wider, normalised over V.
     """
-    log_softmax = torch.log_softmax(logits, dim=-1, dtype=_accumulation_dtype(logits))
+    log_softmax = torch.log_softmax(logits, dim=-1, dtype=accumulation_dtype(logits))
     return torch.logsumexp(log_softmax + log_prior.unsqueeze(-1), dim=-2)
 
 
@@ -33,12 +35,8 @@ def mixture_nll(logits: Tensor, log_prior: Tensor, target: Tensor) -> Tensor:
     Returns:
         (*) in float32 or wider.
     """
-    logits = logits.to(_accumulation_dtype(logits))
+    logits = logits.to(accumulation_dtype(logits))
     num_experts, vocab_size = logits.shape[-2:]
     expert_target = target.unsqueeze(-1).expand(*target.shape, num_experts)
     expert_nll = F.cross_entropy(logits.reshape(-1, vocab_size), expert_target.reshape(-1), reduction="none")
     return -torch.logsumexp(log_prior - expert_nll.view_as(log_prior), dim=-1)
-
-
-def _accumulation_dtype(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)

@@ -7,6 +7,8 @@ holds a token and zero where it is padding. Every function returns a scalar.
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.precision import accumulation_dtype
+
 
 def activation_regularization(output: Tensor, mask: Tensor) -> Tensor:
     """AR: mean of h^2 over time, batch and features (Merity et al. 2017, section 4.1).
@@ -14,7 +16,7 @@ def activation_regularization(output: Tensor, mask: Tensor) -> Tensor:
     Args:
         output: last layer after its dropout, (B, T, D).
     """
-    return _masked_mean(output.float().pow(2), mask)
+    return _masked_mean(_widen(output).pow(2), mask)
 
 
 def temporal_activation_regularization(output: Tensor, mask: Tensor) -> Tensor:
@@ -23,7 +25,8 @@ def temporal_activation_regularization(output: Tensor, mask: Tensor) -> Tensor:
     Args:
         output: last layer before its dropout, (B, T, D).
     """
-    step = output[:, 1:].float() - output[:, :-1].float()
+    output = _widen(output)
+    step = output[:, 1:] - output[:, :-1]
     return _masked_mean(step.pow(2), mask[:, 1:] * mask[:, :-1])
 
 
@@ -37,8 +40,11 @@ def prior_balance_by_row(prior: Tensor, mask: Tensor) -> Tensor:
     Args:
         prior: mixture weights pi, (B, T, J).
     """
-    mass = (prior.float() * mask.unsqueeze(-1)).sum(dim=1)
-    return (prior.size(-1) - 1) * mass.var() / mass.mean().pow(2)
+    num_experts = prior.size(-1)
+    mass = (_widen(prior) * mask.unsqueeze(-1)).sum(dim=1)
+    if num_experts == 1:
+        return torch.zeros_like(mass).sum()
+    return (num_experts - 1) * mass.var() / mass.mean().pow(2)
 
 
 def prior_balance_by_batch(prior: Tensor, mask: Tensor) -> Tensor:
@@ -50,8 +56,12 @@ def prior_balance_by_batch(prior: Tensor, mask: Tensor) -> Tensor:
     Args:
         prior: mixture weights pi, (B, T, J).
     """
-    mass = (prior.float() * mask.unsqueeze(-1)).sum(dim=(0, 1))
+    mass = (_widen(prior) * mask.unsqueeze(-1)).sum(dim=(0, 1))
     return mass.var(unbiased=False) / mass.mean().pow(2)
+
+
+def _widen(x: Tensor) -> Tensor:
+    return x.to(accumulation_dtype(x))
 
 
 def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class AveragedSGD(SGD):
 
     def _average(self, group) -> None:
         group["num_averaged"] += 1
-        if group["num_averaged"] <= 2:
+        if group["num_averaged"] == 1:
             for param in group["params"]:
                 self.state[param]["exchanged"] = param.detach().clone()
         else:

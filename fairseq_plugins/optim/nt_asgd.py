@@ -15,14 +15,18 @@ from fairseq_plugins.optim.averaged_sgd import AveragedSGD
 logger = logging.getLogger(__name__)
 
 
+def best_old_value(values: Sequence[float], nonmonotone_interval: int) -> float:
+    """The best of v_1 .. v_{t-1-n}, leaving NaNs out; infinite where there is none."""
+    old = values[: max(0, len(values) - 1 - nonmonotone_interval)]
+    return min((value for value in old if not math.isnan(value)), default=math.inf)
+
+
 def is_triggered(values: Sequence[float], nonmonotone_interval: int) -> bool:
     """Whether the last validation value is worse than the best one at least n + 1 epochs older.
 
     With values v_1 .. v_t: t - 1 > n and v_t > min(v_1 .. v_{t-1-n}). A NaN is neither worse nor best.
     """
-    *earlier, last = values
-    old = [value for value in earlier[: max(0, len(earlier) - nonmonotone_interval)] if not math.isnan(value)]
-    return bool(old) and last > min(old)
+    return values[-1] > best_old_value(values, nonmonotone_interval)
 
 
 @dataclass
@@ -102,5 +106,5 @@ class NTASGD(FairseqOptimizer):
 
     def _explain(self, losses: Sequence[float]) -> str:
         interval = self.cfg.nonmonotone_interval
-        old_best = min(losses[: len(losses) - 1 - interval])
-        return f"validation loss {losses[-1]:.5f} is above {old_best:.5f}, the best of over {interval} epochs ago"
+        best = best_old_value(losses, interval)
+        return f"validation loss {losses[-1]:.5f} is above {best:.5f}, the best of over {interval} epochs ago"

@@ -41,25 +41,13 @@ class OutputLayer(nn.Module):
     :attr:`Options` and implements :meth:`log_probs`; it then is a value of ``--output-layer``. A layer
     that can score targets without building (B, T, V) overrides :meth:`target_loss`.
 
-    Args:
-        vocab_size: V.
-        layer_widths: D_0 .. D_N.
-        shared_weight: the (V, D_0) input embedding where the model shares it, else None.
-        options: an instance of :attr:`Options`.
+    :func:`build_output_layer` calls the constructor with keywords: ``vocab_size`` V, ``layer_widths``
+    D_0 .. D_N, ``shared_weight``, the (V, D_0) input embedding where the model shares it or else None, and
+    ``options``, an instance of :attr:`Options`.
     """
 
     Options: Type[FairseqDataclass] = FairseqDataclass
     name: str
-
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        layer_widths: Sequence[int],
-        shared_weight: Optional[nn.Parameter],
-        options: FairseqDataclass,
-    ):
-        super().__init__()
 
     def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
         """log P(v) for every word, (B, T, V), normalised, in float32 or wider."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.ops.mixture import mixture_log_probs, mixture_nll
+from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.options import check_dropout, parse_int_list
 from fairseq_plugins.output_layers.base import (
     DecoderStates,
@@ -60,9 +61,7 @@ class MixtureOutput(OutputLayer):
     default_mask: str
 
     def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
-        super().__init__(
-            vocab_size=vocab_size, layer_widths=layer_widths, shared_weight=shared_weight, options=options
-        )
+        super().__init__()
         self.experts_per_layer = self.read_experts(options.experts_per_layer, num_layers=len(layer_widths))
         self.num_experts = sum(self.experts_per_layer)
         self.latent_width = layer_widths[0]
@@ -114,7 +113,7 @@ class MixtureOutput(OutputLayer):
     def log_prior(self, layers: Sequence[Tensor]) -> Tensor:
         """log pi, (B, T, J), in float32 or wider."""
         scores = self.prior(layers[-1])
-        return torch.log_softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        return torch.log_softmax(scores, dim=-1, dtype=accumulation_dtype(scores))
 
     def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
         log_prior = self.log_prior(states.layers)

@@ -53,7 +53,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
     ``--batch-size`` is the number of rows of one process; the corpus is cut into as many rows as all
     processes hold, and each process keeps its own. Hidden state goes from window to window without
     gradients, starts at zero in every epoch and every evaluation, and is part of the checkpoint. Windows
-    come in order: nothing is shuffled. ``--update-freq`` accumulates successive windows.
+    come in order: nothing is shuffled. ``--update-freq`` accumulates successive windows. Windows are slices of
+    a tensor in memory, so ``--num-workers`` is not needed and has no effect.
     """
 
     def __init__(self, args, dictionary, output_dictionary=None, targets=None):
@@ -106,9 +107,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         max_sentences: Optional[int] = None,
         num_shards: int = 1,
         shard_id: int = 0,
-        num_workers: int = 0,
         epoch: int = 1,
-        data_buffer_size: int = 0,
         skip_remainder_batch: bool = False,
         **kwargs,
     ) -> EpochBatchIterator:
@@ -117,7 +116,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         Raises:
             ValueError: without ``--batch-size``, or if the corpus is too short for the rows.
         """
-        if max_sentences is None:
+        if not max_sentences:
             raise ValueError("--task stateful_lm needs --batch-size, the number of rows, in place of --max-tokens")
         share = RowShare(num_rows=max_sentences * num_shards, first=max_sentences * shard_id, num_own=max_sentences)
         streams = ContiguousStreams(
@@ -128,9 +127,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             dataset=streams,
             collate_fn=streams.collater,
             batch_sampler=partial(self._cut_windows, dataset.split),
-            num_workers=num_workers,
             epoch=epoch,
-            buffer_size=data_buffer_size,
             disable_shuffling=True,
             skip_remainder_batch=skip_remainder_batch,
         )

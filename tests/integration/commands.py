@@ -15,7 +15,7 @@ TASK = "StatefulLanguageModelingTask"
 MODEL_FLAGS = ["--arch", "lstm_lm_doc", "--embed-dim", "12", "--hidden-sizes", "16 16"]
 TRAINING_FLAGS = [
     *("--user-dir", str(PLUGINS), "--task", "stateful_lm", "--batch-size", "4", "--batch-size-valid", "2"),
-    *("--tokens-per-sample", "20", "--window-lengths", "random", "--num-workers", "0", "--cpu"),
+    *("--tokens-per-sample", "20", "--window-lengths", "random", "--cpu"),
     *("--criterion", "regularized_cross_entropy", "--balance", "0.001"),
     *("--activation-regularization", "2", "--temporal-activation-regularization", "1"),
     *("--optimizer", "nt_asgd", "--nonmonotone-interval", "0", "--lr", "10", "--clip-norm", "0.25"),
@@ -50,9 +50,7 @@ def train(data, save_dir, *flags) -> str:
 def preprocess(text: Path, out: Path, *flags) -> Path:
     """Binarise train.txt, valid.txt and test.txt."""
     prefixes = [flag for split in ("train", "valid", "test") for flag in (f"--{split}pref", text / f"{split}.txt")]
-    result = run(
-        "fairseq_cli.preprocess", "--only-source", "--padding-factor", 1, "--destdir", out, *prefixes, *flags
-    )
+    result = run("fairseq_cli.preprocess", "--only-source", "--padding-factor", 1, "--destdir", out, *prefixes, *flags)
     assert result.returncode == 0, result.stderr[-3000:]
     return out
 

@@ -5,10 +5,9 @@ import subprocess
 import time
 
 import pytest
-
 from commands import ENVIRONMENT, TASK, assert_same, load, train, train_command
 
-FLAGS = ["--max-epoch", "5", "--save-interval-updates", "9", "--num-workers", "1"]
+FLAGS = ["--max-epoch", "5", "--save-interval-updates", "9"]
 
 
 @pytest.fixture(scope="module")

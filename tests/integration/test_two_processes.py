@@ -3,7 +3,6 @@
 import subprocess
 
 import pytest
-
 from commands import ENVIRONMENT, TASK, assert_same, load, train, train_command
 
 NO_DROPOUT = [
@@ -49,9 +48,7 @@ def test_two_processes_equal_one(data, tmp_path, two):
     one = load(tmp_path / "checkpoint_last.pt")
     for name, parameter in one["model"].items():
         assert (parameter - two["model"][name]).abs().max() <= 1e-5, name
-    for layer_one, layer_two in zip(
-        one["extra_state"][TASK]["hidden_state"], two["extra_state"][TASK]["hidden_state"]
-    ):
+    for layer_one, layer_two in zip(one["extra_state"][TASK]["hidden_state"], two["extra_state"][TASK]["hidden_state"]):
         for part_one, part_two in zip(layer_one, layer_two):
             assert (part_one - part_two).abs().max() <= 1e-5
     assert one["extra_state"]["val_loss"] == pytest.approx(two["extra_state"]["val_loss"], abs=2e-5)

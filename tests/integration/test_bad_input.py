@@ -1,0 +1,142 @@
+"""What a user can do wrong ends with a line that names the cause and the remedy, and overwrites nothing."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from commands import ENVIRONMENT, PLUGINS, preprocess, run, train_command
+
+
+def fail(data, save_dir, *flags) -> str:
+    """Train, expect failure, and return the last line of the errors."""
+    result = subprocess.run(
+        train_command(data, save_dir, "--max-update", 2, *flags), env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert result.returncode != 0
+    assert not list(save_dir.glob("*.pt"))
+    return result.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--dropout-input", "-0.1"], r"--dropout-input -0.1: a dropout rate is the probability to drop"),
+        (["--dropout-weight", "1.5"], r"--dropout-weight 1.5: a dropout rate is the probability to drop"),
+        (["--latent-dropout", "1"], r"--latent-dropout 1.0: a dropout rate is the probability to drop"),
+        (["--experts-per-layer", "1 3"], r'--experts-per-layer "1 3" has 2 numbers: give 3'),
+        (["--experts-per-layer", "0 0 0"], r'--experts-per-layer "0 0 0" has no expert'),
+        (["--output-layer", "tied"], r"give the last of --hidden-sizes the value of --embed-dim"),
+        (["--batch-size", "5000"], r"tokens, too few for 5,000 rows of at least 2: use a larger corpus or a smaller"),
+        (["--train-subset", "training"], r"there is no split 'training' in .*: run fairseq-preprocess"),
+    ],
+)
+def test_flag(data, tmp_path, flags, message):
+    line = fail(data, tmp_path, *flags)
+    assert line.startswith("ValueError: ") and re.search(message, line), line
+
+
+@pytest.mark.parametrize(
+    "task, arch, optimizer, message",
+    [
+        ("language_modeling", "lstm_lm_awd", "nt_asgd", "use --task stateful_lm, or another optimizer"),
+        ("stateful_lm", "lstm_lm", "adam", "needs a model that carries its state"),
+    ],
+)
+def test_parts_that_do_not_go_together(data, tmp_path, task, arch, optimizer, message):
+    flags = ["--task", task, "--arch", arch, "--optimizer", optimizer, "--batch-size", 2, "--user-dir", PLUGINS]
+    flags += ["--tokens-per-sample", 20]
+    result = run("fairseq_cli.train", data, "--save-dir", tmp_path, "--cpu", *flags)
+    assert result.returncode != 0
+    line = result.stderr.strip().splitlines()[-1]
+    assert line.startswith("ValueError: ") and message in line
+
+
+def test_missing_data_directory(tmp_path):
+    line = fail(tmp_path / "nowhere", tmp_path)
+    assert "dict.txt does not exist: give the directory that fairseq-preprocess" in line
+
+
+@pytest.mark.parametrize("content, message", [("", "is empty"), ("\n \n\n", "holds 3 blank lines and no word")])
+def test_corpus_without_words(text, data, tmp_path, content, message):
+    broken = tmp_path / "text"
+    shutil.copytree(text, broken)
+    (broken / "train.txt").write_text(content)
+    out = preprocess(broken, tmp_path / "bin", "--srcdict", data / "dict.txt")
+    line = fail(out, tmp_path)
+    assert f"split 'train' in {out} {message}" in line and "check the text" in line
+
+
+@pytest.fixture(scope="module")
+def other_data(text, tmp_path_factory):
+    """The same text with one word more in the dictionary, and with two words exchanged."""
+    root = tmp_path_factory.mktemp("other")
+    changed = root / "text"
+    shutil.copytree(text, changed)
+    with open(changed / "train.txt", "a") as file:
+        file.write("unseenword\n")
+    return preprocess(changed, root / "larger")
+
+
+def exchange_words(data, out):
+    shutil.copytree(data, out)
+    lines = (data / "dict.txt").read_text().splitlines()
+    lines[3], lines[4] = lines[4], lines[3]
+    (out / "dict.txt").write_text("\n".join(lines) + "\n")
+    return out
+
+
+def test_training_on_with_a_vocabulary_of_another_size(trained, other_data, tmp_path):
+    shutil.copy(trained / "checkpoint_last.pt", tmp_path)
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    result = subprocess.run(
+        train_command(other_data, tmp_path, "--max-epoch", 3), env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert result.returncode != 0
+    assert "vocabulary items but the data directory's dict.txt gives" in result.stderr
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+
+
+def test_training_on_with_other_words(trained, data, tmp_path):
+    shutil.copy(trained / "checkpoint_last.pt", tmp_path)
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    other = exchange_words(data, tmp_path / "bin")
+    result = subprocess.run(
+        train_command(other, tmp_path, "--max-epoch", 3), env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert result.returncode != 0
+    assert "is not the one that the checkpoint was trained with" in result.stderr.strip().splitlines()[-1]
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+
+
+def test_training_on_from_a_truncated_checkpoint(trained, data, tmp_path):
+    content = (trained / "checkpoint_last.pt").read_bytes()[:5000]
+    (tmp_path / "checkpoint_last.pt").write_bytes(content)
+    result = subprocess.run(
+        train_command(data, tmp_path, "--max-epoch", 3), env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert result.returncode != 0
+    assert "checkpoint_last.pt is no checkpoint or was cut short" in result.stderr.strip().splitlines()[-1]
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
+
+
+def evaluate_and_fail(*args) -> str:
+    result = run("fairseq_plugins.cli.evaluate_lm", *args)
+    assert result.returncode == 2 and result.stdout == ""
+    return result.stderr.strip().splitlines()[-1]
+
+
+def test_evaluation_with_another_vocabulary(trained, data, other_data, tmp_path):
+    checkpoint = trained / "checkpoint_best.pt"
+    for directory in (other_data, exchange_words(data, tmp_path / "bin")):
+        line = evaluate_and_fail(directory, "--path", checkpoint)
+        assert str(checkpoint) in line and "is not the one that the checkpoint was trained with" in line
+
+
+def test_evaluation_of_a_missing_or_truncated_file_or_split(trained, data, tmp_path):
+    checkpoint, truncated = trained / "checkpoint_best.pt", tmp_path / "truncated.pt"
+    truncated.write_bytes(checkpoint.read_bytes()[:5000])
+    assert "missing.pt does not exist: give a checkpoint" in evaluate_and_fail(data, "--path", tmp_path / "missing.pt")
+    assert "truncated.pt is no checkpoint or was cut short" in evaluate_and_fail(data, "--path", truncated)
+    assert "there is no split 'dev'" in evaluate_and_fail(data, "--path", checkpoint, "--split", "dev")
+    assert "both must be at least 1" in evaluate_and_fail(data, "--path", checkpoint, "--rows", 0)

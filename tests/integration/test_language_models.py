@@ -1,0 +1,139 @@
+"""The commands of a language model's life: train, validate, evaluate, score, fine-tune."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+
+import pytest
+from commands import ENVIRONMENT, PLUGINS, ROOT, load, run, train
+
+from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
+
+SMALL = [name for name, preset in ARCHITECTURES.items() if not preset.training]
+
+
+def evaluate(data, *args):
+    result = run("fairseq_plugins.cli.evaluate_lm", data, "--json", *args)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(result.stdout)
+
+
+def last_logged_ppl(log, subset="valid"):
+    return float(re.findall(rf"valid on '{subset}' subset \| loss [\d.]+ \| ppl ([\d.]+)", log)[-1])
+
+
+def test_evaluation_equals_what_training_logged(trained, data):
+    figures = evaluate(data, "--path", trained / "checkpoint_last.pt", "--split", "valid", "--rows", 2)
+    assert figures["nll"] == pytest.approx(load(trained / "checkpoint_last.pt")["extra_state"]["val_loss"], abs=1e-5)
+    assert figures["perplexity"] == pytest.approx(last_logged_ppl((trained / "train.log").read_text()), abs=0.01)
+    assert figures["perplexity"] == pytest.approx(math.exp(figures["nll"]))
+    assert figures["bits_per_token"] == pytest.approx(figures["nll"] / math.log(2))
+
+
+def test_window_is_not_part_of_the_result(trained, data):
+    results = [
+        evaluate(data, "--path", trained / "checkpoint_last.pt", "--window", window)["nll"] for window in (7, 70, 1000)
+    ]
+    assert max(results) / min(results) - 1 < 1e-5
+
+
+def test_tokens_are_counted_from_the_text(trained, data, text):
+    figures = evaluate(data, "--path", trained / "checkpoint_last.pt")
+    stream = (text / "test.txt").read_text().replace("\n", " </s> ").split()
+    vocabulary = {"</s>", *(text / "train.txt").read_text().split()}
+    assert figures["num_tokens"] == len(stream) - 1
+    assert figures["num_unknown"] == sum(word not in vocabulary for word in stream[1:])
+
+
+def test_eval_lm_of_the_host_agrees(trained, data):
+    flags = ["--user-dir", PLUGINS, "--task", "stateful_lm", "--tokens-per-sample", 50, "--gen-subset", "test"]
+    result = run("fairseq_cli.eval_lm", data, "--path", trained / "checkpoint_last.pt", *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    perplexity = float(re.findall(r"Perplexity: ([\d.]+)", result.stderr + result.stdout)[-1])
+    assert perplexity == pytest.approx(evaluate(data, "--path", trained / "checkpoint_last.pt")["perplexity"], abs=0.01)
+
+
+def test_validate_of_the_host_agrees(trained, data):
+    flags = ["--user-dir", PLUGINS, "--task", "stateful_lm", "--batch-size", 2, "--valid-subset", "valid"]
+    result = run("fairseq_cli.validate", data, "--path", trained / "checkpoint_last.pt", *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    perplexity = float(re.findall(r"ppl ([\d.]+)", result.stderr + result.stdout)[-1])
+    assert perplexity == pytest.approx(last_logged_ppl((trained / "train.log").read_text()), abs=0.01)
+
+
+def test_two_checkpoints_are_better_than_their_mean(trained, data, tmp_path):
+    train(data, tmp_path, "--max-epoch", 2, "--seed", 2, "--no-epoch-checkpoints")
+    paths = [trained / "checkpoint_best.pt", tmp_path / "checkpoint_best.pt"]
+    single = [evaluate(data, "--path", path)["nll"] for path in paths]
+    assert min(single) - 1 < evaluate(data, "--path", *paths)["nll"] < sum(single) / 2
+
+
+@pytest.mark.parametrize("arch", SMALL)
+def test_stateless_task_of_the_host(arch, data, tmp_path):
+    flags = [
+        *("--user-dir", PLUGINS, "--arch", arch, "--task", "language_modeling", "--sample-break-mode", "eos"),
+        *("--tokens-per-sample", 64, "--batch-size", 8, "--optimizer", "adam", "--lr", 0.01, "--max-update", 3),
+        *("--criterion", "cross_entropy", "--save-dir", tmp_path, "--cpu", "--num-workers", 0),
+        *("--embed-dim", 12, "--hidden-sizes", "16 12", "--no-epoch-checkpoints"),
+    ]
+    result = run("fairseq_cli.train", data, *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    figures = evaluate(data, "--path", tmp_path / "checkpoint_last.pt", "--split", "valid")
+    assert 1 < figures["perplexity"] < 2000
+
+
+def recipe(name, *args):
+    result = subprocess.run(
+        ["bash", ROOT / "scripts/recipes/lm" / name, *map(str, args)], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    return result.stdout
+
+
+@pytest.mark.slow
+def test_recipes_train_and_fine_tune_until_validation_stops_improving(data, tmp_path):
+    directory = tmp_path / "with space"
+    small = ["--embed-dim", 12, "--hidden-sizes", "16 16 12", "--batch-size", 4, "--batch-size-valid", 2]
+    recipe("train_preset.sh", "lstm_lm_awd_ptb", data, directory, *small, "--max-epoch", 2, "--cpu")
+    start = directory / "checkpoint_best.pt"
+    flags = [*small, "--max-epoch", 2, "--nonmonotone-interval", 0, "--cpu"]
+    log = recipe("fine_tune.sh", "lstm_lm_awd_ptb", start, data, directory / "fin", 3, *flags)
+    values = [float(value) for value in re.findall(r"round \d: valid NLL ([\d.]+)", log)]
+    best = float(re.findall(r"^valid NLL ([\d.]+): ", log, re.M)[0])
+    found = evaluate(data, "--path", directory / "fin/checkpoint_fin.pt", "--split", "valid")["nll"]
+    assert found == pytest.approx(best) and best <= min(values)
+    assert best <= evaluate(data, "--path", start, "--split", "valid")["nll"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["awd", "mos", "doc"])
+def test_reduced_recipe(data, tmp_path, model):
+    recipe("ptb_reduced.sh", model, 1, data, tmp_path, "--max-update", 2, "--batch-size", 4)
+    assert (tmp_path / "checkpoint_last.pt").exists()
+
+
+def test_fine_tuning_stops_at_the_trigger(trained, data, tmp_path):
+    shutil.copy(trained / "checkpoint_best.pt", tmp_path / "start.pt")
+    flags = ["--averaging", "immediate", "--finetune-from-model", tmp_path / "start.pt", "--lr", "30"]
+    log = train(data, tmp_path / "tuned", *flags, "--max-epoch", 40, "--no-epoch-checkpoints", "--clip-norm", "100")
+    assert "fine-tuning ends" in log and "stopping training" in log
+    assert log.count("end of epoch") < 40
+    again = train(data, tmp_path / "tuned", *flags, "--max-epoch", 40, "--no-epoch-checkpoints")
+    assert "end of epoch" not in again
+
+
+def test_summary_of_runs(trained, data, tmp_path):
+    result = subprocess.run(
+        ["python", ROOT / "scripts/summarize_runs.py", data, f"small DOC={trained}", "--out", tmp_path],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    (summary,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
+    expected = evaluate(data, "--path", trained / "checkpoint_best.pt")["perplexity"]
+    assert summary["test_perplexity"] == pytest.approx(expected)
+    assert f"{expected:.2f}" in (tmp_path / "table.md").read_text()
+    assert (tmp_path / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
