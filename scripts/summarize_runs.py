@@ -36,10 +36,11 @@ SPEED = re.compile(r"\| train_inner \|.*? wps=([\d.]+)")
 def read_log(path: Path) -> Dict:
     """Validation perplexity by epoch and the median training speed in tokens per second."""
     text = path.read_text(encoding="utf-8")
-    return {
-        "valid_curve": {int(epoch): float(ppl) for epoch, ppl in VALID_LINE.findall(text)},
-        "words_per_second": statistics.median(float(wps) for wps in SPEED.findall(text)),
-    }
+    valid_curve = {int(epoch): float(ppl) for epoch, ppl in VALID_LINE.findall(text)}
+    speeds = [float(wps) for wps in SPEED.findall(text)]
+    if not valid_curve or not speeds:
+        raise ValueError(f"{path} holds no validation or no training speed: log with --log-format simple")
+    return {"valid_curve": valid_curve, "words_per_second": statistics.median(speeds)}
 
 
 def summarize(name: str, run: Path, data: str) -> Dict:
@@ -73,6 +74,11 @@ def commit() -> str:
         ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
     )
     return result.stdout.strip() or "unknown"
+
+
+def provenance() -> Dict[str, str]:
+    """When, with which code and on what a figure was measured."""
+    return {"date": date.today().isoformat(), "commit": commit(), "machine": describe_machine()}
 
 
 def as_markdown(runs: List[Dict]) -> str:
@@ -120,11 +126,11 @@ def main() -> None:
     except (ValueError, FileNotFoundError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
     args.out.mkdir(parents=True, exist_ok=True)
-    provenance = {"date": date.today().isoformat(), "commit": commit(), "machine": describe_machine()}
+    origin = provenance()
     table = as_markdown(runs)
-    footer = f"\n{provenance['date']}, commit {provenance['commit']}; {provenance['machine']}.\n"
+    footer = f"\n{origin['date']}, commit {origin['commit']}; {origin['machine']}.\n"
     (args.out / "table.md").write_text(table + footer, encoding="utf-8")
-    (args.out / "runs.json").write_text(json.dumps({**provenance, "runs": runs}, indent=1) + "\n", encoding="utf-8")
+    (args.out / "runs.json").write_text(json.dumps({**origin, "runs": runs}, indent=1) + "\n", encoding="utf-8")
     plot(runs, args.out / "learning_curves.png")
     print(table)
     print(f"written to {args.out}: table.md, runs.json, learning_curves.png")

@@ -1,0 +1,1 @@
+"""Corpora as token streams and windows."""

@@ -1,0 +1,1 @@
+"""Wiring of the models, and their presets."""

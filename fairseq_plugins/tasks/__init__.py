@@ -1,0 +1,1 @@
+"""Ways to read data and to train on it."""

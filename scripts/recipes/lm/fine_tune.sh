@@ -8,7 +8,8 @@ usage="usage: fine_tune.sh ARCH CHECKPOINT DATA SAVE_DIR [MAX_ROUNDS [fairseq-tr
   CHECKPOINT  model to start from, such as SAVE_DIR/checkpoint_best.pt of its training
   DATA        directory that data-prep/<corpus>/prepare.sh wrote
   SAVE_DIR    gets round1, round2, ... and the best model as checkpoint_fin.pt; run again to resume
-  MAX_ROUNDS  1 is the papers' single fine-tuning (default: until a round brings no gain)"
+  MAX_ROUNDS  1 is the papers' single fine-tuning (default: until a round brings no gain)
+Flags that shaped the model in its training, such as --hidden-sizes, must be given again."
 [[ ${1:-} == --help ]] && { echo "$usage"; exit 0; }
 [[ $# -ge 4 ]] || { echo "$usage" >&2; exit 2; }
 arch=$1 best=$2 data=$3 save_dir=$4 max_rounds=${5:-1000000}

@@ -1,0 +1,49 @@
+"""The README's commands run as they are printed, on a small corpus and for a few updates."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from commands import ENVIRONMENT, ROOT
+
+SMALL = "--embed-dim 20 --hidden-sizes '20 20 20' --experts-per-layer '0 0 1 1' --batch-size 2 --cpu"
+# appended to a command, so that it ends soon
+ADDITIONS = {
+    "fairseq-train": "--max-update 2 --cpu --log-format simple --log-interval 1",
+    "train_preset.sh": f"--max-update 1 --disable-validation {SMALL}",
+    "fine_tune.sh": f"1 --max-update 1 {SMALL}",
+}
+RUN_BY_OTHERS = ("git clone", "bash scripts/setup.sh", "source ", "bash scripts/demo.sh", "bash scripts/test.sh")
+
+
+def readme_commands():
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [line for line in lines if not line.startswith(RUN_BY_OTHERS)]
+
+
+@pytest.mark.slow
+def test_commands_of_the_readme(text, tmp_path):
+    for name in ("data-prep", "fairseq_plugins", "scripts"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(text, tmp_path / "downloads/ptb")
+    commands = readme_commands()
+    assert len(commands) >= 7
+    for command in commands:
+        for part, addition in ADDITIONS.items():
+            if part in command:
+                command += f" {addition}"
+        if "fairseq-train" in command:
+            command = f"mkdir -p checkpoints/doc; {command} 2>&1 | tee checkpoints/doc/train.log"
+        if "doc_ptb" in command:
+            command = command.replace("checkpoint_best.pt", "checkpoint_last.pt")  # there is no validation before it
+        result = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=tmp_path,
+            env={**ENVIRONMENT, "EXPECTED_COUNTS": "skip"},
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, f"{command}\n{(result.stdout + result.stderr)[-3000:]}"
+    assert "perplexity" in (tmp_path / "results/my_comparison/table.md").read_text()
