@@ -1,0 +1,51 @@
+"""Help for the plugins' flags, which the host's --help leaves out: ``python -m fairseq_plugins.cli.explain_flags``."""
+
+import argparse
+
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+
+from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
+
+
+class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Adds the default to a flag's help where there is one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        if action.default in (None, argparse.SUPPRESS):
+            return action.help
+        return super()._get_help_string(action)
+
+
+def flags_parser(arch: str) -> argparse.ArgumentParser:
+    """A parser of the flags of one architecture and of the parts that go with it, with the preset's values."""
+    parser = argparse.ArgumentParser(
+        usage=argparse.SUPPRESS, add_help=False, conflict_handler="resolve", formatter_class=KnownDefaultsFormatter
+    )
+    parts = (
+        (f"--arch {arch}", ARCH_MODEL_REGISTRY[arch]),
+        ("--task stateful_lm", TASK_REGISTRY["stateful_lm"]),
+        ("--criterion regularized_cross_entropy", CRITERION_REGISTRY["regularized_cross_entropy"]),
+        ("--optimizer nt_asgd", OPTIMIZER_REGISTRY["nt_asgd"]),
+    )
+    for title, part in parts:
+        part.add_args(parser.add_argument_group(title))
+    parser.set_defaults(**ARCHITECTURES[arch].model)
+    return parser
+
+
+def main() -> None:
+    """Print the flags of ``--arch``, ``--task``, ``--criterion`` and ``--optimizer`` with their meaning."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins.cli.explain_flags",
+        description="Explain the flags that an architecture and the task, criterion and optimiser that go with it "
+        "add to fairseq-train, with their defaults.",
+    )
+    parser.add_argument("arch", nargs="?", default="lstm_lm_doc", choices=sorted(ARCHITECTURES), metavar="ARCH")
+    print(flags_parser(parser.parse_args().arch).format_help())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_plugins.cli import explain_flags, preset_flags
+from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = sorted(path for path in (*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")))
+
+
+def output_of(main, arguments, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["command", *arguments])
+    main()
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+def test_flags_are_explained_with_the_values_of_the_preset(arch, monkeypatch, capsys):
+    text = output_of(explain_flags.main, [arch], monkeypatch, capsys)
+    for flag, value in ARCHITECTURES[arch].model.items():
+        assert f"--{flag.replace('_', '-')} " in text
+        assert f"(default: {value})" in " ".join(text.split())
+    for flag in ("--tokens-per-sample", "--balance", "--nonmonotone-interval"):
+        assert f"{flag} " in text
+
+
+def test_flags_of_a_preset(monkeypatch, capsys):
+    lines = output_of(preset_flags.main, ["lstm_lm_mos_ptb"], monkeypatch, capsys).splitlines()
+    assert {"--arch=lstm_lm_mos_ptb", "--lr=20", "--batch-size=12", "--max-window=110"} <= set(lines)
+    tuned = output_of(preset_flags.main, ["lstm_lm_mos_ptb", "--fine-tune"], monkeypatch, capsys).splitlines()
+    assert {"--lr=25", "--averaging=immediate"} <= set(tuned) and "--lr=20" not in tuned
+
+
+def test_preset_without_training_flags_is_refused(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as error:
+        output_of(preset_flags.main, ["lstm_lm_awd"], monkeypatch, capsys)
+    assert error.value.code == 2
+    assert "lstm_lm_awd_ptb" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_script_has_help_and_strict_mode(script):
+    result = subprocess.run(["bash", script, "--help"], capture_output=True, text=True)
+    assert result.returncode == 0 and "usage" in result.stdout
+    assert "set -euo pipefail" in script.read_text()
+
+
+@pytest.mark.parametrize("script", [path for path in SCRIPTS if "recipes" in path.parts])
+def test_recipe_without_arguments_ends_with_its_usage(script):
+    result = subprocess.run(["bash", script], capture_output=True, text=True)
+    assert result.returncode == 2 and "usage" in result.stderr
