@@ -1,4 +1,4 @@
-"""What depends on the versions of the host, torch and numpy: mostly reading checkpoints with ``weights_only``.
+"""What depends on the versions of the host, torch and numpy, and what has to be mended in the host.
 
 Since torch 2.6 ``torch.load`` reads tensors and plain containers only, unless a class is allowed by name.
 The host's checkpoints need one more class, and its broadcast of a checkpoint to other processes a few.
@@ -8,15 +8,18 @@ import argparse
 import collections
 import errno
 import functools
+import os
 import pickle
 import re
 from types import ModuleType, SimpleNamespace
-from typing import Any, Callable
+from typing import Any, Callable, Union
 
 import numpy
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from fairseq.optim import AMPOptimizer
 from omegaconf import AnyNode, DictConfig, ListConfig
 from omegaconf.base import ContainerMetadata, Metadata
 
@@ -32,23 +35,47 @@ BROADCAST_CLASSES = [
 
 
 def adapt_host() -> None:
-    """Make the host read its own checkpoints, name file and cause when it cannot, and work with numpy 2."""
+    """Mend what the host gets wrong; each function below says what."""
     torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
     _wrap(checkpoint_utils, "load_checkpoint_to_cpu", _explain_unreadable)
     _wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
+    _wrap(PathManager, "copy", _copy_and_rename)
+    _wrap(AMPOptimizer, "step", _step_what_was_unscaled)
     if not hasattr(numpy, "compat"):  # gone since numpy 2, and the host's data sets still ask for its `long`
         numpy.compat = SimpleNamespace(long=int)
 
 
-def _wrap(module: ModuleType, name: str, wrapper: Callable) -> None:
-    function = getattr(module, name)
-    if not hasattr(function, "__wrapped__"):
-        setattr(module, name, functools.wraps(function)(functools.partial(wrapper, function)))
+def _wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable) -> None:
+    function = getattr(owner, name)
+    if hasattr(function, "__wrapped__"):
+        return
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        return wrapper(function, *args, **kwargs)
+
+    is_static = isinstance(vars(owner).get(name), staticmethod)
+    setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
 
 
 def _allow_broadcast_classes(broadcast_object: Callable, *args, **kwargs):
     with torch.serialization.safe_globals(BROADCAST_CLASSES):
         return broadcast_object(*args, **kwargs)
+
+
+def _copy_and_rename(copy: Callable, src_path: str, dst_path: str, overwrite: bool = False):
+    """Copy checkpoints aside first, so that one that is killed leaves no half of checkpoint_last.pt."""
+    if not PathManager.supports_rename(dst_path):
+        return copy(src_path, dst_path, overwrite)
+    copied = copy(src_path, f"{dst_path}.tmp", overwrite=True)
+    os.replace(f"{dst_path}.tmp", dst_path)
+    return copied
+
+
+def _step_what_was_unscaled(step: Callable, optimizer: AMPOptimizer) -> None:
+    """Step the object whose gradients were unscaled; the host steps its wrapper, and the scaler unscales again."""
+    optimizer.scaler.step(optimizer.optimizer)
+    optimizer.scaler.update()
 
 
 def _explain_unreadable(load_checkpoint_to_cpu: Callable, path, *args, **kwargs):

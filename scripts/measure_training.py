@@ -31,9 +31,10 @@ def measure(model: str, data: str, num_updates: int) -> dict:
             stderr=subprocess.DEVNULL,
         )
         _, status, usage = os.wait4(process.pid, 0)
-        log = (Path(save_dir) / "train.log").read_text(encoding="utf-8")
+        path = Path(save_dir) / "train.log"
+        log = path.read_text(encoding="utf-8") if path.exists() else "no log: is fairseq-train on the PATH?"
     if status != 0:
-        raise ValueError(f"the training of {model} failed: {log[-300:]}")
+        raise SystemExit(f"the training of {model} failed: {log[-300:]}")
     return {"speeds": [float(wps) for wps in SPEED.findall(log)][1:], "peak_mib": usage.ru_maxrss / 1024}
 
 

@@ -14,15 +14,16 @@ esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}
 stamp=$root/.venv/.installed
-wanted=$(cat "$root/requirements.txt" "$root/setup.py" | sha256sum)
-[[ -f $stamp && $(<"$stamp") == "$wanted" ]] && exit 0
-
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-  echo "setup.sh: Python 3.11 or newer is needed, $("$python" --version) was found: set PYTHON to another" >&2
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+[[ $version == 3.11 || $version == 3.12 ]] || {
+  echo "setup.sh: Python 3.11 or 3.12 is needed, $python is $version: set PYTHON to another" >&2
   exit 1
 }
+wanted="Python $version $(cat "$root/requirements.txt" "$root/setup.py" | sha256sum)"
+[[ -f $stamp && $(<"$stamp") == "$wanted" ]] && exit 0
+
 echo "installing into .venv ..."
-[[ -x $root/.venv/bin/python ]] || "$python" -m venv "$root/.venv"
+[[ $("$root/.venv/bin/python" --version 2>&1) == "Python $version."* ]] || "$python" -m venv --clear "$root/.venv"
 "$root/.venv/bin/python" -m pip install --quiet --upgrade pip
 "$root/.venv/bin/python" -m pip install --quiet --requirement "$root/requirements.txt"
 "$root/.venv/bin/python" -m pip install --quiet --no-deps --editable "$root"

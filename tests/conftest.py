@@ -9,7 +9,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_plugins  # noqa: F401
-from fairseq_plugins.output_layers.base import DecoderStates
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, option_names
 
 
 def pytest_configure(config):
@@ -73,8 +73,9 @@ def build_tiny_lm():
             dropout_hidden=0.0,
             dropout_output=0.0,
             dropout_weight=0.0,
-            latent_dropout=0.0,
         )
+        if "latent_dropout" in option_names(OUTPUT_LAYERS[output_layer]):
+            flags["latent_dropout"] = 0.0
         model = _build_lm("lstm_lm_awd", vocab_size, output_layer=output_layer, **{**flags, **overrides})
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY
 from torch.utils.data import DataLoader
 
@@ -103,3 +104,13 @@ def test_loading_workers_serve_the_windows_in_order():
     loader = DataLoader(streams, batch_sampler=batches, collate_fn=streams.collater, num_workers=2)
     served = torch.cat([batch["target"] for batch in loader], dim=1)
     assert torch.equal(served, torch.stack([torch.arange(1, 100), torch.arange(101, 200)]))
+
+
+def test_a_checkpoint_is_copied_aside_and_renamed(tmp_path, monkeypatch):
+    source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    source.write_text("new")
+    target.write_text("old")
+    seen = []
+    monkeypatch.setattr(os, "replace", lambda a, b: seen.append((target.read_text(), open(a).read())))
+    PathManager.copy(str(source), str(target), overwrite=True)
+    assert seen == [("old", "new")], "until the whole copy is written, the old checkpoint must stand"

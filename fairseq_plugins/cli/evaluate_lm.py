@@ -29,10 +29,11 @@ def get_parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         help="parallel rows the stream is cut into; the first token of each is not scored (default: %(default)s). "
-        "With the --batch-size-valid of a training the result is the loss that the training logged",
+        "With the rows of a training's validation (--batch-size-valid times processes) the result is the loss that the "
+        "training logged",
     )
     parser.add_argument(
-        "--window", type=int, default=1000, help="tokens a forward pass; not part of the result (default: %(default)s)"
+        "--window", type=int, default=200, help="tokens a forward pass; not part of the result (default: %(default)s)"
     )
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
     parser.add_argument("--json", action="store_true", help="print one JSON object for machines")

@@ -79,6 +79,7 @@ class ContiguousStreams(FairseqDataset):
                 "stream_start": window.start == 0,
             },
             "target": self.rows[:, window.start + 1 : end + 1].contiguous(),
+            "start": window.start,
             "nominal_length": window.nominal_length,
         }
 

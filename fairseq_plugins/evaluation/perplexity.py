@@ -54,7 +54,7 @@ def evaluate_perplexity(
     *,
     unknown: int,
     num_rows: int = 1,
-    window: int = 1000,
+    window: int = 200,
     device: str = "cpu",
     show_progress: bool = False,
 ) -> Perplexity:

@@ -22,7 +22,7 @@ from fairseq_plugins.modules.carried_state import CarriedState
 from fairseq_plugins.modules.embedding import RowDropoutEmbedding
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.modules.recurrent_stack import RECURRENT_CELLS, RecurrentStack, StackState
-from fairseq_plugins.options import check_dropout, check_positive, parse_int_list
+from fairseq_plugins.options import check_positive, parse_int_list
 from fairseq_plugins.output_layers.base import (
     DecoderStates,
     OutputLayer,
@@ -167,9 +167,6 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         dictionary = task.source_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")
-        check_dropout(config.dropout_input, flag="--dropout-input")
-        check_dropout(config.dropout_hidden, flag="--dropout-hidden")
-        check_dropout(config.dropout_output, flag="--dropout-output")
         embedding = RowDropoutEmbedding(len(dictionary), config.embed_dim, row_dropout=config.dropout_embedding)
         stack = RecurrentStack(
             config.embed_dim,
@@ -189,7 +186,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             RecurrentDecoder(
                 dictionary,
                 embedding=embedding,
-                input_dropout=LockedDropout(config.dropout_input),
+                input_dropout=LockedDropout(config.dropout_input, flag="--dropout-input"),
                 stack=stack,
                 output_layer=output_layer,
             )

@@ -9,6 +9,8 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Dict, Union
 
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, option_names
+
 Value = Union[int, float, str]
 
 
@@ -76,6 +78,7 @@ _TRAINING = {
     "clip-norm": 0.25,
     "nonmonotone-interval": 5,
     "batch-size-valid": 10,
+    "distributed-world-size": 1,
 }
 _AWD_PTB_TRAINING = {**_TRAINING, "lr": 30, "batch-size": 20, "max-epoch": 500, "seed": 141}
 _AWD_WT2_TRAINING = {**_TRAINING, "lr": 30, "batch-size": 80, "max-epoch": 750, "seed": 1882}
@@ -114,7 +117,13 @@ ARCHITECTURES: Dict[str, Preset] = {
 
 
 def apply_preset(name: str, args: Namespace) -> None:
-    """Set the model flags of architecture ``name`` that ``args`` does not hold yet."""
-    for flag, value in ARCHITECTURES[name].model.items():
-        if not hasattr(args, flag):
+    """Set the model flags of architecture ``name`` that ``args`` does not hold yet.
+
+    Where another output layer was chosen, options that it does not have are left out.
+    """
+    preset = ARCHITECTURES[name].model
+    chosen = getattr(args, "output_layer", preset["output_layer"])
+    foreign = option_names() - option_names(OUTPUT_LAYERS[chosen]) if chosen in OUTPUT_LAYERS else set()
+    for flag, value in preset.items():
+        if not hasattr(args, flag) and flag not in foreign:
             setattr(args, flag, value)

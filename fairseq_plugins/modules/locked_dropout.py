@@ -15,15 +15,19 @@ class LockedDropout(nn.Module):
 
     Args:
         rate: probability to drop a value, 0 <= rate < 1.
+        flag: the command-line flag that sets the rate, for the message about a wrong one.
         shared_dims: dimensions over which the mask is shared, by default time.
 
     Shape:
         input and output: (B, T, *).
+
+    Raises:
+        ValueError: if the rate is outside [0, 1).
     """
 
-    def __init__(self, rate: float, *, shared_dims: Sequence[int] = (1,)):
+    def __init__(self, rate: float, *, flag: str = "dropout", shared_dims: Sequence[int] = (1,)):
         super().__init__()
-        self.rate = check_dropout(rate, flag="dropout")
+        self.rate = check_dropout(rate, flag=flag)
         self.shared_dims = tuple(shared_dims)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -77,12 +77,12 @@ class RecurrentStack(nn.Module):
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise ValueError(f"--hidden-sizes {list(hidden_sizes)}: every layer needs a width of at least 1")
         input_sizes = [input_size, *hidden_sizes[:-1]]
-        rates = [hidden_dropout] * (len(hidden_sizes) - 1) + [output_dropout]
         self.layers = nn.ModuleList(
             RECURRENT_CELLS[cell](width_in, width, weight_dropout=weight_dropout)
             for width_in, width in zip(input_sizes, hidden_sizes)
         )
-        self.dropouts = nn.ModuleList(LockedDropout(rate) for rate in rates)
+        self.dropouts = nn.ModuleList(LockedDropout(hidden_dropout, flag="--dropout-hidden") for _ in hidden_sizes[:-1])
+        self.dropouts.append(LockedDropout(output_dropout, flag="--dropout-output"))
 
     def forward(self, x: Tensor, state: Optional[StackState] = None) -> StackOutput:
         """Run all layers over x (B, T, C), from ``state`` or from zeros."""

@@ -25,7 +25,7 @@ def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:
 
 
 def mixture_nll(logits: Tensor, log_prior: Tensor, target: Tensor) -> Tensor:
-    """-log P(target), without forming the mixture of the other words.
+    """-log P(target), without mixing the probabilities of the other words.
 
     Args:
         logits: z, (*, J, V).

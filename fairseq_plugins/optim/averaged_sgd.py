@@ -44,6 +44,12 @@ class AveragedSGD(SGD):
             if group["model_holds_average"]:
                 self._exchange(group)
 
+    def show_average(self) -> None:
+        """Put the average into the model, where an update was begun but not made."""
+        for group in self.param_groups:
+            if group["num_averaged"] and not group["model_holds_average"]:
+                self._exchange(group)
+
     @torch.no_grad()
     def step(self, closure=None) -> Optional[float]:
         """One SGD update; while averaging, also update the mean and put it into the model."""

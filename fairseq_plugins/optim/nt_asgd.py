@@ -15,6 +15,10 @@ from fairseq_plugins.optim.averaged_sgd import AveragedSGD
 logger = logging.getLogger(__name__)
 
 
+STOPPABLE_SCHEDULERS = ("fixed", "reduce_lr_on_plateau")
+"""Schedulers that report the optimiser's learning rate to the host, which stops when it is below its minimum."""
+
+
 def best_old_value(values: Sequence[float], nonmonotone_interval: int) -> float:
     """The best of v_1 .. v_{t-1-n}, leaving NaNs out; infinite where there is none."""
     old = values[: max(0, len(values) - 1 - nonmonotone_interval)]
@@ -38,7 +42,10 @@ class NTASGDConfig(FairseqDataclass):
     )
     nonmonotone_interval: int = field(
         default=5,
-        metadata={"help": "n: trigger when validation is worse than the best value more than n epochs old"},
+        metadata={
+            "help": "n: trigger when validation is worse than the best value more than n epochs old; only validations "
+            "at the end of an epoch count"
+        },
     )
     averaging: ChoiceEnum(["triggered", "immediate"]) = field(
         default="triggered",
@@ -49,6 +56,7 @@ class NTASGDConfig(FairseqDataclass):
     )
     lr: List[float] = II("optimization.lr")
     task: str = II("task._name")
+    lr_scheduler: str = II("lr_scheduler._name")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
 
@@ -63,8 +71,8 @@ class NTASGD(FairseqOptimizer):
     which is how the host ends a training.
 
     Raises:
-        ValueError: on a negative interval, a task that does not hand over validation losses, or 16-bit
-            training without ``--amp``.
+        ValueError: on a negative interval, a task that does not hand over validation losses, 16-bit training
+            without ``--amp``, or fine-tuning with a scheduler that does not let it end.
     """
 
     def __init__(self, cfg: NTASGDConfig, params):
@@ -75,6 +83,11 @@ class NTASGD(FairseqOptimizer):
             raise ValueError(
                 f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
                 "over: use --task stateful_lm, or another optimizer"
+            )
+        if cfg.averaging == "immediate" and cfg.lr_scheduler not in STOPPABLE_SCHEDULERS:
+            raise ValueError(
+                f"--averaging immediate cannot end a training with --lr-scheduler {cfg.lr_scheduler}: "
+                f"use {' or '.join(STOPPABLE_SCHEDULERS)}"
             )
         if cfg.fp16 or cfg.bf16:
             raise ValueError("--optimizer nt_asgd averages 32-bit weights: use --amp in place of --fp16 or --bf16")
@@ -90,6 +103,24 @@ class NTASGD(FairseqOptimizer):
 
     def get_lr(self) -> float:
         return -math.inf if self.param_groups[0]["is_finished"] else super().get_lr()
+
+    def show_average(self) -> None:
+        """See :meth:`AveragedSGD.show_average`."""
+        self._optimizer.show_average()
+
+    def load_state_dict(self, state_dict: Dict, optimizer_overrides=None) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            ValueError: if fine-tuning is asked for but the checkpoint is of a training with another optimiser
+                state.
+        """
+        super().load_state_dict(state_dict, optimizer_overrides)
+        if self.cfg.averaging == "immediate" and not self._optimizer.is_averaging:
+            raise ValueError(
+                "--averaging immediate needs a fresh average, and the checkpoint brings the state of a plain training: "
+                "name it with --finetune-from-model, or add --reset-optimizer"
+            )
 
     def record_validation(self, loss: float) -> None:
         """Take the validation loss of an epoch and act on the trigger."""

@@ -5,8 +5,8 @@ J experts.
 """
 
 from argparse import Namespace
-from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, Type
+from dataclasses import dataclass, fields
+from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple, Type
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -125,6 +125,16 @@ def register_output_layer(name: str) -> Callable[[Type[OutputLayer]], Type[Outpu
     return register
 
 
+def option_names(*layers: Type[OutputLayer]) -> Set[str]:
+    """Names of the options of the given layers, by default of all."""
+    return {
+        option.name
+        for layer in layers or OUTPUT_LAYERS.values()
+        for option in fields(layer.Options)
+        if not option.name.startswith("_")
+    }
+
+
 def add_output_layer_args(parser) -> None:
     """Add ``--output-layer`` and the flags of every registered layer, without defaults (presets set them)."""
     parser.add_argument("--output-layer", choices=sorted(OUTPUT_LAYERS), help="how states become probabilities")
@@ -142,12 +152,16 @@ def build_output_layer(
     """Build the layer that ``args.output_layer`` names; flags that are absent take their defaults.
 
     Raises:
-        ValueError: if the layer does not exist or an option does not fit the model.
+        ValueError: if the layer does not exist, an option does not fit the model or belongs to other layers.
     """
     name = args.output_layer
     if name not in OUTPUT_LAYERS:
         raise ValueError(f"--output-layer {name}: choose one of {', '.join(sorted(OUTPUT_LAYERS))}")
     layer = OUTPUT_LAYERS[name]
+    unused = sorted(flag for flag in option_names() - option_names(layer) if hasattr(args, flag))
+    if unused:
+        flags = ", ".join(f"--{flag.replace('_', '-')}" for flag in unused)
+        raise ValueError(f"{flags}: not a flag of --output-layer {name}; leave it out or take another layer")
     return layer(
         vocab_size=vocab_size,
         layer_widths=layer_widths,

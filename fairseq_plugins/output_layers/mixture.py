@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.ops.mixture import mixture_log_probs, mixture_nll
 from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.options import check_dropout, parse_int_list
+from fairseq_plugins.options import parse_int_list
 from fairseq_plugins.output_layers.base import (
     DecoderStates,
     Extra,
@@ -73,8 +73,7 @@ class MixtureOutput(OutputLayer):
         self.projection = WordProjection(self.latent_width, vocab_size, shared_weight=shared_weight)
         # k is (B, T, J, d): the mask is always shared by the time steps, dimension 1
         shared_dims = (1, 2) if (options.latent_mask or self.default_mask) == "shared" else (1,)
-        check_dropout(options.latent_dropout, flag="--latent-dropout")
-        self.latent_dropout = LockedDropout(options.latent_dropout, shared_dims=shared_dims)
+        self.latent_dropout = LockedDropout(options.latent_dropout, flag="--latent-dropout", shared_dims=shared_dims)
 
     @staticmethod
     def default_experts(num_layers: int) -> List[int]:

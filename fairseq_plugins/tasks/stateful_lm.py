@@ -44,6 +44,7 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
     )
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
+    valid_subset: str = II("dataset.valid_subset")
 
 
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
@@ -65,6 +66,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         self._train_rows: Optional[RowShare] = None
         self._state_of_all_rows: Optional[StackState] = None
         self._window_scales: List[float] = []
+        self._states_before_windows: Dict[int, Optional[StackState]] = {}
         self._first_subset_pending = False
         self._reported_splits: Set[str] = set()
 
@@ -73,7 +75,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         """Load the dictionary and check the flags.
 
         Raises:
-            ValueError: on a missing directory or a window below one token.
+            ValueError: on a missing directory, a window below one token, or training text as validation.
         """
         if args.data is None:
             raise ValueError("give the data directory that fairseq-preprocess --only-source wrote")
@@ -81,6 +83,11 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             raise ValueError(f"--tokens-per-sample {args.tokens_per_sample}: a window has at least 1 token")
         if args.max_window is not None and args.max_window < 1:
             raise ValueError(f"--max-window {args.max_window}: a window has at least 1 token")
+        if args.train_subset in args.valid_subset.split(","):
+            raise ValueError(
+                f"--valid-subset {args.valid_subset} holds the training split: measure it after the training with "
+                f"python -m fairseq_plugins.cli.evaluate_lm --split {args.train_subset}"
+            )
         dictionary = load_dictionary(args.data)
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(args, dictionary)
@@ -168,6 +175,9 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """The host's step; notes the window length and, with several processes, collects the hidden state."""
         self._optimizer = getattr(optimizer, "fp32_optimizer", optimizer)
+        if all(parameter.grad is None for parameter in model.parameters()):
+            self._begin_update(sample)
+        self._rewind(sample)
         result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         self._window_scales.append(sample["nominal_length"] / self.args.tokens_per_sample)
         if self._train_rows.num_own < self._train_rows.num_rows:
@@ -177,11 +187,21 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             self._state_of_all_rows = unpack_state(torch.cat(list(rows)), like=own)
         return result
 
-    def optimizer_step(self, optimizer, model, update_num) -> None:
-        """One update at the learning rate scaled by window length / ``--tokens-per-sample``."""
-        scale = sum(self._window_scales) / len(self._window_scales)
+    def _begin_update(self, sample) -> None:
         self._window_scales.clear()
-        lr = optimizer.get_lr()
+        if sample["start"] not in self._states_before_windows:
+            self._states_before_windows.clear()
+
+    def _rewind(self, sample) -> None:
+        """Start a window that the host repeats, as after an overflow under ``--amp``, from where it started before."""
+        state = self._states_before_windows.setdefault(sample["start"], self._carried_state.get(training=True))
+        if state is not None:
+            self._carried_state.set(state, training=True)
+
+    def optimizer_step(self, optimizer, model, update_num) -> None:
+        """One update at the learning rate scaled by the mean of window length / ``--tokens-per-sample``."""
+        scale = sum(self._window_scales) / len(self._window_scales)
+        lr = optimizer.param_groups[0]["lr"]
         optimizer.set_lr(lr * scale)
         try:
             super().optimizer_step(optimizer, model, update_num)
@@ -189,7 +209,10 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             optimizer.set_lr(lr)
 
     def begin_valid_epoch(self, epoch, model) -> None:
+        """Prepare a validation; it sees averaged weights even where the last update was skipped."""
         self._first_subset_pending = True
+        if hasattr(self._optimizer, "show_average"):
+            self._optimizer.show_average()
 
     def post_validate(self, model, stats, agg) -> None:
         """Tell the optimiser the loss of the first validation subset at the end of an epoch."""
@@ -206,15 +229,23 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         return self._model.decoder.carried_state
 
     def get_checkpoint_dict(self) -> Dict[str, Dict]:
-        """The hidden state of all rows and the vocabulary's digest, for the host to save."""
+        """The hidden state of all rows, where it belongs, and the vocabulary's digest, for the host to save."""
         state = self._state_of_all_rows or self._carried_state.get(training=True)
-        return {type(self).__name__: {"hidden_state": state, **self.state_dict()}}
+        return {type(self).__name__: {"hidden_state": state, "next_window": self._next_window(), **self.state_dict()}}
+
+    def _next_window(self) -> Optional[List[int]]:
+        """Start and length of the window that comes next in the epoch, and the length of a row."""
+        index, windows = self._train_iterator.iterations_in_epoch, self._train_iterator.frozen_batches
+        if index >= len(windows):
+            return None
+        (window,) = windows[index]
+        return [window.start, window.length, self._train_iterator.dataset.rows.size(1)]
 
     def set_checkpoint_dict(self, saved: Dict) -> None:
         """Take this process's rows of a saved hidden state.
 
         Raises:
-            ValueError: if the vocabulary or the number of rows differs from the checkpoint's.
+            ValueError: if the vocabulary differs from the checkpoint's, or, inside an epoch, the rows or windows.
         """
         self.load_state_dict(saved)
         if self._train_iterator.iterations_in_epoch == 0:
@@ -225,6 +256,12 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             raise ValueError(
                 f"the checkpoint stopped inside an epoch of {num_saved_rows} rows and cannot go on with "
                 f"{share.num_rows}: use the same --batch-size times processes, or start the epoch anew with "
+                "--reset-dataloader"
+            )
+        if saved["next_window"] != self._next_window():
+            raise ValueError(
+                "the checkpoint stopped inside an epoch that was cut into other windows: use the same text, --seed, "
+                "--tokens-per-sample, --window-lengths and --max-window, or start the epoch anew with "
                 "--reset-dataloader"
             )
         own = slice(share.first, share.first + share.num_own)

@@ -47,7 +47,7 @@ def make(averaging="triggered", nonmonotone_interval=0, **flags):
     model = nn.Linear(3, 2)
     cfg = SimpleNamespace(
         **{
-            **dict(lr=[0.5], weight_decay=0.0, task="stateful_lm", fp16=False, bf16=False),
+            **dict(lr=[0.5], weight_decay=0.0, task="stateful_lm", lr_scheduler="fixed", fp16=False, bf16=False),
             **dict(averaging=averaging, nonmonotone_interval=nonmonotone_interval),
             **flags,
         }

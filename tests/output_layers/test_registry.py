@@ -124,3 +124,14 @@ def test_every_layer_is_a_choice(name):
 def test_an_unknown_layer_is_refused():
     with pytest.raises(ValueError, match="--output-layer soft: choose one of .*doc"):
         build("soft")
+
+
+def test_flags_of_another_layer_are_refused(build_lm):
+    with pytest.raises(ValueError, match="--experts-per-layer: not a flag of --output-layer tied"):
+        build_lm("lstm_lm_awd", 23, experts_per_layer="0 0 0 4")
+
+
+def test_another_layer_than_the_preset_names_drops_the_options_it_does_not_have(build_lm):
+    with torch.device("meta"):
+        model = build_lm("lstm_lm_doc_ptb", 23, output_layer="full")
+    assert type(model.decoder.output).__name__ == "FullSoftmax"

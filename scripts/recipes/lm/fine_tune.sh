@@ -14,8 +14,15 @@ Flags that shaped the model in its training, such as --hidden-sizes, must be giv
 [[ $# -ge 4 ]] || { echo "$usage" >&2; exit 2; }
 arch=$1 best=$2 data=$3 save_dir=$4 max_rounds=${5:-1000000}
 shift $(( $# < 5 ? 4 : 5 ))
+[[ $max_rounds =~ ^[1-9][0-9]*$ ]] || { echo "fine_tune.sh: MAX_ROUNDS $max_rounds is not a number above 0" >&2; exit 2; }
 
-plugins=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/fairseq_plugins
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+start="$arch from $best"
+if [[ -f $save_dir/start.txt && $(<"$save_dir/start.txt") != "$start" ]]; then
+  echo "fine_tune.sh: $save_dir holds a fine-tuning of $(<"$save_dir/start.txt"): give another SAVE_DIR" >&2
+  exit 2
+fi
 preset=$(python -m fairseq_plugins.cli.preset_flags "$arch" --fine-tune)
 mapfile -t flags <<< "$preset"
 
@@ -27,10 +34,12 @@ valid_nll() {
 best_nll=$(valid_nll "$best")
 echo "start: valid NLL $best_nll of $best"
 mkdir -p "$save_dir"
+echo "$start" > "$save_dir/start.txt"
 for (( round = 1; round <= max_rounds; round++ )); do
-  fairseq-train "$data" --user-dir "$plugins" --save-dir "$save_dir/round$round" --finetune-from-model "$best" \
+  mkdir -p "$save_dir/round$round"
+  fairseq-train "$data" --user-dir "$root/fairseq_plugins" --save-dir "$save_dir/round$round" --finetune-from-model "$best" \
     "${flags[@]}" --no-epoch-checkpoints --log-format simple --log-interval 200 "$@" \
-    2>&1 | tee -a "$save_dir/train.log"
+    2>&1 | tee -a "$save_dir/round$round/train.log"
   nll=$(valid_nll "$save_dir/round$round/checkpoint_best.pt")
   echo "round $round: valid NLL $nll, best so far $best_nll"
   awk -v new="$nll" -v old="$best_nll" 'BEGIN { exit !(new < old) }' || break

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Penn Treebank with models of 4M parameters, small enough for two CPU cores.
-# Same data, updates, dropout and seed for the three output layers; results in results/ptb_reduced.md.
+# Same data, updates, dropout and seed for the three output layers; results in results/ptb_reduced/README.md.
 set -euo pipefail
 
 usage="usage: ptb_reduced.sh {awd|mos|doc} SEED DATA SAVE_DIR [fairseq-train flags]
@@ -19,10 +19,11 @@ case $model in
   *) echo "$usage" >&2; exit 2 ;;
 esac
 
-plugins=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/fairseq_plugins
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 mkdir -p "$save_dir"
-fairseq-train "$data" --user-dir "$plugins" --save-dir "$save_dir" --seed "$seed" \
-  --task stateful_lm --tokens-per-sample 70 --window-lengths random --batch-size 20 --batch-size-valid 10 \
+fairseq-train "$data" --user-dir "$root/fairseq_plugins" --save-dir "$save_dir" --seed "$seed" \
+  --task stateful_lm --tokens-per-sample 70 --window-lengths random \
+  --batch-size 20 --batch-size-valid 10 --distributed-world-size 1 \
   "${flags[@]}" \
   --criterion regularized_cross_entropy --activation-regularization 2 --temporal-activation-regularization 1 \
   --optimizer nt_asgd --lr 20 --clip-norm 0.25 --weight-decay 1.2e-6 --nonmonotone-interval 5 \

@@ -18,9 +18,10 @@ Flags given here come last and win. Fine-tune with scripts/recipes/lm/fine_tune.
 arch=$1 data=$2 save_dir=$3
 shift 3
 
-plugins=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/fairseq_plugins
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 preset=$(python -m fairseq_plugins.cli.preset_flags "$arch")
 mapfile -t flags <<< "$preset"
 mkdir -p "$save_dir"
-fairseq-train "$data" --user-dir "$plugins" --save-dir "$save_dir" "${flags[@]}" \
+fairseq-train "$data" --user-dir "$root/fairseq_plugins" --save-dir "$save_dir" "${flags[@]}" \
   --no-epoch-checkpoints --log-format simple --log-interval 200 "$@" 2>&1 | tee -a "$save_dir/train.log"
