@@ -9,7 +9,8 @@ NO_DROPOUT = [
     flag for name in ("embedding", "input", "hidden", "output", "weight") for flag in (f"--dropout-{name}", "0")
 ] + ["--latent-dropout", "0"]
 # the balance term is a property of the rows of one process, so it is left out
-FLAGS = [*NO_DROPOUT, "--balance", "0", "--lr", "1", "--no-epoch-checkpoints"]
+AVERAGED = ["--averaging", "immediate", "--nonmonotone-interval", "100"]
+FLAGS = [*NO_DROPOUT, *AVERAGED, "--balance", "0", "--lr", "1", "--no-epoch-checkpoints"]
 
 
 def train_two(data, save_dir, *flags):
@@ -60,4 +61,5 @@ def test_two_processes_resume_bit_for_bit(data, tmp_path, two):
     train_two(data, tmp_path, "--max-epoch", 2)
     resumed = load(tmp_path / "checkpoint_last.pt")
     assert_same(resumed["model"], two["model"], "model")
+    assert_same(resumed["last_optimizer_state"], two["last_optimizer_state"], "optimizer")
     assert_same(resumed["extra_state"][TASK], two["extra_state"][TASK], TASK)
