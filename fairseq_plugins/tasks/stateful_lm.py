@@ -47,6 +47,21 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
     valid_subset: str = II("dataset.valid_subset")
 
 
+@dataclass(frozen=True)
+class RowShare:
+    """The rows of one process among those of all.
+
+    Attributes:
+        num_rows: rows of all processes together.
+        first: first row of this process.
+        num_own: number of rows of this process.
+    """
+
+    num_rows: int
+    first: int
+    num_own: int
+
+
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
 class StatefulLanguageModelingTask(LanguageModelingTask):
     """Train a language model on the corpus as parallel streams (Merity et al. 2018, section 4).
@@ -159,7 +174,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             windows = fixed_windows(streams.num_predictions_per_row, length=length)
         return [[window] for window in windows]
 
-    def _report(self, split: str, streams: ContiguousStreams, share: "RowShare") -> None:
+    def _report(self, split: str, streams: ContiguousStreams, share: RowShare) -> None:
         if split in self._reported_splits:
             return
         self._reported_splits.add(split)
@@ -285,18 +300,3 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
                 "point to the data of the training, or binarise the text with fairseq-preprocess --srcdict and its "
                 "dict.txt"
             )
-
-
-@dataclass(frozen=True)
-class RowShare:
-    """The rows of one process among those of all.
-
-    Attributes:
-        num_rows: rows of all processes together.
-        first: first row of this process.
-        num_own: number of rows of this process.
-    """
-
-    num_rows: int
-    first: int
-    num_own: int
