@@ -20,6 +20,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer
+from fairseq.trainer import Trainer
 from omegaconf import AnyNode, DictConfig, ListConfig
 from omegaconf.base import ContainerMetadata, Metadata
 
@@ -39,6 +40,7 @@ def adapt_host() -> None:
     torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
     _wrap(checkpoint_utils, "load_checkpoint_to_cpu", _explain_unreadable)
     _wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
+    _wrap(Trainer, "load_checkpoint", _check_vocabulary)
     _wrap(PathManager, "copy", _copy_and_rename)
     _wrap(AMPOptimizer, "step", _step_what_was_unscaled)
     if not hasattr(numpy, "compat"):  # gone since numpy 2, and the host's data sets still ask for its `long`
@@ -61,6 +63,20 @@ def _wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable) -> None:
 def _allow_broadcast_classes(broadcast_object: Callable, *args, **kwargs):
     with torch.serialization.safe_globals(BROADCAST_CLASSES):
         return broadcast_object(*args, **kwargs)
+
+
+def _check_vocabulary(load_checkpoint: Callable, trainer: Trainer, *args, **kwargs):
+    """Refuse other data also when fine-tuning, and let the model's ValueError through, which names the cause."""
+    try:
+        extra_state = load_checkpoint(trainer, *args, **kwargs)
+    except Exception as error:
+        if isinstance(error.__context__, ValueError):
+            raise error.__context__ from None
+        raise
+    saved = (extra_state or {}).get(type(trainer.task).__name__)
+    if saved and hasattr(trainer.task, "check_vocabulary"):
+        trainer.task.check_vocabulary(saved)
+    return extra_state
 
 
 def _copy_and_rename(copy: Callable, src_path: str, dst_path: str, overwrite: bool = False):

@@ -260,9 +260,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         """Take this process's rows of a saved hidden state.
 
         Raises:
-            ValueError: if the vocabulary differs from the checkpoint's, or, inside an epoch, the rows or windows.
+            ValueError: if, inside an epoch, the rows or windows differ from the checkpoint's.
         """
-        self.load_state_dict(saved)
         if self._train_iterator.iterations_in_epoch == 0:
             return
         state, share = saved["hidden_state"], self._train_rows
@@ -288,13 +287,16 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         return {"dictionary_fingerprint": dictionary_fingerprint(self.dictionary)}
 
     def load_state_dict(self, state_dict: Dict) -> None:
-        """Check that the data's dictionary is the one of the checkpoint.
+        self.check_vocabulary(state_dict)
+
+    def check_vocabulary(self, saved: Dict) -> None:
+        """Check that the data's dictionary is the one of a checkpoint.
 
         Raises:
             ValueError: if it is not.
         """
-        saved = state_dict.get("dictionary_fingerprint")
-        if saved not in (None, dictionary_fingerprint(self.dictionary)):
+        fingerprint = saved.get("dictionary_fingerprint")
+        if fingerprint not in (None, dictionary_fingerprint(self.dictionary)):
             raise ValueError(
                 f"the vocabulary in {self.args.data}/dict.txt is not the one that the checkpoint was trained with: "
                 "point to the data of the training, or binarise the text with fairseq-preprocess --srcdict and its "

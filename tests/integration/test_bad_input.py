@@ -93,16 +93,23 @@ def test_training_on_with_a_vocabulary_of_another_size(trained, other_data, tmp_
         train_command(other_data, tmp_path, "--max-epoch", 3), env=ENVIRONMENT, capture_output=True, text=True
     )
     assert result.returncode != 0
-    assert "vocabulary items but the data directory's dict.txt gives" in result.stderr
+    line = result.stderr.strip().splitlines()[-1]
+    assert "vocabulary items but the data directory's dict.txt gives" in line and "point to the data" in line
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
-def test_training_on_with_other_words(trained, data, tmp_path):
+@pytest.mark.parametrize("flags", [[], ["--finetune-from-model", "checkpoint_last.pt"]])
+def test_training_on_with_other_words(trained, data, tmp_path, flags):
     shutil.copy(trained / "checkpoint_last.pt", tmp_path)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     other = exchange_words(data, tmp_path / "bin")
+    save_dir = tmp_path / "tuned" if flags else tmp_path
     result = subprocess.run(
-        train_command(other, tmp_path, "--max-epoch", 3), env=ENVIRONMENT, capture_output=True, text=True
+        train_command(other, save_dir, "--max-epoch", 3, *flags),
+        env=ENVIRONMENT,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert result.returncode != 0
     assert "is not the one that the checkpoint was trained with" in result.stderr.strip().splitlines()[-1]
