@@ -16,18 +16,14 @@ from datetime import date
 from pathlib import Path
 from typing import Dict, List
 
-import matplotlib
+import fairseq
+import torch
 
-matplotlib.use("Agg")
-import fairseq  # noqa: E402
-import matplotlib.pyplot as plt  # noqa: E402
-import torch  # noqa: E402
-
-import fairseq_plugins  # noqa: E402, F401
-from fairseq_plugins.cli import quiet_host_logging  # noqa: E402
-from fairseq_plugins.data.corpus import load_token_stream  # noqa: E402
-from fairseq_plugins.evaluation.checkpoints import load_language_models  # noqa: E402
-from fairseq_plugins.evaluation.perplexity import evaluate_perplexity  # noqa: E402
+import fairseq_plugins  # noqa: F401
+from fairseq_plugins.cli import quiet_host_logging
+from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 
 VALID_LINE = re.compile(r"\| valid \| epoch (\d+) \|.*?\| ppl ([\d.]+)")
 SPEED = re.compile(r"\| train_inner \|.*? wps=([\d.]+)")
@@ -97,17 +93,21 @@ def as_markdown(runs: List[Dict]) -> str:
 
 def plot(runs: List[Dict], path: Path) -> None:
     """Validation perplexity by epoch, one line a run."""
-    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    # imported here, when the host's debug logging is off
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
     for run in runs:
         axes.plot(list(run["valid_curve"]), list(run["valid_curve"].values()), marker="o", label=run["name"])
     axes.set(xlabel="epoch", ylabel="validation perplexity", yscale="log")
-    axes.yaxis.set_major_formatter(matplotlib.ticker.ScalarFormatter())
-    axes.yaxis.set_minor_formatter(matplotlib.ticker.ScalarFormatter())
-    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(ScalarFormatter())
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3, which="both")
     axes.legend()
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def main() -> None:
