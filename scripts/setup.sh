@@ -24,7 +24,11 @@ wanted="Python $version $(cat "$root/requirements.txt" "$root/setup.py" | sha256
 
 echo "installing into .venv ..."
 [[ $("$root/.venv/bin/python" --version 2>&1) == "Python $version."* ]] || "$python" -m venv --clear "$root/.venv"
-"$root/.venv/bin/python" -m pip install --quiet --upgrade pip
-"$root/.venv/bin/python" -m pip install --quiet --requirement "$root/requirements.txt"
-"$root/.venv/bin/python" -m pip install --quiet --no-deps --editable "$root"
+pip=("$root/.venv/bin/python" -m pip --disable-pip-version-check)
+quiet=(--quiet)
+[[ -t 1 ]] && quiet=() # a person sees what is downloaded
+"${pip[@]}" install "${quiet[@]}" --upgrade pip
+"${pip[@]}" install "${quiet[@]}" --requirement "$root/requirements.txt"
+log=$root/.venv/install.log
+"${pip[@]}" install --no-deps --editable "$root" > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
 echo "$wanted" > "$stamp"
