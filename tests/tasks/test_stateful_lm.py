@@ -36,8 +36,7 @@ class Training:
         self.windows = self.iterator.next_epoch_itr()
 
     def accumulate(self, sample):
-        result = self.task.train_step(sample, self.model, self.criterion, self.optimizer, update_num=0)
-        return result
+        return self.task.train_step(sample, self.model, self.criterion, self.optimizer, update_num=0)
 
     def update(self, samples):
         self.optimizer.zero_grad()
@@ -182,7 +181,7 @@ def test_training_text_as_validation_is_refused():
 
 
 @pytest.mark.parametrize("scale", [1.0, 128.0])
-def test_updates_under_amp_do_not_depend_on_the_loss_scale(build_tiny_lm, scale):
+def test_updates_under_amp_do_not_depend_on_the_loss_scale(scale):
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
     common = {"fp16_init_scale": scale, "min_loss_scale": 1e-4}
