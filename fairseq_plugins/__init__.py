@@ -4,7 +4,11 @@ Importing the package registers everything with fairseq; ``--user-dir fairseq_pl
 the host's commands.
 """
 
-from fairseq_plugins import compat
+import logging
+
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX when imported
+
+from fairseq_plugins import compat  # noqa: E402
 
 compat.adapt_host()
 

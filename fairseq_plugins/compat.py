@@ -11,6 +11,7 @@ import functools
 import os
 import pickle
 import re
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any, Callable, Union
 
@@ -42,9 +43,16 @@ def adapt_host() -> None:
     _wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
     _wrap(Trainer, "load_checkpoint", _check_vocabulary)
     _wrap(PathManager, "copy", _copy_and_rename)
+    _wrap(distributed_utils, "call_main", _bf16_on_any_device)
     _wrap(AMPOptimizer, "step", _step_what_was_unscaled)
     if not hasattr(numpy, "compat"):  # gone since numpy 2, and the host's data sets still ask for its `long`
         numpy.compat = SimpleNamespace(long=int)
+
+
+def backward_keeps_graph() -> bool:
+    """Whether the backward pass that is running may be followed by another through the same graph."""
+    asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return True if asked is None else asked()
 
 
 def _wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable) -> None:
@@ -63,6 +71,13 @@ def _wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable) -> None:
 def _allow_broadcast_classes(broadcast_object: Callable, *args, **kwargs):
     with torch.serialization.safe_globals(BROADCAST_CLASSES):
         return broadcast_object(*args, **kwargs)
+
+
+def _bf16_on_any_device(call_main: Callable, cfg: DictConfig, *args, **kwargs):
+    """Train with --bf16 on the GPU or CPU at hand; the host takes it for a TPU's, where it needs torch_xla."""
+    if cfg.common.bf16 and find_spec("torch_xla") is None:
+        cfg.common.tpu = False
+    return call_main(cfg, *args, **kwargs)
 
 
 def _check_vocabulary(load_checkpoint: Callable, trainer: Trainer, *args, **kwargs):

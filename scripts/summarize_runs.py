@@ -7,17 +7,14 @@ write. Perplexities are those of `python -m fairseq_plugins.cli.evaluate_lm` (on
 
 import argparse
 import json
-import platform
 import re
 import statistics
-import subprocess
 import sys
-from datetime import date
 from pathlib import Path
 from typing import Dict, List
 
-import fairseq
 import torch
+from provenance import provenance
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.cli import quiet_host_logging
@@ -52,29 +49,6 @@ def summarize(name: str, run: Path, data: str) -> Dict:
     figures["seed"] = config["common"]["seed"]
     log = read_log(run / "train.log")
     return {**figures, **log, "epochs": max(log["valid_curve"])}
-
-
-def describe_machine() -> str:
-    """Processor, cores, threads and versions."""
-    cpu = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        models = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-        cpu = f"{models[0]}, {len(models)} cores" if models else cpu
-    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {fairseq.__version__}"
-
-
-def commit() -> str:
-    """The checked-out commit, or 'unknown' outside a checkout."""
-    result = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-    )
-    return result.stdout.strip() or "unknown"
-
-
-def provenance() -> Dict[str, str]:
-    """When, with which code and on what a figure was measured."""
-    return {"date": date.today().isoformat(), "commit": commit(), "machine": describe_machine()}
 
 
 def as_markdown(runs: List[Dict]) -> str:

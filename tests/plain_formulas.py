@@ -36,6 +36,13 @@ def mixture_nll_gradients(logits: Tensor, prior: Tensor, target: Tensor):
     return -r.unsqueeze(-1) * (one_hot - p), -r
 
 
+def mixture_loss(latents: Tensor, prior: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float = 0.0):
+    """(1 - e) NLL + e mean_v(-log P(v)) and the NLL of each token: latents (*, J, d), prior (*, J), weight (V, d)."""
+    log_p = mixture(latents @ weight.T + bias, prior).log()
+    nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    return (1 - smoothing) * nll - smoothing * log_p.mean(dim=-1), nll
+
+
 def output_probs(output_layer, layers) -> Tensor:
     """Distribution of a tied, full, mos or doc layer without dropout, layers h^0 .. h^N each (B, T, D_n)."""
     projection = output_layer.projection

@@ -33,7 +33,7 @@ def get_parser() -> argparse.ArgumentParser:
         "training logged",
     )
     parser.add_argument(
-        "--window", type=int, default=200, help="tokens a forward pass; not part of the result (default: %(default)s)"
+        "--window", type=int, default=1000, help="tokens a forward pass; not part of the result (default: %(default)s)"
     )
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
     parser.add_argument("--json", action="store_true", help="print one JSON object for machines")

@@ -93,12 +93,13 @@ class RegularizedCrossEntropy(FairseqCriterion):
         """
         target = sample["target"]
         mask = target.ne(self.padding_idx)
-        losses, extra = model(
+        loss, extra = model(
             **sample["net_input"],
             target=target,
+            token_weights=mask,
             label_smoothing=self.label_smoothing if self.training else 0.0,
         )
-        nll = extra["nll"] * mask
+        nll = extra["nll"]
         num_tokens = int(sample["ntokens"])
         logged = {
             "loss": nll.sum(),
@@ -108,7 +109,6 @@ class RegularizedCrossEntropy(FairseqCriterion):
         }
         if not reduce:
             return nll, num_tokens, logged
-        loss = (losses * mask).sum()
         if self.training:
             for name, penalty in self.penalties(extra, mask).items():
                 loss = loss + self.coefficients[name] * num_tokens * penalty

@@ -54,7 +54,7 @@ def evaluate_perplexity(
     *,
     unknown: int,
     num_rows: int = 1,
-    window: int = 200,
+    window: int = 1000,
     device: str = "cpu",
     show_progress: bool = False,
 ) -> Perplexity:
@@ -86,7 +86,8 @@ def evaluate_perplexity(
             target = batch["target"].to(device)
             inputs = batch["net_input"]["src_tokens"].to(device)
             starts = batch["net_input"]["stream_start"]
-            nll = torch.stack([model(inputs, stream_start=starts, target=target)[0].double() for model in models])
+            scored = [model(inputs, stream_start=starts, target=target)[1] for model in models]
+            nll = torch.stack([extra["nll"].double() for extra in scored])
             log_mean = torch.logsumexp(-nll, dim=0) - math.log(len(models))  # (B, T)
             total -= log_mean.sum().cpu()
             num_tokens += target.numel()

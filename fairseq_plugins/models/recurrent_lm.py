@@ -92,6 +92,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
         stream_start: Optional[bool] = None,
         target: Optional[Tensor] = None,
+        token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
     ) -> Tuple[Tensor, Dict]:
         """Score the next token at every position.
@@ -102,12 +103,13 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
             incremental_state: the host's store for step-by-step decoding; only the last token is read then.
             stream_start: None for separate sequences, which start from a zero state; otherwise the batch
                 rows are windows of streams: True at their beginning, False where they go on.
-            target: (B, T); with it the loss of each target is computed instead of all log-probabilities.
-            label_smoothing: see :meth:`OutputLayer.forward`.
+            target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
+            token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
 
         Returns:
-            log-probabilities (B, T, V), or losses (B, T) in nats where ``target`` is given, and a
-            dictionary: ``states`` (:class:`DecoderStates`) and the output layer's by-products.
+            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
+            dictionary: ``states`` (:class:`DecoderStates`) and the output layer's by-products, ``nll`` (B, T)
+            among them where ``target`` is given.
         """
         if incremental_state is not None:
             states, new_state = self.extract_states(prev_output_tokens[:, -1:], self._cached(incremental_state))
@@ -119,7 +121,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
             self.carried_state.set(new_state, training=self.training)
         else:
             states, _ = self.extract_states(prev_output_tokens)
-        output, extra = self.output(states, target, label_smoothing=label_smoothing)
+        output, extra = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
         return output, {"attn": [None], "states": states, **extra}
 
     def _cached(self, incremental_state) -> Optional[StackState]:

@@ -8,7 +8,6 @@ from argparse import Namespace
 from dataclasses import dataclass, fields
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple, Type
 
-import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from torch import Tensor, nn
@@ -54,59 +53,40 @@ class OutputLayer(nn.Module):
         raise NotImplementedError
 
     def target_loss(
-        self, states: DecoderStates, target: Tensor, *, label_smoothing: float = 0.0
+        self,
+        states: DecoderStates,
+        target: Tensor,
+        *,
+        token_weights: Optional[Tensor] = None,
+        label_smoothing: float = 0.0,
     ) -> Tuple[Tensor, Extra]:
-        """Loss of given targets, (B, T), in nats; see :meth:`forward`."""
+        """Loss of given targets; see :meth:`forward`."""
         log_probs, extra = self.log_probs(states)
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-        return smooth(nll, log_probs, label_smoothing), {**extra, "nll": nll.detach()}
+        loss = (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
+        if token_weights is not None:
+            ignored = token_weights == 0
+            loss = loss.masked_fill(ignored, 0) * token_weights
+            nll = nll.masked_fill(ignored, 0)
+        return loss.sum(), {**extra, "nll": nll.detach()}
 
     def forward(
-        self, states: DecoderStates, target: Optional[Tensor] = None, *, label_smoothing: float = 0.0
+        self,
+        states: DecoderStates,
+        target: Optional[Tensor] = None,
+        *,
+        token_weights: Optional[Tensor] = None,
+        label_smoothing: float = 0.0,
     ) -> Tuple[Tensor, Extra]:
-        """Log-probabilities, or with ``target`` (B, T) the loss of each token.
+        """Log-probabilities (B, T, V), or with ``target`` (B, T) the loss to minimise, a scalar in nats.
 
-        The loss is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``; the plain NLL is
-        ``extra["nll"]``. Padding is scored like any word: the caller masks it.
+        The loss of a token is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``; the losses are
+        summed with ``token_weights`` (B, T), by default one. ``extra["nll"]``, (B, T), is the NLL of every
+        token without smoothing, weight and gradient, and 0 where the weight is 0 (padding).
         """
         if target is None:
             return self.log_probs(states)
-        return self.target_loss(states, target, label_smoothing=label_smoothing)
-
-
-def smooth(nll: Tensor, log_probs: Tensor, label_smoothing: float) -> Tensor:
-    """(1 - e) NLL + e mean_v(-log P(v)), with nll (*) and log_probs (*, V)."""
-    if label_smoothing == 0.0:
-        return nll
-    return (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
-
-
-class WordProjection(nn.Module):
-    """Logits of all words: z = W x + b, with W shared with the input embedding or its own.
-
-    An own W starts as U(-0.1, 0.1), like an embedding; b starts at zero.
-
-    Shape:
-        x: (*, C); output: (*, V).
-
-    Raises:
-        ValueError: if the shared matrix is not C wide.
-    """
-
-    def __init__(self, width: int, vocab_size: int, *, shared_weight: Optional[nn.Parameter]):
-        super().__init__()
-        if shared_weight is None:
-            shared_weight = nn.Parameter(torch.empty(vocab_size, width).uniform_(-0.1, 0.1))
-        elif shared_weight.size(1) != width:
-            raise ValueError(
-                f"the output layer reads {width} features but the shared embedding is {shared_weight.size(1)} wide: "
-                "give the last of --hidden-sizes the value of --embed-dim, or take another --output-layer"
-            )
-        self.weight = shared_weight
-        self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight, self.bias)
+        return self.target_loss(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
 
 
 OUTPUT_LAYERS: Dict[str, Type[OutputLayer]] = {}
@@ -138,8 +118,10 @@ def option_names(*layers: Type[OutputLayer]) -> Set[str]:
 def add_output_layer_args(parser) -> None:
     """Add ``--output-layer`` and the flags of every registered layer, without defaults (presets set them)."""
     parser.add_argument("--output-layer", choices=sorted(OUTPUT_LAYERS), help="how states become probabilities")
-    for options in dict.fromkeys(layer.Options for layer in OUTPUT_LAYERS.values()):
-        gen_parser_from_dataclass(parser, options(), delete_default=True)
+    classes = {layer.Options for layer in OUTPUT_LAYERS.values()}
+    most_derived_first = sorted(classes, key=lambda options: (-len(options.__mro__), options.__name__))
+    all_options = dataclass(type("AllOptions", tuple(most_derived_first), {}))
+    gen_parser_from_dataclass(parser, all_options(), delete_default=True)
 
 
 def build_output_layer(

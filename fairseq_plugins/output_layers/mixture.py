@@ -7,25 +7,18 @@ from dataclasses import dataclass, field
 from typing import List, Optional, Sequence, Tuple
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.locked_dropout import LockedDropout
-from fairseq_plugins.ops.mixture import mixture_log_probs, mixture_nll
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.options import parse_int_list
-from fairseq_plugins.output_layers.base import (
-    DecoderStates,
-    Extra,
-    OutputLayer,
-    WordProjection,
-    register_output_layer,
-    smooth,
-)
+from fairseq_plugins.output_layers.base import DecoderStates, Extra, register_output_layer
+from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
 
 
 @dataclass
-class MixtureOptions(FairseqDataclass):
+class MixtureOptions(ProjectedOptions):
     """Flags of the mixture layers."""
 
     experts_per_layer: Optional[str] = field(
@@ -47,21 +40,21 @@ class MixtureOptions(FairseqDataclass):
     )
 
 
-class MixtureOutput(OutputLayer):
+class MixtureOutput(ProjectedOutput):
     """P = sum_j pi_j softmax(W k_j + b)  (Takase et al. 2018, eq. 7, 10, 11).
 
     k_j = dropout(tanh(W_j h^{n(j)} + a_j)) with d features, pi = softmax(W_pi h^N) without a bias, W and b
     common to all experts, W the input embedding where the model shares it. Experts are ordered by the
-    layer they read. tanh and a_j follow the published programs. The mixture is formed in log space.
+    layer they read. tanh and a_j follow the published programs.
 
-    Besides ``log_probs``, ``extra["mixture_weights"]`` is pi, (B, T, J).
+    ``extra["mixture_weights"]`` is pi, (B, T, J).
     """
 
     Options = MixtureOptions
     default_mask: str
 
     def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
-        super().__init__()
+        super().__init__(options)
         self.experts_per_layer = self.read_experts(options.experts_per_layer, num_layers=len(layer_widths))
         self.num_experts = sum(self.experts_per_layer)
         self.latent_width = layer_widths[0]
@@ -114,19 +107,9 @@ class MixtureOutput(OutputLayer):
         scores = self.prior(layers[-1])
         return torch.log_softmax(scores, dim=-1, dtype=accumulation_dtype(scores))
 
-    def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
+    def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor, Extra]:
         log_prior = self.log_prior(states.layers)
-        logits = self.projection(self.latent_vectors(states.layers))
-        return mixture_log_probs(logits, log_prior), {"mixture_weights": log_prior.exp()}
-
-    def target_loss(
-        self, states: DecoderStates, target: Tensor, *, label_smoothing: float = 0.0
-    ) -> Tuple[Tensor, Extra]:
-        log_prior = self.log_prior(states.layers)
-        logits = self.projection(self.latent_vectors(states.layers))
-        nll = mixture_nll(logits, log_prior, target)
-        loss = nll if label_smoothing == 0.0 else smooth(nll, mixture_log_probs(logits, log_prior), label_smoothing)
-        return loss, {"mixture_weights": log_prior.exp(), "nll": nll.detach()}
+        return self.latent_vectors(states.layers), log_prior, {"mixture_weights": log_prior.exp()}
 
 
 @register_output_layer("mos")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.logging import metrics
+from tensor_sizes import TensorSizes
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
 
@@ -136,6 +137,22 @@ def test_without_reduction_each_position_has_its_nll(make_criterion, build_tiny_
     assert nll.shape == (B, T)
     assert torch.equal(nll[sample["target"].eq(criterion.padding_idx)].unique(), torch.zeros(1, dtype=torch.double))
     assert nll.sum().item() == pytest.approx(logged["loss"].item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", ["tied", "doc"])
+def test_log_probabilities_of_all_tokens_are_never_held(name, training, make_criterion, build_tiny_lm):
+    vocab_size, sample = 2003, make_sample(50)
+    criterion = make_criterion(label_smoothing=0.1).train(training)
+    largest = []
+    for flags in ({"output_chunk": 8}, {"output_loss": "plain"}):
+        model = build_tiny_lm(name, vocab_size=vocab_size, **flags).train(training)
+        with TensorSizes() as sizes, torch.set_grad_enabled(training):
+            loss, _, _ = criterion(model, sample)
+            if training:
+                loss.backward()
+        largest.append(sizes.largest)
+    assert largest[0] < sample["ntokens"] * vocab_size <= largest[1]
 
 
 def test_metrics_are_means_per_token_and_perplexity_their_exponential():

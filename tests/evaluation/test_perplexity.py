@@ -5,6 +5,7 @@ import math
 import plain_formulas
 import pytest
 import torch
+from tensor_sizes import TensorSizes
 
 from fairseq_plugins.evaluation.perplexity import Perplexity, evaluate_perplexity
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -118,6 +119,18 @@ def test_no_gradients_are_kept(build_tiny_lm, tokens):
     model = build_tiny_lm("doc")
     evaluate_perplexity([model], tokens, unknown=UNKNOWN)
     assert all(param.grad is None for param in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["tied", "doc"])
+def test_log_probabilities_of_a_window_are_never_held(name, build_tiny_lm):
+    vocab_size, window = 2003, 150
+    tokens, largest = torch.randint(vocab_size, (window + 1,)), []
+    for flags in ({"output_chunk": 8}, {"output_loss": "plain"}):
+        model = build_tiny_lm(name, vocab_size=vocab_size, **flags)
+        with TensorSizes() as sizes:
+            evaluate_perplexity([model], tokens, unknown=UNKNOWN, window=window)
+        largest.append(sizes.largest)
+    assert largest[0] < window * vocab_size <= largest[1]
 
 
 def test_a_perplexity_beyond_floats_is_infinite():

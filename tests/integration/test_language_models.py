@@ -7,7 +7,8 @@ import shutil
 import subprocess
 
 import pytest
-from commands import ENVIRONMENT, PLUGINS, ROOT, load, run, train
+import torch
+from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, load, run, train
 
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
@@ -137,3 +138,22 @@ def test_summary_of_runs(trained, data, tmp_path):
     assert summary["test_perplexity"] == pytest.approx(expected)
     assert f"{expected:.2f}" in (tmp_path / "table.md").read_text()
     assert (tmp_path / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bf16_trains_where_there_is_no_tpu(data, tmp_path):
+    flags = [
+        *MODEL_FLAGS,
+        *("--user-dir", PLUGINS, "--task", "stateful_lm", "--batch-size", 4, "--batch-size-valid", 2),
+    ]
+    flags += ["--tokens-per-sample", 20, "--criterion", "regularized_cross_entropy", "--balance", 0.001, "--cpu"]
+    flags += ["--optimizer", "sgd", "--lr", 5, "--clip-norm", 0.25, "--max-update", 300, "--log-format", "simple"]
+    result = run("fairseq_cli.train", data, "--save-dir", tmp_path, *flags, "--bf16")
+    assert result.returncode == 0, result.stderr[-3000:]
+    log = result.stdout + result.stderr
+    assert "num_updates 300" in log and "nan" not in log.lower().split("begin training epoch", 1)[1]
+    weight = load(tmp_path / "checkpoint_last.pt")["model"]["decoder.output.prior.weight"]
+    assert torch.equal(
+        weight, weight.bfloat16().float()
+    )  # the host saves 32 bits, of which the last 16 were never used
+    curve = [float(ppl) for ppl in re.findall(r"\| valid on 'valid' subset \|.*?\| ppl ([\d.]+)", log)]
+    assert curve[-1] < curve[0]

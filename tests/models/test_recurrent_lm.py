@@ -49,8 +49,23 @@ def test_the_distribution_is_that_of_the_equations(name, flags, build_tiny_lm, t
 @every_output_layer
 def test_with_a_target_the_output_is_its_loss(name, build_tiny_lm, tokens):
     model, target = build_tiny_lm(name), torch.randint(V, (B, T))
-    log_probs, losses = model(tokens)[0], model(tokens, target=target)[0]
-    torch.testing.assert_close(losses, -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1), rtol=1e-6, atol=1e-6)
+    log_probs, (loss, extra) = model(tokens)[0], model(tokens, target=target)
+    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).detach()
+    torch.testing.assert_close(extra["nll"], nll, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(loss.detach(), nll.sum(), rtol=1e-6, atol=1e-6)
+    assert not extra["nll"].requires_grad
+
+
+@every_output_layer
+def test_token_weights_and_label_smoothing_reach_the_output_layer(name, build_tiny_lm, tokens):
+    model, target, weights = build_tiny_lm(name).double(), torch.randint(V, (B, T)), torch.rand(B, T).double()
+    weights[1] = 0
+    log_probs = model(tokens)[0]
+    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    expected = ((0.8 * nll - 0.2 * log_probs.mean(-1)) * weights).sum()
+    loss, extra = model(tokens, target=target, token_weights=weights, label_smoothing=0.2)
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
+    assert torch.equal(extra["nll"] != 0, weights != 0)
 
 
 @every_output_layer
@@ -68,7 +83,7 @@ def test_the_hosts_normalised_probabilities_are_the_models(name, build_tiny_lm, 
 @every_output_layer
 def test_every_parameter_gets_a_gradient(name, build_tiny_lm, tokens):
     model = build_tiny_lm(name)
-    model(tokens, target=torch.randint(V, (B, T)))[0].sum().backward()
+    model(tokens, target=torch.randint(V, (B, T)))[0].backward()
     assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
 
 
@@ -255,6 +270,8 @@ def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(name, rate, bui
         ("doc", {"experts_per_layer": "0 0 0"}, "--experts-per-layer"),
         ("doc", {"experts_per_layer": "0 -1 2"}, "--experts-per-layer"),
         ("doc", {"experts_per_layer": "0 one 2"}, "--experts-per-layer"),
+        ("doc", {"output_chunk": 0}, "--output-chunk"),
+        ("tied", {"output_chunk": -5}, "--output-chunk"),
     ],
 )
 def test_values_that_do_not_fit_are_refused_with_their_flag(name, flags, told, build_tiny_lm):

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 import torch
+from tensor_sizes import TensorSizes
 
 from fairseq_plugins.output_layers.base import (
     OUTPUT_LAYERS,
@@ -14,11 +15,15 @@ from fairseq_plugins.output_layers.base import (
     build_output_layer,
     register_output_layer,
 )
+from fairseq_plugins.output_layers.projected import ProjectedOutput
 
 WIDTHS = [8, 12, 8]
 VOCAB_SIZE = 507
 
 every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+every_projected_layer = pytest.mark.parametrize(
+    "name", sorted(name for name, layer in OUTPUT_LAYERS.items() if issubclass(layer, ProjectedOutput))
+)
 
 
 def build(name, widths=WIDTHS, vocab_size=VOCAB_SIZE, **flags):
@@ -26,6 +31,11 @@ def build(name, widths=WIDTHS, vocab_size=VOCAB_SIZE, **flags):
     return build_output_layer(
         Namespace(output_layer=name, **flags), vocab_size=vocab_size, layer_widths=widths, shared_weight=shared
     )
+
+
+def randomise(layer):
+    for param in layer.parameters():
+        torch.nn.init.uniform_(param, -0.7, 0.7)
 
 
 def twice(layer, *calls):
@@ -50,13 +60,14 @@ def test_probabilities_sum_to_one(name, scale, training, make_states):
 
 @every_layer
 @pytest.mark.parametrize("training", [True, False])
-def test_the_loss_of_a_target_is_its_log_probability(name, training, make_states):
+def test_the_loss_is_the_sum_of_log_probabilities(name, training, make_states):
     layer, states = build(name).train(training), make_states(WIDTHS)
     target = torch.randint(VOCAB_SIZE, (3, 4))
     (log_probs, _), (loss, extra) = twice(layer, ((states,), {}), ((states, target), {}))
     expected = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
-    assert torch.equal(extra["nll"], loss.detach()) and not extra["nll"].requires_grad
+    assert loss.shape == () and not extra["nll"].requires_grad
+    torch.testing.assert_close(extra["nll"], expected.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(loss, expected.sum(), rtol=1e-6, atol=1e-6)
 
 
 @every_layer
@@ -68,15 +79,42 @@ def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing, make_sta
     share = torch.full_like(log_probs, smoothing / VOCAB_SIZE).scatter_add(
         -1, target.unsqueeze(-1), torch.full((3, 4, 1), 1 - smoothing)
     )
-    torch.testing.assert_close(loss.double(), -(share.double() * log_probs.double()).sum(-1), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(loss.double(), -(share.double() * log_probs.double()).sum(), rtol=1e-6, atol=1e-6)
     nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(extra["nll"], nll.detach(), rtol=1e-6, atol=1e-6)
 
 
 @every_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_token_weights_are_factors_of_the_loss(name, smoothing, make_states):
+    layer, states = build(name).eval().double(), make_states(WIDTHS, dtype=torch.float64)
+    target, weights = torch.randint(VOCAB_SIZE, (3, 4)), torch.rand(3, 4).double()
+    losses = [
+        layer(states, target, token_weights=one_hot, label_smoothing=smoothing)[0]
+        for one_hot in torch.eye(12).view(12, 3, 4)
+    ]
+    loss, extra = layer(states, target, token_weights=weights, label_smoothing=smoothing)
+    torch.testing.assert_close(loss, (torch.stack(losses) * weights.flatten()).sum(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(extra["nll"], layer(states, target)[1]["nll"], rtol=1e-10, atol=1e-10)
+
+
+@every_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_padding_has_neither_nll_nor_gradient(name, smoothing, make_states):
+    layer, states = build(name), make_states(WIDTHS)
+    for h in states.layers:
+        h.requires_grad_()
+    mask = torch.arange(4) < torch.tensor([[4], [2], [0]])
+    loss, extra = layer(states, torch.randint(VOCAB_SIZE, (3, 4)), token_weights=mask, label_smoothing=smoothing)
+    gradients = [g for g in torch.autograd.grad(loss, states.layers, allow_unused=True) if g is not None]
+    assert torch.equal(extra["nll"] != 0, mask)
+    assert gradients and all(torch.equal(g.abs().sum(-1) != 0, mask) for g in gradients)
+
+
+@every_layer
 def test_every_parameter_gets_a_gradient_from_the_loss(name, make_states):
     layer = build(name)
-    layer(make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4)))[0].sum().backward()
+    layer(make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4)))[0].backward()
     assert [n for n, p in layer.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
 
 
@@ -85,14 +123,97 @@ def test_half_precision_gives_log_probs_in_float32(name, make_states):
     layer = build(name).bfloat16().eval()
     states = make_states(WIDTHS, dtype=torch.bfloat16)
     log_probs, _ = layer(states)
-    loss, _ = layer(states, torch.zeros(3, 4, dtype=torch.long))
-    assert log_probs.dtype == loss.dtype == torch.float32
+    loss, extra = layer(states, torch.zeros(3, 4, dtype=torch.long))
+    assert log_probs.dtype == loss.dtype == extra["nll"].dtype == torch.float32
+
+
+@every_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_layer_in_half_precision_trains(name, smoothing, make_states):
+    layer, states = build(name).bfloat16().eval(), make_states(WIDTHS, dtype=torch.bfloat16)
+    target = torch.randint(VOCAB_SIZE, (3, 4))
+    loss = layer(states, target, label_smoothing=smoothing)[0]
+    loss.backward()
+    assert all(p.grad.dtype == torch.bfloat16 and p.grad.isfinite().all() for p in layer.parameters())
+    torch.optim.SGD(layer.parameters(), lr=0.1).step()
+    assert layer(states, target, label_smoothing=smoothing)[0] < loss
 
 
 @every_layer
 def test_evaluation_is_deterministic(name, make_states):
     layer, states = build(name).eval(), make_states(WIDTHS)
     assert torch.equal(layer(states)[0], layer(states)[0])
+
+
+# layers whose logits are a matrix product
+
+
+@every_projected_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_fused_loss_is_the_plain_loss(name, training, smoothing, make_states):
+    target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
+    weights = torch.rand(3, 4).double().masked_fill(torch.rand(3, 4) < 0.3, 0)
+    assert 0 < weights.count_nonzero() < 12
+    fused, plain = build(name, output_loss="fused").double(), build(name, output_loss="plain").double()
+    randomise(fused)
+    plain.load_state_dict(fused.state_dict())
+    results = []
+    for layer in (fused, plain):
+        torch.manual_seed(7)
+        loss, extra = layer.train(training)(states, target, token_weights=weights, label_smoothing=smoothing)
+        results.append([loss.detach(), extra["nll"], *torch.autograd.grad(loss, list(layer.parameters()))])
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
+
+
+@every_projected_layer
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_the_chunk_is_no_part_of_the_result(name, chunk, make_states):
+    target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
+    default, chunked = build(name).double().eval(), build(name, output_chunk=chunk).double().eval()
+    chunked.load_state_dict(default.state_dict())
+    results = []
+    for layer in (default, chunked):
+        loss, extra = layer(states, target, label_smoothing=0.1)
+        results.append([loss.detach(), extra["nll"], *torch.autograd.grad(loss, list(layer.parameters()))])
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+
+
+@every_projected_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_no_tensor_is_as_large_as_all_log_probabilities(name, smoothing, make_states):
+    num_rows, num_steps = 5, 20
+    states, target = make_states(WIDTHS, num_rows, num_steps), torch.randint(VOCAB_SIZE, (num_rows, num_steps))
+    largest = {}
+    for output_loss, flags in (("fused", {"output_chunk": 2}), ("plain", {})):
+        layer = build(name, output_loss=output_loss, **flags)
+        with TensorSizes() as training:
+            layer(states, target, label_smoothing=smoothing)[0].backward()
+        with TensorSizes() as scoring, torch.no_grad():
+            layer.eval()(states, target)
+        largest[output_loss] = (training.largest, scoring.largest)
+    assert max(largest["fused"]) < num_rows * num_steps * VOCAB_SIZE <= min(largest["plain"])
+
+
+@every_projected_layer
+@pytest.mark.parametrize("chunk", [0, -1])
+def test_a_chunk_of_no_token_is_refused_with_its_flag(name, chunk):
+    with pytest.raises(ValueError, match=f"--output-chunk {chunk}"):
+        build(name, output_chunk=chunk)
+
+
+def test_the_loss_is_fused_unless_the_flag_says_plain():
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    add_output_layer_args(parser)
+    flags = vars(parser.parse_args(["--output-loss", "plain", "--output-chunk", "7"]))
+    assert flags == {"output_loss": "plain", "output_chunk": 7}
+    assert build("tied", **flags).output_loss == "plain" and build("tied", **flags).output_chunk == 7
+    assert build("tied").output_loss == "fused" and build("tied").output_chunk is None
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--output-loss", "slow"])
+
+
+# the registry
 
 
 def test_the_layers_of_the_papers_are_registered():

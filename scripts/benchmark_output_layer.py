@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Time and memory of the loss of an output layer, forward and backward.
+
+Compares, on random inputs of each CASE = VOCABULARY,EXPERTS,WIDTH,TOKENS:
+
+  fused   fairseq_plugins.ops.mixture_nll
+  plain   the same loss by autograd: softmax of every expert, weighted sum, logarithm
+          (one expert: cross-entropy of all logits)
+  floor   the three matrix products of the fused path alone, chunk by chunk
+  tied    one softmax over the same words for the same tokens, fused
+  torch   one expert only: torch.nn.functional.linear_cross_entropy, chunked, where torch has it
+
+Times are medians of repetitions that are interleaved in both orders. Memory is the peak while one path runs
+once in a process of its own, less what is there before and less the gradients of the inputs.
+Writes output_layer_DEVICE_DTYPE.md and .json.
+"""
+
+import argparse
+import json
+import multiprocessing
+import re
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Callable, Dict, List, Optional
+
+import torch
+import torch.nn.functional as F
+from provenance import provenance
+from torch import Tensor
+from tqdm import tqdm
+
+from fairseq_plugins.cli import quiet_host_logging
+from fairseq_plugins.ops.mixture_nll import default_chunk_size, mixture_nll
+from fairseq_plugins.ops.precision import accumulation_dtype
+
+DEFAULT_CASES = [
+    *("10000,20,280,420", "10000,20,280,1680", "33280,20,280,280", "33280,20,280,1120"),
+    *("10000,1,400,1400", "33280,1,400,1200", "267735,1,400,600"),
+]
+STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sizes of one comparison."""
+
+    vocab_size: int
+    num_experts: int
+    width: int
+    num_tokens: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Case":
+        """Read ``VOCABULARY,EXPERTS,WIDTH,TOKENS``."""
+        if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){3}", text):
+            raise argparse.ArgumentTypeError(f'"{text}": give four numbers, VOCABULARY,EXPERTS,WIDTH,TOKENS')
+        return cls(*map(int, text.split(",")))
+
+
+class Inputs:
+    """Random inputs of a loss: latents (N, J, d), scores of the prior (N, J), W (V, d), b (V), targets (N)."""
+
+    def __init__(self, case: Case, *, device: torch.device, dtype: torch.dtype):
+        torch.manual_seed(0)
+        options = {"device": device, "dtype": dtype}
+        self.latents = torch.tanh(torch.randn(case.num_tokens, case.num_experts, case.width, **options))
+        self.scores = torch.randn(case.num_tokens, case.num_experts, **options)
+        self.weight = 0.1 * torch.randn(case.vocab_size, case.width, **options)
+        self.bias = torch.zeros(case.vocab_size, **options)
+        self.target = torch.randint(case.vocab_size, (case.num_tokens,), device=device)
+        for leaf in self.leaves:
+            leaf.requires_grad_()
+
+    @property
+    def leaves(self) -> List[Tensor]:
+        return [self.latents, self.scores, self.weight, self.bias]
+
+    def clear_gradients(self) -> None:
+        for leaf in self.leaves:
+            leaf.grad = None
+
+    def gradient_bytes(self) -> int:
+        return sum(leaf.grad.nbytes for leaf in self.leaves if leaf.grad is not None)
+
+
+def fused(x: Inputs) -> None:
+    log_prior = torch.log_softmax(x.scores, dim=-1, dtype=accumulation_dtype(x.scores))
+    mixture_nll(x.latents, log_prior, x.weight, x.target, bias=x.bias).loss.backward()
+
+
+def plain(x: Inputs) -> None:
+    logits = F.linear(x.latents, x.weight, x.bias)
+    if logits.size(1) == 1:
+        loss = F.cross_entropy(logits.squeeze(1), x.target, reduction="sum")
+    else:
+        probs = (torch.softmax(logits, dim=-1) * torch.softmax(x.scores, dim=-1).unsqueeze(-1)).sum(dim=1)
+        loss = F.nll_loss(torch.log(probs + 1e-8), x.target, reduction="sum")
+    loss.backward()
+
+
+@torch.no_grad()
+def floor(x: Inputs) -> None:
+    num_experts, width = x.latents.shape[1:]
+    vocab_size = x.weight.size(0)
+    chunk_size = default_chunk_size(num_experts, vocab_size, dtype=accumulation_dtype(x.weight), device=x.weight.device)
+    logits = x.latents.new_empty(min(chunk_size, len(x.target)) * num_experts, vocab_size)
+    x.latents.grad, x.weight.grad = torch.empty_like(x.latents), torch.zeros_like(x.weight)
+    for first in range(0, len(x.target), chunk_size):
+        rows = x.latents[first : first + chunk_size].view(-1, width)
+        chunk = torch.mm(rows, x.weight.t(), out=logits[: len(rows)])
+        torch.mm(chunk, x.weight, out=x.latents.grad[first : first + chunk_size].view(-1, width))
+        x.weight.grad.addmm_(chunk.t(), rows)
+
+
+def tied(x: Inputs) -> None:
+    certain = x.scores.new_zeros(len(x.target), 1, dtype=accumulation_dtype(x.scores))
+    mixture_nll(x.latents[:, :1], certain, x.weight, x.target, bias=x.bias).loss.backward()
+
+
+def library(x: Inputs) -> None:
+    F.linear_cross_entropy(
+        x.latents.squeeze(1),
+        x.weight,
+        x.target,
+        linear_bias=x.bias,
+        reduction="sum",
+        options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=512),
+    ).backward()
+
+
+def paths_of(case: Case) -> Dict[str, Callable[[Inputs], None]]:
+    """The paths that are compared on a case."""
+    paths = {"fused": fused, "plain": plain, "floor": floor}
+    if case.num_experts > 1:
+        paths["tied"] = tied
+    elif hasattr(F, "linear_cross_entropy"):
+        paths["torch"] = library
+    return paths
+
+
+def run_once(path: Callable[[Inputs], None], x: Inputs) -> float:
+    """Seconds of one forward and backward pass."""
+    x.clear_gradients()
+    wait = torch.cuda.synchronize if x.weight.is_cuda else lambda: None
+    wait()
+    start = time.perf_counter()
+    path(x)
+    wait()
+    return time.perf_counter() - start
+
+
+def median_times(case: Case, *, device, dtype, num_repetitions: int) -> Dict[str, float]:
+    """Median seconds of each path."""
+    x, paths = Inputs(case, device=device, dtype=dtype), paths_of(case)
+    times = {name: [] for name in paths}
+    for path in paths.values():
+        run_once(path, x)
+    for repetition in range(num_repetitions):
+        for name in list(paths) if repetition % 2 else reversed(list(paths)):
+            times[name].append(run_once(paths[name], x))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dtype) -> Optional[int]:
+    """Bytes at the peak of one path, less those before it and less the gradients; None where it is not known."""
+    if device.type != "cuda" and not STATUS.exists():
+        return None
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak_memory, (case, name, device, dtype, torch.get_num_threads()))
+
+
+def _peak_memory(case: Case, name: str, device: torch.device, dtype: torch.dtype, num_threads: int) -> int:
+    torch.set_num_threads(num_threads)
+    path = paths_of(case)[name]
+    path(Inputs(Case(64, case.num_experts, 8, 4), device=device, dtype=dtype))  # load the libraries
+    x = Inputs(case, device=device, dtype=dtype)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        path(x)
+        return torch.cuda.max_memory_allocated() - before - x.gradient_bytes()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = _status("VmRSS")
+    path(x)
+    return _status("VmHWM") - before - x.gradient_bytes()
+
+
+def _status(name: str) -> int:
+    return 1024 * int(re.search(rf"^{name}:\s*(\d+) kB", STATUS.read_text(), re.M).group(1))
+
+
+def measure(case: Case, **options) -> Dict:
+    """Figures of one case."""
+    times = median_times(case, **options)
+    del options["num_repetitions"]
+    memory = {name: peak_memory(case, name, **options) for name in times}
+    return {**vars(case), "seconds": times, "extra_peak_bytes": memory}
+
+
+def as_markdown(results: List[Dict]) -> str:
+    """Times in milliseconds, memory in MiB, and the ratios."""
+    lines = [
+        "| V | J | d | tokens | fused | plain | floor | tied | torch | fused / floor | fused / plain | "
+        "memory: fused | plain | fused / plain | tied |",
+        "|" + "--:|" * 15,
+    ]
+    for result in results:
+        seconds, memory = result["seconds"], result["extra_peak_bytes"]
+
+        def milliseconds(name: str, seconds=seconds) -> str:
+            return f"{seconds[name] * 1e3:,.0f} ms" if name in seconds else "-"
+
+        def mebibytes(name: str, memory=memory) -> str:
+            return f"{memory[name] / 2**20:,.0f} MiB" if memory.get(name) is not None else "-"
+
+        known = memory["fused"] is not None
+        lines.append(
+            f"| {result['vocab_size']:,} | {result['num_experts']} | {result['width']} | {result['num_tokens']:,} | "
+            + " | ".join(milliseconds(name) for name in ("fused", "plain", "floor", "tied", "torch"))
+            + f" | {seconds['fused'] / seconds['floor']:.2f} | {seconds['fused'] / seconds['plain']:.2f} | "
+            + f"{mebibytes('fused')} | {mebibytes('plain')} | "
+            + (f"{memory['fused'] / memory['plain']:.3f}" if known else "-")
+            + f" | {mebibytes('tied')} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "cases",
+        nargs="*",
+        type=Case.parse,
+        metavar="CASE",
+        default=[Case.parse(text) for text in DEFAULT_CASES],
+        help=f"VOCABULARY,EXPERTS,WIDTH,TOKENS (default: {' '.join(DEFAULT_CASES)})",
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: all)")
+    parser.add_argument("--repetitions", type=int, default=9, help="timed repetitions (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"), help="directory (default: %(default)s)")
+    args = parser.parse_args()
+    quiet_host_logging()
+    torch.set_num_threads(args.threads)
+    run = partial(
+        measure,
+        device=torch.device(args.device),
+        dtype=getattr(torch, args.dtype),
+        num_repetitions=args.repetitions,
+    )
+    origin = {**provenance(), "device": args.device, "dtype": args.dtype, "num_threads": args.threads}
+    results = [run(case) for case in tqdm(args.cases, unit="case", disable=not sys.stderr.isatty())]
+    table = as_markdown(results)
+    command = "python scripts/benchmark_output_layer.py " + " ".join(sys.argv[1:])
+    footer = (
+        f"\nForward and backward, {args.dtype} on {args.device}, {args.threads} CPU threads, medians of "
+        f"{args.repetitions} interleaved repetitions; memory beyond inputs and gradients.\n"
+        f"`{command.strip()}`; {origin['date']}, commit {origin['commit']}; {origin['machine']}.\n"
+    )
+    args.out.mkdir(parents=True, exist_ok=True)
+    stem = args.out / f"output_layer_{args.device}_{args.dtype}"
+    stem.with_suffix(".md").write_text(table + footer, encoding="utf-8")
+    content = {**origin, "command": command.strip(), "repetitions": args.repetitions, "cases": results}
+    stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(table + footer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""When, with which code and on what a figure was measured."""
+
+import platform
+import re
+import subprocess
+from datetime import date
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Dict
+
+import torch
+
+
+def describe_machine() -> str:
+    """Processor, cores, GPU and versions."""
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        models = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+        cpu = f"{models[0]}, {len(models)} cores" if models else cpu
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    host = version(packages_distributions()["fairseq"][0])
+    return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {host}"
+
+
+def commit() -> str:
+    """The checked-out commit, marked where the checkout differs from it, or 'unknown' outside a checkout."""
+    result = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude", "*"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    )
+    return result.stdout.strip() or "unknown"
+
+
+def provenance() -> Dict[str, str]:
+    """Date, commit and machine."""
+    return {"date": date.today().isoformat(), "commit": commit(), "machine": describe_machine()}

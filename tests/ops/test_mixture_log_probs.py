@@ -1,0 +1,78 @@
+"""The distribution of a mixture against float64 formulas in probability space."""
+
+import pytest
+import torch
+from plain_formulas import mixture, softmax
+
+from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs
+
+SIZES = [(3, 252), (20, 507), (1, 123)]
+NUM_TOKENS = 60
+
+
+def draw(num_experts, vocab_size, scale):
+    """Logits and prior scores, both exact in float32."""
+    logits = (scale * torch.randn(NUM_TOKENS, num_experts, vocab_size)).double()
+    return logits, torch.randn(NUM_TOKENS, num_experts).double()
+
+
+def extreme(num_experts, vocab_size):
+    """All experts agree on word 0 (+200); the other words (-200) have probability e^-400, zero in float32."""
+    logits = torch.full((NUM_TOKENS, num_experts, vocab_size), -200.0, dtype=torch.float64)
+    logits[..., 0] = 200.0
+    return logits, torch.randn(NUM_TOKENS, num_experts).double()
+
+
+@pytest.mark.parametrize("scale", [1, 10])
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_log_probs_are_the_log_of_the_mixture(num_experts, vocab_size, scale):
+    logits, scores = draw(num_experts, vocab_size, scale)
+    expected = mixture(logits, softmax(scores)).log()
+    torch.testing.assert_close(
+        mixture_log_probs(logits, torch.log_softmax(scores, -1)), expected, rtol=1e-11, atol=1e-11
+    )
+
+
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_log_probs_of_extreme_logits_are_finite_and_normalised(num_experts, vocab_size):
+    logits, scores = extreme(num_experts, vocab_size)
+    log_probs = mixture_log_probs(logits.float(), torch.log_softmax(scores.float(), -1))
+    expected = mixture(logits, softmax(scores)).log()
+    torch.testing.assert_close(log_probs.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_experts_that_disagree_by_400_nats():
+    logits = torch.full((2, 2, 7), -200.0)
+    logits[:, 0, 0] = logits[:, 1, 1] = 200.0
+    log_probs = mixture_log_probs(logits, torch.tensor([[0.25, 0.75]]).log().expand(2, 2))
+    torch.testing.assert_close(log_probs[:, :2], torch.tensor([[0.25, 0.75]]).log().expand(2, 2), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("scale", [1, 3, 10, 30])
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_float32_error_stays_within_a_few_roundings_of_the_largest_logit(num_experts, vocab_size, scale):
+    logits, scores = draw(num_experts, vocab_size, scale)
+    error = mixture_log_probs(logits.float(), torch.log_softmax(scores.float(), -1)).double()
+    error = (error - mixture(logits, softmax(scores)).log()).abs().max()
+    assert error <= 3 * torch.finfo(torch.float32).eps * logits.abs().max()
+
+
+def test_gradcheck():
+    logits = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
+    scores = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z, s: mixture_log_probs(z, torch.log_softmax(s, -1)), (logits, scores))
+
+
+def test_half_precision_logits_are_scored_in_float32():
+    logits, log_prior = torch.randn(5, 3, 11).bfloat16(), torch.log_softmax(torch.randn(5, 3), -1)
+    log_probs = mixture_log_probs(logits, log_prior)
+    expected = mixture(logits.double(), log_prior.double().exp()).log()
+    assert log_probs.dtype == torch.float32
+    torch.testing.assert_close(log_probs.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_any_number_of_leading_dimensions():
+    logits, log_prior = torch.randn(2, 3, 4, 5, 6), torch.log_softmax(torch.randn(2, 3, 4, 5), -1)
+    log_probs = mixture_log_probs(logits, log_prior)
+    assert log_probs.shape == (2, 3, 4, 6)
+    torch.testing.assert_close(log_probs[1, 2, 3], mixture_log_probs(logits[1, 2, 3], log_prior[1, 2, 3]))
