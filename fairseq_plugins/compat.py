@@ -8,6 +8,7 @@ import argparse
 import collections
 import errno
 import functools
+import logging
 import os
 import pickle
 import re
@@ -24,6 +25,8 @@ from fairseq.optim import AMPOptimizer
 from fairseq.trainer import Trainer
 from omegaconf import AnyNode, DictConfig, ListConfig
 from omegaconf.base import ContainerMetadata, Metadata
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT_CLASSES = [argparse.Namespace]
 """Allowed in checkpoint files: the flags of the host's argument-parser models. Holds data, runs nothing."""
@@ -77,6 +80,7 @@ def _bf16_on_any_device(call_main: Callable, cfg: DictConfig, *args, **kwargs):
     """Train with --bf16 on the GPU or CPU at hand; the host takes it for a TPU's, where it needs torch_xla."""
     if cfg.common.bf16 and find_spec("torch_xla") is None:
         cfg.common.tpu = False
+        logger.info("torch_xla is not installed: --bf16 trains without a TPU")
     return call_main(cfg, *args, **kwargs)
 
 

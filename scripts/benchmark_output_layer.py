@@ -3,15 +3,17 @@
 
 Compares, on random inputs of each CASE = VOCABULARY,EXPERTS,WIDTH,TOKENS:
 
-  fused   fairseq_plugins.ops.mixture_nll
-  plain   the same loss by autograd: softmax of every expert, weighted sum, logarithm
-          (one expert: cross-entropy of all logits)
-  floor   the three matrix products of the fused path alone, chunk by chunk
-  tied    one softmax over the same words for the same tokens, fused
-  torch   one expert only: torch.nn.functional.linear_cross_entropy, chunked, where torch has it
+  fused      fairseq_plugins.ops.mixture_nll
+  published  softmax of every expert, times the prior, summed, logarithm, by autograd, as the papers' programs do it
+             (one expert: cross-entropy of all logits)
+  plain      the same with the weighted sum as a matrix product, the fastest form we know without a fused loss
+  floor      the three matrix products of the fused path alone, chunk by chunk
+  tied       one softmax over the same words for the same tokens, fused
+  torch      one expert only: torch.nn.functional.linear_cross_entropy, chunked, where torch has it
 
 Times are medians of repetitions that are interleaved in both orders. Memory is the peak while one path runs
-once in a process of its own, less what is there before and less the gradients of the inputs.
+once in a process of its own, less what is there before; what is left without the gradients of the inputs is given
+beside it for the fused path.
 Writes output_layer_DEVICE_DTYPE.md and .json.
 """
 
@@ -72,12 +74,13 @@ class Inputs:
         self.weight = 0.1 * torch.randn(case.vocab_size, case.width, **options)
         self.bias = torch.zeros(case.vocab_size, **options)
         self.target = torch.randint(case.vocab_size, (case.num_tokens,), device=device)
+        self.single = self.latents[:, :1].clone()
         for leaf in self.leaves:
             leaf.requires_grad_()
 
     @property
     def leaves(self) -> List[Tensor]:
-        return [self.latents, self.scores, self.weight, self.bias]
+        return [self.latents, self.single, self.scores, self.weight, self.bias]
 
     def clear_gradients(self) -> None:
         for leaf in self.leaves:
@@ -92,7 +95,7 @@ def fused(x: Inputs) -> None:
     mixture_nll(x.latents, log_prior, x.weight, x.target, bias=x.bias).loss.backward()
 
 
-def plain(x: Inputs) -> None:
+def published(x: Inputs) -> None:
     logits = F.linear(x.latents, x.weight, x.bias)
     if logits.size(1) == 1:
         loss = F.cross_entropy(logits.squeeze(1), x.target, reduction="sum")
@@ -100,6 +103,12 @@ def plain(x: Inputs) -> None:
         probs = (torch.softmax(logits, dim=-1) * torch.softmax(x.scores, dim=-1).unsqueeze(-1)).sum(dim=1)
         loss = F.nll_loss(torch.log(probs + 1e-8), x.target, reduction="sum")
     loss.backward()
+
+
+def plain(x: Inputs) -> None:
+    experts = torch.softmax(F.linear(x.latents, x.weight, x.bias), dim=-1)
+    probs = torch.bmm(torch.softmax(x.scores, dim=-1).unsqueeze(1), experts).squeeze(1)
+    F.nll_loss(torch.log(probs), x.target, reduction="sum").backward()
 
 
 @torch.no_grad()
@@ -118,7 +127,7 @@ def floor(x: Inputs) -> None:
 
 def tied(x: Inputs) -> None:
     certain = x.scores.new_zeros(len(x.target), 1, dtype=accumulation_dtype(x.scores))
-    mixture_nll(x.latents[:, :1], certain, x.weight, x.target, bias=x.bias).loss.backward()
+    mixture_nll(x.single, certain, x.weight, x.target, bias=x.bias).loss.backward()
 
 
 def library(x: Inputs) -> None:
@@ -134,9 +143,9 @@ def library(x: Inputs) -> None:
 
 def paths_of(case: Case) -> Dict[str, Callable[[Inputs], None]]:
     """The paths that are compared on a case."""
-    paths = {"fused": fused, "plain": plain, "floor": floor}
+    paths = {"fused": fused, "published": published, "floor": floor}
     if case.num_experts > 1:
-        paths["tied"] = tied
+        paths.update(plain=plain, tied=tied)
     elif hasattr(F, "linear_cross_entropy"):
         paths["torch"] = library
     return paths
@@ -165,15 +174,15 @@ def median_times(case: Case, *, device, dtype, num_repetitions: int) -> Dict[str
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dtype) -> Optional[int]:
-    """Bytes at the peak of one path, less those before it and less the gradients; None where it is not known."""
+def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dtype) -> Optional[Dict[str, int]]:
+    """Bytes at the peak of one path less those before it, and of the gradients; None where it is not known."""
     if device.type != "cuda" and not STATUS.exists():
         return None
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_peak_memory, (case, name, device, dtype, torch.get_num_threads()))
 
 
-def _peak_memory(case: Case, name: str, device: torch.device, dtype: torch.dtype, num_threads: int) -> int:
+def _peak_memory(case: Case, name: str, device: torch.device, dtype: torch.dtype, num_threads: int) -> Dict[str, int]:
     torch.set_num_threads(num_threads)
     path = paths_of(case)[name]
     path(Inputs(Case(64, case.num_experts, 8, 4), device=device, dtype=dtype))  # load the libraries
@@ -182,11 +191,11 @@ def _peak_memory(case: Case, name: str, device: torch.device, dtype: torch.dtype
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         path(x)
-        return torch.cuda.max_memory_allocated() - before - x.gradient_bytes()
+        return {"peak": torch.cuda.max_memory_allocated() - before, "gradients": x.gradient_bytes()}
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = _status("VmRSS")
     path(x)
-    return _status("VmHWM") - before - x.gradient_bytes()
+    return {"peak": _status("VmHWM") - before, "gradients": x.gradient_bytes()}
 
 
 def _status(name: str) -> int:
@@ -198,35 +207,39 @@ def measure(case: Case, **options) -> Dict:
     times = median_times(case, **options)
     del options["num_repetitions"]
     memory = {name: peak_memory(case, name, **options) for name in times}
-    return {**vars(case), "seconds": times, "extra_peak_bytes": memory}
+    return {**vars(case), "seconds": times, "memory_bytes": memory}
 
 
 def as_markdown(results: List[Dict]) -> str:
-    """Times in milliseconds, memory in MiB, and the ratios."""
-    lines = [
-        "| V | J | d | tokens | fused | plain | floor | tied | torch | fused / floor | fused / plain | "
-        "memory: fused | plain | fused / plain | tied |",
-        "|" + "--:|" * 15,
+    """Times, memory, and the ratios."""
+    times = ("fused", "published", "plain", "floor", "tied", "torch")
+    titles = [
+        *("V", "J", "d", "tokens"),
+        *times,
+        *("fused / floor", "fused / published", "fused / plain"),
+        *("memory: fused", "published", "plain", "tied", "fused / published", "fused, beyond gradients"),
     ]
+    lines = ["| " + " | ".join(titles) + " |", "|" + "--:|" * len(titles)]
     for result in results:
-        seconds, memory = result["seconds"], result["extra_peak_bytes"]
-
-        def milliseconds(name: str, seconds=seconds) -> str:
-            return f"{seconds[name] * 1e3:,.0f} ms" if name in seconds else "-"
-
-        def mebibytes(name: str, memory=memory) -> str:
-            return f"{memory[name] / 2**20:,.0f} MiB" if memory.get(name) is not None else "-"
-
-        known = memory["fused"] is not None
-        lines.append(
-            f"| {result['vocab_size']:,} | {result['num_experts']} | {result['width']} | {result['num_tokens']:,} | "
-            + " | ".join(milliseconds(name) for name in ("fused", "plain", "floor", "tied", "torch"))
-            + f" | {seconds['fused'] / seconds['floor']:.2f} | {seconds['fused'] / seconds['plain']:.2f} | "
-            + f"{mebibytes('fused')} | {mebibytes('plain')} | "
-            + (f"{memory['fused'] / memory['plain']:.3f}" if known else "-")
-            + f" | {mebibytes('tied')} |"
-        )
+        seconds = result["seconds"]
+        memory = {name: value for name, value in result["memory_bytes"].items() if value is not None}
+        peaks = {name: value["peak"] for name, value in memory.items()}
+        beyond = {name: value["peak"] - value["gradients"] for name, value in memory.items()}
+        cells = [f"{result[name]:,}" for name in ("vocab_size", "num_experts", "width", "num_tokens")]
+        cells += [f"{seconds[name] * 1e3:,.0f} ms" if name in seconds else "" for name in times]
+        cells += [_ratio(seconds, "fused", name, digits=2) for name in ("floor", "published", "plain")]
+        cells += [_mebibytes(peaks, name) for name in ("fused", "published", "plain", "tied")]
+        cells += [_ratio(peaks, "fused", "published", digits=3), _mebibytes(beyond, "fused")]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _mebibytes(bytes_of: Dict[str, int], name: str) -> str:
+    return f"{bytes_of[name] / 2**20:,.0f} MiB" if name in bytes_of else ""
+
+
+def _ratio(values: Dict[str, float], name: str, other: str, *, digits: int) -> str:
+    return f"{values[name] / values[other]:.{digits}f}" if name in values and other in values else ""
 
 
 def main() -> None:
@@ -260,7 +273,7 @@ def main() -> None:
     command = "python scripts/benchmark_output_layer.py " + " ".join(sys.argv[1:])
     footer = (
         f"\nForward and backward, {args.dtype} on {args.device}, {args.threads} CPU threads, medians of "
-        f"{args.repetitions} interleaved repetitions; memory beyond inputs and gradients.\n"
+        f"{args.repetitions} interleaved repetitions; memory at the peak beyond the inputs.\n"
         f"`{command.strip()}`; {origin['date']}, commit {origin['commit']}; {origin['machine']}.\n"
     )
     args.out.mkdir(parents=True, exist_ok=True)

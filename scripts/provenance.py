@@ -18,7 +18,8 @@ def describe_machine() -> str:
         models = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
         cpu = f"{models[0]}, {len(models)} cores" if models else cpu
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    host = version(packages_distributions()["fairseq"][0])
+    distributions = packages_distributions().get("fairseq")
+    host = version(distributions[0]) if distributions else "without metadata"
     return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {host}"
 
 

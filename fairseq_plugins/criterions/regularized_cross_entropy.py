@@ -93,14 +93,14 @@ class RegularizedCrossEntropy(FairseqCriterion):
         """
         target = sample["target"]
         mask = target.ne(self.padding_idx)
+        num_tokens = int(sample["ntokens"])
         loss, extra = model(
             **sample["net_input"],
             target=target,
-            token_weights=mask,
+            token_weights=None if num_tokens == target.numel() else mask,
             label_smoothing=self.label_smoothing if self.training else 0.0,
         )
         nll = extra["nll"]
-        num_tokens = int(sample["ntokens"])
         logged = {
             "loss": nll.sum(),
             "ntokens": num_tokens,

@@ -18,7 +18,7 @@ CPU_CHUNK_BYTES = 32 * 2**20
 GPU_CHUNK_SHARE = 1 / 128
 """Logits of a chunk on a GPU, as a share of its memory."""
 MIN_CHUNK_ROWS = 512
-"""Fewer rows slow the matrix products down."""
+"""Fewer rows slow the matrix products down; from 16,384 words on they are more than the bytes above."""
 
 
 class MixtureLoss(NamedTuple):
@@ -54,17 +54,19 @@ def mixture_nll(
         d NLL / d z_{j,v} = r_j (softmax(z_j)_v - [v = target]),   d NLL / d log pi_j = -r_j,
 
     where r_j is the share of expert j in P(target), and only multiplied by the incoming gradient in the
-    backward pass. So no more than one chunk of logits is ever held (two with label smoothing), and training
-    costs three matrix products. All sums are formed in float32 or wider; under autocast the products are
-    taken in its 16-bit type. Tokens of weight zero are left out of the products.
+    backward pass. So one chunk of logits is held (beside it half a chunk for 16-bit operands, and 1 + 2 / J chunks for
+    label smoothing where J > 1), and training costs three matrix products; without gradients, one. Softmax, losses and
+    sums over chunks are in float32 or wider; products of 16-bit operands, autocast's included, are rounded to 16
+    bits. Tokens of weight zero are left out of the products.
 
     Args:
         latents: k, (*, J, d).
         log_prior: log pi, (*, J), normalised over J, float32 or wider; -inf where pi is zero.
         weight: W, (V, d).
         target: words to score, (*), int64, 0 <= target < V where a token is not ignored.
-        bias: b, (V).
-        token_weights: factor of each token's loss, (*); by default one.
+        bias: b, (V), finite.
+        token_weights: factor of each token's loss, (*), without gradient; by default one. On a GPU, giving them or
+            ``ignore_index`` waits for the device once, to count the tokens.
         ignore_index: target of tokens that count as if their weight were zero.
         label_smoothing: e, 0 <= e < 1.
         reduction: "sum" over all tokens, for training; "none", a loss for each token, for scoring.
@@ -81,6 +83,7 @@ def mixture_nll(
         reduction=reduction,
         chunk_size=chunk_size,
         may_skip=token_weights is not None or ignore_index is not None,
+        differentiate=torch.is_grad_enabled(),
     )
     _check(latents, log_prior, weight, target, bias, token_weights, settings)
     num_tokens, (num_experts, width) = target.numel(), latents.shape[-2:]
@@ -89,7 +92,11 @@ def mixture_nll(
         weights = weights.masked_fill(target.eq(ignore_index), 0)
     if target.device.type == "cpu":  # elsewhere the check would wait for the device
         out_of_range = target[((target < 0) | (target >= weight.size(0))) & (weights != 0)]
-        _require(not out_of_range.numel(), f"target has values outside 0 .. {weight.size(0) - 1}: {out_of_range[:3]}")
+        _require(
+            not out_of_range.numel(),
+            f"target has words outside 0 .. {weight.size(0) - 1}: {out_of_range[:3].tolist()}; mark padding by "
+            "ignore_index or by token_weights of zero",
+        )
     loss, nll = _MixtureNLL.apply(
         latents.reshape(num_tokens, num_experts, width),
         log_prior.reshape(num_tokens, num_experts),
@@ -121,6 +128,7 @@ class _Settings:
     reduction: str
     chunk_size: Optional[int]
     may_skip: bool
+    differentiate: bool
 
 
 def _require(condition: bool, message: str) -> None:
@@ -143,18 +151,19 @@ def _check(latents, log_prior, weight, target, bias, token_weights, settings: _S
         "target": (target, leading),
         "bias": (bias, (weight.size(0),)),
         "token_weights": (token_weights, leading),
-        "weight": (weight, tuple(weight.shape)),
     }
     for name, (tensor, shape) in expected_shapes.items():
         if tensor is not None:
             _require(tuple(tensor.shape) == shape, f"{name} is {tuple(tensor.shape)}: it must be {shape}")
+    for name, tensor in (("weight", weight), *((name, tensor) for name, (tensor, _) in expected_shapes.items())):
+        if tensor is not None:
             _require(tensor.device == latents.device, f"{name} is on {tensor.device}, latents on {latents.device}")
     _require(latents.is_floating_point(), f"latents is {latents.dtype}: it must be a floating-point type")
     _require(target.dtype == torch.int64, f"target is {target.dtype}: it must be torch.int64")
     if _autocast_dtype(latents) is None:
         for name, tensor in (("weight", weight), ("bias", bias)):
             if tensor is not None:
-                _require(tensor.dtype == latents.dtype, f"{name} is {tensor.dtype}, latents {latents.dtype}")
+                _require(tensor.dtype == latents.dtype, f"{name} is {tensor.dtype}, latents {latents.dtype}: cast one")
     _require(
         log_prior.dtype == accumulation_dtype(latents),
         f"log_prior is {log_prior.dtype}: it must be {accumulation_dtype(latents)} for latents of {latents.dtype}",
@@ -165,7 +174,11 @@ def _check(latents, log_prior, weight, target, bias, token_weights, settings: _S
         f"chunk_size is {settings.chunk_size}: it must be a whole number of at least 1",
     )
     _require(settings.reduction in ("sum", "none"), f'reduction is "{settings.reduction}": choose "sum" or "none"')
-    if settings.reduction == "none" and torch.is_grad_enabled():
+    _require(
+        not (settings.differentiate and token_weights is not None and token_weights.requires_grad),
+        "token_weights requires a gradient, but none is formed: give token_weights.detach()",
+    )
+    if settings.reduction == "none" and settings.differentiate:
         inputs = {"latents": latents, "log_prior": log_prior, "weight": weight, "bias": bias}
         learned = [name for name, tensor in inputs.items() if tensor is not None and tensor.requires_grad]
         _require(not learned, f'reduction="none" gives no gradient for {", ".join(learned)}: score under no_grad()')
@@ -182,13 +195,16 @@ class _MixtureNLL(torch.autograd.Function):
         chunk_size = settings.chunk_size or default_chunk_size(
             latents.size(1), weight.size(0), dtype=log_prior.dtype, device=latents.device
         )
-        chunk_size = min(chunk_size, max(latents.size(0), 1))
+        num_chunks = max(1, -(-latents.size(0) // chunk_size))
+        chunk_size = max(1, -(-latents.size(0) // num_chunks))  # all about as large
         gradient_scale = None
         if operand_dtype == torch.float16 and weights.numel():
             gradient_scale = _float16_scale(latents, weight, weights, chunk_size)
         ctx.gradient_scale = gradient_scale
         ctx.gradients = [
-            torch.zeros_like(x, dtype=log_prior.dtype, memory_format=torch.contiguous_format) if needed else None
+            torch.zeros_like(x, dtype=log_prior.dtype, memory_format=torch.contiguous_format)
+            if needed and settings.differentiate
+            else None
             for x, needed in zip(inputs, ctx.needs_input_grad)
         ]
         with torch.autocast(latents.device.type, enabled=False):
@@ -205,10 +221,10 @@ class _MixtureNLL(torch.autograd.Function):
                 logits=log_prior.new_empty(chunk_size * latents.size(1), weight.size(0)),
                 gradients=ctx.gradients,
             )
-        ctx.mark_non_differentiable(nll)
         if settings.reduction == "none":
-            ctx.mark_non_differentiable(losses)
+            ctx.mark_non_differentiable(losses, nll)
             return losses, nll
+        ctx.mark_non_differentiable(nll)
         return losses.sum(), nll
 
     @staticmethod
@@ -248,7 +264,7 @@ def _run_chunks(
     ``logits`` is overwritten by every chunk and has room for the largest.
     """
     _, num_experts, width = latents.shape
-    share = torch.empty_like(logits) if label_smoothing > 0 else None
+    share = torch.empty_like(logits) if label_smoothing > 0 and num_experts > 1 else None
     d_latents, d_log_prior, d_weight, d_bias = gradients
     losses, nll = torch.zeros_like(weights), torch.zeros_like(weights)
     for chosen in chunks:
@@ -292,44 +308,57 @@ def _cut(weights: Tensor, chunk_size: int, *, may_skip: bool) -> Sequence[Union[
 class _Chunk:
     """Scores a chunk in place: of its logits (n * J, V) first the softmax is left, then their gradient.
 
-    ``share``, as large, receives the share of every expert in every P(v) where labels are smoothed.
+    ``share``, as large, receives the share of every expert in every P(v); it is needed where the labels of
+    several experts are smoothed.
     """
 
     def __init__(self, *, logits, log_prior, target, label_smoothing, share):
         self.label_smoothing = label_smoothing
         self.targets = target.repeat_interleave(log_prior.size(1)).unsqueeze(-1)
+        self.share = None if share is None else share.view(*log_prior.shape, -1)
         target_logit = logits.gather(1, self.targets).view_as(log_prior)
-        largest = logits.amax(dim=1)
+        largest = logits.amax(dim=1).view_as(log_prior)
         if share is not None:
             share.copy_(logits)
+        elif label_smoothing > 0:
+            mean_logit = logits.mean(dim=1)
         self.probs = torch.softmax(logits, dim=1, out=logits)
         # log softmax(z)_v = (z_v - max z) + log max softmax(z): exact where softmax(z)_v underflows
-        largest, log_largest = largest.view_as(log_prior), self.probs.amax(dim=1).log().view_as(log_prior)
+        log_largest = self.probs.amax(dim=1).log().view_as(log_prior)
         joint = log_prior + (target_logit - largest + log_largest)
         log_prob = torch.logsumexp(joint, dim=1)
         self.target_share = torch.exp(joint - log_prob.unsqueeze(-1))
         self.nll = -log_prob
         self.loss = self.nll
-        if share is not None:
-            self.share = share.view(*log_prior.shape, -1)
-            self.share.add_((log_prior + log_largest - largest).unsqueeze(-1))
-            largest_share = self.share.amax(dim=1)
-            total = self.share.sub_(largest_share.unsqueeze(1)).exp_().sum(dim=1)
-            self.share.div_(total.unsqueeze(1))
-            uniform = -(largest_share + total.log_()).mean(dim=-1)
-            self.loss = (1 - label_smoothing) * self.nll + label_smoothing * uniform
+        if label_smoothing > 0:
+            if share is not None:
+                mean_log_prob = self._mix(log_prior + log_largest - largest)
+            else:
+                mean_log_prob = mean_logit + (log_prior + log_largest - largest).squeeze(1)
+            self.loss = (1 - label_smoothing) * self.nll - label_smoothing * mean_log_prob
+
+    def _mix(self, log_scale: Tensor) -> Tensor:
+        """mean_v log P(v), (n); leaves the experts' shares where the logits z were, of which
+        log pi + log softmax(z) = z + ``log_scale``, (n, J)."""
+        self.share.add_(log_scale.unsqueeze(-1))
+        largest = self.share.amax(dim=1)
+        total = self.share.sub_(largest.unsqueeze(1)).exp_().sum(dim=1)
+        self.share.div_(total.unsqueeze(1))
+        return largest.add_(total.log_()).mean(dim=-1)
 
     def backward(self, weights: Tensor) -> Tuple[Tensor, Tensor]:
         """Gradients of the weighted loss by the logits (n * J, V) and by log pi (n, J)."""
         on_target = (1 - self.label_smoothing) * weights.unsqueeze(-1) * self.target_share
-        mass = on_target
-        if self.label_smoothing > 0:
-            on_word = (self.label_smoothing / self.probs.size(1)) * weights.view(-1, 1, 1)
-            self.share.mul_(on_word)
-            mass = on_target + self.share.sum(dim=-1)
+        on_word = (self.label_smoothing / self.probs.size(1)) * weights
+        if self.label_smoothing == 0:
+            mass = on_target
+        elif self.share is None:
+            mass = on_target + self.label_smoothing * weights.unsqueeze(-1)
+        else:
+            mass = on_target + self.share.mul_(on_word.view(-1, 1, 1)).sum(dim=-1)
         d_logits = self.probs.mul_(mass.view(-1, 1))
         if self.label_smoothing > 0:
-            d_logits.sub_(self.share.flatten(0, 1))
+            d_logits.sub_(on_word.unsqueeze(-1) if self.share is None else self.share.flatten(0, 1))
         d_logits.scatter_add_(1, self.targets, -on_target.view(-1, 1))
         return d_logits, -mass
 
@@ -346,9 +375,10 @@ def _project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, out: Tenso
 
 def _float16_scale(latents: Tensor, weight: Tensor, weights: Tensor, chunk_size: int) -> Tensor:
     """The power of two that brings a chunk's gradients near the largest float16 without passing it."""
-    largest_latent, largest_weight = latents.abs().amax().float(), weight.abs().amax().float()
-    largest_sum = torch.maximum(chunk_size * largest_latent, 2 * largest_weight).clamp(min=1)
-    bound = weights.abs().amax() * largest_sum
+    largest_latent, largest_weight, largest_factor = (
+        torch.linalg.vector_norm(x, float("inf")).float() for x in (latents, weight, weights)
+    )
+    bound = largest_factor * torch.maximum(chunk_size * largest_latent, 2 * largest_weight).clamp(min=1)
     return torch.exp2(torch.floor(torch.log2(2**15 / bound.clamp(min=2**-10))))
 
 

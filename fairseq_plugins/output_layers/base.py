@@ -62,11 +62,15 @@ class OutputLayer(nn.Module):
     ) -> Tuple[Tensor, Extra]:
         """Loss of given targets; see :meth:`forward`."""
         log_probs, extra = self.log_probs(states)
+        ignored = None if token_weights is None else token_weights == 0
+        if ignored is not None:
+            target = target.masked_fill(ignored, 0)
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-        loss = (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
-        if token_weights is not None:
-            ignored = token_weights == 0
-            loss = loss.masked_fill(ignored, 0) * token_weights
+        loss = nll
+        if label_smoothing > 0:
+            loss = (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
+        if ignored is not None:
+            loss = loss.masked_fill(ignored, 0) * token_weights.detach()
             nll = nll.masked_fill(ignored, 0)
         return loss.sum(), {**extra, "nll": nll.detach()}
 

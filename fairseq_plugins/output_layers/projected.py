@@ -52,14 +52,15 @@ class ProjectedOptions(FairseqDataclass):
         default="fused",
         metadata={
             "help": "fused: loss and gradients are formed together, a chunk of tokens at a time; "
-            "plain: the logits of all tokens are held and differentiated by autograd (slower, for debugging)"
+            "plain: the logits of all tokens are held and differentiated by autograd, slower and for debugging "
+            "(default: fused)"
         },
     )
     output_chunk: Optional[int] = field(
         default=None,
         metadata={
-            "help": "tokens a chunk of the fused loss; fewer take less memory, and the result differs by rounding "
-            "only (default: as the device's memory or cache suggests)"
+            "help": "tokens per chunk of the fused loss; fewer take less memory, and the result differs by rounding "
+            "only (default: logits of 32 MiB on a CPU, of 1/128 of a GPU's memory, at least 512 rows)"
         },
     )
 
