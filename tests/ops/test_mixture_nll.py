@@ -6,6 +6,7 @@ from mixture_cases import LEARNED, draw, formula, outcome, plain
 from plain_formulas import mixture, mixture_loss, mixture_nll_gradients
 from tensor_sizes import TensorSizes
 
+from fairseq_plugins.ops import mixture_nll as chunked
 from fairseq_plugins.ops.mixture_nll import CPU_CHUNK_BYTES, MIN_CHUNK_ROWS, default_chunk_size, mixture_nll
 
 SHAPES = [  # experts, vocabulary, tokens, width
@@ -396,6 +397,27 @@ def test_memory_does_not_grow_with_tokens_times_vocabulary(dtype, smoothing):
     assert (many - few) / 180 < 5 * 3 * 8  # a few copies of the latents, where one word each would be 997
     few, many = [sizes_of(plain, n, dtype, label_smoothing=smoothing).peak for n in (60, 240)]
     assert (many - few) / 180 > 3 * 997
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_scoring_forms_no_gradient(reduction, monkeypatch):
+    formed = []
+    backward = chunked._Chunk.backward
+    monkeypatch.setattr(chunked._Chunk, "backward", lambda *args: formed.append(args) or backward(*args))
+    case = draw(*SMALL)
+    leaves = case.leaves(torch.float32)
+    with torch.no_grad():
+        call(case, leaves, reduction=reduction)
+    assert not formed
+    call(case, leaves)
+    assert formed
+
+
+def test_smoothing_the_labels_of_one_softmax_needs_no_second_chunk():
+    case = draw(1, 5000, 32, 2)
+    with TensorSizes() as sizes:
+        outcome(mixture_nll, case, torch.float32, label_smoothing=0.1, chunk_size=8)
+    assert 8 * 5000 <= sizes.peak < 2 * 8 * 5000
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

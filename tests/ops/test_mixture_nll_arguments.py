@@ -127,3 +127,18 @@ def test_options_are_named():
     given = arguments()
     with pytest.raises(TypeError, match="positional"):
         mixture_nll(*(given[name] for name in ("latents", "log_prior", "weight", "target", "bias")))
+
+
+def test_token_weights_that_learn_are_refused():
+    given = arguments()
+    weights = torch.ones_like(given["target"], dtype=torch.float32).requires_grad_()
+    with pytest.raises(ValueError, match="mixture_nll: token_weights requires a gradient"):
+        mixture_nll(**{**given, "token_weights": weights})
+    with torch.no_grad():
+        mixture_nll(**{**given, "token_weights": weights})
+
+
+def test_a_word_that_is_not_in_the_vocabulary_is_told_with_the_remedy():
+    given = arguments()
+    with pytest.raises(ValueError, match=r"words outside 0 .. \d+: \[-100.*\]; mark padding by ignore_index"):
+        mixture_nll(**{**given, "target": given["target"].index_fill(0, torch.tensor([0]), -100)})
