@@ -7,7 +7,10 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
+from fairseq_plugins.models import recurrent_encdec_presets, recurrent_lm_presets
+
+LANGUAGE_MODELS = recurrent_lm_presets.ARCHITECTURES
+ARCHITECTURES = {**LANGUAGE_MODELS, **recurrent_encdec_presets.ARCHITECTURES}
 
 
 class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -24,12 +27,13 @@ def flags_parser(arch: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         usage=argparse.SUPPRESS, add_help=False, conflict_handler="resolve", formatter_class=KnownDefaultsFormatter
     )
-    parts = (
+    parts = [
         (f"--arch {arch}", ARCH_MODEL_REGISTRY[arch]),
-        ("--task stateful_lm", TASK_REGISTRY["stateful_lm"]),
         ("--criterion regularized_cross_entropy", CRITERION_REGISTRY["regularized_cross_entropy"]),
-        ("--optimizer nt_asgd", OPTIMIZER_REGISTRY["nt_asgd"]),
-    )
+    ]
+    if arch in LANGUAGE_MODELS:
+        parts.append(("--task stateful_lm", TASK_REGISTRY["stateful_lm"]))
+        parts.append(("--optimizer nt_asgd", OPTIMIZER_REGISTRY["nt_asgd"]))
     for title, part in parts:
         part.add_args(parser.add_argument_group(title))
     parser.set_defaults(**ARCHITECTURES[arch].model)

@@ -17,7 +17,8 @@ from fairseq.models import (
 )
 from torch import Tensor
 
-from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES, apply_preset
+from fairseq_plugins.models.presets import apply_preset
+from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 from fairseq_plugins.modules.carried_state import CarriedState
 from fairseq_plugins.modules.embedding import RowDropoutEmbedding
 from fairseq_plugins.modules.locked_dropout import LockedDropout
@@ -210,5 +211,5 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
-for name in ARCHITECTURES:
-    register_model_architecture("recurrent_lm", name)(partial(apply_preset, name))
+for name, preset in ARCHITECTURES.items():
+    register_model_architecture("recurrent_lm", name)(partial(apply_preset, preset))

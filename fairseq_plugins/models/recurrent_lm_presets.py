@@ -1,33 +1,8 @@
-"""Hyper-parameters of the recurrent language models: small defaults and the papers' settings.
+"""Hyper-parameters of the recurrent language models: small defaults and the papers' settings."""
 
-``model`` holds the values of model flags, which ``--arch`` supplies. ``training`` and ``fine_tuning`` hold
-those of ``fairseq-train``, which an architecture cannot supply: ``python -m fairseq_plugins.cli.preset_flags
-ARCH`` prints them for a command line, as the recipes in ``scripts/recipes/lm`` do.
-"""
+from typing import Dict
 
-from argparse import Namespace
-from dataclasses import dataclass, field
-from typing import Dict, Union
-
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, option_names
-
-Value = Union[int, float, str]
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Hyper-parameters of one architecture.
-
-    Attributes:
-        model: model flags.
-        training: flags of ``fairseq-train`` for the main training.
-        fine_tuning: those that differ when the best model is trained on with averaging from the start.
-    """
-
-    model: Dict[str, Value]
-    training: Dict[str, Value] = field(default_factory=dict)
-    fine_tuning: Dict[str, Value] = field(default_factory=dict)
-
+from fairseq_plugins.models.presets import Preset
 
 _SMALL = dict(
     rnn_cell="lstm",
@@ -114,16 +89,3 @@ ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_doc_wt2": Preset(_DOC_WT2, _DOC_WT2_TRAINING),
 }
 """Values of ``--arch`` and their presets."""
-
-
-def apply_preset(name: str, args: Namespace) -> None:
-    """Set the model flags of architecture ``name`` that ``args`` does not hold yet.
-
-    Where another output layer was chosen, options that it does not have are left out.
-    """
-    preset = ARCHITECTURES[name].model
-    chosen = getattr(args, "output_layer", preset["output_layer"])
-    foreign = option_names() - option_names(OUTPUT_LAYERS[chosen]) if chosen in OUTPUT_LAYERS else set()
-    for flag, value in preset.items():
-        if not hasattr(args, flag) and flag not in foreign:
-            setattr(args, flag, value)

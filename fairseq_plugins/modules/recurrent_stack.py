@@ -17,7 +17,9 @@ StackState = List[LayerState]
 
 RECURRENT_CELLS: Dict[str, Type[nn.Module]] = {}
 """Values of ``--rnn-cell``. A cell is built as ``cell(input_size, hidden_size, weight_dropout=p)`` and
-called as ``output, state = cell(x, state)`` with x (B, T, C), output (B, T, D) and state None at first."""
+called as ``output, state = cell(x, state)`` with x (B, T, C), output (B, T, D) and state None at first. With
+``leading_padding`` (B, T), True at padding in front of a row, the state stays zero there. For encoder-decoders
+``initial_state(x)`` gives the zero state, and ``steps(known)`` runs the layer step by step (:mod:`.lstm`)."""
 
 
 def register_cell(name: str) -> Callable[[Type[nn.Module]], Type[nn.Module]]:
@@ -47,15 +49,17 @@ class StackOutput:
 
 
 class RecurrentStack(nn.Module):
-    """Recurrent layers with locked dropout after each.
+    """Recurrent layers with dropout after each.
 
     Args:
         input_size: width C of the input.
         hidden_sizes: width D_n of each layer.
         cell: a name in :data:`RECURRENT_CELLS`.
         weight_dropout: rate of each layer's recurrent weight drop.
-        hidden_dropout: locked dropout between layers.
-        output_dropout: locked dropout on the last layer.
+        hidden_dropout: dropout rate between layers.
+        output_dropout: dropout rate on the last layer.
+        shared_mask_dims: dimensions of (B, T, D) that share a dropout mask: time for locked dropout, none for
+            the standard one.
 
     Raises:
         ValueError: on an unknown cell, no layer, a width below one or a rate outside [0, 1).
@@ -70,6 +74,7 @@ class RecurrentStack(nn.Module):
         weight_dropout: float = 0.0,
         hidden_dropout: float = 0.0,
         output_dropout: float = 0.0,
+        shared_mask_dims: Sequence[int] = (1,),
     ):
         super().__init__()
         if cell not in RECURRENT_CELLS:
@@ -81,14 +86,22 @@ class RecurrentStack(nn.Module):
             RECURRENT_CELLS[cell](width_in, width, weight_dropout=weight_dropout)
             for width_in, width in zip(input_sizes, hidden_sizes)
         )
-        self.dropouts = nn.ModuleList(LockedDropout(hidden_dropout, flag="--dropout-hidden") for _ in hidden_sizes[:-1])
-        self.dropouts.append(LockedDropout(output_dropout, flag="--dropout-output"))
+        self.dropouts = nn.ModuleList(
+            LockedDropout(rate, flag=flag, shared_dims=shared_mask_dims)
+            for rate, flag in [
+                *[(hidden_dropout, "--dropout-hidden")] * (len(hidden_sizes) - 1),
+                (output_dropout, "--dropout-output"),
+            ]
+        )
 
-    def forward(self, x: Tensor, state: Optional[StackState] = None) -> StackOutput:
-        """Run all layers over x (B, T, C), from ``state`` or from zeros."""
+    def forward(
+        self, x: Tensor, state: Optional[StackState] = None, *, leading_padding: Optional[Tensor] = None
+    ) -> StackOutput:
+        """Run all layers over x (B, T, C), from ``state`` or from zeros; zeros stay zeros at ``leading_padding``."""
+        options = {} if leading_padding is None else {"leading_padding": leading_padding}
         outputs, new_state = [], []
         for n, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
-            output, layer_state = layer(x, None if state is None else state[n])
+            output, layer_state = layer(x, None if state is None else state[n], **options)
             x = dropout(output)
             outputs.append(x)
             new_state.append(layer_state)

@@ -1,0 +1,170 @@
+"""Quality of translations: what fairseq-generate wrote, read and scored."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+from sacremoses import MosesDetokenizer
+
+NUM_BOOTSTRAP_SAMPLES = 1000
+SUBWORD_MARKS = (
+    (re.compile(r"@@( |$)"), "@@", "subword_nmt"),
+    (re.compile("\u2581"), "\u2581", "sentencepiece"),
+)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The best hypothesis of each sentence, tokenised, and its reference, in the order of the text."""
+
+    hypotheses: List[str]
+    references: List[str]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric of one system.
+
+    Attributes:
+        name: the metric and what it compares.
+        value: 0 to 100.
+        interval: half the width of the 95 % confidence interval, by bootstrap.
+        signature: sacreBLEU's, which two scores must share to be compared.
+    """
+
+    name: str
+    value: float
+    interval: float
+    signature: str
+
+
+def read_generated(path: Path) -> Generated:
+    """Read the output of ``fairseq-generate``; of several hypotheses the first, which has the best score.
+
+    Raises:
+        ValueError: if the file holds no hypothesis, or sentences are missing.
+    """
+    hypotheses: Dict[int, str] = {}
+    references: Dict[int, str] = {}
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            kind, _, rest = line.rstrip("\n").partition("-")
+            number, _, text = rest.partition("\t")
+            if kind == "T" and number.isdigit():
+                references[int(number)] = text
+            elif kind == "H" and number.isdigit() and int(number) not in hypotheses:
+                hypotheses[int(number)] = text.partition("\t")[2]
+    if not hypotheses:
+        raise ValueError(f"{path} holds no hypothesis: give the output of fairseq-generate")
+    order = range(max(max(hypotheses), max(references, default=0)) + 1)
+    missing = [number for number in order if number not in hypotheses or number not in references]
+    if missing:
+        raise ValueError(f"{path}: sentence {missing[0]} has no hypothesis or no reference: was generation cut short?")
+    return Generated([hypotheses[number] for number in order], [references[number] for number in order])
+
+
+def read_lines(path: Path) -> List[str]:
+    """Lines of a text file, split at newlines only.
+
+    Raises:
+        ValueError: if the file is missing, empty or not UTF-8; the message names the line.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist")
+    lines = path.read_bytes().split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    if not lines:
+        raise ValueError(f"{path} is empty")
+    decoded = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            decoded.append(line.decode("utf-8").rstrip("\r"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not UTF-8: {error.reason}") from error
+    return decoded
+
+
+def check_words(lines: Sequence[str], *, name: str) -> None:
+    """Refuse text that still holds subword marks.
+
+    Raises:
+        ValueError: naming the first line and the way out.
+    """
+    for number, line in enumerate(lines, start=1):
+        for pattern, mark, kind in SUBWORD_MARKS:
+            if pattern.search(line):
+                raise ValueError(
+                    f"{name}, line {number}: subword mark {mark} left over: generate with --remove-bpe={kind}"
+                )
+
+
+def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
+    """Refuse lists that cannot be compared line by line.
+
+    Raises:
+        ValueError: on different lengths, or if no hypothesis holds a word.
+    """
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            f"{name} has {len(hypotheses):,} lines and {reference_name} {len(references):,}: line "
+            f"{min(len(hypotheses), len(references)) + 1} has no counterpart"
+        )
+    if not any(line.strip() for line in hypotheses):
+        raise ValueError(f"{name}, line 1: empty, as all lines are: was generation cut short?")
+
+
+def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
+    """Undo the tokenisation of Moses."""
+    detokenizer = MosesDetokenizer(lang=language)
+    return [detokenizer.detokenize(line.split(), unescape=True) for line in lines]
+
+
+def score(
+    *,
+    detokenized: Sequence[str],
+    references: Sequence[str],
+    tokenized: Sequence[str],
+    tokenized_references: Sequence[str],
+) -> List[Score]:
+    """BLEU and chrF of detokenised text, and BLEU of the tokens as papers report it."""
+    comparisons = (
+        ("BLEU, detokenised (sacreBLEU)", BLEU(), detokenized, references),
+        ("chrF, detokenised (sacreBLEU)", CHRF(), detokenized, references),
+        (
+            "BLEU, tokenised (as multi-bleu.perl)",
+            BLEU(tokenize="none", smooth_method="none", force=True),
+            tokenized,
+            tokenized_references,
+        ),
+    )
+    scores = []
+    for name, metric, hypotheses, compared in comparisons:
+        result = metric.corpus_score(list(hypotheses), [list(compared)], n_bootstrap=NUM_BOOTSTRAP_SAMPLES)
+        scores.append(Score(name, result.score, result._ci, metric.get_signature().format(short=True)))
+    return scores
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two systems on the same references: p is the chance of such a difference between equal systems."""
+
+    metric: str
+    value: float
+    other_value: float
+    p: float
+
+
+def compare(hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str]) -> List[Comparison]:
+    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline."""
+    metrics = {"BLEU": BLEU(references=[list(references)]), "chrF": CHRF(references=[list(references)])}
+    systems = [("baseline", list(others)), ("system", list(hypotheses))]
+    _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES)()
+    return [
+        Comparison(name, value=outcome[1].score, other_value=outcome[0].score, p=outcome[1].p_value)
+        for name, outcome in results.items()
+        if name != "System"
+    ]

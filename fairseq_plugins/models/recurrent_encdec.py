@@ -1,0 +1,281 @@
+"""Attentional recurrent encoder-decoders: embeddings, recurrent stacks, attention, output layer.
+
+Shapes: B sentences, S source positions, T target steps, C embedding width, D_n width of layer n, V target words.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Dict, List, Optional, Tuple
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import (
+    FairseqEncoder,
+    FairseqEncoderDecoderModel,
+    FairseqIncrementalDecoder,
+    register_model,
+    register_model_architecture,
+)
+from torch import Tensor, nn
+
+from fairseq_plugins.models.presets import apply_preset
+from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES
+from fairseq_plugins.modules.attention import ATTENTIONS, Memory
+from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
+from fairseq_plugins.modules.bidirectional_stack import MERGES, BidirectionalStack
+from fairseq_plugins.modules.recurrent_stack import RECURRENT_CELLS, StackState
+from fairseq_plugins.options import check_positive, parse_int_list
+from fairseq_plugins.output_layers.base import DecoderStates, OutputLayer, add_output_layer_args, build_output_layer
+
+MAX_POSITIONS = 100_000
+
+
+@dataclass
+class RecurrentEncoderDecoderConfig(FairseqDataclass):
+    """Flags of the recurrent encoder-decoders; the architecture sets those that are not given."""
+
+    embed_dim: int = field(default=0, metadata={"help": "width of the source and target embeddings"})
+    hidden_sizes: str = field(
+        default="", metadata={"help": 'width of each recurrent layer, "D_1 .. D_N", the same in encoder and decoder'}
+    )
+    rnn_cell: ChoiceEnum(sorted(RECURRENT_CELLS)) = field(default="lstm", metadata={"help": "recurrent layer"})
+    encoder_merge: ChoiceEnum(MERGES) = field(
+        default="top",
+        metadata={
+            "help": "top: a stack for each direction, summed at the top; layer: directions summed after every layer"
+        },
+    )
+    attention: ChoiceEnum([*sorted(ATTENTIONS), "none"]) = field(
+        default="general", metadata={"help": "score that compares a decoder state with the source positions"}
+    )
+    input_feeding: ChoiceEnum(["on", "off"]) = field(
+        default="on", metadata={"help": "whether the attention's output enters the first decoder layer's next step"}
+    )
+    dropout: float = field(
+        default=0.3, metadata={"help": "dropout rate of the output of every layer, the attention included"}
+    )
+    share_embeddings: ChoiceEnum(["none", "output", "all"]) = field(
+        default="none",
+        metadata={
+            "help": "output: the output layer uses the target embedding; all: the source shares it as well "
+            "(needs a joined dictionary)"
+        },
+    )
+    init_range: float = field(
+        default=0.1, metadata={"help": "all parameters, biases included, start uniformly within plus and minus this"}
+    )
+
+
+class RecurrentEncoder(FairseqEncoder):
+    """Reads source sentences, wherever their padding stands.
+
+    Args:
+        dictionary: the source dictionary.
+        embedding: (source words, C).
+        stack: both directions.
+    """
+
+    def __init__(self, dictionary, *, embedding: nn.Embedding, stack: BidirectionalStack):
+        super().__init__(dictionary)
+        self.embedding = embedding
+        self.stack = stack
+        self.padding_idx = dictionary.pad()
+
+    def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused) -> Dict[str, List[Tensor]]:
+        """Annotations of tokens (B, S).
+
+        Returns:
+            lists of tensors with the batch first, as the host reorders them: ``encoder_out``, one (B, S, D_N);
+            ``encoder_padding_mask``, one (B, S) or none where nothing is padded; ``state``, the decoder's start.
+        """
+        padding = src_tokens.eq(self.padding_idx)
+        has_padding = bool(padding.any())
+        annotations, state = self.stack(self.embedding(src_tokens), padding if has_padding else None)
+        return {
+            "encoder_out": [annotations],
+            "encoder_padding_mask": [padding] if has_padding else [],
+            "state": [part for layer in state for part in layer],
+        }
+
+    def reorder_encoder_out(self, encoder_out: Dict[str, List[Tensor]], new_order: Tensor) -> Dict[str, List[Tensor]]:
+        """Reorder the sentences, as beam search asks."""
+        return {name: [x.index_select(0, new_order) for x in tensors] for name, tensors in encoder_out.items()}
+
+    def max_positions(self) -> int:
+        return MAX_POSITIONS
+
+
+class RecurrentAttentionalDecoder(FairseqIncrementalDecoder):
+    """Predicts the next target token.
+
+    Args:
+        dictionary: the target dictionary; its size is V.
+        embedding: (V, C).
+        stack: recurrent layers and attention.
+        output_layer: reads the states of all layers; the attention's output is the last.
+    """
+
+    def __init__(self, dictionary, *, embedding: nn.Embedding, stack: AttentionalStack, output_layer: OutputLayer):
+        super().__init__(dictionary)
+        self.embedding = embedding
+        self.stack = stack
+        self.output = output_layer
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        *,
+        encoder_out: Dict[str, List[Tensor]],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        target: Optional[Tensor] = None,
+        token_weights: Optional[Tensor] = None,
+        label_smoothing: float = 0.0,
+        **unused,
+    ) -> Tuple[Tensor, Dict]:
+        """Score the next token at every position.
+
+        Args:
+            prev_output_tokens: (B, T).
+            encoder_out: what the encoder returned.
+            incremental_state: the host's store for step-by-step decoding; only the last token is read then.
+            target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
+            token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
+
+        Returns:
+            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
+            dictionary: ``attn``, a list of the attention weights (B, T, S) or None, ``states``
+            (:class:`DecoderStates`) and the output layer's by-products, ``nll`` (B, T) among them with ``target``.
+        """
+        tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
+        embedded = self.embedding(tokens)
+        memory, state = self._start(encoder_out, incremental_state)
+        outputs = self.stack(embedded, memory, state)
+        if incremental_state is not None:
+            self._cache(incremental_state, memory, outputs.state)
+        states = DecoderStates(
+            layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens, attention=outputs.attention
+        )
+        output, extra = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+        return output, {"attn": [outputs.attention], "states": states, **extra}
+
+    def _start(self, encoder_out, incremental_state) -> Tuple[Optional[Memory], AttentionalState]:
+        (annotations,) = encoder_out["encoder_out"]
+        padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
+        cached = {} if incremental_state is None else self.get_incremental_state(incremental_state, "stack") or {}
+        attention = self.stack.attention
+        memory = None
+        if attention is not None:
+            keys = cached["keys"] if "keys" in cached else attention.keys(annotations)
+            memory = Memory(annotations=annotations, keys=keys, padding=padding)
+        parts = encoder_out["state"]
+        if cached:
+            parts = [cached[f"part_{i}"] for i in range(len(parts))]
+        num_parts = len(parts) // len(self.stack.stack.layers)
+        stack_state: StackState = [tuple(parts[i : i + num_parts]) for i in range(0, len(parts), num_parts)]
+        state = self.stack.initial_state(stack_state)
+        if "fed" in cached:
+            state.fed = cached["fed"]
+        return memory, state
+
+    def _cache(self, incremental_state, memory: Optional[Memory], state: AttentionalState) -> None:
+        parts = [part for layer in state.stack for part in layer]
+        cached = {f"part_{i}": part for i, part in enumerate(parts)}
+        if state.fed is not None:
+            cached["fed"] = state.fed
+        if memory is not None and memory.keys is not memory.annotations:
+            cached["keys"] = memory.keys
+        self.set_incremental_state(incremental_state, "stack", cached)
+
+    def reorder_incremental_state(self, incremental_state, new_order: Tensor) -> None:
+        """Reorder the rows of the cached state, as beam search asks."""
+        cached = self.get_incremental_state(incremental_state, "stack")
+        if cached is not None:
+            reordered = {name: part.index_select(0, new_order) for name, part in cached.items()}
+            self.set_incremental_state(incremental_state, "stack", reordered)
+
+    def max_positions(self) -> int:
+        return MAX_POSITIONS
+
+
+@register_model("recurrent_encdec")
+class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
+    """LSTM encoder-decoder with Luong attention and any output layer (Takase et al. 2018, section 5.2).
+
+    The architectures ``lstm_encdec``, ``_mos`` and ``_doc`` differ in their output layer, and in their presets only
+    (:mod:`fairseq_plugins.models.recurrent_encdec_presets`). For output layers that read several layers, layer 0
+    is the target embedding, then come the recurrent layers, and the attention's output is the last.
+    """
+
+    @staticmethod
+    def add_args(parser) -> None:
+        """Add the model's flags; the architecture supplies the values of those that are not given."""
+        gen_parser_from_dataclass(parser, RecurrentEncoderDecoderConfig(), delete_default=True)
+        add_output_layer_args(parser)
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Build the model for the task's dictionaries.
+
+        Raises:
+            ValueError: on a value that does not fit, with the flag and the remedy.
+        """
+        config = RecurrentEncoderDecoderConfig.from_namespace(args)
+        source, target = task.source_dictionary, task.target_dictionary
+        hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
+        check_positive(config.embed_dim, flag="--embed-dim")
+        if config.share_embeddings == "all" and source != target:
+            raise ValueError("--share-embeddings all needs one dictionary: run fairseq-preprocess --joined-dictionary")
+        target_embedding = _embedding(target, config.embed_dim)
+        source_embedding = target_embedding
+        if config.share_embeddings != "all":
+            source_embedding = _embedding(source, config.embed_dim)
+        attention = None
+        if config.attention != "none":
+            attention = ATTENTIONS[config.attention](hidden_sizes[-1], hidden_sizes[-1])
+        encoder = RecurrentEncoder(
+            source,
+            embedding=source_embedding,
+            stack=BidirectionalStack(
+                config.embed_dim,
+                hidden_sizes,
+                cell=config.rnn_cell,
+                merge=config.encoder_merge,
+                hidden_dropout=config.dropout,
+            ),
+        )
+        stack = AttentionalStack(
+            config.embed_dim,
+            hidden_sizes,
+            cell=config.rnn_cell,
+            attention=attention,
+            input_feeding=config.input_feeding,
+            dropout=config.dropout,
+        )
+        output_layer = build_output_layer(
+            args,
+            vocab_size=len(target),
+            layer_widths=[config.embed_dim, *hidden_sizes, *([] if attention is None else hidden_sizes[-1:])],
+            shared_weight=None if config.share_embeddings == "none" else target_embedding.weight,
+        )
+        decoder = RecurrentAttentionalDecoder(
+            target, embedding=target_embedding, stack=stack, output_layer=output_layer
+        )
+        model = cls(encoder, decoder)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.uniform_(-config.init_range, config.init_range)
+        return model
+
+    def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options):
+        """Encode the source (B, S), then :meth:`RecurrentAttentionalDecoder.forward` with ``options``."""
+        encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
+        return self.decoder(prev_output_tokens, encoder_out=encoder_out, **options)
+
+
+def _embedding(dictionary, width: int) -> nn.Embedding:
+    return nn.Embedding(len(dictionary), width)
+
+
+for name, preset in ARCHITECTURES.items():
+    register_model_architecture("recurrent_encdec", name)(partial(apply_preset, preset))

@@ -1,0 +1,30 @@
+"""Hyper-parameters of the recurrent encoder-decoders: small defaults and the papers' settings."""
+
+from typing import Dict
+
+from fairseq_plugins.models.presets import Preset
+
+_SMALL = dict(
+    rnn_cell="lstm",
+    embed_dim=256,
+    hidden_sizes="256 256",
+    encoder_merge="top",
+    attention="general",
+    input_feeding="on",
+    dropout=0.3,
+    share_embeddings="none",
+    output_layer="full",
+)
+# Takase et al. 2018, section 5.2; dropout and the rest as in the toolkit that it modified
+_IWSLT = dict(_SMALL, embed_dim=500, hidden_sizes="500 500")
+_GIGAWORD = dict(_SMALL, embed_dim=400, hidden_sizes="400 400")
+# the experts read embedding, layer 1, layer 2, attention; the paper names no dropout for them
+_MOS = dict(output_layer="mos", experts_per_layer="0 0 0 2", latent_dropout=0.0)
+_DOC = dict(output_layer="doc", experts_per_layer="0 0 2 2", latent_dropout=0.0)
+
+ARCHITECTURES: Dict[str, Preset] = {
+    f"lstm_encdec{layer}{corpus}": Preset({**sizes, **output})
+    for layer, output in (("", {}), ("_mos", _MOS), ("_doc", _DOC))
+    for corpus, sizes in (("", _SMALL), ("_iwslt", _IWSLT), ("_gigaword", _GIGAWORD))
+}
+"""Values of ``--arch`` and their presets."""

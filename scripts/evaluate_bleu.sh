@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Translate a split and measure BLEU and chrF.
+set -euo pipefail
+
+usage="usage: evaluate_bleu.sh DATA CHECKPOINT[:CHECKPOINT..] SPLIT REFERENCE OUT [--against BASELINE_OUT]
+                        [-- fairseq-generate flags]
+  DATA        directory that data-prep/<corpus>/prepare.sh wrote
+  CHECKPOINT  one model, or several joined by colons as an ensemble
+  SPLIT       valid, test, test1, ...
+  REFERENCE   raw reference text, a sentence a line, such as DATA/raw/test.de
+  OUT         directory for generate.txt, hypotheses.txt and scores.txt; a finished generation is not redone
+  --against   OUT of a baseline on the same split: a paired bootstrap test is added
+Environment: BPE=subword_nmt (default) or sentencepiece; BEAM=5; MAX_TOKENS=4000.
+Prints detokenised BLEU and chrF with sacreBLEU's signature, and the BLEU of tokens that papers report, each with a
+95 % confidence interval."
+[[ ${1:-} == --help ]] && { echo "$usage"; exit 0; }
+[[ $# -ge 5 ]] || { echo "$usage" >&2; exit 2; }
+data=$1 checkpoint=$2 split=$3 reference=$4 out=$5
+shift 5
+against=()
+if [[ ${1:-} == --against ]]; then
+  [[ $# -ge 2 ]] || { echo "$usage" >&2; exit 2; }
+  against=(--against "$2/generate.txt")
+  shift 2
+fi
+if [[ $# -gt 0 ]]; then
+  [[ $1 == -- ]] || { echo "evaluate_bleu.sh: error: $1: flags of fairseq-generate come after --" >&2; exit 2; }
+  shift
+fi
+[[ -f $reference ]] || { echo "evaluate_bleu.sh: error: $reference does not exist" >&2; exit 2; }
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+mkdir -p "$out"
+if [[ ! -s $out/generate.txt ]]; then
+  fairseq-generate "$data" --user-dir "$root/fairseq_plugins" --path "$checkpoint" --gen-subset "$split" \
+    --beam "${BEAM:-5}" --max-tokens "${MAX_TOKENS:-4000}" --remove-bpe="${BPE:-subword_nmt}" "$@" \
+    > "$out/generate.txt.tmp"
+  mv "$out/generate.txt.tmp" "$out/generate.txt"
+fi
+python -m fairseq_plugins.cli.evaluate_translation "$out/generate.txt" --reference "$reference" \
+  --target-lang "${reference##*.}" --hypotheses "$out/hypotheses.txt" ${against[@]+"${against[@]}"} > "$out/scores.txt.tmp"
+mv "$out/scores.txt.tmp" "$out/scores.txt"
+cat "$out/scores.txt"

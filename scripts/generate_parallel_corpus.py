@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Write a small bilingual corpus for the demo and the tests: an English-like and a German-like language.
+
+A seeded grammar makes pairs of sentences whose translation needs more than a word list: the verb moves to the end of
+subordinate clauses, the object comes first after a time word, articles and adjectives agree with the noun's gender
+and number, verbs agree with the subject, and two nouns in a row are written as one compound.
+"""
+
+import argparse
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Tuple
+
+from generate_corpus import CODAS, ONSETS, VOWELS
+
+SPLITS = ("train", "valid", "test")
+ARTICLES = {"m": "der", "f": "die", "n": "das"}
+ENDINGS = {"m": "er", "f": "e", "n": "es"}
+TIMES = [("today", "heute"), ("often", "oft"), ("now", "jetzt"), ("never", "nie")]
+
+Pair = Tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A noun in both languages; ``plural`` is the ending of the German-like plural."""
+
+    source: str
+    target: str
+    gender: str
+    plural: str
+
+
+class Lexicon:
+    """Invented words of both languages."""
+
+    def __init__(self, generator: random.Random):
+        self._generator = generator
+        self._used = set()
+        self.nouns = [
+            Noun(self._word(), self._word(), generator.choice("mfn"), generator.choice(["en", "er", "e", "s"]))
+            for _ in range(80)
+        ]
+        self.verbs = [(self._word(), self._word()) for _ in range(40)]
+        self.adjectives = [(self._word(), self._word()) for _ in range(30)]
+
+    def _word(self) -> str:
+        while True:
+            num_syllables = self._generator.choice([1, 2, 2])
+            syllables = [self._generator.choice(ONSETS) + self._generator.choice(VOWELS) for _ in range(num_syllables)]
+            word = "".join(syllables) + self._generator.choice(CODAS)
+            if word not in self._used:
+                self._used.add(word)
+                return word
+
+
+class Grammar:
+    """Draws pairs of sentences."""
+
+    def __init__(self, lexicon: Lexicon, generator: random.Random):
+        self.lexicon = lexicon
+        self.generator = generator
+
+    def noun_phrase(self) -> Tuple[List[str], List[str], bool]:
+        """Source and target words, and whether the phrase is plural."""
+        draw = self.generator
+        noun, is_plural = draw.choice(self.lexicon.nouns), draw.random() < 0.4
+        source, target = [noun.source + ("s" if is_plural else "")], noun.target + (noun.plural if is_plural else "")
+        if draw.random() < 0.25:
+            first = draw.choice(self.lexicon.nouns)
+            source, target = [first.source, *source], f"{first.target}s{target}"
+        article, ending = ("die", "en") if is_plural else (ARTICLES[noun.gender], ENDINGS[noun.gender])
+        target_words = [target]
+        if draw.random() < 0.4:
+            adjective, translated = draw.choice(self.lexicon.adjectives)
+            source, target_words = [adjective, *source], [translated + ending, target]
+        return ["the", *source], [article, *target_words], is_plural
+
+    def verb(self, is_plural: bool) -> Pair:
+        source, target = self.generator.choice(self.lexicon.verbs)
+        return source + ("" if is_plural else "s"), target + ("en" if is_plural else "t")
+
+    def sentence(self) -> Pair:
+        """A pair of sentences with their punctuation."""
+        source_subject, target_subject, is_plural = self.noun_phrase()
+        source_object, target_object, _ = self.noun_phrase()
+        source_verb, target_verb = self.verb(is_plural)
+        kind = self.generator.random()
+        if kind < 0.4:
+            source = [*source_subject, source_verb, *source_object]
+            target = [*target_subject, target_verb, *target_object]
+        elif kind < 0.7:
+            time, translated = self.generator.choice(TIMES)
+            source = [*source_subject, source_verb, *source_object, time]
+            target = [translated, target_verb, *target_subject, *target_object]
+        else:
+            source_other, target_other, other_plural = self.noun_phrase()
+            inner, translated = self.verb(other_plural)
+            source = [*source_subject, source_verb, "that", *source_other, inner, *source_object]
+            target = [*target_subject, target_verb, "dass", *target_other, *target_object, translated]
+        return " ".join(source) + ".", " ".join(target) + "."
+
+
+def main() -> None:
+    """Write ``train``, ``valid`` and ``test``, each ``.en`` and ``.de``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="directory for the text")
+    parser.add_argument("--pairs", type=int, default=6000, help="pairs for training (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of words and sentences (default: %(default)s)")
+    args = parser.parse_args()
+    if args.pairs < 20:
+        parser.error(f"--pairs {args.pairs}: give at least 20")
+    generator = random.Random(args.seed)
+    grammar = Grammar(Lexicon(generator), generator)
+    args.out.mkdir(parents=True, exist_ok=True)
+    seen = set()
+    for split in SPLITS:
+        num_pairs, pairs = args.pairs if split == "train" else max(args.pairs // 20, 10), []
+        while len(pairs) < num_pairs:
+            pair = grammar.sentence()
+            if pair not in seen:
+                seen.add(pair)
+                pairs.append(pair)
+        for side, language in enumerate(("en", "de")):
+            (args.out / f"{split}.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
+
+
+if __name__ == "__main__":
+    main()
