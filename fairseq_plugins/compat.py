@@ -28,8 +28,11 @@ from omegaconf.base import ContainerMetadata, Metadata
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_CLASSES = [argparse.Namespace]
-"""Allowed in checkpoint files: the flags of the host's argument-parser models. Holds data, runs nothing."""
+_ARRAY = numpy.zeros(1, dtype=numpy.int64)
+
+CHECKPOINT_CLASSES = [argparse.Namespace, numpy.ndarray, numpy.dtype, type(_ARRAY.dtype), _ARRAY.__reduce__()[0]]
+"""Allowed in checkpoint files: the flags of the host's argument-parser models, and the counts that --eval-bleu
+leaves in their metrics. They hold data and run nothing."""
 
 BROADCAST_CLASSES = [
     *(AnyNode, ContainerMetadata, DictConfig, ListConfig, Metadata),
@@ -46,7 +49,7 @@ def adapt_host() -> None:
     _wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
     _wrap(Trainer, "load_checkpoint", _check_vocabulary)
     _wrap(PathManager, "copy", _copy_and_rename)
-    _wrap(distributed_utils, "call_main", _bf16_on_any_device)
+    _wrap(distributed_utils, "call_main", _adapt_configuration)
     _wrap(AMPOptimizer, "step", _step_what_was_unscaled)
     if not hasattr(numpy, "compat"):  # gone since numpy 2, and the host's data sets still ask for its `long`
         numpy.compat = SimpleNamespace(long=int)
@@ -76,8 +79,14 @@ def _allow_broadcast_classes(broadcast_object: Callable, *args, **kwargs):
         return broadcast_object(*args, **kwargs)
 
 
-def _bf16_on_any_device(call_main: Callable, cfg: DictConfig, *args, **kwargs):
-    """Train with --bf16 on the GPU or CPU at hand; the host takes it for a TPU's, where it needs torch_xla."""
+def _adapt_configuration(call_main: Callable, cfg: DictConfig, *args, **kwargs):
+    """Resume exactly, and train with --bf16 on the GPU or CPU at hand.
+
+    The host cuts a corpus into batches once per process, seeded by the epoch in which it started, so that a training
+    that is resumed goes on with other batches; with --update-epoch-batch-itr it cuts them anew every epoch.
+    It takes --bf16 for a TPU's, where it needs torch_xla.
+    """
+    cfg.dataset.update_epoch_batch_itr = True
     if cfg.common.bf16 and find_spec("torch_xla") is None:
         cfg.common.tpu = False
         logger.info("torch_xla is not installed: --bf16 trains without a TPU")

@@ -1,5 +1,6 @@
 """Reading and checking values that come from the command line."""
 
+import math
 import re
 from typing import List
 
@@ -28,12 +29,12 @@ def check_dropout(rate: float, *, flag: str) -> float:
 
 
 def check_positive(value: float, *, flag: str) -> float:
-    """Return ``value`` if it is greater than zero.
+    """Return ``value`` if it is greater than zero and finite.
 
     Raises:
         ValueError: if it is not.
     """
-    if not value > 0:
+    if not 0 < value < math.inf:
         raise ValueError(f"{flag} {value}: give a value above 0")
     return value
 

@@ -19,13 +19,14 @@ from fairseq.models import (
 )
 from torch import Tensor, nn
 
+from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
 from fairseq_plugins.modules.bidirectional_stack import MERGES, BidirectionalStack
 from fairseq_plugins.modules.recurrent_stack import RECURRENT_CELLS, StackState
-from fairseq_plugins.options import check_positive, parse_int_list
+from fairseq_plugins.options import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.output_layers.base import DecoderStates, OutputLayer, add_output_layer_args, build_output_layer
 
 MAX_POSITIONS = 100_000
@@ -224,15 +225,14 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         source, target = task.source_dictionary, task.target_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")
+        check_positive(config.init_range, flag="--init-range")
+        check_dropout(config.dropout, flag="--dropout")
         if config.share_embeddings == "all" and source != target:
             raise ValueError("--share-embeddings all needs one dictionary: run fairseq-preprocess --joined-dictionary")
         target_embedding = _embedding(target, config.embed_dim)
         source_embedding = target_embedding
         if config.share_embeddings != "all":
             source_embedding = _embedding(source, config.embed_dim)
-        attention = None
-        if config.attention != "none":
-            attention = ATTENTIONS[config.attention](hidden_sizes[-1], hidden_sizes[-1])
         encoder = RecurrentEncoder(
             source,
             embedding=source_embedding,
@@ -244,6 +244,9 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
                 hidden_dropout=config.dropout,
             ),
         )
+        attention = None
+        if config.attention != "none":
+            attention = ATTENTIONS[config.attention](hidden_sizes[-1], hidden_sizes[-1])
         stack = AttentionalStack(
             config.embed_dim,
             hidden_sizes,
@@ -271,6 +274,16 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         """Encode the source (B, S), then :meth:`RecurrentAttentionalDecoder.forward` with ``options``."""
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **options)
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        """Copy a checkpoint's parameters into the model.
+
+        Raises:
+            ValueError: if the checkpoint was trained with vocabularies of other sizes.
+        """
+        check_vocabulary_size(state_dict, "encoder.embedding.weight", self.encoder.embedding)
+        check_vocabulary_size(state_dict, "decoder.embedding.weight", self.decoder.embedding)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
 def _embedding(dictionary, width: int) -> nn.Embedding:

@@ -13,6 +13,7 @@ _SMALL = dict(
     input_feeding="on",
     dropout=0.3,
     share_embeddings="none",
+    init_range=0.1,
     output_layer="full",
 )
 # Takase et al. 2018, section 5.2; dropout and the rest as in the toolkit that it modified

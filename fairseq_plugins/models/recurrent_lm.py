@@ -17,6 +17,7 @@ from fairseq.models import (
 )
 from torch import Tensor
 
+from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 from fairseq_plugins.modules.carried_state import CarriedState
@@ -201,13 +202,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         Raises:
             ValueError: if the checkpoint was trained with a vocabulary of another size.
         """
-        saved = state_dict["decoder.embedding.weight"].size(0) if "decoder.embedding.weight" in state_dict else None
-        expected = self.decoder.embedding.num_embeddings
-        if saved not in (None, expected):
-            raise ValueError(
-                f"the checkpoint was trained with {saved:,} vocabulary items but the data directory's dict.txt gives "
-                f"{expected:,}: point to the data that the checkpoint was trained on"
-            )
+        check_vocabulary_size(state_dict, "decoder.embedding.weight", self.decoder.embedding)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 

@@ -37,5 +37,8 @@ class TiedSoftmax(SoftmaxOutput):
     def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
         super().__init__(options)
         if shared_weight is None:
-            raise ValueError("--output-layer tied needs a model that shares its embedding; take --output-layer full")
+            raise ValueError(
+                "--output-layer tied needs a model that shares its embedding: add --share-embeddings output, or "
+                "take --output-layer full"
+            )
         self.projection = WordProjection(layer_widths[-1], vocab_size, shared_weight=shared_weight)

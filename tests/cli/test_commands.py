@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_plugins.cli import explain_flags, preset_flags
+from fairseq_plugins.models import recurrent_encdec_presets
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,14 +18,26 @@ def output_of(main, arguments, monkeypatch, capsys):
     return capsys.readouterr().out
 
 
+def assert_explained(preset, text):
+    for flag, value in preset.model.items():
+        assert f"--{flag.replace('_', '-')} " in text
+        assert f"(default: {value})" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
 def test_flags_are_explained_with_the_values_of_the_preset(arch, monkeypatch, capsys):
     text = output_of(explain_flags.main, [arch], monkeypatch, capsys)
-    for flag, value in ARCHITECTURES[arch].model.items():
-        assert f"--{flag.replace('_', '-')} " in text
-        assert f"(default: {value})" in " ".join(text.split())
+    assert_explained(ARCHITECTURES[arch], text)
     for flag in ("--tokens-per-sample", "--balance", "--nonmonotone-interval"):
         assert f"{flag} " in text
+
+
+@pytest.mark.parametrize("arch", sorted(recurrent_encdec_presets.ARCHITECTURES))
+def test_flags_of_encoder_decoders_are_explained_without_those_of_language_models(arch, monkeypatch, capsys):
+    text = output_of(explain_flags.main, [arch], monkeypatch, capsys)
+    assert_explained(recurrent_encdec_presets.ARCHITECTURES[arch], text)
+    assert "--balance " in text and "--init-range " in text
+    assert "--tokens-per-sample" not in text and "--nonmonotone-interval" not in text
 
 
 def test_flags_of_a_preset(monkeypatch, capsys):

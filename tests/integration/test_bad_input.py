@@ -94,7 +94,7 @@ def test_training_on_with_a_vocabulary_of_another_size(trained, other_data, tmp_
     )
     assert result.returncode != 0
     line = result.stderr.strip().splitlines()[-1]
-    assert "vocabulary items but the data directory's dict.txt gives" in line and "point to the data" in line
+    assert "vocabulary items but the data directory's dictionary gives" in line and "point to the data" in line
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 from fairseq import options
 
+from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
-from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES, apply_preset
+from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
 PTB, WT2 = 10_000, 33_278
 
@@ -136,7 +137,7 @@ def test_presets_reach_the_model(arch, flags, build_lm):
 @every_architecture
 def test_a_given_flag_beats_the_preset(arch):
     args = Namespace(embed_dim=7, dropout_output=0.0)
-    apply_preset(arch, args)
+    apply_preset(ARCHITECTURES[arch], args)
     assert args.embed_dim == 7 and args.dropout_output == 0.0
     assert args.hidden_sizes == ARCHITECTURES[arch].model["hidden_sizes"]
 

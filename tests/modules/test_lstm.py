@@ -131,3 +131,111 @@ def test_weights_start_uniform_within_one_over_the_root_of_the_width():
 def test_what_is_no_rate_is_refused(rate):
     with pytest.raises(ValueError, match="--dropout-weight"):
         WeightDropLSTM(C, D, weight_dropout=rate)
+
+
+# padding in front of a row
+
+LENGTHS = [T, 2, 0]
+
+
+def leading_padding(lengths=LENGTHS):
+    return torch.arange(T) < T - torch.tensor(lengths).unsqueeze(1)
+
+
+def make_wide(rate=0.0, dtype=torch.float64):
+    """A layer whose gates, biases included, reach from closed to open."""
+    layer = WeightDropLSTM(C, D, weight_dropout=rate).to(dtype)
+    with torch.no_grad():
+        for param in layer.parameters():
+            param.uniform_(-2, 2)
+    return layer
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_state_is_zero_at_leading_padding_whatever_stands_there(inputs, dtype):
+    layer, x, padding = make_wide(dtype=dtype), inputs[0].to(dtype), leading_padding()
+    x[padding] *= 100
+    output, (h, c) = layer(x, leading_padding=padding)
+    assert torch.equal(output[padding], torch.zeros_like(output[padding]))
+    assert (output[~padding] != 0).all()
+    assert not h[2].any() and not c[2].any()
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_a_row_after_leading_padding_is_the_row_alone(inputs, dtype, tolerance):
+    layer, x, padding = make_wide(dtype=dtype), inputs[0].to(dtype), leading_padding()
+    output, (h, c) = layer(x, leading_padding=padding)
+    for row, length in enumerate(LENGTHS[:2]):
+        expected, expected_state = layer(x[row : row + 1, T - length :])
+        found = output[row : row + 1, T - length :], (h[row : row + 1], c[row : row + 1])
+        torch.testing.assert_close(found, (expected, expected_state), rtol=tolerance, atol=tolerance)
+
+
+def test_leading_padding_goes_with_weight_drop_and_the_gradients_are_those_of_the_rows_alone(inputs):
+    layer, x, mask = make_wide(RATE), inputs[0].requires_grad_(), drawn_mask(seed=5)
+    wanted = [x, *layer.parameters()]
+    torch.manual_seed(5)
+    output, (h, c) = layer(x, leading_padding=leading_padding())
+    ours = torch.autograd.grad(output.pow(2).sum() + (h * c).sum(), wanted)
+    total = 0
+    for row, length in enumerate(LENGTHS[:2]):
+        zeros = (torch.zeros(1, D, dtype=torch.float64),) * 2
+        alone, (h, c) = by_hand(layer, x[row : row + 1, T - length :], zeros, mask)
+        torch.testing.assert_close(output[row : row + 1, T - length :], alone, rtol=1e-12, atol=1e-12)
+        total = total + alone.pow(2).sum() + (h * c).sum()
+    torch.testing.assert_close(ours, torch.autograd.grad(total, wanted), rtol=1e-10, atol=1e-12)
+    assert not ours[0][leading_padding()].any()
+
+
+def test_rows_without_padding_are_as_without_the_argument(inputs):
+    layer = make_wide()
+    found = layer(inputs[0], leading_padding=torch.zeros(B, T, dtype=torch.bool))
+    torch.testing.assert_close(found, layer(inputs[0]), rtol=1e-12, atol=1e-12)
+
+
+# step by step
+
+
+def run_steps(layer, x, state, num_known):
+    run = layer.steps(x[..., :num_known] if num_known else None)
+    outputs = []
+    for t in range(T):
+        state = run(t, x[:, t, num_known:], state)
+        outputs.append(state[0])
+    return torch.stack(outputs, dim=1), state
+
+
+@pytest.mark.parametrize("num_known", [0, 2, C])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_steps_are_the_whole_call(inputs, num_known, dtype, tolerance):
+    layer, x, state = make(0.0).to(dtype), inputs[0].to(dtype), tuple(part.to(dtype) for part in inputs[1])
+    torch.testing.assert_close(run_steps(layer, x, state, num_known), layer(x, state), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("num_known", [0, 2])
+def test_all_steps_share_one_mask_and_gradients_pass_through_it(inputs, num_known):
+    layer, (x, state) = make(RATE), inputs
+    wanted = [x.requires_grad_(), *layer.parameters()]
+    mask = drawn_mask(seed=5)
+    torch.manual_seed(5)
+    found = run_steps(layer, x, state, num_known)
+    expected = by_hand(layer, x, state, mask)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    gradients = [
+        torch.autograd.grad(output.pow(2).sum() + (h * c).sum(), wanted) for output, (h, c) in (found, expected)
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+def test_every_sequence_of_steps_draws_a_fresh_mask_and_evaluation_none(inputs):
+    layer, (x, state) = make(RATE), inputs
+    assert not torch.equal(run_steps(layer, x, state, 2)[0], run_steps(layer, x, state, 2)[0])
+    layer.eval()
+    torch.testing.assert_close(run_steps(layer, x, state, 2), layer(x, state), rtol=1e-12, atol=1e-12)
+
+
+def test_the_initial_state_is_zero_for_each_row(inputs):
+    layer, (x, _) = make(0.0), inputs
+    h, c = layer.initial_state(x)
+    assert h.shape == c.shape == (B, D) and h.dtype == torch.float64 and not h.any() and not c.any()
+    assert torch.equal(layer(x, (h, c))[0], layer(x)[0])

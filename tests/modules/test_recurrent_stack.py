@@ -86,6 +86,28 @@ def test_weight_dropout_reaches_every_layer():
     assert [layer.weight_dropout for layer in make(weight_dropout=0.3).layers] == [0.3] * len(WIDTHS)
 
 
+def test_standard_dropout_has_a_mask_for_every_element(x):
+    outputs = make(hidden_dropout=0.5, output_dropout=0.5, shared_mask_dims=())(x)
+    mask = outputs.layers[-1] / outputs.top
+    assert set(mask.unique().tolist()) == {0.0, 2.0}
+    assert all(len({tuple(step.tolist()) for step in row}) > T // 2 for row in outputs.layers[0].ne(0))
+    assert len({tuple(row.flatten().tolist()) for row in mask}) == B
+
+
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_leading_padding_keeps_the_state_of_all_layers_zero(x, cell):
+    stack = RecurrentStack(C, WIDTHS, cell=cell).double()
+    padding = torch.arange(T) < torch.tensor([[0], [5], [T - 1]])
+    outputs = stack(x, leading_padding=padding)
+    assert all(not output[padding].any() and (output[~padding] != 0).all() for output in outputs.layers)
+    for row in range(B):
+        alone = stack(x[row : row + 1, padding[row].sum() :])
+        rows = [layer[row : row + 1][:, padding[row].sum() :] for layer in outputs.layers]
+        torch.testing.assert_close(rows, alone.layers, rtol=1e-12, atol=1e-12)
+        state = [tuple(part[row : row + 1] for part in layer) for layer in outputs.state]
+        torch.testing.assert_close(state, alone.state, rtol=1e-12, atol=1e-12)
+
+
 def test_evaluation_has_no_dropout(x):
     stack = make(weight_dropout=0.5, hidden_dropout=0.5, output_dropout=0.5).eval()
     plain = make().eval()

@@ -1,0 +1,11 @@
+"""Entry of the translation corpora's prepare.sh: ``python3 prepare_translation.py CORPUS [option]...``."""
+
+import sys
+
+try:
+    from translation.pipeline import main
+except ImportError as error:
+    sys.exit(f"error: {error}: activate the environment that fairseq is installed in")
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Preparation of parallel corpora: raw text -> tokens -> subwords -> binaries of the host."""

@@ -1,0 +1,55 @@
+"""Steps that survive an interruption: each makes a folder under another name and renames it at the end."""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import note
+
+RECORD = "step.json"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other run works in ``folder``; a killed run holds nothing."""
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            note(f"waiting for another run that works in {folder}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """An empty folder that becomes ``target`` if all goes well and vanishes otherwise."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{target.name}.partial-"
+    for left in target.parent.iterdir():
+        if left.name.startswith(prefix):
+            shutil.rmtree(left, ignore_errors=True)
+    partial = target.with_name(f"{prefix}{os.getpid()}")
+    partial.mkdir()
+    try:
+        yield partial
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path:
+    """``target``, filled by ``make(folder)`` unless a complete one with the same ``settings`` is there."""
+    record = json.dumps(settings, indent=1, sort_keys=True)
+    if (target / RECORD).is_file() and (target / RECORD).read_text(encoding="utf-8") == record:
+        note(f"{target} is already complete")
+        return target
+    with new_folder(target) as folder:
+        make(folder)
+        (folder / RECORD).write_text(record, encoding="utf-8")
+    return target

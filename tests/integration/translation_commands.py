@@ -1,0 +1,101 @@
+"""Drives the host's translation commands: a language whose words are renamed and said backwards."""
+
+import random
+import re
+import subprocess
+from pathlib import Path
+from typing import Dict, List, NamedTuple
+
+from commands import ENVIRONMENT, PLUGINS, command, run
+
+WORDS = "abcdefghij"
+SIZES = {"train": 400, "valid": 60, "test": 40}
+HOST_FLAGS = ["--user-dir", str(PLUGINS), "--task", "translation", "--cpu", "--num-workers", "0"]
+TRAINING_FLAGS = [
+    # without it the host cuts the batches of a resumed training anew
+    *("--update-epoch-batch-itr", "True"),
+    *("--arch", "lstm_encdec_doc", "--embed-dim", "32", "--hidden-sizes", "32 32", "--init-range", "0.3"),
+    *("--dropout", "0.1", "--criterion", "regularized_cross_entropy", "--optimizer", "adam", "--lr", "0.005"),
+    *("--batch-size", "20", "--clip-norm", "5", "--log-format", "simple", "--no-epoch-checkpoints"),
+]
+
+
+def translate(source: str) -> str:
+    return " ".join(f"x{word}" for word in reversed(source.split()))
+
+
+def write_corpus(out: Path) -> Path:
+    """Random sentences of one to eight words and their translations, ``<split>.src`` and ``<split>.tgt``."""
+    generator = random.Random(1)
+    for split, size in SIZES.items():
+        sources = [" ".join(generator.choices(WORDS, k=generator.randint(1, 8))) for _ in range(size)]
+        (out / f"{split}.src").write_text("".join(f"{line}\n" for line in sources))
+        (out / f"{split}.tgt").write_text("".join(f"{translate(line)}\n" for line in sources))
+    return out
+
+
+def preprocess_pairs(text: Path, out: Path, *flags) -> Path:
+    prefixes = [flag for split in SIZES for flag in (f"--{split}pref", text / split)]
+    languages = ["--source-lang", "src", "--target-lang", "tgt"]
+    result = run("fairseq_cli.preprocess", *languages, "--padding-factor", 1, "--destdir", out, *prefixes, *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return out
+
+
+def train_translation(data, save_dir, *flags) -> subprocess.CompletedProcess:
+    arguments = [data, "--save-dir", save_dir, *HOST_FLAGS, *TRAINING_FLAGS, *flags]
+    return subprocess.run(
+        command("fairseq_cli.train", *arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
+
+
+def train_to_the_end(data, save_dir, *flags) -> str:
+    """Train and return the log."""
+    result = train_translation(data, save_dir, *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout + result.stderr
+
+
+class Hypothesis(NamedTuple):
+    words: List[str]
+    score: float  # per token, in bits, as the two below
+    positional_scores: List[float]
+    alignment: List[str]
+
+
+class Translation(NamedTuple):
+    source: str
+    hypotheses: List[Hypothesis]
+
+
+def parse(output: str) -> Dict[int, Translation]:
+    """The lines that the host prints for each sentence, by its number."""
+    translations = {}
+    for kind, number, content in re.findall(r"^([SHPA])-(\d+)\t(.*)$", output, re.M):
+        if kind == "S":
+            translations[int(number)] = Translation(content, [])
+            continue
+        hypotheses = translations[int(number)].hypotheses
+        if kind == "H":
+            score, _, words = content.partition("\t")
+            hypotheses.append(Hypothesis(words.split(), float(score), [], []))
+        else:
+            values = content.split()
+            last = hypotheses[-1]
+            last.positional_scores.extend(map(float, values)) if kind == "P" else last.alignment.extend(values)
+    return translations
+
+
+def generate(data, path, *flags) -> Dict[int, Translation]:
+    """Translate the test set."""
+    result = run("fairseq_cli.generate", data, *HOST_FLAGS, "--path", path, *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return parse(result.stdout)
+
+
+def interact(data, path, lines: bytes, *flags) -> Dict[int, Translation]:
+    """Translate lines from standard input."""
+    arguments = command("fairseq_cli.interactive", data, *HOST_FLAGS, "--path", path, *flags)
+    result = subprocess.run(arguments, env=ENVIRONMENT, input=lines, capture_output=True, timeout=300)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return parse(result.stdout.decode())

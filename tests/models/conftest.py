@@ -1,0 +1,46 @@
+"""Encoder-decoders as the host builds them."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, option_names
+
+
+@pytest.fixture
+def build_encdec(make_dictionary):
+    """``build_encdec(arch, source_size, vocab_size, **flags)``: one dictionary for both where the sizes are equal."""
+
+    def build(arch: str, source_size: int, vocab_size: int, **overrides):
+        args = Namespace(arch=arch, **overrides)
+        ARCH_CONFIG_REGISTRY[arch](args)
+        task = SimpleNamespace(
+            source_dictionary=make_dictionary(source_size), target_dictionary=make_dictionary(vocab_size)
+        )
+        return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+    return build
+
+
+@pytest.fixture
+def build_tiny_encdec(build_encdec):
+    """``build_tiny_encdec(output_layer, **flags)``: two layers, no dropout, all weights well away from zero."""
+
+    def build(output_layer: str, *, source_size: int = 19, vocab_size: int = 23, seed: int = 0, **overrides):
+        flags = dict(embed_dim=8, hidden_sizes="12 8", dropout=0.0)
+        if OUTPUT_LAYERS.get(output_layer) and "latent_dropout" in option_names(OUTPUT_LAYERS[output_layer]):
+            flags["latent_dropout"] = 0.0
+        if output_layer == "tied":
+            flags["share_embeddings"] = "output"
+        flags = {**flags, **overrides}
+        model = build_encdec("lstm_encdec", source_size, vocab_size, output_layer=output_layer, **flags)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for param in model.parameters():
+                param.uniform_(-0.7, 0.7, generator=generator)
+        return model
+
+    return build

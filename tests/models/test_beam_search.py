@@ -1,0 +1,191 @@
+"""The host's beam search over the encoder-decoders against all hypotheses written out."""
+
+import itertools
+import math
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+
+BOS, PAD, EOS, UNK = range(4)
+LIVE = 6  # the four above and two words
+MAX_WORDS = 4
+# the host's beam is at most the vocabulary less one, so words that never win pad the vocabulary
+V = 400
+SOURCES = 12
+CONTENTS = [words for n in range(1, MAX_WORDS + 1) for words in itertools.product([BOS, UNK, 4, 5], repeat=n)]
+
+
+@pytest.fixture
+def build(build_tiny_encdec):
+    """``build(output_layer, seed)``: a model whose words above the sixth have no chance."""
+
+    def build(output_layer, *, seed=0, **flags):
+        model = build_tiny_encdec(output_layer, source_size=SOURCES, vocab_size=V, seed=seed, **flags).eval()
+        with torch.no_grad():
+            model.decoder.output.projection.bias[LIVE:] = -math.inf
+        return model
+
+    return build
+
+
+def build_transformer(make_dictionary):
+    sizes = dict(embed_dim=8, ffn_embed_dim=16, layers=1, attention_heads=2)
+    flags = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    args = Namespace(arch="transformer", max_source_positions=64, max_target_positions=64, **flags)
+    ARCH_CONFIG_REGISTRY["transformer"](args)
+    dictionaries = SimpleNamespace(source_dictionary=make_dictionary(SOURCES), target_dictionary=make_dictionary(V))
+    model = ARCH_MODEL_REGISTRY["transformer"].build_model(args, dictionaries).eval()
+    with torch.no_grad():
+        for param in model.parameters():
+            param.uniform_(-0.5, 0.5)
+        # there is no bias: one feature is constant, and its column decides between the words
+        model.decoder.layers[-1].final_layer_norm.weight[0] = 0
+        model.decoder.layers[-1].final_layer_norm.bias[0] = 1
+        model.decoder.output_projection.weight[LIVE:, 0] = -math.inf
+    return model
+
+
+SENTENCES = [torch.tensor([4, 7, 9, 5, EOS]), torch.tensor([8, EOS]), torch.tensor([11, 6, 10, EOS])]
+
+
+def batch(sentences, left=True):
+    lengths = torch.tensor([len(sentence) for sentence in sentences])
+    tokens = torch.full((len(sentences), int(lengths.max())), PAD)
+    for row, sentence in zip(tokens, sentences):
+        row[len(row) - len(sentence) if left else 0 :][: len(sentence)] = sentence
+    return {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
+
+
+def generate(models, make_dictionary, sentences, *, beam=V - 1, generator_class=SequenceGenerator, **options):
+    generator = generator_class(models, make_dictionary(V), beam_size=beam, max_len_b=MAX_WORDS, **options)
+    return generator.generate(models, batch(sentences))
+
+
+@torch.no_grad()
+def all_hypotheses(models, sentence):
+    """Every sequence of up to four words with its mean log-probability, best first; models vote with probabilities."""
+    hypotheses = []
+    for num_words, group in itertools.groupby(CONTENTS, key=len):
+        targets = torch.tensor([[*words, EOS] for words in group])
+        previous = torch.cat([torch.full_like(targets[:, :1], EOS), targets[:, :-1]], dim=1)
+        source = sentence.expand(len(targets), -1)
+        lengths = torch.full((len(targets),), len(sentence))
+        log_probs = [
+            model.get_normalized_probs(model(source, lengths, previous), log_probs=True).double() for model in models
+        ]
+        mean = torch.stack(log_probs).exp().mean(0).log()
+        scores = mean.gather(-1, targets.unsqueeze(-1)).squeeze(-1).sum(1) / (num_words + 1)
+        hypotheses += zip(scores.tolist(), targets.tolist())
+    return sorted(hypotheses, reverse=True)
+
+
+def assert_same_hypotheses(found, expected):
+    assert len(found) >= len(expected)
+    for hypothesis, (score, _) in zip(found, expected):
+        assert hypothesis["score"].item() == pytest.approx(score, abs=1e-5)
+    assert {tuple(h["tokens"].tolist()) for h in found[: len(expected)]} == {tuple(t) for _, t in expected}
+    assert found[0]["tokens"].tolist() == expected[0][1]
+
+
+@pytest.mark.parametrize("input_feeding", ["on", "off"])
+@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+def test_a_wide_beam_finds_all_hypotheses_in_their_order(name, input_feeding, build, make_dictionary):
+    models = [build(name, input_feeding=input_feeding)]
+    for found, sentence in zip(generate(models, make_dictionary, SENTENCES), SENTENCES):
+        expected = all_hypotheses(models, sentence)
+        assert len(expected) == 4 + 16 + 64 + 256
+        assert_same_hypotheses(found, expected)
+
+
+@pytest.mark.parametrize("flags", [{"attention": "none", "input_feeding": "off"}, {"attention": "mlp"}])
+def test_other_attentions(flags, build, make_dictionary):
+    models = [build("full", **flags)]
+    for found, sentence in zip(generate(models, make_dictionary, SENTENCES), SENTENCES):
+        assert_same_hypotheses(found, all_hypotheses(models, sentence))
+
+
+def test_a_narrow_beam_scores_what_it_finds_as_the_full_forward_does(build, make_dictionary):
+    models = [build("doc")]
+    for found, sentence in zip(generate(models, make_dictionary, SENTENCES, beam=3), SENTENCES):
+        scores = {tuple(tokens): score for score, tokens in all_hypotheses(models, sentence)}
+        assert len(found) == 3
+        for hypothesis in found:
+            expected = scores[tuple(hypothesis["tokens"].tolist())]
+            assert hypothesis["score"].item() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_order_of_the_batch_and_its_padding_change_nothing(beam, build, make_dictionary):
+    models = [build("doc")]
+    together = generate(models, make_dictionary, SENTENCES, beam=beam)
+    backwards = generate(models, make_dictionary, SENTENCES[::-1], beam=beam)[::-1]
+    alone = [generate(models, make_dictionary, [sentence], beam=beam)[0] for sentence in SENTENCES]
+    for first, *others in zip(together, backwards, alone):
+        for other in others:
+            assert [h["tokens"].tolist() for h in other] == [h["tokens"].tolist() for h in first]
+            torch.testing.assert_close([h["score"] for h in other], [h["score"] for h in first], rtol=1e-5, atol=1e-5)
+
+
+def test_an_ensemble_of_two_votes_with_probabilities(build, make_dictionary):
+    models = [build("doc", seed=1), build("tied", seed=2, attention="dot", input_feeding="off")]
+    found = generate(models, make_dictionary, SENTENCES)
+    for hypotheses, sentence in zip(found, SENTENCES):
+        assert_same_hypotheses(hypotheses, all_hypotheses(models, sentence))
+    best = [generate([model], make_dictionary, SENTENCES)[0][0]["score"].item() for model in models]
+    assert all(abs(found[0][0]["score"].item() - score) > 1e-3 for score in best)
+
+
+def test_an_ensemble_with_the_hosts_transformer(build, make_dictionary):
+    models = [build("doc"), build_transformer(make_dictionary)]
+    for order in (models, models[::-1]):
+        for found, sentence in zip(generate(order, make_dictionary, SENTENCES), SENTENCES):
+            assert_same_hypotheses(found, all_hypotheses(models, sentence))
+
+
+def test_a_prefix_is_kept(build, make_dictionary):
+    models = [build("full")]
+    prefix = torch.tensor([[4], [5], [5]])
+    generator = SequenceGenerator(models, make_dictionary(V), beam_size=V - 1, max_len_b=MAX_WORDS)
+    for found, sentence, (word,) in zip(
+        generator.generate(models, batch(SENTENCES), prefix_tokens=prefix), SENTENCES, prefix.tolist()
+    ):
+        expected = [(score, tokens) for score, tokens in all_hypotheses(models, sentence) if tokens[0] == word]
+        assert_same_hypotheses(found, expected)
+
+
+@torch.no_grad()
+def test_hypotheses_come_with_their_attention(build, make_dictionary):
+    model = build("doc")
+    source = batch(SENTENCES)["net_input"]
+    for row, found in enumerate(generate([model], make_dictionary, SENTENCES, beam=3)):
+        for hypothesis in found:
+            targets = hypothesis["tokens"]
+            assert hypothesis["attention"].shape == (source["src_tokens"].size(1), len(targets))
+            previous = torch.cat([torch.tensor([EOS]), targets[:-1]]).unsqueeze(0)
+            _, extra = model(source["src_tokens"][row : row + 1], source["src_lengths"][row : row + 1], previous)
+            torch.testing.assert_close(hypothesis["attention"].T, extra["attn"][0][0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_alignments_of_the_hosts_generator(kind, build, make_dictionary):
+    models = [build("doc")]
+    found = generate(
+        models, make_dictionary, SENTENCES, beam=2, generator_class=SequenceGeneratorWithAlignment,
+        print_alignment=kind,
+    )  # fmt: skip
+    for hypotheses, sentence in zip(found, SENTENCES):
+        for hypothesis in hypotheses:
+            weights = hypothesis["attention"].T[:, -len(sentence) :]
+            num_words = len(hypothesis["tokens"]) - 1
+            if kind == "soft":
+                sums = [sum(map(float, step)) for step in hypothesis["alignment"]]
+                assert sums == pytest.approx([1.0] * len(hypothesis["tokens"]), abs=1e-4)
+                continue
+            pairs = {int(target): int(position) for position, target in hypothesis["alignment"]}
+            assert pairs == {t: int(weights[t, :-1].argmax()) for t in range(num_words)}

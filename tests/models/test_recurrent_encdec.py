@@ -1,0 +1,446 @@
+"""The recurrent encoder-decoder as the host builds and calls it."""
+
+import argparse
+import itertools
+import math
+
+import plain_formulas
+import pytest
+import torch
+from torch.nn.utils import parameters_to_vector
+
+from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
+from fairseq_plugins.modules.attention import ATTENTIONS
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+
+PAD = 1
+SOURCES, V, T = 19, 23, 6
+LENGTHS = [7, 1, 4, 6]
+B, S = len(LENGTHS), max(LENGTHS)
+
+ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
+CASES = [(name, *case) for name, case in itertools.product(sorted(OUTPUT_LAYERS), ATTENTION_CASES)]
+
+every_case = pytest.mark.parametrize("name, attention, input_feeding", CASES)
+every_attention = pytest.mark.parametrize("attention, input_feeding", ATTENTION_CASES)
+every_output_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+
+
+@pytest.fixture
+def sentences():
+    return [torch.randint(4, SOURCES, (length,)) for length in LENGTHS]
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(4, V, (B, T))
+
+
+def pad(sentences, left, extra=0):
+    """Sentences in one batch, as the host pads them, and their lengths."""
+    lengths = torch.tensor([len(sentence) for sentence in sentences])
+    source = torch.full((len(sentences), int(lengths.max()) + extra), PAD)
+    for row, sentence in zip(source, sentences):
+        row[len(row) - len(sentence) if left else 0 :][: len(sentence)] = sentence
+    return source, lengths
+
+
+@pytest.fixture
+def source(sentences):
+    return pad(sentences, left=True)
+
+
+def experts(name, attention):
+    """Flags that make a doc layer read every layer."""
+    if name != "doc":
+        return {}
+    return {"experts_per_layer": "1 1 2" if attention == "none" else "1 1 2 2"}
+
+
+@pytest.fixture
+def build(build_tiny_encdec):
+    """``build(name, attention, input_feeding, **flags)``"""
+
+    def build(name, attention="general", input_feeding="on", **flags):
+        widths = {"hidden_sizes": "12 8", **experts(name, attention)}
+        return build_tiny_encdec(name, attention=attention, input_feeding=input_feeding, **{**widths, **flags})
+
+    return build
+
+
+# the equations
+
+
+def encode_by_hand(encoder, sentence):
+    """Annotations (1, S, D) and the decoder's start for one sentence, two stacks summed at the top."""
+    x = encoder.embedding.weight[sentence].unsqueeze(0)
+    (ahead,), (back,) = encoder.stack.forwards, encoder.stack.backwards
+    read_ahead, read_back, start = x, x.flip(1), []
+    for layer, other in zip(ahead.layers, back.layers):
+        zeros = x.new_zeros(1, layer.hidden_size)
+        read_ahead, h, c = plain_formulas.lstm(read_ahead, zeros, zeros, *layer.parameters())
+        read_back, other_h, other_c = plain_formulas.lstm(read_back, zeros, zeros, *other.parameters())
+        start.append((h + other_h, c + other_c))
+    return read_ahead + read_back.flip(1), start
+
+
+def layers_by_hand(model, sentence, tokens, input_feeding):
+    """Embedding, LSTM layers and h~ of one sentence with general attention, each (1, T, D_n)."""
+    annotations, states = encode_by_hand(model.encoder, sentence)
+    attention, lstms = model.decoder.stack.attention, model.decoder.stack.stack.layers
+    fed = torch.zeros_like(annotations[:, 0])
+    layers = [[] for _ in range(len(lstms) + 2)]
+    for token in tokens:
+        below = model.decoder.embedding.weight[token].unsqueeze(0)
+        layers[0].append(below)
+        below = torch.cat([below, fed], dim=1) if input_feeding == "on" else below
+        for n, layer in enumerate(lstms):
+            _, h, c = plain_formulas.lstm(below.unsqueeze(1), *states[n], *layer.parameters())
+            states[n], below = (h, c), h
+            layers[n + 1].append(h)
+        a = plain_formulas.softmax(annotations @ (attention.query.weight @ below[0]))
+        context = a @ annotations[0]
+        fed = torch.tanh(torch.cat([below, context], dim=1) @ attention.combine.weight.T)
+        layers[-1].append(fed)
+    return [torch.stack(steps, dim=1) for steps in layers]
+
+
+@every_output_layer
+@pytest.mark.parametrize("input_feeding", ["on", "off"])
+def test_the_distribution_is_that_of_the_equations(name, input_feeding, build, sentences, source, tokens):
+    model = build(name, input_feeding=input_feeding).double()
+    log_probs, extra = model(*source, tokens)
+    for b, sentence in enumerate(sentences):
+        layers = layers_by_hand(model, sentence, tokens[b], input_feeding)
+        expected = plain_formulas.output_probs(model.decoder.output, layers)
+        torch.testing.assert_close(log_probs[b].exp(), expected[0], rtol=1e-11, atol=1e-13)
+        found = [layer[b : b + 1] for layer in extra["states"].layers]
+        torch.testing.assert_close(found, layers, rtol=1e-11, atol=1e-13)
+
+
+def test_doc_reads_embedding_lstm_layers_and_attention_in_this_order(build, sentences, source, tokens):
+    model = build("doc", experts_per_layer="0 0 2 2").double()
+    log_probs, extra = model(*source, tokens)
+    output = model.decoder.output
+    for b, sentence in enumerate(sentences):
+        _, _, h2, top = layers_by_hand(model, sentence, tokens[b], "on")
+        k = [torch.tanh(h @ part.weight.T + part.bias) for h, part in zip((h2, top), output.latents)]
+        k = torch.cat([part.unflatten(-1, (2, 8)) for part in k], dim=-2)
+        prior = plain_formulas.softmax(top @ output.prior.weight.T)
+        torch.testing.assert_close(extra["mixture_weights"][b : b + 1], prior, rtol=1e-11, atol=1e-13)
+        expected = plain_formulas.mixture(k @ output.projection.weight.T + output.projection.bias, prior)
+        torch.testing.assert_close(log_probs[b].exp(), expected[0], rtol=1e-11, atol=1e-13)
+
+
+def test_output_layers_get_the_states_of_all_layers(build, source, tokens):
+    log_probs, extra = build("full")(*source, tokens)
+    states = extra["states"]
+    assert [layer.shape[-1] for layer in states.layers] == [8, 12, 8, 8]
+    assert torch.equal(states.tokens, tokens) and torch.equal(states.top, states.layers[-1])
+    assert torch.equal(states.attention, extra["attn"][0])
+
+
+def test_the_encoders_merge_is_that_of_the_flag(build, source, tokens):
+    models = [build("full", hidden_sizes="8 8", encoder_merge=merge) for merge in ("top", "layer")]
+    assert [len(model.encoder.stack.forwards) for model in models] == [1, 2]
+    vectors = [parameters_to_vector(model.parameters()) for model in models]
+    assert vectors[0].shape == vectors[1].shape
+    assert not torch.allclose(models[0](*source, tokens)[0], models[1](*source, tokens)[0])
+
+
+# losses
+
+
+@every_case
+def test_with_a_target_the_output_is_its_loss(name, attention, input_feeding, build, source, tokens):
+    model, target = build(name, attention, input_feeding), torch.randint(V, (B, T))
+    log_probs, (loss, extra) = model(*source, tokens)[0], model(*source, tokens, target=target)
+    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).detach()
+    torch.testing.assert_close(extra["nll"], nll, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(loss.detach(), nll.sum(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
+
+
+@every_output_layer
+def test_token_weights_and_label_smoothing_reach_the_output_layer(name, build, source, tokens):
+    model, target, weights = build(name).double(), torch.randint(V, (B, T)), torch.rand(B, T).double()
+    weights[1] = 0
+    log_probs = model(*source, tokens)[0]
+    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    expected = ((0.8 * nll - 0.2 * log_probs.mean(-1)) * weights).sum()
+    loss, extra = model(*source, tokens, target=target, token_weights=weights, label_smoothing=0.2)
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
+    assert torch.equal(extra["nll"] != 0, weights != 0)
+
+
+@every_case
+def test_every_parameter_gets_a_gradient(name, attention, input_feeding, build, source, tokens):
+    model = build(name, attention, input_feeding)
+    model(*source, tokens, target=torch.randint(V, (B, T)))[0].backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
+
+
+@every_output_layer
+def test_the_hosts_normalised_probabilities_are_the_models(name, build, source, tokens):
+    model = build(name)
+    net_output = model(*source, tokens)
+    normalised = model.get_normalized_probs(net_output, log_probs=True)
+    torch.testing.assert_close(normalised, net_output[0], rtol=1e-6, atol=1e-6)
+
+
+def test_bfloat16_is_near_float32(build, source, tokens):
+    model = build("doc")
+    expected = model(*source, tokens)[0]
+    log_probs = model.bfloat16()(*source, tokens)[0]
+    assert log_probs.dtype == torch.float32 and log_probs.isfinite().all()
+    torch.testing.assert_close(log_probs, expected, rtol=0, atol=0.15)
+
+
+# padding
+
+
+@every_case
+def test_padding_never_changes_a_sentence(name, attention, input_feeding, build, sentences, tokens):
+    model = build(name, attention, input_feeding)
+    expected = torch.cat(
+        [model(s.unsqueeze(0), torch.tensor([len(s)]), tokens[b : b + 1])[0] for b, s in enumerate(sentences)]
+    )
+    for left, extra in ((True, 0), (False, 0), (True, 3), (False, 3)):
+        log_probs, _ = model(*pad(sentences, left, extra), tokens)
+        torch.testing.assert_close(log_probs, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("merge", ["top", "layer"])
+def test_padding_is_a_row_of_the_embedding_that_is_never_read(merge, build, source, tokens):
+    model = build("full", hidden_sizes="8 8", encoder_merge=merge)
+    expected = model(*source, tokens)[0]
+    model(*source, tokens)[0].sum().backward()
+    assert not model.encoder.embedding.weight.grad[PAD].any()
+    with torch.no_grad():
+        model.encoder.embedding.weight[PAD] = 50
+    assert torch.equal(model(*source, tokens)[0], expected)
+
+
+@every_attention
+def test_attention_is_returned_for_every_step(attention, input_feeding, build, source, tokens):
+    (weights,) = build("full", attention, input_feeding)(*source, tokens)[1]["attn"]
+    if attention == "none":
+        assert weights is None
+        return
+    assert weights.shape == (B, T, S)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, T), rtol=0, atol=1e-6)
+    assert torch.equal(weights == 0, source[0].eq(PAD).unsqueeze(1).expand(B, T, S))
+
+
+# decoding
+
+
+@every_case
+def test_incremental_decoding_is_the_full_forward(name, attention, input_feeding, build, source, tokens):
+    model = build(name, attention, input_feeding, dropout=0.5).eval()
+    full, full_extra = model(*source, tokens)
+    encoder_out, incremental_state = model.encoder(source[0], src_lengths=source[1]), {}
+    for t in range(T):
+        step, extra = model.decoder(tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)
+        assert step.shape == (B, 1, V)
+        torch.testing.assert_close(step[:, 0], full[:, t], rtol=1e-5, atol=1e-5)
+        if attention != "none":
+            torch.testing.assert_close(extra["attn"][0][:, 0], full_extra["attn"][0][:, t], rtol=1e-5, atol=1e-5)
+
+
+@every_case
+@pytest.mark.parametrize("order", [[2, 0, 3, 1], [1, 1, 0, 2, 1, 3]])
+def test_rows_can_be_reordered_while_decoding(name, attention, input_feeding, order, build, source, tokens):
+    model, order = build(name, attention, input_feeding).eval(), torch.tensor(order)
+    encoder_out, incremental_state = model.encoder(source[0], src_lengths=source[1]), {}
+    for t in range(3):
+        model.decoder(tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)
+    model.decoder.reorder_incremental_state_scripting(incremental_state, order)
+    encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+    reordered = tokens[order]
+    full = model(source[0][order], source[1][order], reordered)[0]
+    for t in range(3, T):
+        step = model.decoder(reordered[:, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)[0]
+        torch.testing.assert_close(step[:, 0], full[:, t], rtol=1e-5, atol=1e-5)
+
+
+def test_reordering_before_the_first_step_is_harmless(build, source, tokens):
+    model, incremental_state = build("full").eval(), {}
+    model.decoder.reorder_incremental_state_scripting(incremental_state, torch.tensor([1, 0, 2, 3]))
+    step = model.decoder(tokens[:, :1], encoder_out=model.encoder(source[0]), incremental_state=incremental_state)[0]
+    torch.testing.assert_close(step, model(*source, tokens[:, :1])[0], rtol=1e-6, atol=1e-6)
+
+
+def test_decoding_one_sentence_leaves_another_alone(build, source, tokens):
+    model, states = build("full").eval(), ({}, {})
+    encoder_out = model.encoder(source[0])
+    other = model.encoder.reorder_encoder_out(encoder_out, torch.tensor([3, 2, 1, 0]))
+    for t in range(3):
+        for out, row_order, state in ((encoder_out, [0, 1, 2, 3], states[0]), (other, [3, 2, 1, 0], states[1])):
+            step = model.decoder(tokens[row_order, : t + 1], encoder_out=out, incremental_state=state)[0]
+            torch.testing.assert_close(step[:, 0], model(*source, tokens)[0][row_order, t], rtol=1e-5, atol=1e-5)
+
+
+# dropout
+
+
+def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(build, source, tokens):
+    model = build("full", dropout=0.5)
+    read = []
+    model.decoder.stack.attention.register_forward_hook(lambda _, args, __: read.append(args))
+    states = model(*source, tokens)[1]["states"]
+    assert torch.equal(states.layers[0], model.decoder.embedding.weight[tokens])
+    assert all(0.3 < layer.eq(0).float().mean() < 0.7 for layer in states.layers[1:])
+    query, memory = read[0]
+    assert (query != 0).all() and (memory.annotations[~source[0].eq(PAD)] != 0).all()
+    assert (states.top != 0).all()
+    assert all(part.ne(0).all() for part in model.encoder(source[0])["state"])
+
+
+@pytest.mark.parametrize("merge", ["top", "layer"])
+def test_the_encoder_drops_between_layers_only(merge, build, source):
+    two, one = (build("full", hidden_sizes=sizes, dropout=0.5, encoder_merge=merge).encoder for sizes in ("8 8", "8"))
+    assert not torch.equal(two(source[0])["encoder_out"][0], two(source[0])["encoder_out"][0])
+    assert torch.equal(one(source[0])["encoder_out"][0], one(source[0])["encoder_out"][0])
+
+
+# embeddings and initial values
+
+
+def test_embeddings_are_separate_where_nothing_is_shared(build):
+    model = build("full", share_embeddings="none")
+    matrices = model.encoder.embedding.weight, model.decoder.embedding.weight, model.decoder.output.projection.weight
+    assert [tuple(matrix.shape) for matrix in matrices] == [(SOURCES, 8), (V, 8), (V, 8)]
+    assert len({id(matrix) for matrix in matrices}) == 3
+
+
+@pytest.mark.parametrize("name", ["tied", "mos", "doc"])
+def test_the_output_layer_can_use_the_target_embedding(name, build):
+    model = build(name, share_embeddings="output")
+    assert model.decoder.output.projection.weight is model.decoder.embedding.weight
+    assert model.encoder.embedding.weight is not model.decoder.embedding.weight
+    assert len(model.encoder.embedding.weight) == SOURCES
+
+
+@pytest.mark.parametrize("name", ["tied", "mos", "doc"])
+def test_all_three_matrices_can_be_one(name, build):
+    model = build(name, source_size=V, share_embeddings="all")
+    assert model.decoder.output.projection.weight is model.decoder.embedding.weight
+    assert model.encoder.embedding.weight is model.decoder.embedding.weight
+
+
+def test_one_matrix_for_two_dictionaries_is_refused_with_the_remedy(build):
+    with pytest.raises(ValueError, match="--share-embeddings all .*--joined-dictionary"):
+        build("mos", share_embeddings="all")
+
+
+def test_a_tied_output_layer_without_sharing_is_refused_with_the_remedy(build):
+    with pytest.raises(ValueError, match="--output-layer tied .*--output-layer full"):
+        build("tied", share_embeddings="none")
+
+
+@every_output_layer
+def test_all_parameters_start_uniformly_within_the_range(name, build_encdec):
+    shared = "output" if name == "tied" else "none"
+    model = build_encdec(
+        "lstm_encdec", 200, 210, output_layer=name, init_range=0.07, share_embeddings=shared, embed_dim=32,
+        hidden_sizes="40 32",
+    )  # fmt: skip
+    for key, param in model.named_parameters():
+        assert param.abs().max() <= 0.07, key
+        if param.numel() > 100:
+            assert param.max() > 0.06 and param.min() < -0.06, key
+            assert param.std().item() == pytest.approx(0.14 / 12**0.5, rel=0.2), key
+            assert param.mean().abs() < 5 * 0.04 / param.numel() ** 0.5, key
+
+
+# flags and checkpoints
+
+
+@pytest.mark.parametrize(
+    "name, flags",
+    [("full", {}), ("tied", {}), ("mos", {}), ("doc", {}), ("doc", {"share_embeddings": "all", "source_size": V})],
+)
+def test_a_state_dict_goes_round(name, flags, build, source, tokens):
+    model, other = build(name, seed=1, **flags), build(name, seed=2, **flags)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.eval()(*source, tokens)[0], model.eval()(*source, tokens)[0])
+
+
+def test_flags_have_no_defaults_of_their_own():
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as the host's model group
+    RecurrentEncoderDecoder.add_args(parser)
+    assert vars(parser.parse_args([])) == {}
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
+@pytest.mark.parametrize("hidden_sizes", ["8", "12 8"])
+@pytest.mark.parametrize("merge", ["top", "layer"])
+def test_what_is_no_dropout_rate_is_refused_with_its_flag(rate, hidden_sizes, merge, build):
+    with pytest.raises(ValueError, match=f"--dropout {rate}"):
+        build("full", dropout=rate, hidden_sizes=hidden_sizes, encoder_merge=merge)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
+@pytest.mark.parametrize("name", ["mos", "doc"])
+def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(name, rate, build):
+    with pytest.raises(ValueError, match="--latent-dropout"):
+        build(name, latent_dropout=rate)
+
+
+@pytest.mark.parametrize("init_range", [-0.1, 0.0, math.nan, math.inf])
+def test_what_is_no_range_is_refused_with_its_flag(init_range, build):
+    with pytest.raises(ValueError, match="--init-range"):
+        build("full", init_range=init_range)
+
+
+@pytest.mark.parametrize(
+    "name, flags, told",
+    [
+        ("full", {"embed_dim": 0}, "--embed-dim 0"),
+        ("full", {"embed_dim": -8}, "--embed-dim -8"),
+        ("full", {"hidden_sizes": ""}, "--hidden-sizes"),
+        ("full", {"hidden_sizes": "12 x"}, "--hidden-sizes"),
+        ("full", {"hidden_sizes": "0 8"}, "--hidden-sizes"),
+        ("full", {"hidden_sizes": "12 0"}, "--hidden-sizes"),
+        ("full", {"hidden_sizes": "-12 8"}, "--hidden-sizes"),
+        ("full", {"hidden_sizes": "12 -8"}, "--hidden-sizes"),
+        ("full", {"hidden_sizes": "12 -8", "attention": "dot"}, "--hidden-sizes"),
+        ("full", {"hidden_sizes": "12 -8", "attention": "mlp"}, "--hidden-sizes"),
+        ("tied", {"hidden_sizes": "12 9"}, "--hidden-sizes.*--embed-dim"),
+        ("full", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
+        ("full", {"encoder_merge": "bottom"}, "--encoder-merge bottom"),
+        ("full", {"attention": "none"}, "--input-feeding on .*--attention"),
+        ("soft", {}, "--output-layer soft"),
+        ("full", {"experts_per_layer": "0 0 0 4"}, "--experts-per-layer.*--output-layer full"),
+        ("mos", {"experts_per_layer": "0 0 1 4"}, "--experts-per-layer.*doc"),
+        ("mos", {"experts_per_layer": "0 0 4"}, "--experts-per-layer.* 3 numbers: give 4"),
+        ("doc", {"experts_per_layer": "0 2 2"}, "--experts-per-layer.* 3 numbers: give 4"),
+        ("doc", {"experts_per_layer": "0 0 0 2 2"}, "--experts-per-layer.* 5 numbers: give 4"),
+        ("doc", {"experts_per_layer": "0 0 0 0"}, "--experts-per-layer"),
+        ("doc", {"experts_per_layer": "0 0 -1 2"}, "--experts-per-layer"),
+        ("doc", {"experts_per_layer": "0 0 one 2"}, "--experts-per-layer"),
+        ("doc", {"output_chunk": 0}, "--output-chunk"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_with_their_flag(name, flags, told, build):
+    with pytest.raises(ValueError, match=told):
+        build(name, **flags)
+
+
+@pytest.mark.parametrize("text", ["0 0 2 2", "0 2"])
+def test_without_attention_doc_reads_one_layer_less(text, build):
+    num_given = len(text.split())
+    with pytest.raises(ValueError, match=f"--experts-per-layer.* {num_given} numbers: give 3"):
+        build("doc", "none", "off", experts_per_layer=text)
+
+
+@pytest.mark.parametrize(
+    "flag, value", [("attention", "luong"), ("input-feeding", "yes"), ("share-embeddings", "some")]
+)
+def test_the_command_line_knows_the_choices(flag, value, capsys):
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    RecurrentEncoderDecoder.add_args(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([f"--{flag}", value])
+    assert f"--{flag}" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""Presets of the encoder-decoders against the paper (FACTS.md C)."""
+
+import argparse
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import options
+
+from fairseq_plugins.models.presets import apply_preset
+from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
+from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES
+
+every_architecture = pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+
+
+def count_by_hand(*, source_size, vocab_size, width, num_experts):
+    """Parameters where embedding and hidden layers have one width and no matrix is shared (C.2)."""
+
+    def lstm(num_inputs):
+        return 4 * width * (num_inputs + width) + 8 * width
+
+    embeddings = (source_size + vocab_size) * width
+    encoder = 2 * 2 * lstm(width)
+    decoder = lstm(width + width) + lstm(width)  # the first layer reads the embedding and h~
+    attention = width * width + width * 2 * width
+    output = vocab_size * width + vocab_size
+    experts = num_experts * (width * width + width) + num_experts * width
+    return embeddings + encoder + decoder + attention + output + experts
+
+
+@pytest.mark.parametrize(
+    "arch, source_size, vocab_size, width, num_experts, expected",
+    [
+        ("lstm_encdec_iwslt", 12_000, 11_000, 500, 0, 30_785_000),
+        ("lstm_encdec_mos_iwslt", 12_000, 11_000, 500, 2, 31_287_000),
+        ("lstm_encdec_doc_iwslt", 12_000, 11_000, 500, 4, 31_789_000),
+        ("lstm_encdec_gigaword", 5_000, 5_000, 400, 0, 14_824_200),
+        ("lstm_encdec_mos_gigaword", 5_000, 5_000, 400, 2, 15_145_800),
+        ("lstm_encdec_doc_gigaword", 5_000, 5_000, 400, 4, 15_467_400),
+    ],
+)
+def test_parameter_count(arch, source_size, vocab_size, width, num_experts, expected, build_encdec):
+    with torch.device("meta"):
+        model = build_encdec(arch, source_size, vocab_size)
+    by_hand = count_by_hand(source_size=source_size, vocab_size=vocab_size, width=width, num_experts=num_experts)
+    assert sum(param.numel() for param in model.parameters()) == by_hand == expected
+
+
+@pytest.mark.parametrize("corpus, width", [("iwslt", 500), ("gigaword", 400)])
+@pytest.mark.parametrize("layer, experts", [("", None), ("_mos", "0 0 0 2"), ("_doc", "0 0 2 2")])
+def test_settings_of_the_paper(corpus, width, layer, experts):
+    expected = dict(
+        rnn_cell="lstm",
+        embed_dim=width,
+        hidden_sizes=f"{width} {width}",
+        encoder_merge="top",
+        attention="general",
+        input_feeding="on",
+        dropout=0.3,
+        share_embeddings="none",
+        init_range=0.1,
+        output_layer=layer.strip("_") or "full",
+    )
+    if experts:
+        expected.update(experts_per_layer=experts, latent_dropout=0.0)
+    assert ARCHITECTURES[f"lstm_encdec{layer}_{corpus}"].model == expected
+
+
+def test_the_paper_starts_all_parameters_within_a_tenth(build_encdec):
+    model = build_encdec("lstm_encdec_doc_gigaword", 30, 40)
+    for name, param in model.named_parameters():
+        assert param.abs().max() <= 0.1, name
+        assert param.numel() < 100 or param.abs().max() > 0.09, name
+
+
+def test_the_output_layers_differ_in_their_output_layer_only():
+    for corpus in ("", "_iwslt", "_gigaword"):
+        full, *others = (ARCHITECTURES[f"lstm_encdec{layer}{corpus}"].model for layer in ("", "_mos", "_doc"))
+        for other in others:
+            changed = {flag for flag, value in other.items() if full.get(flag) != value}
+            assert changed == {"output_layer", "experts_per_layer", "latent_dropout"}
+
+
+def test_presets_reach_the_model(build_encdec):
+    with torch.device("meta"):
+        model = build_encdec("lstm_encdec_doc_iwslt", 30, 40)
+    rates = [dropout.rate for dropout in (*model.decoder.stack.stack.dropouts, model.decoder.stack.dropout)]
+    assert rates == [0.3] * 3
+    assert [dropout.rate for part in model.encoder.stack.forwards for dropout in part.dropouts] == [0.3, 0.0]
+    assert model.decoder.output.experts_per_layer == [0, 0, 2, 2]
+    assert model.decoder.output.latent_dropout.rate == 0.0
+
+
+@every_architecture
+def test_a_given_flag_beats_the_preset(arch):
+    args = Namespace(embed_dim=7, dropout=0.0)
+    apply_preset(ARCHITECTURES[arch], args)
+    assert args.embed_dim == 7 and args.dropout == 0.0
+    assert args.hidden_sizes == ARCHITECTURES[arch].model["hidden_sizes"]
+
+
+@every_architecture
+def test_another_output_layer_drops_the_presets_options_that_it_does_not_have(arch, build_encdec):
+    with torch.device("meta"):
+        model = build_encdec(arch, 30, 40, output_layer="full")
+    assert model.decoder.output.name == "full"
+
+
+@every_architecture
+def test_every_preset_builds_and_sets_declared_flags_only(arch, build_encdec):
+    parser = argparse.ArgumentParser()
+    RecurrentEncoderDecoder.add_args(parser)
+    assert set(ARCHITECTURES[arch].model) <= {action.dest for action in parser._actions}
+    with torch.device("meta"):
+        build_encdec(arch, 30, 40)
+
+
+@every_architecture
+def test_the_host_knows_the_architecture_and_its_preset(arch):
+    command = ["data", f"--arch={arch}", "--task=translation", "--criterion=regularized_cross_entropy"]
+    args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=command))
+    assert {flag: args[flag] for flag in ARCHITECTURES[arch].model} == ARCHITECTURES[arch].model

@@ -1,0 +1,194 @@
+"""Decoder layers, attention and input feeding against the equations, step by step."""
+
+import plain_formulas
+import pytest
+import torch
+
+from fairseq_plugins.modules.attention import ATTENTIONS, Memory
+from fairseq_plugins.modules.attentional_stack import AttentionalStack
+
+B, T, S, C = 3, 6, 5, 4
+WIDTHS = [6, 7]  # the last is the annotations' as well
+CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
+
+every_case = pytest.mark.parametrize("attention, feeding", CASES)
+
+
+def make(attention, feeding, *, widths=WIDTHS, dropout=0.0):
+    built = None if attention == "none" else ATTENTIONS[attention](widths[-1], widths[-1])
+    stack = AttentionalStack(C, widths, cell="lstm", attention=built, input_feeding=feeding, dropout=dropout)
+    with torch.no_grad():
+        for param in stack.parameters():
+            param.uniform_(-0.7, 0.7)
+    return stack.double()
+
+
+@pytest.fixture
+def x():
+    return torch.randn(B, T, C, dtype=torch.float64)
+
+
+def make_memory(stack, width=WIDTHS[-1]):
+    if stack.attention is None:
+        return None
+    annotations = torch.randn(B, S, width, dtype=torch.float64)
+    padding = torch.arange(S) < torch.tensor([[0], [S - 1], [2]])
+    annotations[padding] = 0
+    return Memory(annotations=annotations, keys=stack.attention.keys(annotations), padding=padding)
+
+
+def make_state(stack, widths=WIDTHS):
+    return stack.initial_state([tuple(torch.randn(2, B, width, dtype=torch.float64)) for width in widths])
+
+
+def attend_by_hand(attention, h, memory):
+    """h~ (B, H) and the weights (B, S) for h (B, H)."""
+    weights, e = attention.state_dict(keep_vars=True), memory.annotations
+    if "score.weight" in weights:
+        hidden = torch.tanh((h @ weights["query.weight"].T)[:, None] + e @ weights["key.weight"].T)
+        scores = hidden @ weights["score.weight"][0]
+    else:
+        query = h @ weights["query.weight"].T if "query.weight" in weights else h
+        scores = torch.einsum("bm,bsm->bs", query, e)
+    a = plain_formulas.softmax(scores - 1e9 * memory.padding)
+    context = torch.einsum("bs,bsm->bm", a, e)
+    return torch.tanh(torch.cat([h, context], dim=1) @ weights["combine.weight"].T), a
+
+
+def by_hand(stack, x, memory, state, feeding, masks=None):
+    """All layers' outputs, h~ before dropout, weights, final states; ``masks`` multiply the layers' outputs."""
+    states, num_layers = list(state.stack), len(state.stack)
+    fed = torch.zeros_like(states[-1][0])
+    outputs, tops, weights = [[] for _ in range(num_layers + 1)], [], []
+    for t in range(T):
+        below = torch.cat([x[:, t], fed], dim=1) if feeding == "on" else x[:, t]
+        for n, layer in enumerate(stack.stack.layers):
+            _, h, c = plain_formulas.lstm(below.unsqueeze(1), *states[n], *layer.parameters())
+            states[n], below = (h, c), h if masks is None else h * masks[n][:, t]
+            outputs[n].append(below)
+        top = h
+        if memory is not None:
+            top, a = attend_by_hand(stack.attention, h, memory)
+            outputs[-1].append(top if masks is None else top * masks[-1][:, t])
+            weights.append(a)
+        tops.append(top)
+        fed = top
+    layers = [torch.stack(steps, dim=1) for steps in outputs if steps]
+    return layers, torch.stack(tops, dim=1), torch.stack(weights, dim=1) if weights else None, states
+
+
+def assert_as_by_hand(outputs, expected):
+    layers, top, weights, states = expected
+    torch.testing.assert_close(outputs.layers, layers, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(outputs.top, top, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(outputs.state.stack, states, rtol=1e-12, atol=1e-12)
+    if weights is None:
+        assert outputs.attention is None
+    else:
+        torch.testing.assert_close(outputs.attention, weights, rtol=1e-12, atol=1e-12)
+
+
+@every_case
+@pytest.mark.parametrize("widths", [WIDTHS, [7], [3, 5, 7]])
+def test_outputs_weights_and_state_are_those_of_the_equations(attention, feeding, widths, x):
+    stack = make(attention, feeding, widths=widths)
+    memory, state = make_memory(stack), make_state(stack, widths)
+    outputs = stack(x, memory, state)
+    assert [layer.shape for layer in outputs.layers] == [
+        (B, T, width) for width in (*widths, *([] if memory is None else widths[-1:]))
+    ]
+    assert_as_by_hand(outputs, by_hand(stack, x, memory, state, feeding))
+
+
+@every_case
+def test_two_calls_with_the_state_handed_on_are_one(attention, feeding, x):
+    stack = make(attention, feeding)
+    memory, state = make_memory(stack), make_state(stack)
+    whole, first = stack(x, memory, state), stack(x[:, :2], memory, state)
+    second = stack(x[:, 2:], memory, first.state)
+    for layer, *halves in zip(whole.layers, first.layers, second.layers):
+        torch.testing.assert_close(torch.cat(halves, dim=1), layer, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(second.state.stack, whole.state.stack, rtol=1e-12, atol=1e-12)
+
+
+def test_the_first_layer_reads_the_embedding_first_and_then_what_is_fed(x):
+    stack, plain = make("general", "on"), make("general", "off")
+    weight = stack.stack.layers[0].weight_ih_l0
+    assert weight.size(1) == C + WIDTHS[-1]
+    with torch.no_grad():
+        weight[:, C:] = 0
+    shared = {name: param for name, param in stack.state_dict().items() if name != "stack.layers.0.weight_ih_l0"}
+    plain.load_state_dict({**shared, "stack.layers.0.weight_ih_l0": weight[:, :C]})
+    memory, state = make_memory(stack), make_state(stack)
+    torch.testing.assert_close(stack(x, memory, state).layers, plain(x, memory, state).layers, rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_fed_starts_at_zero_and_is_the_attentions_output_of_the_last_step(x):
+    stack = make("general", "on", dropout=0.5)
+    state = make_state(stack)
+    assert state.fed.shape == (B, WIDTHS[-1]) and not state.fed.any()
+    outputs = stack(x, make_memory(stack), state)
+    assert torch.equal(outputs.state.fed, outputs.top[:, -1]) and (outputs.state.fed != 0).all()
+
+
+@pytest.mark.parametrize("attention", ["general", "none"])
+def test_without_feeding_there_is_nothing_fed(attention, x):
+    stack = make(attention, "off")
+    state = make_state(stack)
+    assert state.fed is None and stack(x, make_memory(stack), state).state.fed is None
+
+
+@every_case
+def test_dropout_is_standard_and_spares_the_states_the_query_and_what_is_fed(attention, feeding, x):
+    stack = make(attention, feeding, dropout=0.5)
+    memory, state = make_memory(stack), make_state(stack)
+    outputs = stack(x, memory, state)
+    masks = [2.0 * layer.ne(0) for layer in outputs.layers]
+    assert_as_by_hand(outputs, by_hand(stack, x, memory, state, feeding, masks))
+    for mask in masks:
+        assert 0.3 < mask.eq(0).double().mean() < 0.7
+        assert all(len({tuple(step.tolist()) for step in row}) > T // 2 for row in mask)
+        assert len({tuple(row.flatten().tolist()) for row in mask}) == B
+    assert len({tuple(mask[..., :6].flatten().tolist()) for mask in masks}) == len(masks)
+
+
+@every_case
+def test_the_dropout_rate_is_that_of_every_layer(attention, feeding):
+    stack = make(attention, feeding, dropout=0.2)
+    outputs = stack(torch.randn(B, 400, C, dtype=torch.float64), make_memory(stack), make_state(stack))
+    for layer in outputs.layers:
+        n = layer.numel()
+        assert layer.eq(0).double().mean().item() == pytest.approx(0.2, abs=4 * (0.16 / n) ** 0.5)
+
+
+@every_case
+def test_every_call_draws_fresh_masks_and_evaluation_none(attention, feeding, x):
+    stack, plain = make(attention, feeding, dropout=0.5), make(attention, feeding)
+    plain.load_state_dict(stack.state_dict())
+    memory, state = make_memory(stack), make_state(stack)
+    assert not torch.equal(stack(x, memory, state).layers[0], stack(x, memory, state).layers[0])
+    found, expected = stack.eval()(x, memory, state), plain(x, memory, state)
+    torch.testing.assert_close(found.layers, expected.layers, rtol=0, atol=0)
+
+
+@every_case
+def test_gradients_are_those_of_the_equations(attention, feeding, x):
+    stack = make(attention, feeding)
+    memory, state = make_memory(stack), make_state(stack)
+    wanted = [x, *(part for layer in state.stack for part in layer), *stack.parameters()]
+    if memory is not None:
+        wanted.append(memory.annotations)
+    for tensor in wanted:
+        tensor.requires_grad_()
+    if memory is not None:
+        memory.keys = stack.attention.keys(memory.annotations)
+    ours = torch.autograd.grad(stack(x, memory, state).layers[-1].pow(2).sum(), wanted)
+    layers, _, _, _ = by_hand(stack, x, memory, state, feeding)
+    expected = torch.autograd.grad(layers[-1].pow(2).sum(), wanted)
+    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
+    assert all(gradient.abs().sum() > 0 for gradient in ours)
+
+
+def test_feeding_without_attention_is_refused_with_the_remedy():
+    with pytest.raises(ValueError, match="--input-feeding on .*--attention, or off"):
+        make("none", "on")
