@@ -19,6 +19,7 @@ from typing import Any, Callable, Union
 import numpy
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer
@@ -47,6 +48,7 @@ def adapt_host() -> None:
     torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
     _wrap(checkpoint_utils, "load_checkpoint_to_cpu", _explain_unreadable)
     _wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
+    _wrap(data_utils, "batch_by_size", _keep_the_last_batch)
     _wrap(Trainer, "load_checkpoint", _check_vocabulary)
     _wrap(PathManager, "copy", _copy_and_rename)
     _wrap(distributed_utils, "call_main", _adapt_configuration)
@@ -91,6 +93,17 @@ def _adapt_configuration(call_main: Callable, cfg: DictConfig, *args, **kwargs):
         cfg.common.tpu = False
         logger.info("torch_xla is not installed: --bf16 trains without a TPU")
     return call_main(cfg, *args, **kwargs)
+
+
+def _keep_the_last_batch(batch_by_size: Callable, indices, *args, **kwargs):
+    """Keep the sentences at the end whose number is no multiple of --required-batch-size-multiple, 8 by default.
+
+    The host drops them, in validation and generation too, so that a test set of 1,014 sentences has 1,008.
+    """
+    indices = numpy.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=numpy.int64)
+    batches = batch_by_size(indices, *args, **kwargs)
+    num_kept = sum(len(batch) for batch in batches)
+    return batches if num_kept == len(indices) else [*batches, indices[num_kept:]]
 
 
 def _check_vocabulary(load_checkpoint: Callable, trainer: Trainer, *args, **kwargs):

@@ -8,7 +8,8 @@ usage="usage: evaluate_bleu.sh DATA CHECKPOINT[:CHECKPOINT..] SPLIT REFERENCE OU
   CHECKPOINT  one model, or several joined by colons as an ensemble
   SPLIT       valid, test, test1, ...
   REFERENCE   raw reference text, a sentence a line, such as DATA/raw/test.de
-  OUT         directory for generate.txt, hypotheses.txt and scores.txt; a finished generation is not redone
+  OUT         directory for generate.txt, hypotheses.txt and scores.txt; run again, what is translated stays unless
+              the models or flags are others
   --against   OUT of a baseline on the same split: a paired bootstrap test is added
 Environment: BPE=subword_nmt (default) or sentencepiece; BEAM=5; MAX_TOKENS=4000.
 Prints detokenised BLEU and chrF with sacreBLEU's signature, and the BLEU of tokens that papers report, each with a
@@ -32,10 +33,18 @@ fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$out"
-if [[ ! -s $out/generate.txt ]]; then
-  fairseq-generate "$data" --user-dir "$root/fairseq_plugins" --path "$checkpoint" --gen-subset "$split" \
-    --beam "${BEAM:-5}" --max-tokens "${MAX_TOKENS:-4000}" --remove-bpe="${BPE:-subword_nmt}" "$@" \
-    > "$out/generate.txt.tmp"
+IFS=: read -ra models <<< "$checkpoint"
+for model in "${models[@]}"; do
+  [[ -f $model ]] || { echo "evaluate_bleu.sh: error: $model does not exist" >&2; exit 2; }
+done
+command=(fairseq-generate "$data" --user-dir "$root/fairseq_plugins" --path "$checkpoint" --gen-subset "$split"
+         --beam "${BEAM:-5}" --max-tokens "${MAX_TOKENS:-4000}" --remove-bpe="${BPE:-subword_nmt}" "$@")
+asked=$(sha256sum -- "${models[@]}"; printf '%q ' "${command[@]}")
+if [[ ! -s $out/generate.txt || $(cat "$out/asked.txt" 2> /dev/null) != "$asked" ]]; then
+  echo "== translate $split (log: $out/generate.log)" >&2
+  rm -f "$out/generate.txt"
+  "${command[@]}" > "$out/generate.txt.tmp" 2> "$out/generate.log" || { tail -n 5 "$out/generate.log" >&2; exit 1; }
+  printf '%s\n' "$asked" > "$out/asked.txt"
   mv "$out/generate.txt.tmp" "$out/generate.txt"
 fi
 python -m fairseq_plugins.cli.evaluate_translation "$out/generate.txt" --reference "$reference" \

@@ -3,9 +3,11 @@ import os
 from argparse import Namespace
 from functools import partial
 
+import numpy
 import pytest
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.data import data_utils
 from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY
 from torch.utils.data import DataLoader
@@ -114,3 +116,17 @@ def test_a_checkpoint_is_copied_aside_and_renamed(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", lambda a, b: seen.append((target.read_text(), open(a).read())))
     PathManager.copy(str(source), str(target), overwrite=True)
     assert seen == [("old", "new")], "until the whole copy is written, the old checkpoint must stand"
+
+
+@pytest.mark.parametrize("num_sentences", [1, 7, 8, 10, 1014])
+@pytest.mark.parametrize("limits", [dict(max_tokens=60), dict(max_sentences=16), dict(max_tokens=100, max_sentences=9)])
+def test_every_sentence_is_in_a_batch(num_sentences, limits):
+    lengths = numpy.sort(numpy.random.RandomState(1).randint(1, 12, num_sentences))
+    for indices in (numpy.arange(num_sentences), iter(range(num_sentences))):
+        batches = data_utils.batch_by_size(
+            indices, lambda n: lengths[n], num_tokens_vec=lengths, required_batch_size_multiple=8, **limits
+        )
+        assert [n for batch in batches for n in batch] == list(range(num_sentences))
+        for batch in batches:
+            assert len(batch) <= limits.get("max_sentences", num_sentences)
+            assert len(batch) * lengths[batch].max() <= limits.get("max_tokens", 10**6)

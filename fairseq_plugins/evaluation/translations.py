@@ -159,7 +159,13 @@ class Comparison:
 
 
 def compare(hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str]) -> List[Comparison]:
-    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline."""
+    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline.
+
+    Raises:
+        ValueError: if both systems wrote the same, for which the test has no meaning.
+    """
+    if list(hypotheses) == list(others):
+        raise ValueError("both systems wrote the same translations: there is no difference to test")
     metrics = {"BLEU": BLEU(references=[list(references)]), "chrF": CHRF(references=[list(references)])}
     systems = [("baseline", list(others)), ("system", list(hypotheses))]
     _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES)()

@@ -1,8 +1,10 @@
 """The README's commands run as they are printed, on a small corpus and for a few updates."""
 
+import gzip
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 from commands import ENVIRONMENT, ROOT
@@ -13,6 +15,7 @@ ADDITIONS = {
     "fairseq-train": "--max-update 2 --cpu --log-format simple --log-interval 1",
     "train_preset.sh": f"--max-update 1 --disable-validation {SMALL}",
     "fine_tune.sh": f"1 --max-update 1 {SMALL}",
+    "recipes/translation": "--max-update 2 --embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu",
 }
 RUN_BY_OTHERS = ("git clone", "bash scripts/setup.sh", "source ", "bash scripts/demo.sh", "bash scripts/test.sh")
 
@@ -23,11 +26,23 @@ def readme_commands():
     return [line for line in lines if not line.startswith(RUN_BY_OTHERS)]
 
 
+def write_captions(folder):
+    """A small corpus in the layout of Multi30k."""
+    folder.mkdir(parents=True)
+    subprocess.run([sys.executable, ROOT / "scripts/generate_parallel_corpus.py", folder, "--pairs", "60"], check=True)
+    for split, name in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
+        for language in ("en", "de"):
+            path = folder / f"{split}.{language}"
+            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+
+
 @pytest.mark.slow
 def test_commands_of_the_readme(text, tmp_path):
     for name in ("data-prep", "fairseq_plugins", "scripts"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(text, tmp_path / "downloads/ptb")
+    write_captions(tmp_path / "downloads/multi30k")
     commands = readme_commands()
     assert len(commands) >= 7
     for command in commands:
@@ -46,4 +61,5 @@ def test_commands_of_the_readme(text, tmp_path):
             text=True,
         )
         assert result.returncode == 0, f"{command}\n{(result.stdout + result.stderr)[-3000:]}"
+    assert "tok:13a" in (tmp_path / "results/my_translation/scores.txt").read_text()
     assert "perplexity" in (tmp_path / "results/my_comparison/table.md").read_text()

@@ -3,10 +3,11 @@
 import math
 import re
 import shutil
+import subprocess
 
 import pytest
 import torch
-from commands import PLUGINS, assert_same, load, preprocess, run
+from commands import ENVIRONMENT, PLUGINS, ROOT, assert_same, load, preprocess, run
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.data import Dictionary
 from translation_commands import (
@@ -230,3 +231,40 @@ def test_a_language_model_votes_with_its_weight(task, data, trained, lm_data, tm
     found = generate(both, path, "--beam", 5, "--lm-path", lm_path, "--lm-weight", 0.4)
     (lm,), _ = load_model_ensemble([str(lm_path)], arg_overrides={"data": str(both)})
     assert_scores(data, [path], found, lm=lm, lm_weight=0.4)
+
+
+def evaluate_bleu(*args):
+    script = ROOT / "scripts/evaluate_bleu.sh"
+    return subprocess.run(["bash", script, *map(str, args)], env=ENVIRONMENT, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_bleu_of_a_split_in_a_folder_with_spaces(data, trained, other, pairs, tmp_path):
+    out, checkpoint = tmp_path / "my results", trained / "checkpoint_last.pt"
+    asked = (data, checkpoint, "test", pairs / "test.tgt", out)
+    result = evaluate_bleu(*asked, "--", "--cpu")
+    assert result.returncode == 0, result.stderr[-3000:]
+    bleu = float(re.search(r"BLEU, detokenised \(sacreBLEU\) +([\d.]+) \+-", result.stdout).group(1))
+    assert bleu > 80 and "tok:13a" in result.stdout and "tok:none" in result.stdout
+    assert len((out / "hypotheses.txt").read_text().splitlines()) == len((pairs / "test.tgt").read_text().splitlines())
+    again = evaluate_bleu(*asked, "--", "--cpu")
+    assert again.stdout == result.stdout and "== translate" in result.stderr and "== translate" not in again.stderr
+    worse = tmp_path / "worse"
+    evaluate_bleu(data, other / "checkpoint_last.pt", "test", pairs / "test.tgt", worse, "--", "--cpu")
+    compared = evaluate_bleu(*asked, "--against", worse, "--", "--cpu")
+    assert "paired bootstrap" in compared.stdout, compared.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"checkpoint": "nowhere.pt"}, "error: nowhere.pt does not exist"),
+        ({"reference": "nowhere.tgt"}, "error: nowhere.tgt does not exist"),
+        ({"more": ["--beam", "3"]}, "flags of fairseq-generate come after --"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(changes, told, data, trained, pairs, tmp_path):
+    checkpoint = changes.get("checkpoint", trained / "checkpoint_last.pt")
+    reference = changes.get("reference", pairs / "test.tgt")
+    result = evaluate_bleu(data, checkpoint, "test", reference, tmp_path / "out", *changes.get("more", []))
+    assert result.returncode == 2 and told in result.stderr

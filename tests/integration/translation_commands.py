@@ -12,8 +12,6 @@ WORDS = "abcdefghij"
 SIZES = {"train": 400, "valid": 60, "test": 40}
 HOST_FLAGS = ["--user-dir", str(PLUGINS), "--task", "translation", "--cpu", "--num-workers", "0"]
 TRAINING_FLAGS = [
-    # without it the host cuts the batches of a resumed training anew
-    *("--update-epoch-batch-itr", "True"),
     *("--arch", "lstm_encdec_doc", "--embed-dim", "32", "--hidden-sizes", "32 32", "--init-range", "0.3"),
     *("--dropout", "0.1", "--criterion", "regularized_cross_entropy", "--optimizer", "adam", "--lr", "0.005"),
     *("--batch-size", "20", "--clip-norm", "5", "--log-format", "simple", "--no-epoch-checkpoints"),
