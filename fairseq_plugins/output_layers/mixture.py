@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.options import parse_int_list
+from fairseq_plugins.options import check_coefficient, parse_int_list
 from fairseq_plugins.output_layers.base import DecoderStates, Extra, register_output_layer
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
 
@@ -102,9 +102,13 @@ class MixtureOutput(ProjectedOutput):
         ]
         return self.latent_dropout(torch.tanh(torch.cat(latents, dim=2)))
 
+    def prior_scores(self, layers: Sequence[Tensor]) -> Tensor:
+        """Logits of pi, (B, T, J)."""
+        return self.prior(layers[-1])
+
     def log_prior(self, layers: Sequence[Tensor]) -> Tensor:
         """log pi, (B, T, J), in float32 or wider."""
-        scores = self.prior(layers[-1])
+        scores = self.prior_scores(layers)
         return torch.log_softmax(scores, dim=-1, dtype=accumulation_dtype(scores))
 
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor, Extra]:
@@ -137,21 +141,65 @@ class MixtureOfSoftmaxes(MixtureOutput):
         return experts
 
 
+@dataclass
+class DirectOutputConnectionOptions(MixtureOptions):
+    """Flags of DOC."""
+
+    expert_warmup: int = field(
+        default=0,
+        metadata={
+            "help": "doc: number of updates from the start in which only the experts of the last layer take part, so "
+            "that an attention is learned before experts below it compete (default: 0, as in the paper)"
+        },
+    )
+
+
 @register_output_layer("doc")
 class DirectOutputConnection(MixtureOutput):
     """Mixture of softmaxes that read any layers (Takase et al. 2018).
 
     The biases a_j start at zero and one latent dropout mask serves all experts of a row, as in the
     published program.
+
+    During ``--expert-warmup`` the prior of the experts of lower layers is zero. Without it an encoder-decoder may
+    never learn its attention: experts below it soon are good language models, the prior sends most words to them,
+    and the attention's experts are left with too little gradient (results/multi30k).
+
+    Raises:
+        ValueError: if there is a warm-up but no expert reads the last layer.
     """
 
+    Options = DirectOutputConnectionOptions
     default_mask = "shared"
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, *, options, **kwargs):
+        super().__init__(options=options, **kwargs)
         for linear in self.latents:
             nn.init.zeros_(linear.bias)
+        self.expert_warmup = options.expert_warmup
+        check_coefficient(self.expert_warmup, flag="--expert-warmup")
+        if self.expert_warmup > 0:
+            if self.experts_per_layer[-1] == 0:
+                raise ValueError(
+                    "--expert-warmup needs an expert on the last layer: see --experts-per-layer, or give 0"
+                )
+            reads_lower = torch.arange(self.num_experts) < sum(self.experts_per_layer[:-1])
+            self.register_buffer("reads_lower", reads_lower, persistent=False)
+            # saved, because a checkpoint of the warm-up is evaluated as it was trained
+            self.register_buffer("num_updates", torch.zeros((), dtype=torch.long))
 
     @staticmethod
     def default_experts(num_layers: int) -> List[int]:
         return [0] * (num_layers - 2) + [1, 3]
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Called by the host before every update."""
+        if self.expert_warmup > 0:
+            self.num_updates.fill_(num_updates)
+
+    def prior_scores(self, layers: Sequence[Tensor]) -> Tensor:
+        scores = super().prior_scores(layers)
+        if self.expert_warmup > 0:
+            closed = self.reads_lower & (self.num_updates < self.expert_warmup)
+            scores = scores.masked_fill(closed, float("-inf"))
+        return scores

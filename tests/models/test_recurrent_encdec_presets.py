@@ -79,7 +79,11 @@ def test_the_output_layers_differ_in_their_output_layer_only():
         full, *others = (ARCHITECTURES[f"lstm_encdec{layer}{corpus}"].model for layer in ("", "_mos", "_doc"))
         for other in others:
             changed = {flag for flag, value in other.items() if full.get(flag) != value}
-            assert changed == {"output_layer", "experts_per_layer", "latent_dropout"}
+            assert changed - {"expert_warmup"} == {"output_layer", "experts_per_layer", "latent_dropout"}
+
+
+def test_the_small_doc_learns_its_attention_first_and_the_papers_settings_stay_as_they_are():
+    assert {name for name, preset in ARCHITECTURES.items() if "expert_warmup" in preset.model} == {"lstm_encdec_doc"}
 
 
 def test_presets_reach_the_model(build_encdec):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_plugins.output_layers.mixture import DirectOutputConnection, MixtureOfSoftmaxes, MixtureOptions
+from fairseq_plugins.output_layers.mixture import DirectOutputConnection, MixtureOfSoftmaxes
 
 V = 101
 WIDTHS = [6, 9, 8]
@@ -17,7 +17,7 @@ def build(layer, *, widths=WIDTHS, vocab_size=V, latent_dropout=0.0, **options):
         vocab_size=vocab_size,
         layer_widths=widths,
         shared_weight=shared,
-        options=MixtureOptions(latent_dropout=latent_dropout, **options),
+        options=layer.Options(latent_dropout=latent_dropout, **options),
     )
 
 
@@ -125,6 +125,55 @@ def test_experts_are_ordered_by_the_layer_they_read(make_states):
         assert torch.equal(changed, torch.tensor([j in experts for j in range(4)]).expand_as(changed))
 
 
+@pytest.mark.parametrize("output_loss", ["fused", "plain"])
+def test_in_the_warmup_doc_is_the_mixture_of_the_experts_of_the_last_layer(output_loss, make_states):
+    doc = randomise(build(DirectOutputConnection, experts_per_layer="1 2 3", expert_warmup=10, output_loss=output_loss))
+    mos = build(MixtureOfSoftmaxes, experts_per_layer="0 0 3")
+    mos.latents[0].load_state_dict(doc.latents[-1].state_dict())
+    mos.projection.load_state_dict(doc.projection.state_dict())
+    mos.prior.weight.data = doc.prior.weight.data[3:]
+    states, target = make_states(WIDTHS), torch.randint(V, (3, 4))
+    doc.set_num_updates(9)
+    torch.testing.assert_close(doc(states)[0], mos(states)[0])
+    loss, extra = doc(states, target)
+    torch.testing.assert_close(loss, mos(states, target)[0])
+    assert not extra["mixture_weights"][..., :3].any()
+    loss.backward()
+    assert not any(param.grad.any() for param in doc.latents[:2].parameters())
+    assert not doc.prior.weight.grad[:3].any() and doc.prior.weight.grad[3:].all()
+    assert all(param.grad.isfinite().all() and param.grad.any() for param in doc.latents[2].parameters())
+
+
+def test_after_the_warmup_doc_is_itself(make_states):
+    doc = build(DirectOutputConnection, experts_per_layer="1 2 3", expert_warmup=10)
+    plain = build(DirectOutputConnection, experts_per_layer="1 2 3")
+    plain.load_state_dict({name: value for name, value in doc.state_dict().items() if name != "num_updates"})
+    states = make_states(WIDTHS)
+    doc.set_num_updates(10)
+    assert torch.equal(doc(states)[0], plain(states)[0])
+
+
+def test_a_checkpoint_of_the_warmup_is_evaluated_as_it_was_trained(make_states):
+    doc, loaded = (build(DirectOutputConnection, experts_per_layer="1 2 3", expert_warmup=10) for _ in range(2))
+    states = make_states(WIDTHS)
+    for num_updates in (9, 10):
+        doc.set_num_updates(num_updates)
+        loaded.load_state_dict(doc.state_dict())
+        assert torch.equal(doc(states)[0], loaded(states)[0])
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (dict(expert_warmup=10, experts_per_layer="1 2 0"), "--expert-warmup needs an expert on the last layer"),
+        (dict(expert_warmup=-1), "--expert-warmup -1: give 0 or more"),
+    ],
+)
+def test_a_warmup_that_does_not_fit_is_refused(options, told):
+    with pytest.raises(ValueError, match=told):
+        build(DirectOutputConnection, **options)
+
+
 def test_doc_starts_with_zero_latent_biases_and_mos_with_the_librarys():
     doc, mos = build(DirectOutputConnection, experts_per_layer="2 2 2"), build(MixtureOfSoftmaxes)
     assert all(not linear.bias.any() for linear in doc.latents)
@@ -133,12 +182,16 @@ def test_doc_starts_with_zero_latent_biases_and_mos_with_the_librarys():
 
 def test_the_output_bias_starts_at_zero_and_the_matrix_is_the_embedding():
     shared = nn.Parameter(torch.randn(V, WIDTHS[0]))
-    layer = DirectOutputConnection(vocab_size=V, layer_widths=WIDTHS, shared_weight=shared, options=MixtureOptions())
+    layer = DirectOutputConnection(
+        vocab_size=V, layer_widths=WIDTHS, shared_weight=shared, options=DirectOutputConnection.Options()
+    )
     assert layer.projection.weight is shared and not layer.projection.bias.any()
 
 
 def test_without_a_shared_embedding_the_matrix_is_as_wide_as_the_embedding():
-    layer = DirectOutputConnection(vocab_size=V, layer_widths=WIDTHS, shared_weight=None, options=MixtureOptions())
+    layer = DirectOutputConnection(
+        vocab_size=V, layer_widths=WIDTHS, shared_weight=None, options=DirectOutputConnection.Options()
+    )
     assert layer.projection.weight.shape == (V, WIDTHS[0])
 
 

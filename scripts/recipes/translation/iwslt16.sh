@@ -7,7 +7,8 @@
 #   doc    i_3 = i_2 = 2          23.97   29.33   36.11   34.72
 #
 # The paper leaves open the years of its test set, its filter and its BLEU script, so these are guides, not targets.
-# Run with seeds 1, 2 and 3; the three systems differ in their output layer only.
+# Run with seeds 1, 2 and 3; the three systems differ in their output layer only. Should doc lag behind from the first
+# epochs, add --expert-warmup 1000, which is not in the paper (results/multi30k shows why).
 set -euo pipefail
 
 usage="usage: iwslt16.sh {encdec|mos|doc} SEED DATA SAVE_DIR [fairseq-train flags]
