@@ -32,6 +32,6 @@ mkdir -p "$save_dir"
 fairseq-train "$data" --user-dir "$root/fairseq_plugins" --save-dir "$save_dir" --seed "$seed" \
   --task translation --arch "$arch" --criterion regularized_cross_entropy \
   --batch-size 256 --num-workers 0 --distributed-world-size 1 \
-  --optimizer adam --lr 0.001 --clip-norm 5 --lr-scheduler fixed --force-anneal 9 --lr-shrink 0.5 \
+  --optimizer adam --lr 0.001 --clip-norm 5 --lr-scheduler fixed --force-anneal 10 --lr-shrink 0.5 \
   --max-epoch 15 --no-epoch-checkpoints --log-format simple --log-interval 100 "$@" \
   2>&1 | tee -a "$save_dir/train.log"

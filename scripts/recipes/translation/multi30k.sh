@@ -28,6 +28,6 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 mkdir -p "$save_dir"
 fairseq-train "$data" --user-dir "$root/fairseq_plugins" --save-dir "$save_dir" --seed "$seed" \
   --task translation "${flags[@]}" --batch-size 64 --num-workers 0 --distributed-world-size 1 \
-  --optimizer adam --lr 0.001 --clip-norm 5 --lr-scheduler fixed --force-anneal 3 --lr-shrink 0.5 \
+  --optimizer adam --lr 0.001 --clip-norm 5 --lr-scheduler fixed --force-anneal 4 --lr-shrink 0.5 \
   --max-epoch 5 --no-epoch-checkpoints --log-format simple --log-interval 50 "$@" \
   2>&1 | tee -a "$save_dir/train.log"
