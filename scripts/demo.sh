@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# Install, make a small corpus, train a tied-softmax AWD-LSTM and a DOC language model, and compare them.
+# Install, make small corpora, train language models and encoder-decoders with one softmax and with DOC, compare them.
 set -euo pipefail
 
 if [[ ${1:-} == --help ]]; then
   echo "usage: bash scripts/demo.sh
-  Writes results/demo (table.md, runs.json, learning_curves.png); corpus and checkpoints go to demo-work.
-  Takes up to six minutes on two CPU cores. Run again: goes on where it was stopped."
+  Writes results/demo (table.md, runs.json, learning_curves.png, translation.md); corpora and checkpoints go to
+  demo-work. Takes up to ten minutes on two CPU cores. Run again: goes on where it was stopped."
   exit 0
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 source .venv/bin/activate
+
+show_progress() {  # of the log on standard input: a line an epoch
+  awk '/[|] valid [|] epoch/ { match($0, /epoch [0-9]+/); epoch = substr($0, RSTART, RLENGTH)
+         match($0, /ppl [0-9.]+/); print "   " epoch ": valid " substr($0, RSTART, RLENGTH); fflush() }'
+}
 
 work=demo-work data=demo-work/data-bin
 if [[ ! -d $data ]]; then
@@ -34,9 +39,7 @@ train() {
     --criterion regularized_cross_entropy --activation-regularization 2 --temporal-activation-regularization 1 \
     --optimizer nt_asgd --lr 20 --clip-norm 0.25 --force-anneal 8 --lr-shrink 0.3 \
     --no-epoch-checkpoints --log-format simple --log-interval 25 "$@" 2>&1 |
-    tee -a "$work/$name/train.log" |
-    awk '/[|] valid [|] epoch/ { match($0, /epoch [0-9]+/); epoch = substr($0, RSTART, RLENGTH)
-           match($0, /ppl [0-9.]+/); print "   " epoch ": valid " substr($0, RSTART, RLENGTH); fflush() }' ||
+    tee -a "$work/$name/train.log" | show_progress ||
     { tail -n 5 "$work/$name/train.log" >&2; exit 1; }
 }
 train awd --arch lstm_lm_awd --hidden-sizes "200 200 100"
@@ -44,3 +47,55 @@ train doc --arch lstm_lm_doc --hidden-sizes "200 200 150" --experts-per-layer "0
 
 echo "== evaluate"
 python scripts/summarize_runs.py "$data" "AWD-LSTM, tied softmax=$work/awd" "AWD-LSTM-DOC=$work/doc" --out results/demo
+
+text=$work/parallel pairs=$work/data-bin.en-de
+if [[ ! -d $pairs ]]; then
+  echo "== bilingual corpus"
+  python scripts/generate_parallel_corpus.py "$text"
+  for split in train valid test; do
+    for language in en de; do
+      sacremoses -q -l "$language" tokenize < "$text/$split.$language" > "$text/$split.tok.$language"
+    done
+  done
+  cat "$text/train.tok.en" "$text/train.tok.de" | subword-nmt learn-bpe -s 1500 > "$text/bpe.codes" 2> "$text/bpe.log"
+  for split in train valid test; do
+    for language in en de; do
+      subword-nmt apply-bpe -c "$text/bpe.codes" < "$text/$split.tok.$language" > "$text/$split.bpe.$language"
+    done
+  done
+  rm -rf "$pairs.part"
+  fairseq-preprocess --source-lang en --target-lang de --workers 2 --destdir "$pairs.part" \
+    --trainpref "$text/train.bpe" --validpref "$text/valid.bpe" --testpref "$text/test.bpe" \
+    > "$text/preprocess.log" 2>&1 || { tail "$text/preprocess.log" >&2; exit 1; }
+  mv "$pairs.part" "$pairs"
+fi
+
+translate() {
+  local name=$1
+  shift
+  echo "== train $name (log: $work/$name/train.log)"
+  mkdir -p "$work/$name"
+  fairseq-train "$pairs" --user-dir fairseq_plugins --save-dir "$work/$name" --seed 1 --max-epoch 6 \
+    --task translation --embed-dim 96 --hidden-sizes "96 96" --dropout 0.1 --init-range 0.3 --batch-size 32 --num-workers 0 \
+    --criterion regularized_cross_entropy --optimizer adam --lr 0.003 --clip-norm 5 \
+    --lr-scheduler fixed --force-anneal 5 --lr-shrink 0.5 \
+    --no-epoch-checkpoints --log-format simple --log-interval 50 "$@" 2>&1 |
+    tee -a "$work/$name/train.log" | show_progress ||
+    { tail -n 5 "$work/$name/train.log" >&2; exit 1; }
+}
+translate encdec --arch lstm_encdec
+translate encdec_doc --arch lstm_encdec_doc --expert-warmup 200
+
+echo "== BLEU"
+bleu() {
+  bash scripts/evaluate_bleu.sh "$pairs" "$work/$1/checkpoint_best.pt" test "$text/test.de" "$work/$1/test" "${@:2}"
+}
+{
+  printf 'Translation of 300 generated sentences, `bash scripts/demo.sh`.\n\n`lstm_encdec`\n\n```\n'
+  bleu encdec
+  printf '```\n\n`lstm_encdec_doc`\n\n```\n'
+  bleu encdec_doc --against "$work/encdec/test"
+  printf '```\n'
+} > "$work/translation.md"
+mv "$work/translation.md" results/demo/translation.md
+cat results/demo/translation.md

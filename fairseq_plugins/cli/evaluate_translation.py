@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
+from fairseq_plugins.cli import quiet_host_logging
 from fairseq_plugins.evaluation.translations import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,
@@ -49,6 +50,7 @@ def read_system(path: Path, references: List[str], reference_name: str, language
 
 def main() -> None:
     """Run the command; a user's mistake ends with one line and exit status 2."""
+    quiet_host_logging()
     parser = get_parser()
     args = parser.parse_args()
     comparisons: List[Comparison] = []

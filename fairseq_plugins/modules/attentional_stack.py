@@ -49,7 +49,7 @@ class AttentionalStack(nn.Module):
     """Recurrent layers, attention, and h~ fed back to the first layer where ``input_feeding`` asks (Luong et al. 2015).
 
     Without input feeding each layer runs over all target steps at once, and so does attention. With it only what
-    depends on the step before is computed step by step.
+    depends on the step before is computed step by step, unless there is one step, as in decoding.
 
     Args:
         input_size: C.
@@ -95,13 +95,17 @@ class AttentionalStack(nn.Module):
 
     def forward(self, x: Tensor, memory: Optional[Memory], state: AttentionalState) -> AttentionalOutput:
         """Run over the embedded target tokens x (B, T, C)."""
-        if self.feeds:
+        if self.feeds and x.size(1) > 1:
             return self._step_by_step(x, memory, state)
+        if self.feeds:
+            x = torch.cat([x, state.fed.unsqueeze(1)], dim=-1)
         outputs = self.stack(x, state.stack)
         new_state = AttentionalState(stack=outputs.state, fed=None)
         if self.attention is None:
             return AttentionalOutput(layers=outputs.layers, top=outputs.top, attention=None, state=new_state)
         top, weights = self.attention(outputs.top, memory)
+        if self.feeds:
+            new_state.fed = top.squeeze(1)
         layers = [*outputs.layers, self.dropout(top)]
         return AttentionalOutput(layers=layers, top=top, attention=weights, state=new_state)
 

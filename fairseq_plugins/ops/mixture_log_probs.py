@@ -1,12 +1,18 @@
-"""Distribution of a mixture of softmaxes, in log space.
+"""Distribution of a mixture of softmaxes: differentiable, and faster without gradients.
 
-Shapes: * any leading dimensions, J experts, V vocabulary.
+Shapes: * any leading dimensions, N of them in all, J experts, d latent width, V vocabulary.
 """
+
+from typing import Optional
 
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.precision import accumulation_dtype
+from fairseq_plugins.ops.mixture_nll import default_chunk_size, project
+from fairseq_plugins.ops.precision import accumulation_dtype, autocast_dtype
+
+SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
+"""Sums of probabilities are exact from here on; below, an expert's may have been rounded to zero."""
 
 
 def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:
@@ -22,3 +28,52 @@ def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:
     log_softmax = torch.log_softmax(logits, dim=-1, dtype=accumulation_dtype(logits))
     joint = log_softmax + log_prior.unsqueeze(-1)
     return joint.squeeze(-2) if joint.size(-2) == 1 else torch.logsumexp(joint, dim=-2)
+
+
+@torch.no_grad()
+def mixture_log_probs_from_latents(
+    latents: Tensor, log_prior: Tensor, weight: Tensor, bias: Optional[Tensor] = None
+) -> Tensor:
+    """:func:`mixture_log_probs` of z = W k + b, without gradients and in a fraction of its time.
+
+    The probabilities are mixed as such, in the memory of the logits and a chunk at a time, so that each is
+    exponentiated once and stays in the cache; rows with a word so improbable that this would not be exact are
+    computed again in log space.
+
+    Args:
+        latents: k, (*, J, d).
+        log_prior: log pi, (*, J), normalised over J, float32 or wider.
+        weight: W, (V, d).
+        bias: b, (V).
+
+    Returns:
+        (*, V) in the type of ``log_prior``.
+    """
+    num_experts, width = latents.shape[-2:]
+    leading, vocab_size = latents.shape[:-2], weight.size(0)
+    operand_dtype = autocast_dtype(latents) or latents.dtype
+    rows = latents.reshape(-1, num_experts, width).to(operand_dtype)
+    priors = log_prior.reshape(-1, num_experts)
+    log_probs = priors.new_empty(rows.size(0), vocab_size)
+    chunk_size = default_chunk_size(num_experts, vocab_size, dtype=priors.dtype, device=rows.device)
+    chunks = zip(rows.split(chunk_size), priors.split(chunk_size), log_probs.split(chunk_size))
+    with torch.autocast(rows.device.type, enabled=False):
+        weight = weight.to(operand_dtype)
+        for chunk, prior, out in chunks:
+            logits = project(chunk.flatten(0, 1), weight, bias, dtype=priors.dtype)
+            if num_experts == 1:
+                torch.log_softmax(logits, dim=-1, out=out)
+            else:
+                _mix(chunk, prior, weight, bias, logits=logits, out=out)
+            del logits  # or two chunks would be held
+    return log_probs.view(*leading, vocab_size)
+
+
+def _mix(latents: Tensor, log_prior: Tensor, weight: Tensor, bias: Optional[Tensor], *, logits: Tensor, out: Tensor):
+    probs = torch.softmax(logits, dim=-1, out=logits).unflatten(0, log_prior.shape)
+    torch.bmm(log_prior.exp().unsqueeze(1), probs, out=out.unsqueeze(1))
+    inexact = out.amin(dim=-1) < SMALLEST_PROBABILITY[out.dtype]
+    out.log_()
+    if inexact.any():
+        again = project(latents[inexact].flatten(0, 1), weight, bias, dtype=out.dtype)
+        out[inexact] = mixture_log_probs(again.unflatten(0, (-1, log_prior.size(1))), log_prior[inexact])

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins import compat
-from fairseq_plugins.ops.precision import accumulation_dtype
+from fairseq_plugins.ops.matmul import add_matmul, matmul
+from fairseq_plugins.ops.precision import accumulation_dtype, autocast_dtype
 
 CPU_CHUNK_BYTES = 32 * 2**20
 """Logits of a chunk on a CPU: about a last-level cache."""
@@ -160,7 +161,7 @@ def _check(latents, log_prior, weight, target, bias, token_weights, settings: _S
             _require(tensor.device == latents.device, f"{name} is on {tensor.device}, latents on {latents.device}")
     _require(latents.is_floating_point(), f"latents is {latents.dtype}: it must be a floating-point type")
     _require(target.dtype == torch.int64, f"target is {target.dtype}: it must be torch.int64")
-    if _autocast_dtype(latents) is None:
+    if autocast_dtype(latents) is None:
         for name, tensor in (("weight", weight), ("bias", bias)):
             if tensor is not None:
                 _require(tensor.dtype == latents.dtype, f"{name} is {tensor.dtype}, latents {latents.dtype}: cast one")
@@ -191,7 +192,7 @@ class _MixtureNLL(torch.autograd.Function):
     def forward(ctx, latents, log_prior, weight, bias, target, weights, settings: _Settings):
         inputs = (latents, log_prior, weight, bias)
         ctx.dtypes = [None if x is None else x.dtype for x in inputs]
-        operand_dtype = _autocast_dtype(latents) or latents.dtype
+        operand_dtype = autocast_dtype(latents) or latents.dtype
         chunk_size = settings.chunk_size or default_chunk_size(
             latents.size(1), weight.size(0), dtype=log_prior.dtype, device=latents.device
         )
@@ -218,7 +219,6 @@ class _MixtureNLL(torch.autograd.Function):
                 weights if gradient_scale is None else weights * gradient_scale,
                 chunks=_cut(weights, chunk_size, may_skip=settings.may_skip),
                 label_smoothing=settings.label_smoothing,
-                logits=log_prior.new_empty(chunk_size * latents.size(1), weight.size(0)),
                 gradients=ctx.gradients,
             )
         if settings.reduction == "none":
@@ -255,44 +255,38 @@ def _run_chunks(
     *,
     chunks: Sequence[Union[slice, Tensor]],
     label_smoothing: float,
-    logits: Tensor,
     gradients: List[Optional[Tensor]],
 ) -> Tuple[Tensor, Tensor]:
     """Weighted losses and NLL, both (N).
 
     ``gradients`` receive the gradients of the losses weighted by ``gradient_weights``, where they are not None.
-    ``logits`` is overwritten by every chunk and has room for the largest.
     """
     _, num_experts, width = latents.shape
-    share = torch.empty_like(logits) if label_smoothing > 0 and num_experts > 1 else None
     d_latents, d_log_prior, d_weight, d_bias = gradients
     losses, nll = torch.zeros_like(weights), torch.zeros_like(weights)
     for chosen in chunks:
         rows = latents[chosen].flatten(0, 1)
         chunk = _Chunk(
-            logits=_project(rows, weight, bias, out=logits[: rows.size(0)]),
+            logits=project(rows, weight, bias, dtype=log_prior.dtype),
             log_prior=log_prior[chosen],
             target=target[chosen],
             label_smoothing=label_smoothing,
-            share=None if share is None else share[: rows.size(0)],
         )
         nll[chosen] = chunk.nll
         losses[chosen] = chunk.loss * weights[chosen]
-        if all(gradient is None for gradient in gradients):
-            continue
-        d_logits, d_prior = chunk.backward(gradient_weights[chosen])
-        operand = d_logits.to(latents.dtype)
-        if d_latents is not None:
-            d_latents[chosen] = (operand @ weight).view(-1, num_experts, width).to(d_latents.dtype)
-        if d_log_prior is not None:
-            d_log_prior[chosen] = d_prior
-        if d_weight is not None:
-            if operand.dtype == d_weight.dtype:
-                d_weight.addmm_(operand.t(), rows)
-            else:
-                d_weight.add_(operand.t() @ rows)
-        if d_bias is not None:
-            d_bias.add_(d_logits.sum(dim=0))
+        if any(gradient is not None for gradient in gradients):
+            d_logits, d_prior = chunk.backward(gradient_weights[chosen])
+            operand = d_logits.to(latents.dtype)
+            if d_latents is not None:
+                d_latents[chosen] = matmul(operand, weight).view(-1, num_experts, width).to(d_latents.dtype)
+            if d_log_prior is not None:
+                d_log_prior[chosen] = d_prior
+            if d_weight is not None:
+                add_matmul(d_weight, operand.t(), rows)
+            if d_bias is not None:
+                d_bias.add_(d_logits.sum(dim=0))
+            del d_logits, operand
+        del chunk  # or two chunks would be held
     return losses, nll
 
 
@@ -308,20 +302,21 @@ def _cut(weights: Tensor, chunk_size: int, *, may_skip: bool) -> Sequence[Union[
 class _Chunk:
     """Scores a chunk in place: of its logits (n * J, V) first the softmax is left, then their gradient.
 
-    ``share``, as large, receives the share of every expert in every P(v); it is needed where the labels of
-    several experts are smoothed.
+    Where the labels of several experts are smoothed, another tensor as large receives the share of every expert in
+    every P(v).
     """
 
-    def __init__(self, *, logits, log_prior, target, label_smoothing, share):
+    def __init__(self, *, logits, log_prior, target, label_smoothing):
         self.label_smoothing = label_smoothing
         self.targets = target.repeat_interleave(log_prior.size(1)).unsqueeze(-1)
-        self.share = None if share is None else share.view(*log_prior.shape, -1)
+        self.share = None
         target_logit = logits.gather(1, self.targets).view_as(log_prior)
         largest = logits.amax(dim=1).view_as(log_prior)
-        if share is not None:
-            share.copy_(logits)
-        elif label_smoothing > 0:
-            mean_logit = logits.mean(dim=1)
+        if label_smoothing > 0:
+            if log_prior.size(1) > 1:
+                self.share = logits.clone().view(*log_prior.shape, -1)
+            else:
+                mean_logit = logits.mean(dim=1)
         self.probs = torch.softmax(logits, dim=1, out=logits)
         # log softmax(z)_v = (z_v - max z) + log max softmax(z): exact where softmax(z)_v underflows
         log_largest = self.probs.amax(dim=1).log().view_as(log_prior)
@@ -331,7 +326,7 @@ class _Chunk:
         self.nll = -log_prob
         self.loss = self.nll
         if label_smoothing > 0:
-            if share is not None:
+            if self.share is not None:
                 mean_log_prob = self._mix(log_prior + log_largest - largest)
             else:
                 mean_log_prob = mean_logit + (log_prior + log_largest - largest).squeeze(1)
@@ -363,14 +358,12 @@ class _Chunk:
         return d_logits, -mass
 
 
-def _project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, out: Tensor) -> Tensor:
-    """Logits (n * J, V) in ``out``, which may be wider than the operands."""
-    if out.dtype != rows.dtype:
-        out.copy_(rows @ weight.t())
-        return out if bias is None else out.add_(bias)
-    if bias is None:
-        return torch.mm(rows, weight.t(), out=out)
-    return torch.addmm(bias, rows, weight.t(), out=out)
+def project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, dtype: torch.dtype) -> Tensor:
+    """Logits W k + b of rows k, (n * J, V), in ``dtype``, which may be wider than that of the operands."""
+    if dtype == rows.dtype:
+        return matmul(rows, weight.t(), bias)
+    logits = matmul(rows, weight.t()).to(dtype)
+    return logits if bias is None else logits.add_(bias)
 
 
 def _float16_scale(latents: Tensor, weight: Tensor, weights: Tensor, chunk_size: int) -> Tensor:
@@ -380,11 +373,3 @@ def _float16_scale(latents: Tensor, weight: Tensor, weights: Tensor, chunk_size:
     )
     bound = largest_factor * torch.maximum(chunk_size * largest_latent, 2 * largest_weight).clamp(min=1)
     return torch.exp2(torch.floor(torch.log2(2**15 / bound.clamp(min=2**-10))))
-
-
-def _autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
-    """The 16-bit type that autocast would take products of ``x`` in, or None where it would leave them alone."""
-    device = x.device.type
-    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
-        return None
-    return torch.get_autocast_dtype(device)

@@ -1,4 +1,6 @@
-"""Precision in which sums and logarithms are formed."""
+"""Precision of matrix products, sums and logarithms."""
+
+from typing import Optional
 
 import torch
 from torch import Tensor
@@ -7,3 +9,11 @@ from torch import Tensor
 def accumulation_dtype(x: Tensor) -> torch.dtype:
     """float32 for 16-bit tensors, otherwise the tensor's own type."""
     return torch.promote_types(x.dtype, torch.float32)
+
+
+def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
+    """The 16-bit type that autocast would take products of ``x`` in, or None where it would leave them alone."""
+    device = x.device.type
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)

@@ -193,9 +193,9 @@ class DirectOutputConnection(MixtureOutput):
         return [0] * (num_layers - 2) + [1, 3]
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Called by the host before every update."""
+        """Called by the host before every update; fine-tuning, which counts from zero, has no second warm-up."""
         if self.expert_warmup > 0:
-            self.num_updates.fill_(num_updates)
+            self.num_updates.clamp_(min=num_updates)
 
     def prior_scores(self, layers: Sequence[Tensor]) -> Tensor:
         scores = super().prior_scores(layers)

@@ -10,7 +10,7 @@ import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs
+from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.options import check_positive
 from fairseq_plugins.output_layers.base import DecoderStates, Extra, OutputLayer
@@ -87,7 +87,9 @@ class ProjectedOutput(OutputLayer):
 
     def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
         latents, log_prior, extra = self.mixture(states)
-        return mixture_log_probs(self.projection(latents), log_prior), extra
+        if torch.is_grad_enabled():
+            return mixture_log_probs(self.projection(latents), log_prior), extra
+        return mixture_log_probs_from_latents(latents, log_prior, self.projection.weight, self.projection.bias), extra
 
     def target_loss(
         self,

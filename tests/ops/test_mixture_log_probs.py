@@ -4,7 +4,8 @@ import pytest
 import torch
 from plain_formulas import mixture, softmax
 
-from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs
+from fairseq_plugins.ops import mixture_log_probs as module
+from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 
 SIZES = [(3, 252), (20, 507), (1, 123)]
 NUM_TOKENS = 60
@@ -76,3 +77,77 @@ def test_any_number_of_leading_dimensions():
     log_probs = mixture_log_probs(logits, log_prior)
     assert log_probs.shape == (2, 3, 4, 6)
     torch.testing.assert_close(log_probs[1, 2, 3], mixture_log_probs(logits[1, 2, 3], log_prior[1, 2, 3]))
+
+
+def draw_latents(num_experts, vocab_size, *, width=6, scale=1.0, dtype=torch.float64):
+    """k, log pi, W, b: the logits have about the standard deviation ``scale``."""
+    latents = torch.randn(4, 15, num_experts, width, dtype=dtype)
+    weight = (scale * width**-0.5) * torch.randn(vocab_size, width, dtype=dtype)
+    prior_dtype = torch.promote_types(dtype, torch.float32)
+    log_prior = torch.log_softmax(torch.randn(4, 15, num_experts, dtype=prior_dtype), dim=-1)
+    return latents, log_prior, weight, torch.randn(vocab_size, dtype=dtype)
+
+
+def from_formula(latents, log_prior, weight, bias):
+    logits = latents.double() @ weight.double().T + (0 if bias is None else bias.double())
+    return mixture(logits, log_prior.double().exp()).log()
+
+
+@pytest.fixture(params=[1, 7, None], ids=lambda size: f"chunks of {size}")
+def chunk_size(request, monkeypatch):
+    if request.param is not None:
+        monkeypatch.setattr(module, "default_chunk_size", lambda *args, **kwargs: request.param)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_without_gradients_log_probs_are_the_log_of_the_mixture(num_experts, vocab_size, with_bias, chunk_size):
+    latents, log_prior, weight, bias = draw_latents(num_experts, vocab_size)
+    bias = bias if with_bias else None
+    log_probs = mixture_log_probs_from_latents(latents, log_prior, weight, bias)
+    torch.testing.assert_close(log_probs, from_formula(latents, log_prior, weight, bias), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [1, 10, 40, 80])
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_without_gradients_improbable_words_keep_their_log_probs(num_experts, scale, chunk_size):
+    arguments = draw_latents(num_experts, 101, scale=scale, dtype=torch.float32)
+    expected = from_formula(*arguments)
+    assert scale < 40 or (expected < -110).any()  # e^-110 is zero in float32
+    latents, _, weight, _ = arguments
+    largest_logit = (latents.abs().flatten(0, 2) @ weight.abs().T).max()
+    error = (mixture_log_probs_from_latents(*arguments).double() - expected).abs().max()
+    assert error <= 4 * torch.finfo(torch.float32).eps * largest_logit
+
+
+def test_without_gradients_an_expert_may_have_no_weight():
+    latents, _, weight, bias = draw_latents(3, 50)
+    log_prior = torch.tensor([0.25, 0.0, 0.75], dtype=torch.float64).log().expand(4, 15, 3)
+    log_probs = mixture_log_probs_from_latents(latents, log_prior, weight, bias)
+    expected = from_formula(latents[..., [0, 2], :], log_prior[..., [0, 2]], weight, bias)
+    torch.testing.assert_close(log_probs, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_without_gradients_16_bit_latents_are_scored_in_float32(dtype, num_experts):
+    arguments = draw_latents(num_experts, 101, dtype=dtype)
+    log_probs = mixture_log_probs_from_latents(*arguments)
+    assert log_probs.dtype == torch.float32
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(log_probs.double(), from_formula(*arguments), rtol=tolerance, atol=tolerance)
+
+
+def test_without_gradients_autocast_rounds_the_operands():
+    arguments = draw_latents(3, 101, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        log_probs = mixture_log_probs_from_latents(*arguments)
+    latents, log_prior, weight, bias = arguments
+    rounded = mixture_log_probs_from_latents(latents.bfloat16(), log_prior, weight.bfloat16(), bias)
+    assert torch.equal(log_probs, rounded)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_without_gradients_no_token_gives_no_row(num_experts):
+    latents, log_prior, weight, bias = draw_latents(num_experts, 11)
+    assert mixture_log_probs_from_latents(latents[:0], log_prior[:0], weight, bias).shape == (0, 15, 11)

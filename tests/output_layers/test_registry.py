@@ -49,6 +49,15 @@ def twice(layer, *calls):
 
 @every_layer
 @pytest.mark.parametrize("scale", [1.0, 50.0])
+def test_log_probs_are_the_same_without_gradients(name, scale, make_states):
+    layer, states = build(name).eval(), make_states(WIDTHS, scale=scale)
+    with_gradients = layer(states)[0]
+    with torch.no_grad():
+        torch.testing.assert_close(layer(states)[0], with_gradients, rtol=1e-5, atol=1e-5)
+
+
+@every_layer
+@pytest.mark.parametrize("scale", [1.0, 50.0])
 @pytest.mark.parametrize("training", [True, False])
 def test_probabilities_sum_to_one(name, scale, training, make_states):
     layer = build(name).train(training)

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Speed of the encoder-decoders against fairseq's own `lstm`, on Multi30k: training, and decoding with beam 5.
+
+Systems are those of scripts/recipes/translation/multi30k.sh: width 256, two layers, bidirectional encoder, the
+same batches; fairseq's `lstm` is the reference of the ratios. Each trains and translates in a process of its own, in
+both orders by turns, with the machine otherwise idle. All decode the same number of steps: every hypothesis is made
+--length tokens long. The last column of training compares with the products with the model's matrices alone, were each
+as fast as a large one. Writes translation_cpu.md and .json (or translation_cuda).
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Dict, Iterable, Sequence
+
+import torch
+from provenance import provenance
+from torch.utils.benchmark import Timer
+from tqdm import tqdm
+from training_speed import ROOT, as_markdown, measure_trainings, recipe
+
+SYSTEMS = {
+    "fairseq lstm": "host",
+    "lstm_encdec, no input feeding": "encdec-nofeed",
+    "lstm_encdec": "encdec",
+    "lstm_encdec_mos": "mos",
+    "lstm_encdec_doc": "doc",
+}
+SENTENCES_PER_SECOND = re.compile(r"\(([\d.]+) sentences/s")
+
+
+def train_briefly(data: str, work: str) -> Dict[str, str]:
+    """A checkpoint of each system, two updates old."""
+    for system in SYSTEMS.values():
+        command = recipe("translation/multi30k.sh", data, system)(f"{work}/{system}", [])
+        flags = ["--max-update", "2", "--disable-validation"]
+        subprocess.run([*command, *flags], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return {name: f"{work}/{system}/checkpoint_last.pt" for name, system in SYSTEMS.items()}
+
+
+def speed_of_products(checkpoint: str) -> float:
+    """Target words per second, if training were the products with its matrices alone, each as fast as a large one.
+
+    A matrix takes part once forward and twice backward, for every target word or for a source word each; the one of
+    an output layer with J experts J times. Attention's products with the annotations, below 2 %, are left out.
+    """
+    model = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["model"]
+    num_experts = next((prior.size(0) for name, prior in model.items() if name.endswith("output.prior.weight")), 1)
+    weights_per_word = sum(
+        weight.numel() * (num_experts if name.endswith("output.projection.weight") else 1)
+        for name, weight in model.items()
+        if weight.dim() == 2 and "embed" not in name
+    )
+    return _multiply_adds_per_second() / (3 * weights_per_word)
+
+
+def _multiply_adds_per_second(size: int = 2048) -> float:
+    a = b = torch.randn(size, size, device="cuda" if torch.cuda.is_available() else "cpu")
+    timer = Timer("a @ b", globals={"a": a, "b": b}, num_threads=torch.get_num_threads())
+    return size**3 / timer.blocked_autorange(min_run_time=2).median
+
+
+def measure_decoding(data: str, checkpoints: Dict[str, str], *, num_rounds: int, length: int) -> Dict[str, float]:
+    """Median sentences per second of each system; what the models have learned plays no part."""
+    names, speeds = list(checkpoints), {name: [] for name in checkpoints}
+    turns = [name for turn in range(num_rounds) for name in (names if turn % 2 == 0 else names[::-1])]
+    for name in tqdm(turns, unit="decoding", disable=not sys.stderr.isatty()):
+        speeds[name].append(_decode(data, checkpoints[name], length=length))
+    return {name: statistics.median(values) for name, values in speeds.items()}
+
+
+def _decode(data: str, checkpoint: str, *, length: int) -> float:
+    flags = f"--beam 5 --batch-size 64 --num-workers 0 --max-len-a 0 --max-len-b {length} --min-len {length} --quiet"
+    command = ["fairseq-generate", data, "--user-dir", str(ROOT / "fairseq_plugins"), "--path", checkpoint]
+    result = subprocess.run([*command, *flags.split()], capture_output=True, text=True)
+    found = SENTENCES_PER_SECOND.search(result.stderr + result.stdout)
+    if result.returncode != 0 or not found:
+        raise SystemExit(f"fairseq-generate with {checkpoint} failed: {result.stderr[-500:]}")
+    return float(found.group(1))
+
+
+def as_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, the first column to the left."""
+    lines = [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main() -> None:
+    """Measure, print and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="directory that data-prep/multi30k/prepare.sh wrote")
+    parser.add_argument("--updates", type=int, default=40, help="updates a run, at least 10 (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each system (default: %(default)s)")
+    parser.add_argument("--length", type=int, default=15, help="tokens of every hypothesis (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"), help="directory (default: %(default)s)")
+    args = parser.parse_args()
+    if args.updates < 10 or args.rounds < 1 or args.length < 1:
+        parser.error("give at least 10 --updates, 1 of --rounds and a --length of 1")
+    origin = {**provenance(), "num_threads": os.environ.get("OMP_NUM_THREADS", "all cores")}
+    trainings = {name: recipe("translation/multi30k.sh", args.data, system) for name, system in SYSTEMS.items()}
+    training = measure_trainings(trainings, num_updates=args.updates, num_rounds=args.rounds, flags=[])
+    with tempfile.TemporaryDirectory() as work:
+        checkpoints = train_briefly(args.data, work)
+        decoding = measure_decoding(args.data, checkpoints, num_rounds=args.rounds, length=args.length)
+        products = {name: speed_of_products(checkpoint) for name, checkpoint in checkpoints.items()}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    reached = [
+        (name, f"{speed:,.0f}", f"{training[name]['words_per_second'] / speed:.2f}") for name, speed in products.items()
+    ]
+    reference = decoding[next(iter(SYSTEMS))]
+    decoded = [(name, f"{speed:,.1f}", f"{speed / reference:.2f}") for name, speed in decoding.items()]
+    command = f"python scripts/benchmark_translation.py {shlex.join(sys.argv[1:])}"
+    tables = (
+        f"Training (target tokens):\n\n{as_markdown(training)}\n"
+        f"{as_table(['model', 'matrix products alone, words per second', 'share reached'], reached)}\n"
+        f"Decoding, beam 5, {args.length} tokens a hypothesis:\n\n"
+        f"{as_table(['model', 'sentences per second', 'ratio'], decoded)}\n"
+        f"Medians of {args.rounds} interleaved runs of {args.updates} updates or of the test set, threads: "
+        f"{origin['num_threads']}.\n"
+        f"`{command}`; {origin['date']}, commit {origin['commit']}; {origin['machine']}.\n"
+    )
+    args.out.mkdir(parents=True, exist_ok=True)
+    stem = args.out / f"translation_{device}"
+    stem.with_suffix(".md").write_text(tables, encoding="utf-8")
+    results = {"training": training, "words_per_second_of_products": products, "sentences_per_second": decoding}
+    content = {**origin, "command": command, **results}
+    stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(tables)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Matrix products against float64, whatever kernel is at hand and however the operands lie in memory."""
+
+import pytest
+import torch
+
+from fairseq_plugins.ops import matmul as module
+from fairseq_plugins.ops.matmul import add_matmul, matmul
+
+
+@pytest.fixture(params=["the fastest kernel", "torch's own"], autouse=True)
+def kernel(request, monkeypatch):
+    if request.param == "torch's own":
+        monkeypatch.setattr(module, "_onednn_linear", lambda: None)
+
+
+def draw(rows, columns, layout, dtype):
+    x = (
+        torch.randn(columns, rows, dtype=torch.float64)
+        if layout == "transposed"
+        else torch.randn(rows, columns).double()
+    )
+    x = x.t() if layout == "transposed" else x
+    return torch.cat([x, x], dim=1).to(dtype)[:, :columns] if layout == "strided" else x.to(dtype)
+
+
+layouts = pytest.mark.parametrize("layout", ["rows", "transposed", "strided"])
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+
+
+def assert_product(result, a, b, added, dtype):
+    expected = a.double() @ b.double() + added
+    tolerance = 8 * torch.finfo(dtype).eps
+    scale = a.double().abs() @ b.double().abs() + abs(added)
+    assert ((result.double() - expected).abs() <= tolerance * scale).all()
+
+
+@layouts
+@dtypes
+@pytest.mark.parametrize("sizes", [(5, 7, 11), (1, 1, 1), (40, 3, 1), (0, 3, 4)])
+def test_matmul(sizes, layout, dtype):
+    m, k, n = sizes
+    a, b, bias = draw(m, k, layout, dtype), draw(k, n, layout, dtype), torch.randn(n).to(dtype)
+    assert_product(matmul(a, b), a, b, torch.zeros(()), dtype)
+    assert_product(matmul(a, b, bias), a, b, bias.double(), dtype)
+    assert matmul(a, b).dtype == dtype
+
+
+@layouts
+@dtypes
+def test_add_matmul(layout, dtype):
+    a, b = draw(6, 5, layout, dtype), draw(5, 3, layout, dtype)
+    for total_dtype in {dtype, torch.promote_types(dtype, torch.float32)}:
+        before = torch.randn(6, 3).to(total_dtype)
+        total = before.clone()
+        add_matmul(total, a, b)
+        assert_product(total, a, b, before.double(), dtype)
+
+
+def test_an_operator_that_torch_has_changed_is_left_alone(monkeypatch):
+    monkeypatch.undo()
+    module._onednn_linear.cache_clear()
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda *args: torch.zeros(2, 2), raising=False)
+    try:
+        assert module._onednn_linear() is None
+    finally:
+        monkeypatch.undo()
+        module._onednn_linear.cache_clear()
+
+
+def test_the_product_with_the_weights_has_no_gradient_of_its_own():
+    weight = torch.randn(4, 3, requires_grad=True)
+    with torch.no_grad():
+        assert not matmul(torch.randn(2, 3), weight.t()).requires_grad
