@@ -29,5 +29,5 @@ ARCHITECTURES: Dict[str, Preset] = {
     for corpus, sizes in (("", _SMALL), ("_iwslt", _IWSLT), ("_gigaword", _GIGAWORD))
 }
 # not in the paper: without it the attention is learned late (results/multi30k)
-ARCHITECTURES["lstm_encdec_doc"].model["expert_warmup"] = 500
+ARCHITECTURES["lstm_encdec_doc"].model["expert_warmup"] = 1000
 """Values of ``--arch`` and their presets."""
