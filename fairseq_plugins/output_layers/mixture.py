@@ -158,8 +158,8 @@ class DirectOutputConnectionOptions(MixtureOptions):
 class DirectOutputConnection(MixtureOutput):
     """Mixture of softmaxes that read any layers (Takase et al. 2018).
 
-    The biases a_j start at zero and one latent dropout mask serves all experts of a row, as in the
-    published program.
+    The biases a_j start at zero, unless the model initialises all its parameters itself, and one latent dropout mask
+    serves all experts of a row, as in the published program.
 
     During ``--expert-warmup`` the prior of the experts of lower layers is zero. Without it an encoder-decoder may
     never learn its attention: experts below it soon are good language models, the prior sends most words to them,
@@ -176,17 +176,14 @@ class DirectOutputConnection(MixtureOutput):
         super().__init__(options=options, **kwargs)
         for linear in self.latents:
             nn.init.zeros_(linear.bias)
+        check_coefficient(options.expert_warmup, flag="--expert-warmup")
+        if options.expert_warmup > 0 and self.experts_per_layer[-1] == 0:
+            raise ValueError("--expert-warmup needs an expert on the last layer: see --experts-per-layer, or give 0")
         self.expert_warmup = options.expert_warmup
-        check_coefficient(self.expert_warmup, flag="--expert-warmup")
-        if self.expert_warmup > 0:
-            if self.experts_per_layer[-1] == 0:
-                raise ValueError(
-                    "--expert-warmup needs an expert on the last layer: see --experts-per-layer, or give 0"
-                )
-            reads_lower = torch.arange(self.num_experts) < sum(self.experts_per_layer[:-1])
-            self.register_buffer("reads_lower", reads_lower, persistent=False)
-            # saved, because a checkpoint of the warm-up is evaluated as it was trained
-            self.register_buffer("num_updates", torch.zeros((), dtype=torch.long))
+        reads_lower = torch.arange(self.num_experts) < sum(self.experts_per_layer[:-1])
+        self.register_buffer("reads_lower", reads_lower, persistent=False)
+        # saved, because a checkpoint of the warm-up is evaluated as it was trained; 0 or 1, which every precision holds
+        self.register_buffer("warmed_up", torch.zeros(()))
 
     @staticmethod
     def default_experts(num_layers: int) -> List[int]:
@@ -194,12 +191,11 @@ class DirectOutputConnection(MixtureOutput):
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by the host before every update; fine-tuning, which counts from zero, has no second warm-up."""
-        if self.expert_warmup > 0:
-            self.num_updates.clamp_(min=num_updates)
+        if num_updates >= self.expert_warmup:
+            self.warmed_up.fill_(1)
 
     def prior_scores(self, layers: Sequence[Tensor]) -> Tensor:
         scores = super().prior_scores(layers)
         if self.expert_warmup > 0:
-            closed = self.reads_lower & (self.num_updates < self.expert_warmup)
-            scores = scores.masked_fill(closed, float("-inf"))
+            scores = scores.masked_fill(self.reads_lower & (self.warmed_up < 0.5), float("-inf"))
         return scores
