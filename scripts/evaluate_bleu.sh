@@ -22,6 +22,7 @@ against=()
 if [[ ${1:-} == --against ]]; then
   [[ $# -ge 2 ]] || { echo "$usage" >&2; exit 2; }
   against=(--against "$2/generate.txt")
+  [[ -f $2/generate.txt ]] || { echo "evaluate_bleu.sh: error: $2 has no generate.txt: evaluate the baseline first" >&2; exit 2; }
   shift 2
 fi
 if [[ $# -gt 0 ]]; then
@@ -29,6 +30,11 @@ if [[ $# -gt 0 ]]; then
   shift
 fi
 [[ -f $reference ]] || { echo "evaluate_bleu.sh: error: $reference does not exist" >&2; exit 2; }
+language=${reference##*.}
+compgen -G "$data/$split.*-$language.$language.idx" > /dev/null || {
+  echo "evaluate_bleu.sh: error: $data has no $split set with the target language $language, which $reference ends in" >&2
+  exit 2
+}
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
@@ -39,15 +45,16 @@ for model in "${models[@]}"; do
 done
 command=(fairseq-generate "$data" --user-dir "$root/fairseq_plugins" --path "$checkpoint" --gen-subset "$split"
          --beam "${BEAM:-5}" --max-tokens "${MAX_TOKENS:-4000}" --remove-bpe="${BPE:-subword_nmt}" "$@")
-asked=$(sha256sum -- "${models[@]}"; printf '%q ' "${command[@]}")
+asked=$(sha256sum -- "${models[@]}" "$data"/dict.*.txt "$data/$split".*; printf '%q ' "${command[@]}")
 if [[ ! -s $out/generate.txt || $(cat "$out/asked.txt" 2> /dev/null) != "$asked" ]]; then
   echo "== translate $split (log: $out/generate.log)" >&2
-  rm -f "$out/generate.txt"
+  rm -f "$out/generate.txt" "$out/generate.txt.tmp"  # what a killed run still writes is lost with the name
   "${command[@]}" > "$out/generate.txt.tmp" 2> "$out/generate.log" || { tail -n 5 "$out/generate.log" >&2; exit 1; }
   printf '%s\n' "$asked" > "$out/asked.txt"
   mv "$out/generate.txt.tmp" "$out/generate.txt"
 fi
+rm -f "$out/scores.txt"
 python -m fairseq_plugins.cli.evaluate_translation "$out/generate.txt" --reference "$reference" \
-  --target-lang "${reference##*.}" --hypotheses "$out/hypotheses.txt" ${against[@]+"${against[@]}"} > "$out/scores.txt.tmp"
+  --target-lang "$language" --hypotheses "$out/hypotheses.txt" ${against[@]+"${against[@]}"} > "$out/scores.txt.tmp"
 mv "$out/scores.txt.tmp" "$out/scores.txt"
 cat "$out/scores.txt"

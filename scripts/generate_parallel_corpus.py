@@ -2,7 +2,7 @@
 """Write a small bilingual corpus for the demo and the tests: an English-like and a German-like language.
 
 A seeded grammar makes pairs of sentences whose translation needs more than a word list: the verb moves to the end of
-subordinate clauses, the object comes first after a time word, articles and adjectives agree with the noun's gender
+subordinate clauses and comes before the subject after a time word, articles and adjectives agree with the noun's gender
 and number, verbs agree with the subject, and two nouns in a row are written as one compound.
 """
 

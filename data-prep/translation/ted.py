@@ -36,7 +36,8 @@ def training_pair(source: bytes, target: bytes, source_name: object, target_name
     pair = Pair(*([ENTITY.sub(_character, text) for talk in side for _, text in talk] for side in sides))
     if not pair.source or not pair.target:
         raise DataError(f"{target_name if pair.source else source_name} has no line besides its tags")
-    if len(pair.source) != len(pair.target):
+    same_talks = len(sides[0]) == len(sides[1])
+    if len(pair.source) != len(pair.target) or (same_talks and any(len(a) != len(b) for a, b in zip(*sides))):
         raise DataError(_first_difference(*sides, source_name, target_name))
     return Pair(*([clean(line) for line in side] for side in pair))
 

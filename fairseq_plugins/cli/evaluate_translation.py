@@ -13,6 +13,7 @@ from fairseq_plugins.evaluation.translations import (
     Generated,
     Score,
     check_pairs,
+    check_same_text,
     check_words,
     compare,
     detokenize,
@@ -28,7 +29,8 @@ def get_parser() -> argparse.ArgumentParser:
         prog="python -m fairseq_plugins.cli.evaluate_translation",
         description="BLEU and chrF (0 to 100) of what fairseq-generate --remove-bpe wrote, with 95 % confidence "
         f"intervals from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples. Detokenised text is compared with the raw "
-        "reference, tokens with the tokenised reference; only the former can be compared between papers.",
+        "reference, tokens with the tokenised reference, where words that the dictionary lacks match nothing; only the "
+        "former can be compared between papers.",
     )
     parser.add_argument("generated", type=Path, help="output of fairseq-generate")
     parser.add_argument("--reference", type=Path, required=True, help="raw, untokenised reference, a sentence a line")
@@ -65,8 +67,14 @@ def main() -> None:
         )
         if args.against:
             baseline = read_system(args.against, references, str(args.reference), args.target_lang)
+            check_same_text(
+                system["generated"].references,
+                baseline["generated"].references,
+                name=str(args.generated),
+                other_name=str(args.against),
+            )
             comparisons = compare(system["detokenized"], baseline["detokenized"], references)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
     if args.hypotheses:
         args.hypotheses.write_text("".join(f"{line}\n" for line in system["detokenized"]), encoding="utf-8")

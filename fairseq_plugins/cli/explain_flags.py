@@ -1,6 +1,7 @@
 """Help for the plugins' flags, which the host's --help leaves out: ``python -m fairseq_plugins.cli.explain_flags``."""
 
 import argparse
+import re
 
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -19,6 +20,7 @@ class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str:
         if action.default in (None, argparse.SUPPRESS):
             return action.help
+        action.help = re.sub(r" \(default: [^)]*\)$", "", action.help)
         return super()._get_help_string(action)
 
 

@@ -16,6 +16,10 @@ SUBWORD_MARKS = (
 )
 
 
+UNKNOWN = "<<unk>>"
+"""How fairseq-generate writes a reference's word that the dictionary lacks; it equals no word."""
+
+
 @dataclass(frozen=True)
 class Generated:
     """The best hypothesis of each sentence, tokenised, and its reference, in the order of the text."""
@@ -117,6 +121,20 @@ def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: s
         raise ValueError(f"{name}, line 1: empty, as all lines are: was generation cut short?")
 
 
+def check_same_text(references: Sequence[str], others: Sequence[str], *, name: str, other_name: str) -> None:
+    """Refuse systems that translated different texts, by their references; words of no dictionary may differ.
+
+    Raises:
+        ValueError: with the first line that differs.
+    """
+    for number, (line, other) in enumerate(zip(references, others), 1):
+        words, other_words = line.split(), other.split()
+        if len(words) != len(other_words) or any(a != b and UNKNOWN not in (a, b) for a, b in zip(words, other_words)):
+            raise ValueError(
+                f"{name} and {other_name} translate different texts: their references differ in line {number}"
+            )
+
+
 def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
     """Undo the tokenisation of Moses."""
     detokenizer = MosesDetokenizer(lang=language)
@@ -144,7 +162,7 @@ def score(
     scores = []
     for name, metric, hypotheses, compared in comparisons:
         result = metric.corpus_score(list(hypotheses), [list(compared)], n_bootstrap=NUM_BOOTSTRAP_SAMPLES)
-        scores.append(Score(name, result.score, result._ci, metric.get_signature().format(short=True)))
+        scores.append(Score(name, float(result.score), float(result._ci), metric.get_signature().format(short=True)))
     return scores
 
 
@@ -159,14 +177,11 @@ class Comparison:
 
 
 def compare(hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str]) -> List[Comparison]:
-    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline.
-
-    Raises:
-        ValueError: if both systems wrote the same, for which the test has no meaning.
-    """
-    if list(hypotheses) == list(others):
-        raise ValueError("both systems wrote the same translations: there is no difference to test")
+    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline."""
     metrics = {"BLEU": BLEU(references=[list(references)]), "chrF": CHRF(references=[list(references)])}
+    if list(hypotheses) == list(others):
+        same = {name: metric.corpus_score(list(others), None).score for name, metric in metrics.items()}
+        return [Comparison(name, value=value, other_value=value, p=1.0) for name, value in same.items()]
     systems = [("baseline", list(others)), ("system", list(hypotheses))]
     _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES)()
     return [

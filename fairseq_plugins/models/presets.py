@@ -1,7 +1,8 @@
 """What the papers' settings consist of, and how an architecture supplies them.
 
-``--arch`` supplies the values of model flags. Those of ``fairseq-train`` it cannot supply:
-``python -m fairseq_plugins.cli.preset_flags ARCH`` prints them for a command line, as the recipes do.
+``--arch`` supplies the values of model flags. Those of ``fairseq-train`` it cannot supply: for language models
+``python -m fairseq_plugins.cli.preset_flags ARCH`` prints them for a command line, as the recipes do; those of
+translation stand in scripts/recipes/translation.
 """
 
 from argparse import Namespace

@@ -59,8 +59,8 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     share_embeddings: ChoiceEnum(["none", "output", "all"]) = field(
         default="none",
         metadata={
-            "help": "output: the output layer uses the target embedding; all: the source shares it as well "
-            "(needs a joined dictionary)"
+            "help": "output: the output layer uses the target embedding (tied, mos, doc); all: the source uses it as "
+            "well, whatever the output layer (needs a joined dictionary)"
         },
     )
     init_range: float = field(
@@ -69,7 +69,7 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
 
 
 class RecurrentEncoder(FairseqEncoder):
-    """Reads source sentences, wherever their padding stands.
+    """Reads source sentences, wherever their padding stands; each ends with the host's end mark.
 
     Args:
         dictionary: the source dictionary.
@@ -261,6 +261,12 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             layer_widths=[config.embed_dim, *hidden_sizes, *([] if attention is None else hidden_sizes[-1:])],
             shared_weight=None if config.share_embeddings == "none" else target_embedding.weight,
         )
+        shares_output = any(parameter is target_embedding.weight for parameter in output_layer.parameters())
+        if config.share_embeddings == "output" and not shares_output:
+            raise ValueError(
+                f"--share-embeddings output: --output-layer {args.output_layer} has a matrix of its own; take "
+                "tied, mos or doc, or --share-embeddings none"
+            )
         decoder = RecurrentAttentionalDecoder(
             target, embedding=target_embedding, stack=stack, output_layer=output_layer
         )
@@ -281,8 +287,8 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         Raises:
             ValueError: if the checkpoint was trained with vocabularies of other sizes.
         """
-        check_vocabulary_size(state_dict, "encoder.embedding.weight", self.encoder.embedding)
-        check_vocabulary_size(state_dict, "decoder.embedding.weight", self.decoder.embedding)
+        check_vocabulary_size(state_dict, "encoder.embedding.weight", self.encoder.embedding, text="source")
+        check_vocabulary_size(state_dict, "decoder.embedding.weight", self.decoder.embedding, text="target")
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Multi30k at a CPU budget: the same data, subwords, updates, widths and optimiser for every system.
-# Results in results/multi30k/README.md.
+# The architecture of doc brings --expert-warmup 1000, which is not in the paper. Results in results/multi30k/README.md.
 set -euo pipefail
 
 usage="usage: multi30k.sh {host|encdec|encdec-nofeed|mos|doc} SEED DATA SAVE_DIR [fairseq-train flags]
