@@ -7,7 +7,7 @@ Compares, on random inputs of each CASE = VOCABULARY,EXPERTS,WIDTH,TOKENS:
   published  softmax of every expert, times the prior, summed, logarithm, by autograd, as the papers' programs do it
              (one expert: cross-entropy of all logits)
   plain      the same with the weighted sum as a matrix product, the fastest form we know without a fused loss
-  floor      the three matrix products of the fused path alone, chunk by chunk
+  floor      the three matrix products of the fused path alone, chunk by chunk, by the same kernels
   tied       one softmax over the same words for the same tokens, fused
   torch      one expert only: torch.nn.functional.linear_cross_entropy, chunked, where torch has it
 
@@ -36,6 +36,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.cli import quiet_host_logging
+from fairseq_plugins.ops.matmul import add_matmul, matmul
 from fairseq_plugins.ops.mixture_nll import default_chunk_size, mixture_nll
 from fairseq_plugins.ops.precision import accumulation_dtype
 
@@ -116,13 +117,12 @@ def floor(x: Inputs) -> None:
     num_experts, width = x.latents.shape[1:]
     vocab_size = x.weight.size(0)
     chunk_size = default_chunk_size(num_experts, vocab_size, dtype=accumulation_dtype(x.weight), device=x.weight.device)
-    logits = x.latents.new_empty(min(chunk_size, len(x.target)) * num_experts, vocab_size)
     x.latents.grad, x.weight.grad = torch.empty_like(x.latents), torch.zeros_like(x.weight)
     for first in range(0, len(x.target), chunk_size):
         rows = x.latents[first : first + chunk_size].view(-1, width)
-        chunk = torch.mm(rows, x.weight.t(), out=logits[: len(rows)])
-        torch.mm(chunk, x.weight, out=x.latents.grad[first : first + chunk_size].view(-1, width))
-        x.weight.grad.addmm_(chunk.t(), rows)
+        chunk = matmul(rows, x.weight.t())
+        x.latents.grad[first : first + chunk_size] = matmul(chunk, x.weight).view(-1, num_experts, width)
+        add_matmul(x.weight.grad, chunk.t(), rows)
 
 
 def tied(x: Inputs) -> None:
