@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
-from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from provenance import provenance
 from summarize_runs import plot, read_log
 
@@ -24,6 +23,8 @@ from fairseq_plugins.evaluation.translations import read_lines, score
 
 def summarize(name: str, run: Path, *, data: str, references: List[str], reference: str) -> Dict:
     """Figures of one run."""
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task  # when the host's notes are off
+
     (model,), config, _ = load_model_ensemble_and_task([str(run / "checkpoint_best.pt")], arg_overrides={"data": data})
     system = read_system(run / "test/generate.txt", references, reference, Path(reference).suffix[1:])
     generated = system["generated"]

@@ -180,8 +180,8 @@ def compare(hypotheses: Sequence[str], others: Sequence[str], references: Sequen
     """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline."""
     metrics = {"BLEU": BLEU(references=[list(references)]), "chrF": CHRF(references=[list(references)])}
     if list(hypotheses) == list(others):
-        same = {name: metric.corpus_score(list(others), None).score for name, metric in metrics.items()}
-        return [Comparison(name, value=value, other_value=value, p=1.0) for name, value in same.items()]
+        same = [metric.corpus_score(list(others), None) for metric in metrics.values()]
+        return [Comparison(result.name, value=result.score, other_value=result.score, p=1.0) for result in same]
     systems = [("baseline", list(others)), ("system", list(hypotheses))]
     _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES)()
     return [

@@ -6,6 +6,9 @@ from typing import Callable, Optional
 import torch
 from torch import Tensor
 
+MAX_PRODUCT_BYTES = 64 * 2**20
+"""A larger product is added to its total in place, which oneDNN cannot do."""
+
 
 def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     """a b + bias, without a gradient.
@@ -14,14 +17,14 @@ def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> Tensor:
 
     Args:
         a: (m, k).
-        b: (k, n), in any memory layout.
+        b: (k, n).
         bias: (n).
 
     Returns:
         (m, n), not shared with another tensor.
     """
     if _takes_onednn(a):
-        return _onednn_linear()(a, b.t(), bias)
+        return _onednn_linear()(_dense(a), _dense(b.t()), bias)
     return a @ b if bias is None else torch.addmm(bias, a, b)
 
 
@@ -29,7 +32,7 @@ def add_matmul(total: Tensor, a: Tensor, b: Tensor) -> None:
     """Add a b, as of :func:`matmul`, to ``total`` (m, n), which may be of a wider type."""
     if total.dtype != a.dtype:
         total.add_(a @ b)
-    elif _takes_onednn(a):
+    elif _takes_onednn(a) and total.numel() * total.itemsize <= MAX_PRODUCT_BYTES:
         total.add_(matmul(b.t(), a.t()).t())  # for a tall result faster than a b
     else:
         total.addmm_(a, b)
@@ -37,6 +40,11 @@ def add_matmul(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 def _takes_onednn(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float32 and _onednn_linear() is not None
+
+
+def _dense(x: Tensor) -> Tensor:
+    """x, or a copy if its elements do not lie side by side: then oneDNN is a thousand times slower."""
+    return x if x.is_contiguous() or x.t().is_contiguous() else x.contiguous()
 
 
 @lru_cache(maxsize=None)

@@ -1,10 +1,12 @@
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.cli import explain_flags, preset_flags
+from fairseq_plugins.cli import evaluate_translation, explain_flags, preset_flags
 from fairseq_plugins.models import recurrent_encdec_presets
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
@@ -40,11 +42,31 @@ def test_flags_of_encoder_decoders_are_explained_without_those_of_language_model
     assert "--tokens-per-sample" not in text and "--nonmonotone-interval" not in text
 
 
+@pytest.mark.parametrize("arch", sorted(explain_flags.ARCHITECTURES))
+def test_a_flag_has_one_default(arch):
+    helps = re.split(r"^  (?=--)", explain_flags.flags_parser(arch).format_help(), flags=re.M)
+    assert len(helps) > 10 and max(text.count("(default") for text in helps) == 1
+
+
 def test_flags_of_a_preset(monkeypatch, capsys):
     lines = output_of(preset_flags.main, ["lstm_lm_mos_ptb"], monkeypatch, capsys).splitlines()
     assert {"--arch=lstm_lm_mos_ptb", "--lr=20", "--batch-size=12", "--max-window=110"} <= set(lines)
     tuned = output_of(preset_flags.main, ["lstm_lm_mos_ptb", "--fine-tune"], monkeypatch, capsys).splitlines()
     assert {"--lr=25", "--averaging=immediate"} <= set(tuned) and "--lr=20" not in tuned
+
+
+def test_a_system_against_itself_is_no_difference(tmp_path, monkeypatch, capsys):
+    lines = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt er .", "hier steht ein Haus ."]
+    (tmp_path / "reference").write_text("".join(f"{line}\n" for line in lines))
+    generated = tmp_path / "generate.txt"
+    generated.write_text("".join(f"T-{n}\t{line}\nH-{n}\t-1\t{line[:-2]} !\n" for n, line in enumerate(lines)))
+    arguments = [str(generated), "--reference", str(tmp_path / "reference"), "--target-lang", "de"]
+    arguments += ["--against", str(generated)]
+    text = output_of(evaluate_translation.main, arguments, monkeypatch, capsys)
+    assert text.count("p = 1.0000") == 2 and "nan" not in text
+    found = json.loads(output_of(evaluate_translation.main, [*arguments, "--json"], monkeypatch, capsys))
+    assert [(item["metric"], item["p"]) for item in found["against"]] == [("BLEU", 1), ("chrF2", 1)]
+    assert all(0 < item["value"] == item["other_value"] < 100 for item in found["against"])
 
 
 def test_preset_without_training_flags_is_refused(monkeypatch, capsys):

@@ -636,6 +636,16 @@ def test_training_pair_tells_where_talks_differ() -> None:
         ted.training_pair(source, target.replace(b"A. Speaker", b"\xff"), "S", "T")
 
 
+@pytest.mark.parametrize("last", [["f"], ["f", "g"]], ids=["equal totals", "other totals"])
+def test_talks_of_other_lengths_are_refused_though_the_texts_may_be_as_long(last: list[str]) -> None:
+    source, target = tagged([["a"], ["b", "c"], ["d", "e"]]), tagged([["a"], ["b"], ["d", "e", *last]])
+    total = 3 + len(last) + 1
+    with pytest.raises(DataError) as error:
+        ted.training_pair(source, target, "S", "T")
+    told = f"S:16: 2 lines up to the next tag, but 1 from T:16 (5 lines against {total} in all)"
+    assert str(error.value) == told
+
+
 def test_entities_of_training_text_do_not_break_lines() -> None:
     source = tagged([["a&NewLine;b &#10;&#x2028; c&#133;", "d &lt;x&gt; &amp;amp; &notit;"]])
     pair = ted.training_pair(source, source, "S", "T")

@@ -1,12 +1,16 @@
 """Scores of translations: reading what the host wrote, and refusing what cannot be compared."""
 
+import json
 import random
+from dataclasses import asdict
 
 import pytest
 import sacrebleu
 
+from fairseq_plugins.cli.evaluate_translation import as_json
 from fairseq_plugins.evaluation.translations import (
     check_pairs,
+    check_same_text,
     check_words,
     compare,
     detokenize,
@@ -93,6 +97,15 @@ def test_text_that_cannot_be_compared_is_refused():
     check_pairs(["", "x"], ["a", "b"], name="hyp", reference_name="ref")
 
 
+def test_systems_of_other_texts_are_refused_with_the_line_that_differs():
+    text = ["ein Haus .", "das alte Haus .", "ja !"]
+    check_same_text(text, ["ein <<unk>> .", "das alte Haus .", "<<unk>> !"], name="a", other_name="b")
+    check_same_text(["ein <<unk>> .", "<<unk>> alte Haus .", "ja !"], text, name="a", other_name="b")
+    for line in ("das neue Haus .", "das neue <<unk>> .", "das alte Haus", "das <<unk>> alte Haus ."):
+        with pytest.raises(ValueError, match="a and b translate different texts: .* differ in line 2$"):
+            check_same_text(text, [text[0], line, "nein !"], name="a", other_name="b")
+
+
 def test_detokenised_text_is_written_as_a_reader_expects():
     assert detokenize(["ein Haus , und &quot; ja &quot; !"], language="de") == ['ein Haus, und "ja"!']
 
@@ -105,6 +118,16 @@ def test_scores_are_those_of_sacrebleu():
     assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-9)
     assert chrf.value == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-9)
     assert "tok:13a" in bleu.signature and "tok:none" in tokenized.signature and 0 < bleu.interval < bleu.value
+
+
+def test_figures_survive_json_with_full_precision():
+    first, second, references = sentences(1, 30), sentences(2, 30), sentences(3, 30)
+    scores = score(detokenized=first, references=references, tokenized=first, tokenized_references=references)
+    for other in (first, second):
+        comparisons = compare(first, other, references)
+        expected = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
+        assert json.loads(as_json(scores, comparisons)) == expected
+    assert len(expected["scores"]) == 3 and len(expected["against"]) == 2
 
 
 def test_paired_bootstrap_tells_a_better_system_from_an_equal_one():

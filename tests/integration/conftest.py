@@ -1,4 +1,4 @@
-"""A small corpus and a trained model, made once."""
+"""Small corpora and trained models, made once."""
 
 import subprocess
 import sys
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT, preprocess, train
+from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +26,35 @@ def trained(data, tmp_path_factory) -> Path:
     """A finished training: its save directory, with train.log."""
     save_dir = tmp_path_factory.mktemp("trained")
     log = train(data, save_dir, "--max-epoch", 2, "--no-epoch-checkpoints")
+    (save_dir / "train.log").write_text(log)
+    return save_dir
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("pairs"))
+
+
+@pytest.fixture(scope="session")
+def pair_data(pairs, tmp_path_factory) -> Path:
+    return preprocess_pairs(pairs, tmp_path_factory.mktemp("binarised pairs") / "data bin")
+
+
+@pytest.fixture(scope="session")
+def translator(pair_data, tmp_path_factory) -> Path:
+    """A DOC model: its save directory, with train.log."""
+    save_dir = tmp_path_factory.mktemp("translator")
+    (save_dir / "train.log").write_text(train_to_the_end(pair_data, save_dir, "--max-epoch", EPOCHS))
+    return save_dir
+
+
+@pytest.fixture(scope="session")
+def plain_translator(pair_data, tmp_path_factory) -> Path:
+    """A plain softmax trained with the host's criterion and BLEU: its save directory, with train.log."""
+    save_dir = tmp_path_factory.mktemp("plain translator")
+    flags = ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--max-epoch", EPOCHS]
+    flags += ["--eval-bleu", "--eval-bleu-args", '{"beam": 2}', "--eval-bleu-detok", "space"]
+    flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
+    log = train_to_the_end(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
     (save_dir / "train.log").write_text(log)
     return save_dir

@@ -12,10 +12,12 @@ WORDS = "abcdefghij"
 SIZES = {"train": 400, "valid": 60, "test": 40}
 HOST_FLAGS = ["--user-dir", str(PLUGINS), "--task", "translation", "--cpu", "--num-workers", "0"]
 TRAINING_FLAGS = [
-    *("--arch", "lstm_encdec_doc", "--embed-dim", "32", "--hidden-sizes", "32 32", "--init-range", "0.3"),
-    *("--dropout", "0.1", "--criterion", "regularized_cross_entropy", "--optimizer", "adam", "--lr", "0.005"),
+    *("--embed-dim", "32", "--hidden-sizes", "32 32", "--init-range", "0.3", "--dropout", "0.1"),
+    *("--criterion", "regularized_cross_entropy", "--optimizer", "adam", "--lr", "0.005"),
     *("--batch-size", "20", "--clip-norm", "5", "--log-format", "simple", "--no-epoch-checkpoints"),
 ]
+EPOCHS, EXPERT_WARMUP = 10, 50
+DOC = ("--arch", "lstm_encdec_doc", "--expert-warmup", EXPERT_WARMUP)
 
 
 def translate(source: str) -> str:
@@ -40,16 +42,16 @@ def preprocess_pairs(text: Path, out: Path, *flags) -> Path:
     return out
 
 
-def train_translation(data, save_dir, *flags) -> subprocess.CompletedProcess:
-    arguments = [data, "--save-dir", save_dir, *HOST_FLAGS, *TRAINING_FLAGS, *flags]
+def train_translation(data, save_dir, *flags, model=DOC) -> subprocess.CompletedProcess:
+    arguments = [data, "--save-dir", save_dir, *HOST_FLAGS, *TRAINING_FLAGS, *model, *flags]
     return subprocess.run(
         command("fairseq_cli.train", *arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=300
     )
 
 
-def train_to_the_end(data, save_dir, *flags) -> str:
+def train_to_the_end(data, save_dir, *flags, model=DOC) -> str:
     """Train and return the log."""
-    result = train_translation(data, save_dir, *flags)
+    result = train_translation(data, save_dir, *flags, model=model)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout + result.stderr
 

@@ -8,17 +8,18 @@ import torch
 from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
+PAD = 1
 V, B, T = 23, 4, 6
 NUM_STEPS = 2
 
 
-def train(model, tokens, mask, *, num_shares):
+def train(model, inputs, target, mask, *, num_shares):
     """Gradients of the summed loss at every step and the parameters after the last."""
     module = model.module if isinstance(model, DistributedDataParallel) else model
     optimizer, results = torch.optim.SGD(model.parameters(), lr=0.01), []
     for _ in range(NUM_STEPS):
         optimizer.zero_grad()
-        loss, _ = model(tokens[:, :-1], target=tokens[:, 1:], token_weights=mask, label_smoothing=0.1)
+        loss, _ = model(*inputs, target=target, token_weights=mask, label_smoothing=0.1)
         loss.backward()
         for param in model.parameters():
             param.grad *= num_shares  # the wrapper's mean over the processes becomes the sum
@@ -27,25 +28,39 @@ def train(model, tokens, mask, *, num_shares):
     return [*results, {name: param.detach().clone() for name, param in module.named_parameters()}]
 
 
-def train_share(rank, models, tokens, mask, folder):
+def train_share(rank, models, inputs, target, mask, folder):
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2, timeout=timedelta(seconds=60)
     )
     rows = slice(2 * rank, 2 * rank + 2)
+    inputs = [tensor[rows] for tensor in inputs]
     for name, model in models.items():
         own = copy.deepcopy(model)  # tensors that are sent to a process lie in shared memory
         wrapped = DistributedDataParallel(own, find_unused_parameters=False)
-        torch.save(train(wrapped, tokens[rows], mask[rows], num_shares=2), f"{folder}/{name}{rank}.pt")
+        torch.save(train(wrapped, inputs, target[rows], mask[rows], num_shares=2), f"{folder}/{name}{rank}.pt")
     distributed.destroy_process_group()
     os._exit(0)  # at a normal exit, threads of the library abort one process in thirty or so
 
 
-def test_two_processes_have_the_gradients_of_one(build_tiny_lm, tmp_path):
-    models = {name: build_tiny_lm(name, output_chunk=3).double() for name in ("tied", "doc")}
-    tokens, mask = torch.randint(V, (B, T + 1)), torch.arange(T) < torch.tensor([[T], [3], [1], [5]])
-    multiprocessing.spawn(train_share, args=(models, tokens, mask, tmp_path), nprocs=2)
+def assert_two_processes_have_the_gradients_of_one(models, inputs, folder):
+    target, mask = torch.randint(V, (B, T)), torch.arange(T) < torch.tensor([[T], [3], [1], [5]])
+    multiprocessing.spawn(train_share, args=(models, inputs, target, mask, folder), nprocs=2)
     for name, model in models.items():
-        expected = train(model, tokens, mask, num_shares=1)
+        expected = train(model, inputs, target, mask, num_shares=1)
         for rank in range(2):
-            torch.testing.assert_close(torch.load(tmp_path / f"{name}{rank}.pt"), expected, rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(torch.load(folder / f"{name}{rank}.pt"), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_language_models_in_two_processes_have_the_gradients_of_one(build_tiny_lm, tmp_path):
+    models = {name: build_tiny_lm(name, output_chunk=3).double() for name in ("tied", "doc")}
+    assert_two_processes_have_the_gradients_of_one(models, [torch.randint(V, (B, T))], tmp_path)
+
+
+def test_encoder_decoders_in_two_processes_have_the_gradients_of_one(build_tiny_encdec, tmp_path):
+    flags = dict(experts_per_layer="1 1 2 2", output_chunk=3, expert_warmup=10)
+    models = {name: build_tiny_encdec("doc", **flags).double() for name in ("in the warm-up", "after it")}
+    models["after it"].decoder.output.set_num_updates(10)
+    lengths, source = torch.tensor([7, 2, 1, 6]), torch.randint(4, 19, (B, 7))
+    source[torch.arange(7) < 7 - lengths.unsqueeze(1)] = PAD
+    assert_two_processes_have_the_gradients_of_one(models, [source, lengths, torch.randint(4, V, (B, T))], tmp_path)

@@ -339,6 +339,11 @@ def test_a_tied_output_layer_without_sharing_is_refused_with_the_remedy(build):
         build("tied", share_embeddings="none")
 
 
+def test_sharing_with_an_output_layer_that_has_its_own_matrix_is_refused_with_the_remedy(build):
+    with pytest.raises(ValueError, match="--share-embeddings output: --output-layer full .*take tied, mos or doc, or "):
+        build("full", share_embeddings="output")
+
+
 @every_output_layer
 def test_all_parameters_start_uniformly_within_the_range(name, build_encdec):
     shared = "output" if name == "tied" else "none"
@@ -365,6 +370,18 @@ def test_a_state_dict_goes_round(name, flags, build, source, tokens):
     model, other = build(name, seed=1, **flags), build(name, seed=2, **flags)
     other.load_state_dict(model.state_dict())
     assert torch.equal(other.eval()(*source, tokens)[0], model.eval()(*source, tokens)[0])
+
+
+@pytest.mark.parametrize(
+    "sizes, told",
+    [
+        ({"source_size": 20}, "trained with 20 source vocabulary items .* source dictionary gives 19:"),
+        ({"vocab_size": 29}, "trained with 29 target vocabulary items .* target dictionary gives 23:"),
+    ],
+)
+def test_a_checkpoint_of_another_vocabulary_is_refused_with_its_side(sizes, told, build):
+    with pytest.raises(ValueError, match=f"{told} point to the data"):
+        build("doc").load_state_dict(build("doc", **sizes).state_dict())
 
 
 def test_flags_have_no_defaults_of_their_own():

@@ -111,6 +111,23 @@ def test_two_calls_with_the_state_handed_on_are_one(attention, feeding, x):
     torch.testing.assert_close(second.state.stack, whole.state.stack, rtol=1e-12, atol=1e-12)
 
 
+@every_case
+def test_one_step_a_call_is_all_steps_in_one_call(attention, feeding, x):
+    stack = make(attention, feeding)
+    memory, state = make_memory(stack), make_state(stack)
+    whole, steps = stack(x, memory, state), []
+    for t in range(T):
+        steps.append(stack(x[:, t : t + 1], memory, state))
+        state = steps[-1].state
+    found = [torch.cat(parts, dim=1) for parts in zip(*([*step.layers, step.top] for step in steps))]
+    torch.testing.assert_close(found, [*whole.layers, whole.top], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(state.stack, whole.state.stack, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(state.fed, whole.state.fed, rtol=1e-12, atol=1e-12)
+    if memory is not None:
+        weights = torch.cat([step.attention for step in steps], dim=1)
+        torch.testing.assert_close(weights, whole.attention, rtol=1e-12, atol=1e-12)
+
+
 def test_the_first_layer_reads_the_embedding_first_and_then_what_is_fed(x):
     stack, plain = make("general", "on"), make("general", "off")
     weight = stack.stack.layers[0].weight_ih_l0

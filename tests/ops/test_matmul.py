@@ -1,5 +1,7 @@
 """Matrix products against float64, whatever kernel is at hand and however the operands lie in memory."""
 
+import time
+
 import pytest
 import torch
 
@@ -54,6 +56,21 @@ def test_add_matmul(layout, dtype):
         total = before.clone()
         add_matmul(total, a, b)
         assert_product(total, a, b, before.double(), dtype)
+
+
+def test_operands_with_gaps_take_no_slow_kernel():
+    whole = torch.randn(1500, 3000)
+    start = time.perf_counter()
+    matmul(torch.randn(300, 1500), whole[:, :1000])
+    assert time.perf_counter() - start < 1  # 0.02 s; the slow one takes 20
+
+
+def test_a_large_product_is_added_in_place(monkeypatch):
+    monkeypatch.setattr(module, "MAX_PRODUCT_BYTES", 4 * 50 * 20 - 1)
+    monkeypatch.setattr(module, "matmul", lambda *args: pytest.fail("the product was held"))
+    a, b, total = torch.randn(50, 30), torch.randn(30, 20), torch.zeros(50, 20)
+    add_matmul(total, a, b)
+    assert_product(total, a, b, torch.zeros(()), torch.float32)
 
 
 def test_an_operator_that_torch_has_changed_is_left_alone(monkeypatch):

@@ -1,0 +1,238 @@
+"""From a trained translation model to BLEU: scripts/evaluate_bleu.sh and scripts/summarize_translations.py."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import ENVIRONMENT, ROOT
+from translation_commands import EPOCHS
+
+SCRIPT = ROOT / "scripts/evaluate_bleu.sh"
+TRANSLATES = "== translate test"
+# a fairseq-generate that says what the real one said; told to wait, it waits after half of it and then says more
+REPLAY = """#!/usr/bin/env bash
+head -n 60 "$RECORDED"
+if [[ -n ${WAIT_FOR:-} ]]; then
+  touch "$WAIT_FOR.waiting"
+  until [[ -e $WAIT_FOR ]]; do sleep 0.05; done
+  echo late
+fi
+tail -n +61 "$RECORDED"
+[[ -z ${WAIT_FOR:-} ]] || touch "$WAIT_FOR.done"
+"""
+
+
+def evaluate_bleu(*args, **options):
+    options = {"env": ENVIRONMENT, **options}
+    return subprocess.run(["bash", SCRIPT, *map(str, args)], capture_output=True, text=True, **options)
+
+
+def bleu(text):
+    return float(re.search(r"BLEU, detokenised \(sacreBLEU\) +([\d.]+) \+-", text).group(1))
+
+
+def wait_for(path):
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} does not appear"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def request_of(pair_data, translator, pairs):
+    """``request_of(out, **changes)``: the script's arguments."""
+
+    def request_of(out, **changes):
+        asked = dict(data=pair_data, checkpoint=translator / "checkpoint_best.pt", reference=pairs / "test.tgt")
+        asked = {**asked, **changes}
+        return [asked["data"], asked["checkpoint"], "test", asked["reference"], out]
+
+    return request_of
+
+
+@pytest.fixture(scope="module")
+def evaluated(request_of, tmp_path_factory):
+    """What an undisturbed run wrote, with what it printed."""
+    out = tmp_path_factory.mktemp("evaluated") / "my results"
+    result = evaluate_bleu(*request_of(out), "--", "--cpu")
+    assert result.returncode == 0, result.stderr[-3000:]
+    (out / "printed.txt").write_text(result.stdout)
+    (out / "messages.txt").write_text(result.stderr)
+    return out
+
+
+@pytest.fixture
+def copy(evaluated, tmp_path):
+    """What that run wrote, for one test's use."""
+    return shutil.copytree(evaluated, tmp_path / "copy of results")
+
+
+@pytest.fixture
+def replay(evaluated, tmp_path):
+    """Environment in which fairseq-generate repeats what it said."""
+    program = tmp_path / "bin/fairseq-generate"
+    program.parent.mkdir()
+    program.write_text(REPLAY)
+    program.chmod(0o755)
+    recorded = evaluated / "generate.txt"
+    assert len(recorded.read_text().splitlines()) > 120
+    return {**ENVIRONMENT, "PATH": f"{program.parent}:{ENVIRONMENT['PATH']}", "RECORDED": str(recorded)}
+
+
+def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, copy):
+    printed = (evaluated / "printed.txt").read_text()
+    assert bleu(printed) > 80 and "tok:13a" in printed and "tok:none" in printed
+    num_lines = len((pairs / "test.tgt").read_text().splitlines())
+    assert len((evaluated / "hypotheses.txt").read_text().splitlines()) == num_lines
+    assert (evaluated / "scores.txt").read_text() == printed and TRANSLATES in (evaluated / "messages.txt").read_text()
+    again = evaluate_bleu(*request_of(copy), "--", "--cpu")
+    assert again.stdout == printed and TRANSLATES not in again.stderr
+
+
+@pytest.mark.slow
+def test_two_systems_are_compared(evaluated, request_of, plain_translator, copy, tmp_path):
+    other = tmp_path / "other"
+    evaluate_bleu(*request_of(other, checkpoint=plain_translator / "checkpoint_last.pt"), "--", "--cpu")
+    compared = evaluate_bleu(*request_of(copy), "--against", other, "--", "--cpu")
+    values = bleu((evaluated / "printed.txt").read_text()), bleu((other / "scores.txt").read_text())
+    assert "BLEU against the baseline: {:.2f} and {:.2f}, p = 0.".format(*values) in compared.stdout, compared.stderr
+
+
+def test_a_system_against_itself_is_no_difference(evaluated, request_of, copy):
+    result = evaluate_bleu(*request_of(copy), "--against", evaluated, "--", "--cpu")
+    assert result.returncode == 0 and TRANSLATES not in result.stderr, result.stderr
+    value = bleu(result.stdout)
+    assert f"BLEU against the baseline: {value:.2f} and {value:.2f}, p = 1.0000" in result.stdout
+    assert result.stdout.count("p = 1.0000") == 2
+
+
+@pytest.mark.parametrize(
+    "changes, flags, told",
+    [
+        ({"checkpoint": "nowhere.pt"}, [], "nowhere.pt does not exist"),
+        ({"reference": "nowhere.tgt"}, [], "nowhere.tgt does not exist"),
+        ({"reference": "test.src"}, [], "has no test set with the target language src, which .*test.src ends in"),
+        ({}, ["--beam", "3"], "--beam: flags of fairseq-generate come after --"),
+        ({}, ["--against", "."], ". has no generate.txt: evaluate the baseline first"),
+        ({}, ["--against", "nowhere"], "nowhere has no generate.txt: evaluate the baseline first"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_before_anything_is_translated(
+    changes, flags, told, request_of, pairs, tmp_path
+):
+    shutil.copy(pairs / "test.src", tmp_path)
+    out = tmp_path / "out"
+    result = evaluate_bleu(*request_of(out, **changes), *flags, cwd=tmp_path)
+    assert result.returncode == 2 and result.stdout == ""
+    assert re.fullmatch(f"evaluate_bleu.sh: error: .*{told}\n", result.stderr), result.stderr
+    assert not list(out.glob("*"))
+
+
+def test_data_prepared_again_is_translated_again_only_where_it_is_other_data(request_of, pair_data, replay, tmp_path):
+    data = shutil.copytree(pair_data, tmp_path / "data bin")
+    asked, stamp = request_of(tmp_path / "out", data=data), "2001-01-01"
+    first = evaluate_bleu(*asked, env=replay)
+    subprocess.run(["touch", "-d", stamp, *data.iterdir()], check=True)
+    shutil.copy(data / "test.src-tgt.src.bin", data / "train.src-tgt.src.bin")
+    second = evaluate_bleu(*asked, env=replay)
+    content = (data / "test.src-tgt.src.bin").read_bytes()
+    (data / "test.src-tgt.src.bin").write_bytes(content[::-1])
+    third = evaluate_bleu(*asked, env=replay)
+    assert [TRANSLATES in result.stderr for result in (first, second, third)] == [True, False, True]
+    assert bleu(first.stdout) > 0 and first.stdout == second.stdout == third.stdout
+
+
+@pytest.mark.parametrize("killed", ["the group", "the script"])
+def test_a_killed_run_is_repaired_by_the_next(killed, evaluated, request_of, replay, tmp_path):
+    asked, gate = request_of(tmp_path / "out"), tmp_path / "gate"
+    process = subprocess.Popen(
+        ["bash", SCRIPT, *map(str, asked)],
+        env={**replay, "WAIT_FOR": str(gate)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_for(Path(f"{gate}.waiting"))
+        if killed == "the script":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=60)
+        assert not list((tmp_path / "out").glob("scores.txt"))
+        repaired = evaluate_bleu(*asked, env=replay)
+        gate.touch()
+        if killed == "the script":
+            wait_for(Path(f"{gate}.done"))
+    finally:
+        gate.touch()
+    assert repaired.returncode == 0 and TRANSLATES in repaired.stderr, repaired.stderr
+    assert repaired.stdout == (evaluated / "printed.txt").read_text()
+    for name in ("generate.txt", "hypotheses.txt", "scores.txt"):
+        assert (tmp_path / "out" / name).read_bytes() == (evaluated / name).read_bytes(), name
+    assert not list((tmp_path / "out").glob("*.tmp"))
+
+
+def test_scores_of_an_earlier_run_do_not_survive_a_failed_scoring(evaluated, request_of, copy, tmp_path, pairs):
+    lines = (pairs / "test.tgt").read_text().splitlines(keepends=True)
+    (tmp_path / "short.tgt").write_text("".join(lines[:-1]))
+    assert (copy / "scores.txt").exists()
+    result = evaluate_bleu(*request_of(copy, reference=tmp_path / "short.tgt"), "--", "--cpu")
+    assert result.returncode == 2 and f"line {len(lines)} has no counterpart" in result.stderr
+    assert TRANSLATES not in result.stderr and result.stdout == ""
+    assert not (copy / "scores.txt").exists()
+
+
+# the table of several runs
+
+
+@pytest.fixture
+def finished(translator, evaluated, tmp_path):
+    """A save directory as the recipes leave it."""
+    run = tmp_path / "finished"
+    run.mkdir()
+    for name in ("checkpoint_best.pt", "train.log"):
+        (run / name).symlink_to(translator / name)
+    shutil.copytree(evaluated, run / "test")
+    return run
+
+
+def summarize(*args):
+    command = [sys.executable, ROOT / "scripts/summarize_translations.py", *map(str, args)]
+    return subprocess.run(command, env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+
+
+def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, pair_data, pairs, tmp_path):
+    out = tmp_path / "table"
+    runs = [f"one={finished}", f"two={finished}", f"one={finished}"]
+    result = summarize(pair_data, *runs, "--reference", pairs / "test.tgt", "--out", out)
+    assert result.returncode == 0, result.stderr[-3000:]
+    scores = (evaluated / "scores.txt").read_text()
+    value = f"{bleu(scores):.2f}"
+    table = (out / "table.md").read_text()
+    one, two = (re.findall(rf"^\| {name} \|.*$", table, re.M) for name in ("one", "two"))
+    assert len(one) == len(two) == 1 and f"| {value} | {value} |" in two[0]
+    assert f"| {value}, {value} | {value} |" in one[0] and "| 1, 1 |" in one[0]
+    assert "tok:13a" in table and two[0] in result.stdout
+    figures = json.loads((out / "runs.json").read_text())["runs"]
+    assert [run["name"] for run in figures] == ["one", "two", "one"]
+    assert all(f"{run['scores'][0]['value']:.2f}" == value and run["epochs"] == EPOCHS for run in figures)
+    assert all(len(run["valid_curve"]) == EPOCHS and run["parameters"] > 1000 for run in figures)
+    assert (out / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("missing", ["test/generate.txt", "checkpoint_best.pt", "train.log"])
+def test_a_run_that_is_not_finished_is_refused_with_what_it_lacks(missing, finished, pair_data, pairs, tmp_path):
+    (finished / missing).unlink()
+    result = summarize(pair_data, f"one={finished}", "--reference", pairs / "test.tgt", "--out", tmp_path / "table")
+    assert result.returncode == 2 and result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("summarize_translations.py: error: ") and str(finished / missing) in line
+    assert not (tmp_path / "table").exists()
