@@ -95,7 +95,8 @@ bleu() {
   bleu encdec
   printf '```\n\n`lstm_encdec_doc`\n\n```\n'
   bleu encdec_doc --against "$work/encdec/test"
-  printf '```\n'
+  printf '```\n\n'
+  python scripts/provenance.py
 } > "$work/translation.md"
 mv "$work/translation.md" results/demo/translation.md
 cat results/demo/translation.md

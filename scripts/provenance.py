@@ -37,3 +37,7 @@ def commit() -> str:
 def provenance() -> Dict[str, str]:
     """Date, commit and machine."""
     return {"date": date.today().isoformat(), "commit": commit(), "machine": describe_machine()}
+
+
+if __name__ == "__main__":
+    print("{date}, commit {commit}; {machine}.".format(**provenance()))
