@@ -26,14 +26,20 @@ VALID_LINE = re.compile(r"\| valid \| epoch (\d+) \|.*?\| ppl ([\d.]+)")
 SPEED = re.compile(r"\| train_inner \|.*? wps=([\d.]+)")
 
 
-def read_log(path: Path) -> Dict:
-    """Validation perplexity by epoch and the median training speed in tokens per second."""
-    text = path.read_text(encoding="utf-8")
-    valid_curve = {int(epoch): float(ppl) for epoch, ppl in VALID_LINE.findall(text)}
-    speeds = [float(wps) for wps in SPEED.findall(text)]
-    if not valid_curve or not speeds:
-        raise ValueError(f"{path} holds no validation or no training speed: log with --log-format simple")
-    return {"valid_curve": valid_curve, "words_per_second": statistics.median(speeds)}
+def read_valid_curve(path: Path) -> Dict[int, float]:
+    """Validation perplexity by epoch."""
+    curve = {int(epoch): float(ppl) for epoch, ppl in VALID_LINE.findall(path.read_text(encoding="utf-8"))}
+    if not curve:
+        raise ValueError(f"{path} holds no validation: log with --log-format simple")
+    return curve
+
+
+def read_speed(path: Path) -> float:
+    """Median training speed in tokens per second."""
+    speeds = [float(wps) for wps in SPEED.findall(path.read_text(encoding="utf-8"))]
+    if not speeds:
+        raise ValueError(f"{path} holds no training speed: log with --log-format simple and a smaller --log-interval")
+    return statistics.median(speeds)
 
 
 def summarize(name: str, run: Path, data: str) -> Dict:
@@ -47,8 +53,9 @@ def summarize(name: str, run: Path, data: str) -> Dict:
         figures[f"{split}_perplexity"] = result.perplexity
     config = torch.load(checkpoint, map_location="cpu")["cfg"]
     figures["seed"] = config["common"]["seed"]
-    log = read_log(run / "train.log")
-    return {**figures, **log, "epochs": max(log["valid_curve"])}
+    log = run / "train.log"
+    curve = read_valid_curve(log)
+    return {**figures, "valid_curve": curve, "words_per_second": read_speed(log), "epochs": max(curve)}
 
 
 def as_markdown(runs: List[Dict]) -> str:

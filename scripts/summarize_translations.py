@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Dict, List
 
 from provenance import provenance
-from summarize_runs import plot, read_log
+from summarize_runs import plot, read_valid_curve
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.cli import quiet_host_logging
@@ -34,7 +34,7 @@ def summarize(name: str, run: Path, *, data: str, references: List[str], referen
         tokenized=generated.hypotheses,
         tokenized_references=generated.references,
     )
-    curve = read_log(run / "train.log")["valid_curve"]
+    curve = read_valid_curve(run / "train.log")
     return {
         "name": name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

@@ -61,5 +61,5 @@ def test_commands_of_the_readme(text, tmp_path):
             text=True,
         )
         assert result.returncode == 0, f"{command}\n{(result.stdout + result.stderr)[-3000:]}"
-    assert "tok:13a" in (tmp_path / "results/my_translation/scores.txt").read_text()
+    assert "tok:13a" in (tmp_path / "checkpoints/multi30k_doc/test/scores.txt").read_text()
     assert "perplexity" in (tmp_path / "results/my_comparison/table.md").read_text()
