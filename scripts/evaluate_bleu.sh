@@ -38,21 +38,7 @@ compgen -G "$data/$split.*-$language.$language.idx" > /dev/null || {
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-mkdir -p "$out"
-IFS=: read -ra models <<< "$checkpoint"
-for model in "${models[@]}"; do
-  [[ -f $model ]] || { echo "evaluate_bleu.sh: error: $model does not exist" >&2; exit 2; }
-done
-command=(fairseq-generate "$data" --user-dir "$root/fairseq_plugins" --path "$checkpoint" --gen-subset "$split"
-         --beam "${BEAM:-5}" --max-tokens "${MAX_TOKENS:-4000}" --remove-bpe="${BPE:-subword_nmt}" "$@")
-asked=$(sha256sum -- "${models[@]}" "$data"/dict.*.txt "$data/$split".*; printf '%q ' "${command[@]}")
-if [[ ! -s $out/generate.txt || $(cat "$out/asked.txt" 2> /dev/null) != "$asked" ]]; then
-  echo "== translate $split (log: $out/generate.log)" >&2
-  rm -f "$out/generate.txt" "$out/generate.txt.tmp"  # what a killed run still writes is lost with the name
-  "${command[@]}" > "$out/generate.txt.tmp" 2> "$out/generate.log" || { tail -n 5 "$out/generate.log" >&2; exit 1; }
-  printf '%s\n' "$asked" > "$out/asked.txt"
-  mv "$out/generate.txt.tmp" "$out/generate.txt"
-fi
+bash "$root/scripts/generate_split.sh" "$data" "$checkpoint" "$split" "$out" "$@"
 rm -f "$out/scores.txt"
 python -m fairseq_plugins.cli.evaluate_translation "$out/generate.txt" --reference "$reference" \
   --target-lang "$language" --hypotheses "$out/hypotheses.txt" ${against[@]+"${against[@]}"} > "$out/scores.txt.tmp"

@@ -1,0 +1,1 @@
+"""Metrics of texts, and the host's scorers built on them."""

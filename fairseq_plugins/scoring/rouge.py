@@ -1,0 +1,200 @@
+"""ROUGE-1, -2 and -L of short texts, by the rouge-score package.
+
+Where this differs from ROUGE-1.5.5: words of several letters are kept, stop words included (``-s`` is not offered);
+of several references the one with the highest F1 counts, for each metric by itself, where ``-f A`` takes the best
+recall and drops references in turn; ROUGE-L treats a text as one sentence (rouge-score's rougeL), so that texts of
+several lines should not be compared with published summary-level ROUGE-L (rougeLsum); the stemmer is NLTK's Porter
+stemmer, which has a few exceptions of its own.
+"""
+
+import html
+import multiprocessing
+import os
+import re
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Dict, List, Optional, Sequence
+
+import numpy as np
+from rouge_score import rouge_scorer, scoring, tokenizers
+from tqdm import tqdm
+
+METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+NUM_BOOTSTRAP_SAMPLES = 1000
+SEED = 12345
+TOKENIZERS = ("rouge", "unicode")
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class RougeSettings:
+    """What decides a score; two scores can be compared if their :meth:`signature` is the same.
+
+    Attributes:
+        stemming: "on", as ROUGE-1.5.5 -m: words of more than three letters are stemmed (English); or "off".
+        tokenizer: "rouge", as ROUGE-1.5.5: words of a-z and 0-9, all else parts them; "unicode": words of letters and
+            digits of any script, for other languages than English.
+        max_bytes: texts are cut after so many bytes of UTF-8, as ROUGE-1.5.5 -b (75 in DUC 2004); 0 is no limit.
+        max_words: texts are cut after so many words, as ROUGE-1.5.5 -l; 0 is no limit.
+
+    Raises:
+        ValueError: on an unknown value, a negative limit or two limits.
+    """
+
+    stemming: str = "on"
+    tokenizer: str = "rouge"
+    max_bytes: int = 0
+    max_words: int = 0
+
+    def __post_init__(self):
+        if self.stemming not in ("on", "off"):
+            raise ValueError(f'--rouge-stemming "{self.stemming}": choose on or off')
+        if self.tokenizer not in TOKENIZERS:
+            raise ValueError(f'--rouge-tokenizer "{self.tokenizer}": choose {" or ".join(TOKENIZERS)}')
+        for flag, limit in (("--rouge-max-bytes", self.max_bytes), ("--rouge-max-words", self.max_words)):
+            if limit < 0:
+                raise ValueError(f"{flag} {limit}: give 0 for no limit, or more")
+        if self.max_bytes and self.max_words:
+            raise ValueError("--rouge-max-bytes and --rouge-max-words: give one of them")
+
+    def signature(self, *, num_references: int) -> str:
+        """The settings, as short as sacreBLEU's."""
+        limit = f"{self.max_bytes}b" if self.max_bytes else f"{self.max_words}w" if self.max_words else "none"
+        return (
+            f"#:{num_references}|bs:{NUM_BOOTSTRAP_SAMPLES}|rs:{SEED}|tok:{self.tokenizer}|stem:{self.stemming}|"
+            f"limit:{limit}|v:rouge-score-{version('rouge-score')}"
+        )
+
+
+class UnicodeTokenizer(tokenizers.Tokenizer):
+    """Lower-cased words of letters and digits of any script."""
+
+    def __init__(self, stem: tokenizers.DefaultTokenizer):
+        self.stem = stem
+
+    def tokenize(self, text: str) -> List[str]:
+        return [self._stemmed(word) for word in _WORD.findall(text.lower())]
+
+    def _stemmed(self, word: str) -> str:
+        stemmed = self.stem.tokenize(word) if word.isascii() else []
+        return stemmed[0] if len(stemmed) == 1 else word
+
+
+class Rouge:
+    """Scores of one text at a time."""
+
+    def __init__(self, settings: RougeSettings):
+        self.settings = settings
+        tokenizer = tokenizers.DefaultTokenizer(use_stemmer=settings.stemming == "on")
+        if settings.tokenizer == "unicode":
+            tokenizer = UnicodeTokenizer(tokenizer)
+        self.tokenizer = tokenizer
+        self._scorer = rouge_scorer.RougeScorer(list(METRICS), tokenizer=tokenizer)
+
+    def score(self, hypothesis: str, references: Sequence[str]) -> Dict[str, scoring.Score]:
+        """Precision, recall and F1 (0 to 1) of each of :data:`METRICS`; an empty text scores 0."""
+        return self._scorer.score_multi([self.cut(text) for text in references], self.cut(hypothesis))
+
+    def cut(self, text: str) -> str:
+        """The text within the limit."""
+        if self.settings.max_bytes:
+            return text.encode("utf-8")[: self.settings.max_bytes].decode("utf-8", errors="ignore")
+        if self.settings.max_words:
+            return " ".join(text.split()[: self.settings.max_words])
+        return text
+
+
+@dataclass(frozen=True)
+class RougeScore:
+    """Mean over the texts, times 100, with the half-width of its 95 % bootstrap interval."""
+
+    metric: str
+    precision: float
+    recall: float
+    f1: float
+    f1_interval: float
+
+
+def score_corpus(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    settings: RougeSettings,
+    *,
+    num_processes: Optional[int] = None,
+    show_progress: str = "off",
+) -> List[RougeScore]:
+    """ROUGE of hypotheses with one or more references each.
+
+    Args:
+        hypotheses: a text each.
+        references: of every hypothesis, one or more.
+        settings: what decides the score.
+        num_processes: by default as many as there are cores, and one for a short corpus.
+        show_progress: "on" draws a bar on standard error.
+
+    Raises:
+        ValueError: on different lengths, no text, a hypothesis without references, or references without a word that
+            the tokeniser would keep.
+    """
+    if len(hypotheses) != len(references):
+        raise ValueError(f"{len(hypotheses):,} hypotheses and {len(references):,} references: give as many")
+    if not hypotheses:
+        raise ValueError("there is no text to score")
+    check_tokens(references, settings)
+    if num_processes is None:
+        num_processes = max(1, min(os.cpu_count() or 1, len(hypotheses) // 500))
+    pairs = list(zip(hypotheses, references))
+    bar = partial(tqdm, total=len(pairs), unit=" texts", desc="ROUGE", disable=show_progress == "off")
+    if num_processes == 1:
+        rouge = Rouge(settings)
+        scores = [rouge.score(*pair) for pair in bar(pairs)]
+    else:
+        with multiprocessing.Pool(num_processes, _start_worker, (settings,)) as pool:
+            scores = list(bar(pool.imap(_score_in_worker, pairs, chunksize=100)))
+    return [_aggregate(title, [score[metric] for score in scores]) for metric, title in METRICS.items()]
+
+
+def check_tokens(references: Sequence[Sequence[str]], settings: RougeSettings) -> None:
+    """Refuse references that the tokeniser would empty.
+
+    Raises:
+        ValueError: with the first such line.
+    """
+    tokenizer = Rouge(settings).tokenizer
+    for number, texts in enumerate(references, 1):
+        if not texts:
+            raise ValueError(f"line {number} has no reference")
+        for text in texts:
+            if _WORD.search(text.replace("_", " ")) and not text.isascii() and not tokenizer.tokenize(text):
+                raise ValueError(
+                    f"line {number} of the references has no word of a-z and 0-9, which ROUGE-1.5.5 knows alone: take "
+                    "the unicode tokeniser"
+                )
+
+
+_rouge: Optional[Rouge] = None
+
+
+def _start_worker(settings: RougeSettings) -> None:
+    global _rouge
+    _rouge = Rouge(settings)
+
+
+def _score_in_worker(pair) -> Dict[str, scoring.Score]:
+    return _rouge.score(*pair)
+
+
+def _aggregate(title: str, scores: List[scoring.Score]) -> RougeScore:
+    matrix = 100 * np.array(scores)
+    generator = np.random.default_rng(SEED)
+    means = [matrix[generator.integers(len(matrix), size=len(matrix)), 2].mean() for _ in range(NUM_BOOTSTRAP_SAMPLES)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    precision, recall, f1 = map(float, matrix.mean(axis=0))
+    return RougeScore(title, precision, recall, f1, float(high - low) / 2)
+
+
+def without_escapes(text: str) -> str:
+    """The text without the escapes of the Moses tokeniser, of which ROUGE would count the letters."""
+    return html.unescape(text)
