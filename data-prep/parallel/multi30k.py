@@ -1,13 +1,13 @@
 """Multi30k, task 1: captions of images in English, German and French, one file a split and language."""
 
 from argparse import Namespace
-from hashlib import sha256
+from collections.abc import Iterable
 from pathlib import Path
 
 from .corpus import Corpus
 from .errors import CHECK_OR_PASS, DataError
-from .lines import Pair, check_aligned
-from .sources import download, is_gzip, read_bytes, text_lines
+from .lines import Pair
+from .sources import aligned_files, content_digest, download, is_gzip, plain_or_gz
 
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 
@@ -42,7 +42,7 @@ class Multi30k(Corpus):
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``SPLIT.LANGUAGE.gz``, or the same without compression."""
-        files = {name: _find(folder, name) for name in _names(options)}
+        files = {name: plain_or_gz(folder, name) for name in _names(options)}
         if missing := [f"{name}.gz" for name, path in files.items() if path is None]:
             raise DataError(f"{folder} has no {', '.join(missing)}: put it there, or leave out --from to download")
         return files
@@ -50,33 +50,26 @@ class Multi30k(Corpus):
     def download(self, folder: Path, options: Namespace) -> None:
         """Each file by itself, from the first mirror that has it."""
         for name in _names(options):
-            if not _find(folder, name):
+            if not plain_or_gz(folder, name):
                 path = folder / f"{name}.gz"
                 mirrors = [mirror.rstrip("/") for mirror in options.mirror or MIRRORS]
                 download([(f"{mirror}/{path.name}", path) for mirror in mirrors], is_gzip)
 
-    def read(self, files: dict[str, Path], options: Namespace) -> dict[str, Pair]:
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Pair]]:
         """Train, valid and test."""
-        texts = {}
-        for split, stem in SPLITS.items():
-            names = [f"{stem}.{language}" for language in options.languages]
-            pair = Pair(*(_read(files[name], name, options.check) for name in names))
-            texts[split] = check_aligned(pair, *(files[name] for name in names))
-        return texts
+        if options.check:
+            for name, path in files.items():
+                _check(path, name)
+        return {
+            split: aligned_files(*(files[f"{stem}.{side}"] for side in options.sides)) for split, stem in SPLITS.items()
+        }
 
 
 def _names(options: Namespace) -> list[str]:
-    return [f"{stem}.{language}" for stem in SPLITS.values() for language in options.languages]
+    return [f"{stem}.{side}" for stem in SPLITS.values() for side in options.sides]
 
 
-def _find(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
-
-
-def _read(path: Path, name: str, check: bool) -> list[str]:
-    content = read_bytes(path)
-    lines = text_lines(content, path)
-    found = sha256(content).hexdigest()
-    if check and found != CHECKSUMS[name]:
+def _check(path: Path, name: str) -> None:
+    found = content_digest(path)
+    if found != CHECKSUMS[name]:
         raise DataError(f"{name} in {path} has SHA-256 {found}, expected {CHECKSUMS[name]}: {CHECK_OR_PASS}")
-    return lines

@@ -4,12 +4,15 @@ import argparse
 import ctypes
 import importlib.metadata
 import itertools
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,14 +20,16 @@ from . import subwords
 from .corpus import Corpus
 from .errors import DataError, note
 from .iwslt16 import IWSLT16
-from .lines import Pair, map_lines, progress, read_lines, read_pair, write_lines, write_pair
+from .lines import Pair, map_in_order, progress, read_lines, read_pairs, write_lines, write_pairs
 from .multi30k import Multi30k
 from .sources import digest
 from .steps import locked, new_folder, run_step
-from .tokens import filter_pairs, moses
+from .tokens import filter_pairs, listed, on_both_sides
 
 CORPORA: dict[str, Corpus] = {corpus.name: corpus for corpus in (IWSLT16(), Multi30k())}
-FORMAT = 1  # of the work folder; another number makes every step again
+FORMAT = 2  # of the work folder; another number makes every step again
+SPLITS = "splits.json"  # of a step's folder: the splits in their order, with their numbers of pairs
+HOST_WORKER_BYTES = 1 << 27  # of training text for each process of fairseq-preprocess
 
 
 def main(arguments: list[str]) -> int:
@@ -46,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
-    """Options of the command line, with the pair's languages and what EXPECTED_COUNTS says."""
+    """Options of the command line, with the pair's sides and what EXPECTED_COUNTS says."""
     parser = argparse.ArgumentParser(
         prog="prepare.sh",
         description=f"Download, check, tokenise, split into subwords and binarise {corpus.title}.",
@@ -59,23 +64,35 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     add("--pair", dest="pair_option", choices=corpus.pairs, metavar="PAIR", help="the same as an option")
     add("--from", dest="source", type=_path, metavar="DIR", help="take the files from DIR; download nothing")
     add("--mirror", action="append", metavar="URL", help="folder to download from, instead of the built-in mirrors")
-    add("--dest", type=_path, metavar="DIR", help=f"where the result goes (default: data-bin/{corpus.name}.PAIR)")
+    add(
+        "--dest",
+        type=_path,
+        metavar="DIR",
+        help=f"where the result goes (default: data-bin/{_result_name(corpus, 'PAIR')})",
+    )
     add("--work", type=_path, metavar="DIR", help=f"downloads and text (default: downloads/{corpus.name})")
     add("--workers", type=_positive, default=_num_cores(), metavar="N", help="processes (default: all cores)")
-    add("--bpe", choices=list(subwords.FILES), default="subword-nmt", help="who splits words (default: %(default)s)")
+    add("--bpe", choices=list(subwords.KINDS), default="subword-nmt", help="who splits words (default: %(default)s)")
     add("--merges", type=_positive, default=corpus.num_merges, metavar="N", help="joint merges (default: %(default)s)")
     add("--min-length", type=_positive, default=1, metavar="N", help="tokens, train only (default: %(default)s)")
-    add("--max-length", type=_positive, default=100, metavar="N", help="tokens, train only (default: %(default)s)")
+    add(
+        "--max-length",
+        type=_positive,
+        default=corpus.max_length,
+        metavar="N",
+        help="tokens, train only (default: %(default)s)",
+    )
     ratio = "longer side / shorter side, train only; 0: no limit (default: %(default)s)"
     add("--max-ratio", type=_ratio, default=corpus.max_ratio, metavar="R", help=ratio)
-    add("--lowercase", action="store_true", help="lowercase the tokens; the raw references keep their case")
-    add("--joined-dictionary", action="store_true", help="one dictionary for both languages")
+    lowercase = f"lowercase the tokens; the raw references keep their case (default: {corpus.lowercase})"
+    add("--lowercase", action=argparse.BooleanOptionalAction, default=corpus.lowercase, help=lowercase)
+    add("--joined-dictionary", action="store_true", help="one dictionary for both sides")
     for flag, arguments_of_flag in corpus.extra_options.items():
         add(flag, **arguments_of_flag)
     options = parser.parse_args(arguments)
     if options.pair and options.pair_option and options.pair != options.pair_option:
         parser.error(f"two pairs: {options.pair} and {options.pair_option}")
-    options.pair = options.pair or options.pair_option
+    options.pair = options.pair or options.pair_option or (corpus.pairs[0] if len(corpus.pairs) == 1 else None)
     if not options.pair:
         parser.error(f"name the pair: {choices}")
     if options.min_length > options.max_length:
@@ -84,10 +101,14 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     if expected not in ("check", "skip"):
         parser.error(f"EXPECTED_COUNTS is check or skip, not {expected}")
     options.check = expected == "check"
-    options.languages = tuple(options.pair.split("-"))
-    options.dest = options.dest or Path("data-bin") / f"{corpus.name}.{options.pair}"
+    options.sides = tuple(options.pair.split("-"))
+    options.dest = options.dest or Path("data-bin") / _result_name(corpus, options.pair)
     options.work = options.work or Path("downloads") / corpus.name
     return options
+
+
+def _result_name(corpus: Corpus, pair: str) -> str:
+    return f"{corpus.name}.{pair}" if len(corpus.pairs) > 1 else corpus.name
 
 
 def _path(text: str) -> Path:
@@ -161,20 +182,20 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
             "sacremoses": importlib.metadata.version("sacremoses"),
             "filter": [options.min_length, options.max_length, options.max_ratio, options.lowercase],
         }
-        tokens = run_step(work / "tokens", settings, partial(make_tokens, text, options))
+        tokens = run_step(work / "tokens", settings, partial(make_tokens, corpus, text, options))
 
         settings = {
             "tokens": settings,
-            "subwords": [options.bpe, importlib.metadata.version(options.bpe), options.merges],
+            "subwords": [options.bpe, importlib.metadata.version(subwords.KINDS[options.bpe].package), options.merges],
         }
-        pieces = run_step(work / "subwords", settings, partial(make_subwords, tokens, options))
+        pieces = run_step(work / "subwords", settings, partial(make_subwords, corpus, tokens, options))
         make_binaries(text, pieces, recipe(corpus, options), options)
 
 
 def _is_finished(dest: Path, wanted: str) -> bool:
     record = dest / "prepared.txt"
     if record.is_file():
-        found = read_lines(record)[0]
+        found = next(read_lines(record))
         if wanted not in (found, f"{found}, not checked"):
             raise DataError(f"{dest} already holds '{found}', not '{wanted}': delete it or pass another --dest")
         note(f"{dest} is already complete; delete it to prepare it again")
@@ -184,85 +205,116 @@ def _is_finished(dest: Path, wanted: str) -> bool:
     return False
 
 
-def splits_of(folder: Path, options: Namespace) -> list[str]:
-    """Splits that a step wrote: train, valid, test, then the others by name."""
-    found = {path.stem for path in folder.glob(f"*.{options.languages[0]}")}
-    return ["train", "valid", "test", *sorted(found - {"train", "valid", "test"})]
+def splits_of(folder: Path) -> dict[str, int]:
+    """Numbers of pairs of the splits that a step wrote: train, valid, test, then the others."""
+    return json.loads((folder / SPLITS).read_text(encoding="utf-8"))
+
+
+def _write_splits(folder: Path, splits: dict[str, int]) -> None:
+    (folder / SPLITS).write_text(json.dumps(splits), encoding="utf-8")
 
 
 def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder: Path) -> None:
     """Raw text, one sentence a line."""
     note(f"reading {corpus.name} {options.pair}")
-    for split, pair in corpus.read(files, options).items():
-        write_pair(folder, split, options.languages, pair)
+    scratch = folder / "unpacked"
+    scratch.mkdir()
+    splits = {}
+    for split, pairs in corpus.read(files, options, scratch).items():
+        with progress(pairs, desc=f"reading {split}", unit=" pairs") as bar:
+            splits[split] = write_pairs(folder, split, options.sides, bar)
+        if not splits[split]:
+            raise DataError(f"no pair of {split} is left: see what was removed")
+    shutil.rmtree(scratch)
+    _write_splits(folder, splits)
 
 
-def make_tokens(text: Path, options: Namespace, folder: Path) -> None:
+def make_tokens(corpus: Corpus, text: Path, options: Namespace, folder: Path) -> None:
     """Tokenised text; the training pairs are filtered, in the other splits every pair stays."""
-    for split in splits_of(text, options):
-        pair = read_pair(text, split, options.languages)
-        sides = [
-            map_lines(
-                moses,
-                (language, options.lowercase),
-                lines,
-                workers=options.workers,
-                label=f"tokenising {split}.{language}",
-            )
-            for language, lines in zip(options.languages, pair)
-        ]
-        pair = Pair(*sides)
+    tokenizers = corpus.tokenizer, [(side, options.lowercase) for side in options.sides]
+    splits = {}
+    for split, total in splits_of(text).items():
+        pairs = map_in_order(
+            on_both_sides,
+            tokenizers,
+            read_pairs(text, split, options.sides),
+            workers=options.workers,
+            label=f"tokenising {split}",
+            total=total,
+        )
         if split == "train":
+            dropped: Counter = Counter()
             limits = {name: getattr(options, name) for name in ("min_length", "max_length", "max_ratio")}
-            kept, dropped = filter_pairs(pair, **limits)
-            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(dropped.items())) or "none"
-            print(f"train: {len(kept.source)} of {len(pair.source)} pairs kept; dropped: {reasons}", flush=True)
-            if not kept.source:
+            kept = write_pairs(folder, split, options.sides, filter_pairs(pairs, dropped, **limits))
+            print(f"train: {kept} of {total} pairs kept; dropped: {listed(dropped)}", flush=True)
+            if not kept:
                 raise DataError("the filter left no training pair: see --min-length, --max-length and --max-ratio")
-            pair = kept
-        elif empty := sum(not (source and target) for source, target in zip(*pair)):
-            print(f"{split}: {empty} pairs with an empty side, kept in their places", flush=True)
-        write_pair(folder, split, options.languages, pair)
+            splits[split] = kept
+        else:
+            empty: Counter = Counter()
+            splits[split] = write_pairs(folder, split, options.sides, _count_empty(pairs, empty))
+            if empty:
+                print(f"{split}: {empty.total()} pairs with an empty side, kept in their places", flush=True)
+    _write_splits(folder, splits)
 
 
-def make_subwords(tokens: Path, options: Namespace, folder: Path) -> None:
+def _count_empty(pairs: Iterable[Pair], empty: Counter) -> Iterator[Pair]:
+    for pair in pairs:
+        if not all(pair):
+            empty["pairs"] += 1
+        yield pair
+
+
+def make_subwords(corpus: Corpus, tokens: Path, options: Namespace, folder: Path) -> None:
     """The model that was learnt on both sides of train, and every split in its pieces."""
-    note(f"learning {options.merges} merges with {options.bpe}")
-    model = folder / subwords.FILES[options.bpe]
-    train = read_pair(tokens, "train", options.languages)
-    subwords.learn(options.bpe, itertools.chain(*train), options.merges, model)
-    for split in splits_of(tokens, options):
-        for language, lines in zip(options.languages, read_pair(tokens, split, options.languages)):
-            label = f"splitting {split}.{language}"
-            pieces = map_lines(subwords.load, (options.bpe, model), lines, workers=options.workers, label=label)
-            write_lines(folder / f"{split}.{language}", pieces)
+    splits = splits_of(tokens)
+    model = folder / subwords.KINDS[options.bpe].file
+    sides = [read_lines(tokens / f"train.{side}") for side in options.sides]
+    with progress(itertools.chain(*sides), total=2 * splits["train"], desc="counting words", unit=" lines") as train:
+        note(f"learning {options.merges} merges with {options.bpe}")
+        subwords.learn(options.bpe, train, options.merges, model, corpus.symbols)
+    for split, total in splits.items():
+        pairs = map_in_order(
+            on_both_sides,
+            (subwords.load, [(options.bpe, model)] * 2),
+            read_pairs(tokens, split, options.sides),
+            workers=options.workers,
+            label=f"splitting {split}",
+            total=total,
+        )
+        write_pairs(folder, split, options.sides, pairs)
+    _write_splits(folder, splits)
 
 
 def make_binaries(text: Path, pieces: Path, line: str, options: Namespace) -> None:
     """The destination: the host's binaries and dictionaries, the subword model and the raw references."""
-    splits = splits_of(pieces, options)
+    splits = list(splits_of(pieces))
     tests = splits[2:]
     options.dest.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(options.dest) as folder:
         # The host splits --testpref at commas and writes its arguments to a log: hence names without folders.
         (folder / "text").symlink_to(pieces.resolve())
-        command = ["fairseq-preprocess", "--source-lang", options.languages[0], "--target-lang", options.languages[1]]
+        command = ["fairseq-preprocess", "--source-lang", options.sides[0], "--target-lang", options.sides[1]]
         command += ["--trainpref", "text/train", "--validpref", "text/valid"]
         command += ["--testpref", ",".join(f"text/{split}" for split in tests), "--destdir", "."]
         command += ["--joined-dictionary"] if options.joined_dictionary else []
+        train_bytes = sum((pieces / f"train.{side}").stat().st_size for side in options.sides)
+        command += ["--workers", str(min(options.workers, 1 + train_bytes // HOST_WORKER_BYTES))]
         _run(command, folder, pieces.parent / "preprocess.log", num_files=2 * len(splits))
         (folder / "text").unlink()
         for index, split in enumerate(tests[1:], 1):
             for path in folder.glob(f"test{index}.{options.pair}.*"):
                 path.rename(path.with_name(path.name.replace(f"test{index}.", f"{split}.", 1)))
-        shutil.copyfile(pieces / subwords.FILES[options.bpe], folder / subwords.FILES[options.bpe])
+        shutil.copyfile(pieces / subwords.KINDS[options.bpe].file, folder / subwords.KINDS[options.bpe].file)
         (folder / "raw").mkdir()
-        for split, language in itertools.product(splits[1:], options.languages):
-            shutil.copyfile(text / f"{split}.{language}", folder / "raw" / f"{split}.{language}")
+        for split, side in itertools.product(splits[1:], options.sides):
+            shutil.copyfile(text / f"{split}.{side}", folder / "raw" / f"{split}.{side}")
         table = _check_binaries(folder, pieces, splits, options)
         write_lines(folder / "prepared.txt", [line, *table])
     print("\n".join(table))
-    print(f"The binarised corpus is in {options.dest}, with {subwords.FILES[options.bpe]} and the references in raw.")
+    print(
+        f"The binarised corpus is in {options.dest}, with {subwords.KINDS[options.bpe].file} and the references in raw."
+    )
 
 
 def _run(command: list[str], folder: Path, log: Path, num_files: int) -> None:
@@ -291,12 +343,14 @@ def _check_binaries(folder: Path, pieces: Path, splits: list[str], options: Name
     """Compare what the host counted with the text; the counts as lines of a table."""
     log = (folder / "preprocess.log").read_text(encoding="utf-8")
     table = []
-    for split, language in itertools.product(splits, options.languages):
-        lines = read_lines(pieces / f"{split}.{language}")
-        num_tokens = sum(len(line.split()) + 1 for line in lines)
-        if f"[{language}] text/{split}.{language}: {len(lines)} sents, {num_tokens} tokens," not in log:
-            raise DataError(f"fairseq-preprocess did not binarise {split}.{language} as it should have: report this")
-        table.append(f"{split}.{language}: {len(lines)} lines, {num_tokens} tokens with one end mark a line")
-    for language in options.languages:
-        table.append(f"dict.{language}.txt: {len(read_lines(folder / f'dict.{language}.txt'))} rows")
+    for split, side in itertools.product(splits, options.sides):
+        num_lines = num_tokens = 0
+        for line in read_lines(pieces / f"{split}.{side}"):
+            num_lines += 1
+            num_tokens += len(line.split()) + 1
+        if f"[{side}] text/{split}.{side}: {num_lines} sents, {num_tokens} tokens," not in log:
+            raise DataError(f"fairseq-preprocess did not binarise {split}.{side} as it should have: report this")
+        table.append(f"{split}.{side}: {num_lines} lines, {num_tokens} tokens with one end mark a line")
+    for side in options.sides:
+        table.append(f"dict.{side}.txt: {sum(1 for _ in read_lines(folder / f'dict.{side}.txt'))} rows")
     return table

@@ -4,17 +4,18 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
 import tarfile
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO
 
 from .errors import CHECK_OR_PASS, DataError, note
-from .lines import decode_lines, progress
+from .lines import Pair, aligned, decode_lines, progress
 
 TIMEOUT = 60  # seconds without a byte
 BLOCK = 1 << 20
@@ -34,10 +35,47 @@ def _damage_reported(where: object) -> Iterator[None]:
         raise DataError(f"{where} is truncated or damaged ({error}): {CHECK_OR_PASS}") from None
 
 
-def read_bytes(path: Path) -> bytes:
-    """Content of a file, decompressed if its name ends in ``.gz``."""
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file open for reading, decompressed if its name ends in ``.gz``."""
     with _damage_reported(path), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-        return file.read()
+        yield file
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of what ``opened`` reads."""
+    result = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(BLOCK):
+            result.update(block)
+    return result.hexdigest()
+
+
+def file_lines(path: Path, name: object = None) -> Iterator[str]:
+    """Cleaned lines of a file, decompressed if need be; ``name`` stands for it in an error message."""
+    with opened(path) as file:
+        yield from decode_lines(file, name or path)
+
+
+def aligned_files(source: Path, target: Path, source_name: object = None, target_name: object = None) -> Iterator[Pair]:
+    """The pairs of lines of two files."""
+    names = source_name or source, target_name or target
+    return aligned(file_lines(source, names[0]), file_lines(target, names[1]), *names)
+
+
+def counted(pairs: Iterable[Pair], expected: int, name: object) -> Iterator[Pair]:
+    """``pairs``; DataError at the end if there are not as many as expected."""
+    count = 0
+    for pair in pairs:
+        count += 1
+        yield pair
+    if count != expected:
+        raise DataError(f"{name} has {count} lines, expected {expected}: {CHECK_OR_PASS}")
+
+
+def plain_or_gz(folder: Path, name: str) -> Path | None:
+    """``name.gz`` in the folder, or ``name``, or None."""
+    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
 
 
 def is_gzip(path: Path) -> bool:
@@ -56,20 +94,31 @@ def text_lines(content: bytes, name: object) -> list[str]:
     return list(decode_lines(io.BytesIO(content), name))
 
 
-def read_members(archive: IO[bytes], where: object, wanted: set[str]) -> dict[str, bytes]:
-    """Contents of the members of a .tgz archive whose base names are ``wanted``; all of them must be there."""
-    found: dict[str, bytes] = {}
+def unpack(
+    archive: Path, wanted: set[str], folder: Path, *, name: object = None, all_needed: bool = True
+) -> dict[str, Path]:
+    """Put the members of a .tgz archive whose base names are ``wanted`` into ``folder``; where each now is.
+
+    ``name`` stands for the archive in an error message. All of them must be there, unless not ``all_needed``.
+    """
+    where = name or archive
+    note(f"unpacking {where}")
+    found: dict[str, Path] = {}
     with _damage_reported(where), gzip.open(archive) as unpacked:
         with tarfile.open(fileobj=unpacked, mode="r|") as members:
             for member in members:
-                name = member.name.rpartition("/")[2]
-                if member.isfile() and name in wanted - found.keys():
-                    found[name] = members.extractfile(member).read()
+                base = member.name.rpartition("/")[2]
+                if member.isfile() and base in wanted - found.keys():
+                    with open(folder / base, "wb") as file:
+                        shutil.copyfileobj(members.extractfile(member), file, BLOCK)
+                    found[base] = folder / base
                     if len(found) == len(wanted):
                         return found
         while unpacked.read(BLOCK):  # a truncated archive shows here at the latest
             pass
-    raise DataError(f"{where} has no member {', '.join(sorted(wanted - found.keys()))}: {CHECK_OR_PASS}")
+    if all_needed:
+        raise DataError(f"{where} has no member {', '.join(sorted(wanted - found.keys()))}: {CHECK_OR_PASS}")
+    return found
 
 
 def download(attempts: list[tuple[str, Path]], is_sound: Callable[[Path], bool]) -> None:

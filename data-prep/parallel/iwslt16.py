@@ -1,7 +1,6 @@
 """IWSLT 2016, TED talks: training text with tags, development and test years in XML, one archive a direction."""
 
 import argparse
-import io
 import itertools
 from argparse import Namespace
 from collections.abc import Callable, Iterable
@@ -10,8 +9,8 @@ from pathlib import Path
 from .corpus import Corpus
 from .errors import CHECK_OR_PASS, DataError
 from .lines import Pair
-from .sources import digest, download, is_gzip, read_members
-from .ted import evaluation_pair, training_pair
+from .sources import counted, digest, download, is_gzip, unpack
+from .ted import evaluation_pairs, training_pairs
 
 RELEASE = "2016-01.tgz"  # all languages; holds texts/SRC/TGT/SRC-TGT.tgz
 DRIVE = "https://drive.google.com/uc?id=1l5y6Giag9aRPwGtuZHswh3w5v3qEz8D8&export=download&confirm=t"
@@ -86,24 +85,23 @@ class IWSLT16(Corpus):
             ]
         download(attempts, lambda path: is_gzip(path) and (path.stem != RELEASE or _is_release(path, options.check)))
 
-    def read(self, files: dict[str, Path], options: Namespace) -> dict[str, Pair]:
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Pair]]:
         """Train, valid, test (all test years after each other) and each test year under its name."""
-        names, contents = _names(options), _contents(files, options)
+        names = _names(options)
+        texts = _texts(files, options, scratch)
         archive = next(iter(files.values()))
         where = {name: files.get(name, f"{name} in {archive}") for name in names.values()}
 
-        def parse(read: Callable[..., Pair], part: str) -> Pair:
-            sides = [names[part, language] for language in options.languages]
-            pair = read(*(contents[name] for name in sides), *(where[name] for name in sides))
+        def parse(read: Callable[..., Iterable[Pair]], part: str) -> Iterable[Pair]:
+            sides = [names[part, side] for side in options.sides]
+            pairs = read(*(texts[name] for name in sides), *(where[name] for name in sides))
             expected = NUM_PAIRS[options.pair.replace("en", "").strip("-")][part]
-            if options.check and len(pair.source) != expected:
-                raise DataError(f"{where[sides[0]]} has {len(pair.source)} lines, expected {expected}: {CHECK_OR_PASS}")
-            return pair
+            return counted(pairs, expected, where[sides[0]]) if options.check else pairs
 
-        years = {year: parse(evaluation_pair, year) for year in [*options.dev, *_test_years(options)]}
+        years = {year: list(parse(evaluation_pairs, year)) for year in [*options.dev, *_test_years(options)]}
         tests = {year: years[year] for year in _test_years(options)}
         return {
-            "train": parse(training_pair, "train"),
+            "train": parse(training_pairs, "train"),
             "valid": _pool(years[year] for year in options.dev),
             "test": _pool(tests.values()),
             **tests,
@@ -122,31 +120,30 @@ def _test_years(options: Namespace) -> list[str]:
 
 
 def _names(options: Namespace) -> dict[tuple[str, str], str]:
-    """File names by part (train or year) and language."""
+    """File names by part (train or year) and side."""
     pair, years = options.pair, {*options.dev, *_test_years(options)}
-    names = {("train", language): f"train.tags.{pair}.{language}" for language in options.languages}
-    for year, language in itertools.product(years, options.languages):
-        names[year, language] = f"IWSLT16.TED.{year}.{pair}.{language}.xml"
+    names = {("train", side): f"train.tags.{pair}.{side}" for side in options.sides}
+    for year, side in itertools.product(years, options.sides):
+        names[year, side] = f"IWSLT16.TED.{year}.{pair}.{side}.xml"
     return names
 
 
-def _contents(files: dict[str, Path], options: Namespace) -> dict[str, bytes]:
+def _texts(files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Path]:
+    """The texts as files, which an archive's are only in ``scratch``."""
     wanted, archive = set(_names(options).values()), f"{options.pair}.tgz"
     if archive in files:
-        with open(files[archive], "rb") as file:
-            return read_members(file, files[archive], wanted)
+        return unpack(files[archive], wanted, scratch)
     if RELEASE in files:
         if not _is_release(files[RELEASE], options.check):
             raise DataError(f"{files[RELEASE]} has not the MD5 {RELEASE_MD5}: {CHECK_OR_PASS}")
-        with open(files[RELEASE], "rb") as file:
-            inner = read_members(file, files[RELEASE], {archive})[archive]
-        return read_members(io.BytesIO(inner), f"{archive} in {files[RELEASE]}", wanted)
-    return {name: path.read_bytes() for name, path in files.items()}
+        inner = unpack(files[RELEASE], {archive}, scratch)[archive]
+        return unpack(inner, wanted, scratch, name=f"{archive} in {files[RELEASE]}")
+    return files
 
 
 def _is_release(path: Path, check: bool) -> bool:
     return not check or digest(path, "md5") == RELEASE_MD5
 
 
-def _pool(pairs: Iterable[Pair]) -> Pair:
-    return Pair(*(list(itertools.chain.from_iterable(side)) for side in zip(*pairs)))
+def _pool(years: Iterable[list[Pair]]) -> list[Pair]:
+    return list(itertools.chain.from_iterable(years))

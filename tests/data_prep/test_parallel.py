@@ -1,46 +1,46 @@
-"""The translation corpora's preparation: the scripts as a user drives them, and the parts that read the formats."""
+"""Preparation of parallel corpora: the scripts of Multi30k and IWSLT as a user drives them, and the parts."""
 
 import contextlib
 import gzip
-import http.server
-import io
+import multiprocessing
 import os
 import random
 import re
 import shutil
 import signal
 import subprocess
-import sys
-import tarfile
-import threading
+import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-SHARED_DATA = REPOSITORY.parent / "shared" / "data"
-sys.path.insert(0, str(REPOSITORY / "data-prep"))
-
-from translation import iwslt16, lines, multi30k, pipeline, sources, steps, subwords, ted, tokens  # noqa: E402
-from translation.errors import DataError  # noqa: E402
-from translation.lines import Pair  # noqa: E402
+from harness import (
+    LANGUAGES,
+    REPOSITORY,
+    SHARED_DATA,
+    binarised,
+    fail,
+    joined,
+    prepare,
+    sentences,
+    snapshot,
+    succeed,
+    tgz,
+)
+from parallel import iwslt16, lines, multi30k, pipeline, sources, steps, subwords, ted, tokens
+from parallel.corpus import Corpus
+from parallel.errors import DataError
 
 pytestmark = pytest.mark.skipif(
     not all(shutil.which(tool) for tool in ["bash", "fairseq-preprocess"]),
     reason="needs bash and fairseq-preprocess on PATH",
 )
 
-LANGUAGES = ("de", "en")
-WORDS = {
-    "de": "Hund Häuser läuft grüne Straße, am und's",
-    "en": "dog houses runs green street, at don't",
-    "fr": "chien maisons l'été vert « rue », aujourd'hui",
-}
 AWKWARD = {
     "de": [
         'Er sagte: "Ja & nein" <unk> |x| [1].\r',
@@ -63,13 +63,6 @@ AWKWARD = {
 }
 
 
-def sentences(language: str, count: int, seed: int = 1) -> list[str]:
-    """Sentences whose n-th has the number n in every language."""
-    rng = random.Random(f"{seed}")
-    words = WORDS[language].split()
-    return [" ".join([str(n), *rng.choices(words, k=rng.randint(3, 6)), "."]) for n in range(count)]
-
-
 def write_multi30k(folder: Path, texts: dict[str, dict[str, list[str]]]) -> Path:
     folder.mkdir(parents=True)
     for split, sides in texts.items():
@@ -84,94 +77,6 @@ def small_multi30k(folder: Path, num_lines: int = 60) -> Path:
     return write_multi30k(
         folder, {split: {lang: sentences(lang, count) for lang in LANGUAGES} for split, count in splits.items()}
     )
-
-
-def prepare(corpus: str, *options: object, cwd: Path, check: bool = False, **env: str) -> subprocess.CompletedProcess:
-    """Run a prepare script; the real corpus's counts are demanded only with ``check``."""
-    return subprocess.run(
-        ["bash", str(REPOSITORY / "data-prep" / corpus / "prepare.sh"), *map(str, options)],
-        check=False,
-        cwd=cwd,
-        env={**os.environ, "NO_PROXY": "*", "EXPECTED_COUNTS": "check" if check else "skip", **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def succeed(corpus: str, *options: object, **kwargs) -> subprocess.CompletedProcess:
-    done = prepare(corpus, *options, **kwargs)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def fail(corpus: str, *options: object, cwd: Path, **kwargs) -> str:
-    """The error line, the last one, of a failing run, which must leave nothing half-made behind."""
-    done = prepare(corpus, *options, cwd=cwd, **kwargs)
-    assert done.returncode == 1, done.stdout + done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: ") and "Traceback" not in done.stderr
-    assert not list(cwd.glob("data-bin/*/*"))
-    assert not list(cwd.rglob("*.part")) and not list(cwd.rglob("*.partial-*"))
-    return last
-
-
-def binarised(folder: Path, split: str, pair: str, language: str) -> list[str]:
-    """What the host reads back, without end marks."""
-    from fairseq.data import Dictionary
-    from fairseq.data.indexed_dataset import make_dataset
-
-    dictionary = Dictionary.load(str(folder / f"dict.{language}.txt"))
-    dataset = make_dataset(str(folder / f"{split}.{pair}.{language}"), impl="mmap")
-    for line in dataset:
-        assert line[-1] == dictionary.eos()
-    return [" ".join(dictionary[index] for index in line[:-1].tolist()) for line in dataset]
-
-
-def joined(line: str) -> str:
-    return (line + " ").replace("@@ ", "").strip()
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Path:
-    folder = tmp_path / "a folder, with spaces"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def fake_host(here: Path) -> dict[str, str]:
-    """An environment in which fairseq-preprocess fails at once, for tests of what comes before it."""
-    (here / "bin").mkdir()
-    (here / "bin" / "fairseq-preprocess").write_text("#!/bin/sh\necho starting\necho out of memory\nexit 3\n")
-    (here / "bin" / "fairseq-preprocess").chmod(0o755)
-    return {"PATH": f"{here / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """A web server: its folder, its address and the paths that were asked for."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-    requests: list[str] = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
-            requests.append(self.path)
-
-        def log_error(self, *args: object) -> None:
-            pass
-
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield SimpleNamespace(folder=folder, url=f"http://127.0.0.1:{running.server_port}", requests=requests)
-    running.shutdown()
-    running.server_close()
 
 
 # The scripts, Multi30k
@@ -313,7 +218,7 @@ def test_kill_and_run_again(tmp_path: Path) -> None:
         subprocess.run(command, cwd=tmp_path / name, env=env, check=True, **quiet)
     results = [snapshot(tmp_path / name) for name in ["undisturbed", "killed"]]
     for name in results[0]:
-        assert name.endswith("/work/preprocess.log") or results[0][name] == results[1].get(name), name
+        assert results[0][name] == results[1].get(name), name
     assert set(results[0]) == set(results[1])
 
 
@@ -485,16 +390,6 @@ def iwslt_files(pair: str, *, end: str = "\n") -> dict[str, bytes]:
     return files
 
 
-def tgz(members: dict[str, bytes]) -> bytes:
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return content.getvalue()
-
-
 def write_archive(folder: Path, pair: str, files: dict[str, bytes]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{pair}.tgz"
@@ -533,24 +428,30 @@ def test_iwslt_from_the_archive(here: Path) -> None:
         assert raw["tst2012"][0] == f"tst2012 first in {language} ."
         pooled = binarised(dest, "test", "en-de", language)
         assert pooled == [line for year in years for line in binarised(dest, year, "en-de", language)]
-    line = lines.read_lines(dest / "prepared.txt")[0]
+    line = next(lines.read_lines(dest / "prepared.txt"))
     assert line.startswith("iwslt16 en-de, valid dev2010, test tst2010 tst2011 tst2012 tst2013 tst2014, 60 merges")
 
 
-def read_iwslt(folder: Path, files: dict[str, bytes], options: Namespace) -> dict[str, Pair]:
+def read_all(corpus: Corpus, folder: Path, options: Namespace) -> dict[str, list[tuple[str, str]]]:
+    """What a corpus reads of a folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        texts = corpus.read(corpus.find(folder, options), options, Path(scratch))
+        return {split: list(pairs) for split, pairs in texts.items()}
+
+
+def read_iwslt(folder: Path, files: dict[str, bytes], options: Namespace) -> dict[str, list[tuple[str, str]]]:
     """What the corpus reads of plain files."""
     for name, data in files.items():
         (folder / name).write_bytes(data)
-    corpus = iwslt16.IWSLT16()
-    return corpus.read(corpus.find(folder, options), options)
+    return read_all(iwslt16.IWSLT16(), folder, options)
 
 
 def test_iwslt_dev_and_test_years(tmp_path: Path) -> None:
     files = iwslt_files("fr-en")
     texts = read_iwslt(tmp_path, files, iwslt_options("fr-en", "tst2010 dev2010"))
     assert list(texts) == ["train", "valid", "test", "tst2011", "tst2012", "tst2013", "tst2014"]
-    assert texts["valid"].source[::3] == ["dev2010 first in fr .", "tst2010 first in fr ."]
-    assert len(texts["test"].target) == 12
+    assert [source for source, _ in texts["valid"][::3]] == ["dev2010 first in fr .", "tst2010 first in fr ."]
+    assert len(texts["test"]) == 12
     texts = read_iwslt(tmp_path, files, iwslt_options("fr-en", "tst2013", "tst2014"))
     assert list(texts) == ["train", "valid", "test", "tst2014"] and texts["test"] == texts["tst2014"]
     with pytest.raises(DataError, match="tst2013 cannot be in both --dev and --test"):
@@ -568,10 +469,11 @@ def test_iwslt_archive_of_all_pairs(tmp_path: Path) -> None:
     corpus, options = iwslt16.IWSLT16(), iwslt_options("de-en")
     found = corpus.find(tmp_path, options)
     assert list(found) == ["2016-01.tgz"]
-    assert corpus.read(found, options) == read_iwslt(tmp_path, files, iwslt_options("de-en"))
+    texts = read_all(corpus, tmp_path, options)
+    assert texts == read_iwslt(tmp_path, files, iwslt_options("de-en"))
     options.check = True
     with pytest.raises(DataError, match="has not the MD5"):
-        corpus.read(found, options)
+        corpus.read(found, options, tmp_path)
 
 
 def test_iwslt_download(tmp_path: Path, server: SimpleNamespace) -> None:
@@ -612,8 +514,8 @@ def test_iwslt_truncated_archive(kept: float, tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content))])
     names = {name for name in files if "noise" not in name}
-    with pytest.raises(DataError, match="de-en.tgz is truncated or damaged"), open(path, "rb") as file:
-        sources.read_members(file, path, names | {"a name that is not there"})
+    with pytest.raises(DataError, match="de-en.tgz is truncated or damaged"):
+        sources.unpack(path, names | {"a name that is not there"}, tmp_path)
 
 
 def test_iwslt_wrong_counts(tmp_path: Path) -> None:
@@ -624,37 +526,52 @@ def test_iwslt_wrong_counts(tmp_path: Path) -> None:
 # The formats
 
 
-def test_training_pair_tells_where_talks_differ() -> None:
+@pytest.fixture
+def of_files(tmp_path: Path) -> Callable[..., list[tuple[str, str]]]:
+    """``of_files(read, source, target)``: the pairs that ``read`` finds in two files S and T of these contents."""
+
+    def read_files(read: Callable, source: bytes, target: bytes) -> list[tuple[str, str]]:
+        paths = [tmp_path / "S", tmp_path / "T"]
+        for path, content in zip(paths, [source, target]):
+            path.write_bytes(content)
+        return list(read(*paths, "S", "T"))
+
+    return read_files
+
+
+def test_training_pairs_tell_where_talks_differ(of_files: Callable) -> None:
     source = tagged([["a", "b"], ["c", "d"], ["e"]])
     target = tagged([["a", "b"], ["c"], ["e"]])
     with pytest.raises(DataError) as error:
-        ted.training_pair(source, target, "S", "T")
+        of_files(ted.training_pairs, source, target)
     assert str(error.value) == "S:17: 2 lines up to the next tag, but 1 from T:17 (5 lines against 4 in all)"
     with pytest.raises(DataError, match="T has no line besides its tags"):
-        ted.training_pair(source, tagged([[]]), "S", "T")
+        of_files(ted.training_pairs, source, tagged([[]]))
     with pytest.raises(DataError, match="T:3: not UTF-8 text"):
-        ted.training_pair(source, target.replace(b"A. Speaker", b"\xff"), "S", "T")
+        of_files(ted.training_pairs, source, target.replace(b"A. Speaker", b"\xff"))
 
 
 @pytest.mark.parametrize("last", [["f"], ["f", "g"]], ids=["equal totals", "other totals"])
-def test_talks_of_other_lengths_are_refused_though_the_texts_may_be_as_long(last: list[str]) -> None:
+def test_talks_of_other_lengths_are_refused_though_the_texts_may_be_as_long(
+    of_files: Callable, last: list[str]
+) -> None:
     source, target = tagged([["a"], ["b", "c"], ["d", "e"]]), tagged([["a"], ["b"], ["d", "e", *last]])
     total = 3 + len(last) + 1
     with pytest.raises(DataError) as error:
-        ted.training_pair(source, target, "S", "T")
+        of_files(ted.training_pairs, source, target)
     told = f"S:16: 2 lines up to the next tag, but 1 from T:16 (5 lines against {total} in all)"
     assert str(error.value) == told
 
 
-def test_entities_of_training_text_do_not_break_lines() -> None:
+def test_entities_of_training_text_do_not_break_lines(of_files: Callable) -> None:
     source = tagged([["a&NewLine;b &#10;&#x2028; c&#133;", "d &lt;x&gt; &amp;amp; &notit;"]])
-    pair = ted.training_pair(source, source, "S", "T")
-    assert pair.source == ["a b    c\u2026", "d <x> &amp; &notit;"]
+    pairs = of_files(ted.training_pairs, source, source)
+    assert [line for line, _ in pairs] == ["a b    c\u2026", "d <x> &amp; &notit;"]
 
 
-def test_empty_lines_of_training_text_keep_their_places() -> None:
-    pair = ted.training_pair(tagged([["a", "", "c"]], "\r\n"), tagged([["x", "y\u2028z", ""]]), "S", "T")
-    assert pair == Pair(["a", "", "c"], ["x", "y z", ""])
+def test_empty_lines_of_training_text_keep_their_places(of_files: Callable) -> None:
+    pairs = of_files(ted.training_pairs, tagged([["a", "", "c"]], "\r\n"), tagged([["x", "y\u2028z", ""]]))
+    assert pairs == [("a", "x"), ("", "y z"), ("c", "")]
 
 
 @pytest.mark.parametrize(
@@ -689,13 +606,13 @@ def test_broken_xml_is_told_with_its_line() -> None:
         ted.segments(xml({"1": ["a"]}).replace(b"> a <", b"> \xe9 <"), "F")
 
 
-def test_evaluation_pair_demands_the_same_segments() -> None:
+def test_evaluation_pair_demands_the_same_segments(of_files: Callable) -> None:
     source = xml({"1": ["a", "b"], "2": ["c"]})
-    assert ted.evaluation_pair(source, source, "S", "T").source == ["a", "b", "c"]
+    assert of_files(ted.evaluation_pairs, source, source) == [("a", "a"), ("b", "b"), ("c", "c")]
     with pytest.raises(DataError, match="S: segment 2 of talk 1 stands opposite segment 1 of talk 2 of T"):
-        ted.evaluation_pair(source, xml({"1": ["a"], "2": ["b", "c"]}), "S", "T")
+        of_files(ted.evaluation_pairs, source, xml({"1": ["a"], "2": ["b", "c"]}))
     with pytest.raises(DataError, match="S has 3 segments, T has 2"):
-        ted.evaluation_pair(source, xml({"1": ["a", "b"]}), "S", "T")
+        of_files(ted.evaluation_pairs, source, xml({"1": ["a", "b"]}))
 
 
 def test_lines_end_at_line_feeds_only() -> None:
@@ -704,22 +621,106 @@ def test_lines_end_at_line_feeds_only() -> None:
 
 
 def test_filter_pairs() -> None:
-    pair = Pair(["a", "a b c", "a b", "", "a b c d", "a " * 9], ["x", "x y", "x y z w", "x", "x y z", "x"])
-    kept, dropped = tokens.filter_pairs(pair, min_length=1, max_length=8, max_ratio=1.5)
-    assert kept == Pair(["a", "a b c", "a b c d"], ["x", "x y", "x y z"])
+    pairs = [("a", "x"), ("a b c", "x y"), ("a b", "x y z w"), ("", "x"), ("a b c d", "x y z"), ("a " * 9, "x")]
+    dropped: Counter = Counter()
+    kept = tokens.filter_pairs(pairs, dropped, min_length=1, max_length=8, max_ratio=1.5)
+    assert list(kept) == [("a", "x"), ("a b c", "x y"), ("a b c d", "x y z")]
     assert dropped == {"ratio": 1, "empty side": 1, "length": 1}
-    assert len(tokens.filter_pairs(pair, min_length=1, max_length=9, max_ratio=0)[0].source) == 5
+    assert len(list(tokens.filter_pairs(pairs, dropped, min_length=1, max_length=9, max_ratio=0))) == 5
+
+
+def moody(seed: int) -> Callable[[int], tuple[int, int]]:
+    """A worker that is fast and slow by turns."""
+    rng = random.Random(f"{seed} {os.getpid()}")
+
+    def work(item: int) -> tuple[int, int]:
+        if rng.random() < 0.01:
+            time.sleep(rng.random() / 20)
+        return item, os.getpid()
+
+    return work
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_workers_of_random_speed_keep_the_order(workers: int) -> None:
+    num_items = 12 * lines.CHUNK + 7
+    found = list(lines.map_in_order(moody, (1,), iter(range(num_items)), workers=workers, label="x"))
+    assert [item for item, _ in found] == list(range(num_items))
+    assert len({process for _, process in found}) > 1
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_bounded_number_of_lines_is_in_memory(workers: int) -> None:
+    read = 0
+
+    def endless() -> Iterator[int]:
+        nonlocal read
+        while True:
+            read += 1
+            yield read
+
+    stream = lines.map_in_order(moody, (1,), endless(), workers=workers, label="x")
+    for taken in range(1, 10 * lines.CHUNK):
+        next(stream)
+        assert read - taken <= (lines.CHUNKS_AHEAD * workers + 3) * lines.CHUNK
+    stream.close()
+    assert not multiprocessing.active_children()
+
+
+def test_the_pipeline_is_a_stream(tmp_path: Path) -> None:
+    """From the reader to the files of each step, with a corpus far larger than what may be in memory."""
+    alive = most = 0
+
+    class Line(str):
+        def __init__(self, text: str) -> None:
+            nonlocal alive, most
+            alive += 1
+            most = max(most, alive)
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    class Generated(multi30k.Multi30k):
+        def read(self, files: object, options: object, scratch: Path) -> dict:
+            splits = {"train": 20 * lines.CHUNK, "valid": 3, "test": 3}
+            return {
+                split: ((Line(f"{n} Haus ."), Line(f"{n} house .")) for n in range(count))
+                for split, count in splits.items()
+            }
+
+    options = pipeline.parse_options(multi30k.Multi30k(), ["de-en", "--merges", "10", "--workers", "2"])
+    folders = [tmp_path / name for name in ["text", "tokens", "subwords"]]
+    for folder in folders:
+        folder.mkdir()
+    pipeline.make_text(Generated(), {}, options, folders[0])
+    assert alive <= 2 and most <= 10
+    pipeline.make_tokens(multi30k.Multi30k(), folders[0], options, folders[1])
+    pipeline.make_subwords(multi30k.Multi30k(), folders[1], options, folders[2])
+    for folder in folders:
+        assert pipeline.splits_of(folder) == {"train": 20 * lines.CHUNK, "valid": 3, "test": 3}
+        for n, pair in enumerate(lines.read_pairs(folder, "train", options.sides)):
+            assert all(joined(side).split()[0] == str(n) for side in pair)
+
+
+def test_a_worker_that_dies_is_told() -> None:
+    with pytest.raises(DataError, match="a process ended while x .*--workers 1"):
+        list(lines.map_in_order(deadly, (), range(3 * lines.CHUNK), workers=2, label="x"))
+
+
+def deadly() -> Callable[[int], int]:
+    return lambda item: os._exit(1) if item == lines.CHUNK + 3 else item
 
 
 @pytest.mark.parametrize("workers", [2, 3, 100])
 def test_parallel_tokenisation_keeps_the_order(workers: int) -> None:
     text = sentences("de", 4 * lines.CHUNK + 7)
     expected = [tokens.moses("de", False)(line) for line in text]
-    assert lines.map_lines(tokens.moses, ("de", False), text, workers=workers, label="x") == expected
-    assert lines.map_lines(tokens.moses, ("de", False), [], workers=workers, label="x") == []
+    assert list(lines.map_in_order(tokens.moses, ("de", False), text, workers=workers, label="x")) == expected
+    assert list(lines.map_in_order(tokens.moses, ("de", False), [], workers=workers, label="x")) == []
 
 
-@pytest.mark.parametrize("kind", list(subwords.FILES))
+@pytest.mark.parametrize("kind", list(subwords.KINDS))
 def test_subwords_can_be_undone(kind: str, tmp_path: Path) -> None:
     text = [tokens.moses("en", False)(line) for line in sentences("en", 50)]
     paths = [tmp_path / "a", tmp_path / "b"]
@@ -777,10 +778,10 @@ def test_real_iwslt_years(year: str) -> None:
     from sacremoses import MosesDetokenizer
 
     names = [f"IWSLT16.TED.{year}.de-en.{language}.xml" for language in LANGUAGES]
-    pair = ted.evaluation_pair(*((folder / name).read_bytes() for name in names), *names)
-    assert len(pair.source) == len(pair.target) == iwslt16.NUM_PAIRS["de"][year]
-    assert all(pair.source) and all(pair.target)
-    for language, side in zip(LANGUAGES, pair):
+    pairs = ted.evaluation_pairs(*(folder / name for name in names), *names)
+    assert len(pairs) == iwslt16.NUM_PAIRS["de"][year]
+    assert all(map(all, pairs))
+    for language, side in zip(LANGUAGES, zip(*pairs)):
         assert not re.search("&(amp|lt|gt|quot);", " ".join(side))
         tokenise, detokeniser = tokens.moses(language, False), MosesDetokenizer(language)
         for line in side[::10]:
@@ -803,7 +804,8 @@ def test_real_iwslt_years_through_the_script(here: Path) -> None:
     for split, count in {"valid": 887 + 1565, "tst2012": 1700, "test": 1700}.items():
         for language in LANGUAGES:
             assert re.search(rf"^{split}.{language}: {count} lines", done.stdout, re.MULTILINE)
-            assert len(lines.read_lines(here / "data-bin" / "iwslt16.de-en" / "raw" / f"{split}.{language}")) == count
+            raw = here / "data-bin" / "iwslt16.de-en" / "raw" / f"{split}.{language}"
+            assert sum(1 for _ in lines.read_lines(raw)) == count
 
 
 @pytest.mark.data
@@ -812,11 +814,10 @@ def test_real_multi30k(pair: str) -> None:
     folder = SHARED_DATA / "multi30k"
     if not folder.is_dir():
         pytest.skip("Multi30k is not in ../shared/data/multi30k")
-    corpus = multi30k.Multi30k()
-    options = Namespace(languages=tuple(pair.split("-")), check=True)
-    texts = corpus.read(corpus.find(folder, options), options)
-    assert {split: len(pair.source) for split, pair in texts.items()} == {"train": 29000, "valid": 1014, "test": 1000}
-    assert all(line for pair in texts.values() for side in pair for line in side)
+    options = Namespace(sides=tuple(pair.split("-")), check=True)
+    texts = read_all(multi30k.Multi30k(), folder, options)
+    assert {split: len(pairs) for split, pairs in texts.items()} == {"train": 29000, "valid": 1014, "test": 1000}
+    assert all(all(pair) for pairs in texts.values() for pair in pairs)
 
 
 @pytest.mark.data

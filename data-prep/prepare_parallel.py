@@ -1,9 +1,9 @@
-"""Entry of the translation corpora's prepare.sh: ``python3 prepare_translation.py CORPUS [option]...``."""
+"""Entry of the parallel corpora's prepare.sh: ``python3 prepare_parallel.py CORPUS [option]...``."""
 
 import sys
 
 try:
-    from translation.pipeline import main
+    from parallel.pipeline import main
 except ImportError as error:
     sys.exit(f"error: {error}: activate the environment that fairseq is installed in")
 

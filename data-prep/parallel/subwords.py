@@ -1,0 +1,131 @@
+"""Subwords, learnt jointly on both sides: subword-nmt, or the BPE or unigram model of sentencepiece."""
+
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import sentencepiece
+from subword_nmt import apply_bpe, learn_bpe
+
+from .errors import DataError, note
+from .lines import progress
+
+MARK = "\u2581"  # sentencepiece's space
+COUNTED_WORDS = 4_000_000  # different words whose counts are held at a time: at most 1 GB
+LEARNT_WORDS = 400_000  # different words, the most frequent ones, that subwords are learnt from
+CACHED_WORDS = 100_000  # different words whose subwords a process remembers
+
+
+class Kind(NamedTuple):
+    """A way to split words: the package that does it and the file of what was learnt."""
+
+    package: str
+    file: str
+
+
+KINDS = {
+    "subword-nmt": Kind("subword-nmt", "bpe.codes"),
+    "sentencepiece": Kind("sentencepiece", "sentencepiece.bpe.model"),
+    "sentencepiece-unigram": Kind("sentencepiece", "sentencepiece.unigram.model"),
+}
+
+
+def learn(kind: str, lines: Iterable[str], num_merges: int, path: Path, symbols: tuple[str, ...] = ()) -> None:
+    """Learn ``num_merges`` merges on tokenised lines and write them to ``path``; no model splits ``symbols``.
+
+    For the unigram model, ``num_merges`` is the number of subwords of two characters and more, as it is for merges.
+    """
+    words = count_words(lines)
+    for symbol in symbols:
+        words.pop(symbol, None)
+    if len(words) > LEARNT_WORDS:
+        frequent = Counter(dict(words.most_common(LEARNT_WORDS)))
+        share = frequent.total() / words.total()
+        note(f"learning from the {LEARNT_WORDS} most frequent of {len(words)} words, {share:.2%} of the text")
+        words = frequent
+    if not any(len(word) > 1 for word in words):
+        raise DataError("the training text has no word of two characters: there is nothing to merge")
+    if kind == "subword-nmt":
+        _learn_subword_nmt(words, num_merges, path, symbols)
+    else:
+        _learn_sentencepiece(words, num_merges, path, symbols, "unigram" if kind.endswith("unigram") else "bpe")
+
+
+def count_words(lines: Iterable[str]) -> Counter:
+    """How often each word occurs; words that had been rare are forgotten when there are more than COUNTED_WORDS."""
+    words: Counter = Counter()
+    rare = 0
+    for line in lines:
+        words.update(line.split())
+        while len(words) > COUNTED_WORDS:
+            rare += 1
+            words = Counter({word: count for word, count in words.items() if count > rare})
+    if rare:
+        note(f"more than {COUNTED_WORDS} different words: some that were seen at most {rare} times are not counted")
+    return words
+
+
+def load(kind: str, path: Path) -> Callable[[str], str]:
+    """A function from a tokenised line to its subwords with one space between them."""
+    if kind != "subword-nmt":
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        return lambda line: " ".join(processor.encode(line.replace(MARK, "_"), out_type=str))
+    with open(path, encoding="utf-8", newline="\n") as file:
+        bpe = apply_bpe.BPE(file)
+
+    def split(line: str) -> str:
+        if len(bpe.cache) > CACHED_WORDS:
+            bpe.cache.clear()
+        return bpe.segment(line)
+
+    return split
+
+
+def _learn_subword_nmt(words: Counter, num_merges: int, path: Path, symbols: tuple[str, ...]) -> None:
+    learn_bpe.tqdm = lambda items: progress(items, desc="learning merges", unit=" merges")
+    learnt = io.StringIO()
+    learn_bpe.learn_bpe((f"{word} {count}" for word, count in words.items()), learnt, num_merges, is_dict=True)
+    version, *merges = learnt.getvalue().splitlines()
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in [version, *_merges_to(symbols), *merges])
+    if len(merges) < num_merges:
+        note(f"only {len(merges)} merges could be learnt of {num_merges}")
+
+
+def _merges_to(symbols: tuple[str, ...]) -> list[str]:
+    """Merges that make each symbol one piece, whoever reads the codes, if they are the first ones."""
+    merges = []
+    for symbol in symbols:
+        parts = [*symbol[:-1], f"{symbol[-1]}</w>"]
+        merges += [f"{''.join(parts[:index])} {parts[index]}" for index in range(1, len(parts))]
+    return merges
+
+
+def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: tuple[str, ...], model: str) -> None:
+    counts: Counter = Counter()
+    for word, count in words.items():
+        counts[word.replace(MARK, "_")] += count
+    characters = set().union(*counts) | {MARK}
+    output = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(f"{word}\t{count}" for word, count in counts.items()),
+            input_format="tsv",
+            model_writer=output,
+            model_type=model,
+            vocab_size=num_merges + len(characters) + 3 + len(symbols),  # <unk>, <s>, </s>
+            hard_vocab_limit=False,
+            character_coverage=1.0,
+            normalization_rule_name="identity",
+            user_defined_symbols=[f"{MARK}{symbol}" for symbol in symbols],
+            split_by_unicode_script=False,  # or &apos; would be three pieces at least
+            split_by_number=False,
+            max_sentencepiece_length=100 if model == "bpe" else 16,
+            max_sentence_length=1_000_000,
+            minloglevel=1,
+        )
+    except RuntimeError as error:
+        raise DataError(f"sentencepiece failed: {error}") from None
+    path.write_bytes(output.getvalue())

@@ -1,1 +1,0 @@
-"""Preparation of parallel corpora: raw text -> tokens -> subwords -> binaries of the host."""

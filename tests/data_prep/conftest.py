@@ -1,0 +1,48 @@
+"""Fixtures of the tests of the scripts that prepare corpora."""
+
+import http.server
+import os
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    folder = tmp_path / "a folder, with spaces"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def fake_host(here: Path) -> dict[str, str]:
+    """An environment in which fairseq-preprocess fails at once, for tests of what comes before it."""
+    (here / "bin").mkdir()
+    (here / "bin" / "fairseq-preprocess").write_text("#!/bin/sh\necho starting\necho out of memory\nexit 3\n")
+    (here / "bin" / "fairseq-preprocess").chmod(0o755)
+    return {"PATH": f"{here / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SimpleNamespace]:
+    """A web server: its folder, its address and the paths that were asked for."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    requests: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            requests.append(self.path)
+
+        def log_error(self, *args: object) -> None:
+            pass
+
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield SimpleNamespace(folder=folder, url=f"http://127.0.0.1:{running.server_port}", requests=requests)
+    running.shutdown()
+    running.server_close()
