@@ -17,16 +17,19 @@ from functools import partial
 from pathlib import Path
 
 from . import subwords
+from .agnews import AGNews
 from .corpus import Corpus
 from .errors import DataError, note
+from .gigaword import Gigaword
 from .iwslt16 import IWSLT16
 from .lines import Pair, map_in_order, progress, read_lines, read_pairs, write_lines, write_pairs
 from .multi30k import Multi30k
 from .sources import digest
 from .steps import locked, new_folder, run_step
 from .tokens import filter_pairs, listed, on_both_sides
+from .wmt14 import WMT14
 
-CORPORA: dict[str, Corpus] = {corpus.name: corpus for corpus in (IWSLT16(), Multi30k())}
+CORPORA: dict[str, Corpus] = {corpus.name: corpus for corpus in (IWSLT16(), Multi30k(), WMT14(), Gigaword(), AGNews())}
 FORMAT = 2  # of the work folder; another number makes every step again
 SPLITS = "splits.json"  # of a step's folder: the splits in their order, with their numbers of pairs
 HOST_WORKER_BYTES = 1 << 27  # of training text for each process of fairseq-preprocess

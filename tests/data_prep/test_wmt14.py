@@ -1,0 +1,161 @@
+"""WMT 2014: the campaigns' SGML, the archives' layout, the script."""
+
+import tarfile
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from harness import LANGUAGES, binarised, fail, joined, sentences, snapshot, succeed
+from parallel import pipeline, sgm, wmt14
+from parallel.errors import DataError
+from wmt14_archives import ARCHIVES, test_sets, write_tgz
+
+TEXT = ["Q&amp;A with R&D &lt;b&gt;", "nested <b>bold <i>and</i></b> text", "caf&eacute; &#8211; 1 < 2 <3", "the end"]
+READ = ["Q&A with R&D <b>", "nested bold and text", "café \u2013 1 < 2 <3", "the end"]
+
+
+def write_release(folder: Path, *, end: str = "\n", without: str = "") -> Path:
+    """All archives with 30, 20 and 10 training pairs; ``without`` names a member that is left out."""
+    folder.mkdir(parents=True)
+    for seed, (corpus, (archive, place)) in enumerate(ARCHIVES.items()):
+        members = {}
+        for language in LANGUAGES:
+            text = "".join(f"{corpus} {line}\n" for line in sentences(language, 30 - 10 * seed, seed))
+            members[f"{place}{corpus}.de-en.{language}"] = text.encode()
+            members[f"{place}{corpus}.fr-en.{language}"] = b"another pair\n"
+        write_tgz(
+            folder / archive, {name: data for name, data in members.items() if without not in name or not without}
+        )
+    for archive, members in test_sets(dict.fromkeys(LANGUAGES, TEXT), end=end).items():
+        write_tgz(
+            folder / archive, {name: data for name, data in members.items() if without not in name or not without}
+        )
+    return folder
+
+
+def options_of(*arguments: str) -> Namespace:
+    options = pipeline.parse_options(wmt14.WMT14(), list(arguments))
+    options.check = False
+    return options
+
+
+def read_all(folder: Path, options: Namespace) -> dict[str, list[tuple[str, str]]]:
+    corpus = wmt14.WMT14()
+    with tempfile.TemporaryDirectory() as scratch:
+        texts = corpus.read(corpus.find(folder, options), options, Path(scratch))
+        return {split: list(pairs) for split, pairs in texts.items()}
+
+
+def test_script(tmp_path: Path) -> None:
+    here = tmp_path / "with spaces"
+    here.mkdir()
+    write_release(here / "my files", end="\r\n")
+    done = succeed("wmt14", "de-en", "--from", "my files", "--merges", 60, "--max-ratio", 0, cwd=here)
+    dest = here / "data-bin" / "wmt14.de-en"
+    tests = ["newstest2012", "newstest2014", "newstest2015", "newstest2016"]
+    assert {path.name.split(".")[0] for path in dest.glob("*.idx")} == {"train", "valid", "test", *tests}
+    assert "train: 60 of 60 pairs kept" in done.stdout
+    sides = [[joined(line) for line in binarised(dest, "train", "de-en", language)] for language in LANGUAGES]
+    expected = [f"{corpus} {n}" for seed, corpus in enumerate(ARCHIVES) for n in range(30 - 10 * seed)]
+    for side in sides:
+        assert [" ".join(line.split()[:2]) for line in side] == expected
+    for split, test in {"valid": "newstest2013", "test": "newstest2014", **{test: test for test in tests}}.items():
+        for language in LANGUAGES:
+            raw = (dest / "raw" / f"{split}.{language}").read_text(encoding="utf-8").split("\n")[:-1]
+            assert raw == [f"{test} {language}", *READ]
+            assert len(binarised(dest, split, "de-en", language)) == 5
+    assert not list(here.rglob("unpacked"))
+
+
+@pytest.mark.parametrize("pair", ["en-de", "de-en"])
+def test_unpacked_files_are_the_same(pair: str, tmp_path: Path) -> None:
+    folder = write_release(tmp_path / "archives")
+    expected = read_all(folder, options_of(pair))
+    assert len(expected["train"]) == 60 and expected["test"][0] == tuple(f"newstest2014 {s}" for s in pair.split("-"))
+    for path in folder.iterdir():
+        with tarfile.open(path) as archive:
+            archive.extractall(tmp_path / "files", filter="data")
+    assert read_all(tmp_path / "files", options_of(pair)) == expected
+    other = read_all(tmp_path / "files", options_of(pair, "--valid", "newstest2015"))
+    assert other["valid"] == expected["newstest2015"] and other["newstest2013"] == expected["valid"]
+
+
+def test_sets_that_are_not_there(tmp_path: Path) -> None:
+    folder = write_release(tmp_path / "a", without="newstest2015")
+    assert "newstest2015" not in read_all(folder, options_of("de-en"))
+    folder = write_release(tmp_path / "b", without="newstest2014-deen-ref")
+    with pytest.raises(DataError, match="has no member newstest2014-deen-src.de.sgm and newstest2014-deen-ref.en.sgm"):
+        read_all(folder, options_of("de-en"))
+    folder = write_release(tmp_path / "c", without="commoncrawl.de-en.en")
+    with pytest.raises(DataError, match="commoncrawl.tgz has no member commoncrawl.de-en.en"):
+        read_all(folder, options_of("de-en"))
+    (tmp_path / "d").mkdir()
+    with pytest.raises(DataError, match="d has no training-parallel-europarl-v7.tgz .*test-full.tgz or test.tgz"):
+        read_all(tmp_path / "d", options_of("de-en"))
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    write_release(tmp_path / "x")
+    archive = tmp_path / "x" / "training-parallel-commoncrawl.tgz"
+    content = archive.read_bytes()
+    archive.write_bytes(content[: len(content) // 2])
+    message = fail("wmt14", "en-de", "--from", "x", cwd=tmp_path)
+    assert "x/training-parallel-commoncrawl.tgz is truncated or damaged" in message
+    archive.write_bytes(content)
+    options = options_of("en-de")
+    options.check = True
+    with pytest.raises(DataError, match="newstest2012-src.en.sgm in .*dev.tgz has 5 lines, expected 3003"):
+        read_all(tmp_path / "x", options)
+    for language, count in [("de", 5), ("en", 4)]:
+        (tmp_path / "x" / f"commoncrawl.de-en.{language}").write_text("a\n" * count)
+    with pytest.raises(DataError, match=r"commoncrawl.de-en.de:5: no line to pair with in .*\(5 lines against 4\)"):
+        read_all(tmp_path / "x", options_of("en-de"))
+    (tmp_path / "x" / "commoncrawl.de-en.en").write_bytes(b"a\na\nb\xff\na\na\n")
+    with pytest.raises(DataError, match="commoncrawl.de-en.en:3: not UTF-8 text"):
+        read_all(tmp_path / "x", options_of("en-de"))
+
+
+def test_nothing_of_a_failed_run_is_left(tmp_path: Path) -> None:
+    write_release(tmp_path / "x", without="news-commentary-v9.de-en.en")
+    before = snapshot(tmp_path / "x")
+    message = fail("wmt14", "en-de", "--from", "x", cwd=tmp_path)
+    assert "training-parallel-nc-v9.tgz has no member news-commentary-v9.de-en.en" in message
+    assert snapshot(tmp_path / "x") == before
+    assert not any((tmp_path / "downloads" / "wmt14" / "en-de").iterdir())
+
+
+def sgml(tmp_path: Path, body: str) -> list[tuple[str, str, str]]:
+    path = tmp_path / "F"
+    path.write_bytes(f'<srcset setid="x" srclang="any">\n{body}\n</srcset>\n'.encode())
+    return [tuple(segment) for segment in sgm.segments(path, "F")]
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("Q & A; R&D;", "Q & A; R&D;"),
+        ("&amp;lt; stays &lt;", "&lt; stays <"),
+        ("&notit; &eacute;&nbsp;&#233;", "&notit; é\u00a0é"),
+        ("a <b>bold <i>and</i> more</b> c", "a bold and more c"),
+        ("1 < 2 <3 a<b <y & z", "1 < 2 <3 a<b <y & z"),
+        ("<script>x</script> <title>y</title> z", "x y z"),
+        ("two\r\nlines", "two lines"),
+        ("", ""),
+    ],
+)
+def test_text_of_segments(text: str, expected: str, tmp_path: Path) -> None:
+    first, second = f'<hl>\n<seg id="1">{text}</SEG>\n</hl>', "<p>\n<seg id=2> end </seg>\n</p>"
+    body = f'<DOC sysid="ref" docid=d1 genre="news">\n{first}{second}</DOC>'
+    assert sgml(tmp_path, body) == [("d1", "1", expected), ("d1", "2", "end")]
+
+
+def test_broken_sgml_is_told_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="^F:3: segment 1 is not closed before the next one"):
+        sgml(tmp_path, '<doc docid="a">\n<seg id="1">x\n<seg id="2">y</seg>\n</doc>')
+    with pytest.raises(DataError, match="^F:3: segment 7 is not closed: is the file truncated"):
+        sgml(tmp_path, '<doc docid="a">\n<seg id="7">x')
+    with pytest.raises(DataError, match="^F: <doc> is not closed"):
+        sgml(tmp_path, '<doc docid="a">\n<seg id="7">x</seg>')
+    with pytest.raises(DataError, match="^F has no segment"):
+        sgml(tmp_path, "text")
