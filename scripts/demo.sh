@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Install, make small corpora, train language models and encoder-decoders with one softmax and with DOC, compare them.
+# Install, make small corpora, train models of language, translation and headlines with one softmax and with DOC, compare.
 set -euo pipefail
 
 if [[ ${1:-} == --help ]]; then
   echo "usage: bash scripts/demo.sh
-  Writes results/demo (table.md, runs.json, learning_curves.png, translation.md); corpora and checkpoints go to
+  Writes results/demo (table.md, runs.json, learning_curves.png, translation.md, headlines.md); corpora and checkpoints go to
   demo-work. Takes up to ten minutes on two CPU cores. Run again: goes on where it was stopped."
   exit 0
 fi
@@ -70,9 +70,9 @@ if [[ ! -d $pairs ]]; then
   mv "$pairs.part" "$pairs"
 fi
 
-translate() {
-  local name=$1
-  shift
+train_pairs() {
+  local name=$1 pairs=$2
+  shift 2
   echo "== train $name (log: $work/$name/train.log)"
   mkdir -p "$work/$name"
   fairseq-train "$pairs" --user-dir fairseq_plugins --save-dir "$work/$name" --seed 1 --max-epoch 6 \
@@ -83,8 +83,8 @@ translate() {
     tee -a "$work/$name/train.log" | show_progress ||
     { tail -n 5 "$work/$name/train.log" >&2; exit 1; }
 }
-translate encdec --arch lstm_encdec
-translate encdec_doc --arch lstm_encdec_doc --expert-warmup 200
+train_pairs encdec "$pairs" --arch lstm_encdec
+train_pairs encdec_doc "$pairs" --arch lstm_encdec_doc --expert-warmup 200
 
 echo "== BLEU"
 bleu() {
@@ -100,3 +100,29 @@ bleu() {
 } > "$work/translation.md"
 mv "$work/translation.md" results/demo/translation.md
 cat results/demo/translation.md
+
+headlines=$work/data-bin.headlines
+if [[ ! -d $headlines ]]; then
+  echo "== headline corpus"
+  python scripts/generate_headline_corpus.py "$work/headlines"
+  EXPECTED_COUNTS=skip bash data-prep/gigaword/prepare.sh --from "$work/headlines" --work "$work/headlines" \
+    --dest "$headlines" --merges 800 > "$work/headlines/prepare.log" 2>&1 ||
+    { tail -n 5 "$work/headlines/prepare.log" >&2; exit 1; }
+fi
+train_pairs headlines_encdec "$headlines" --arch lstm_encdec
+train_pairs headlines_doc "$headlines" --arch lstm_encdec_doc --expert-warmup 200
+
+echo "== ROUGE"
+rouge() {
+  bash scripts/evaluate_rouge.sh "$headlines" "$work/$1/checkpoint_best.pt" test "$headlines/raw/test.title" "$work/$1/test"
+}
+{
+  printf 'Headlines of 300 generated news sentences, `bash scripts/demo.sh`.\n\n`lstm_encdec`\n\n```\n'
+  rouge headlines_encdec
+  printf '```\n\n`lstm_encdec_doc`\n\n```\n'
+  rouge headlines_doc
+  printf '```\n\n'
+  python scripts/provenance.py
+} > "$work/headlines.md"
+mv "$work/headlines.md" results/demo/headlines.md
+cat results/demo/headlines.md

@@ -11,14 +11,13 @@ import random
 from pathlib import Path
 from typing import Iterator, List, Sequence, Tuple
 
+from invented_words import InventedWords
+
 NUM_TOPICS = 12
 NOUNS_PER_TOPIC = 30
 VERBS_PER_TOPIC = 15
 ADJECTIVES_PER_TOPIC = 15
 SPLITS = {"train": 0.84, "valid": 0.08, "test": 0.08}
-ONSETS = ["b", "br", "c", "d", "f", "g", "gl", "h", "k", "l", "m", "n", "p", "pr", "r", "s", "st", "t", "v", "w"]
-VOWELS = ["a", "e", "i", "o", "u", "ai", "ea", "ou"]
-CODAS = ["b", "ck", "d", "ft", "l", "m", "n", "nd", "p", "r", "rt", "sk", "st", "t"]
 PRONOUNS = {"she": "her", "he": "his"}
 
 
@@ -26,28 +25,16 @@ class Lexicon:
     """Invented words: names, and nouns, verbs and adjectives of every topic."""
 
     def __init__(self, generator: random.Random):
-        self._generator = generator
-        self._used = set()
-        self.names: List[Tuple[str, str]] = [
-            (self._word().capitalize(), pronoun) for _ in range(20) for pronoun in PRONOUNS
-        ]
+        word = InventedWords(generator, syllable_counts=[1, 2, 2, 3]).word
+        self.names: List[Tuple[str, str]] = [(word().capitalize(), pronoun) for _ in range(20) for pronoun in PRONOUNS]
         self.topics = [
             {
-                "noun": [self._word() for _ in range(NOUNS_PER_TOPIC)],
-                "verb": [self._word() for _ in range(VERBS_PER_TOPIC)],
-                "adjective": [self._word() for _ in range(ADJECTIVES_PER_TOPIC)],
+                "noun": [word() for _ in range(NOUNS_PER_TOPIC)],
+                "verb": [word() for _ in range(VERBS_PER_TOPIC)],
+                "adjective": [word() for _ in range(ADJECTIVES_PER_TOPIC)],
             }
             for _ in range(NUM_TOPICS)
         ]
-
-    def _word(self) -> str:
-        while True:
-            num_syllables = self._generator.choice([1, 2, 2, 3])
-            syllables = [self._generator.choice(ONSETS) + self._generator.choice(VOWELS) for _ in range(num_syllables)]
-            word = "".join(syllables) + self._generator.choice(CODAS)
-            if word not in self._used:
-                self._used.add(word)
-                return word
 
 
 def tell_story(lexicon: Lexicon, generator: random.Random) -> Iterator[str]:

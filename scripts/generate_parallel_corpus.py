@@ -6,20 +6,16 @@ subordinate clauses and comes before the subject after a time word, articles and
 and number, verbs agree with the subject, and two nouns in a row are written as one compound.
 """
 
-import argparse
 import random
 from dataclasses import dataclass
-from pathlib import Path
-from typing import List, Tuple
+from typing import Callable, List, Tuple
 
-from generate_corpus import CODAS, ONSETS, VOWELS
+from generated_pairs import Pair, main
+from invented_words import InventedWords
 
-SPLITS = ("train", "valid", "test")
 ARTICLES = {"m": "der", "f": "die", "n": "das"}
 ENDINGS = {"m": "er", "f": "e", "n": "es"}
 TIMES = [("today", "heute"), ("often", "oft"), ("now", "jetzt"), ("never", "nie")]
-
-Pair = Tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -36,23 +32,12 @@ class Lexicon:
     """Invented words of both languages."""
 
     def __init__(self, generator: random.Random):
-        self._generator = generator
-        self._used = set()
+        word = InventedWords(generator, syllable_counts=[1, 2, 2]).word
         self.nouns = [
-            Noun(self._word(), self._word(), generator.choice("mfn"), generator.choice(["en", "er", "e", "s"]))
-            for _ in range(80)
+            Noun(word(), word(), generator.choice("mfn"), generator.choice(["en", "er", "e", "s"])) for _ in range(80)
         ]
-        self.verbs = [(self._word(), self._word()) for _ in range(40)]
-        self.adjectives = [(self._word(), self._word()) for _ in range(30)]
-
-    def _word(self) -> str:
-        while True:
-            num_syllables = self._generator.choice([1, 2, 2])
-            syllables = [self._generator.choice(ONSETS) + self._generator.choice(VOWELS) for _ in range(num_syllables)]
-            word = "".join(syllables) + self._generator.choice(CODAS)
-            if word not in self._used:
-                self._used.add(word)
-                return word
+        self.verbs = [(word(), word()) for _ in range(40)]
+        self.adjectives = [(word(), word()) for _ in range(30)]
 
 
 class Grammar:
@@ -102,29 +87,10 @@ class Grammar:
         return " ".join(source) + ".", " ".join(target) + "."
 
 
-def main() -> None:
-    """Write ``train``, ``valid`` and ``test``, each ``.en`` and ``.de``."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="directory for the text")
-    parser.add_argument("--pairs", type=int, default=6000, help="pairs for training (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of words and sentences (default: %(default)s)")
-    args = parser.parse_args()
-    if args.pairs < 20:
-        parser.error(f"--pairs {args.pairs}: give at least 20")
-    generator = random.Random(args.seed)
-    grammar = Grammar(Lexicon(generator), generator)
-    args.out.mkdir(parents=True, exist_ok=True)
-    seen = set()
-    for split in SPLITS:
-        num_pairs, pairs = args.pairs if split == "train" else max(args.pairs // 20, 10), []
-        while len(pairs) < num_pairs:
-            pair = grammar.sentence()
-            if pair not in seen:
-                seen.add(pair)
-                pairs.append(pair)
-        for side, language in enumerate(("en", "de")):
-            (args.out / f"{split}.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
+def build(generator: random.Random) -> Callable[[], Pair]:
+    """The function that draws a pair."""
+    return Grammar(Lexicon(generator), generator).sentence
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, build=build, endings=(".en", ".de"))

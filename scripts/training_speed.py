@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Callable, Dict, List
 
 import torch
-from summarize_runs import SPEED
+from comparison import SPEED
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parent.parent

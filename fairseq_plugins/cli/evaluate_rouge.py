@@ -5,7 +5,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
 from fairseq_plugins.cli import quiet_host_logging
 from fairseq_plugins.evaluation.translations import check_pairs, check_words, read_generated, read_lines
@@ -60,24 +60,40 @@ def main() -> None:
         if args.processes is not None and args.processes < 1:
             raise ValueError(f"--processes {args.processes}: give at least 1")
         hypotheses = read_generated(path).hypotheses if args.generated else read_lines(path)
-        references = [read_lines(reference) for reference in args.reference]
-        for lines, name in zip(references, args.reference):
-            check_pairs(hypotheses, lines, name=str(path), reference_name=str(name))
-        check_words(hypotheses, name=str(path))
-        scores = score_corpus(
-            [without_escapes(line) for line in hypotheses],
-            list(zip(*references)),
-            settings,
-            num_processes=args.processes,
-            show_progress="on" if sys.stderr.isatty() else "off",
-        )
+        scores = score_lines(hypotheses, path, args.reference, settings, num_processes=args.processes)
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
-    signature = settings.signature(num_references=len(references))
+    signature = settings.signature(num_references=len(args.reference))
     if args.json:
         print(json.dumps({"scores": [asdict(item) for item in scores], "signature": signature}))
     else:
         print(as_text(scores, signature))
+
+
+def score_lines(
+    hypotheses: List[str],
+    path: Path,
+    references: List[Path],
+    settings: RougeSettings,
+    *,
+    num_processes: Optional[int] = None,
+) -> List[RougeScore]:
+    """ROUGE of the hypotheses that ``path`` holds against files of references, after checks.
+
+    Raises:
+        ValueError: on unequal numbers of lines, subword marks or no word, with the file and line.
+    """
+    texts = [read_lines(reference) for reference in references]
+    for lines, name in zip(texts, references):
+        check_pairs(hypotheses, lines, name=str(path), reference_name=str(name))
+    check_words(hypotheses, name=str(path))
+    return score_corpus(
+        [without_escapes(line) for line in hypotheses],
+        list(zip(*texts)),
+        settings,
+        num_processes=num_processes,
+        show_progress="on" if sys.stderr.isatty() else "off",
+    )
 
 
 def as_text(scores: List[RougeScore], signature: str) -> str:

@@ -11,7 +11,9 @@ from fairseq_plugins.models import recurrent_encdec_presets
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = sorted(path for path in (*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")))
+SCRIPTS = sorted(
+    path for path in (*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")) if path.name != "lib.sh"
+)
 
 
 def output_of(main, arguments, monkeypatch, capsys):

@@ -15,7 +15,7 @@ from commands import ENVIRONMENT, ROOT
 from translation_commands import EPOCHS
 
 SCRIPT = ROOT / "scripts/evaluate_bleu.sh"
-TRANSLATES = "== translate test"
+DECODES = "== decode test"
 # a fairseq-generate that says what the real one said; told to wait, it waits after half of it and then says more
 REPLAY = """#!/usr/bin/env bash
 head -n 60 "$RECORDED"
@@ -91,9 +91,9 @@ def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, c
     assert bleu(printed) > 80 and "tok:13a" in printed and "tok:none" in printed
     num_lines = len((pairs / "test.tgt").read_text().splitlines())
     assert len((evaluated / "hypotheses.txt").read_text().splitlines()) == num_lines
-    assert (evaluated / "scores.txt").read_text() == printed and TRANSLATES in (evaluated / "messages.txt").read_text()
+    assert (evaluated / "scores.txt").read_text() == printed and DECODES in (evaluated / "messages.txt").read_text()
     again = evaluate_bleu(*request_of(copy), "--", "--cpu")
-    assert again.stdout == printed and TRANSLATES not in again.stderr
+    assert again.stdout == printed and DECODES not in again.stderr
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_two_systems_are_compared(evaluated, request_of, plain_translator, copy,
 
 def test_a_system_against_itself_is_no_difference(evaluated, request_of, copy):
     result = evaluate_bleu(*request_of(copy), "--against", evaluated, "--", "--cpu")
-    assert result.returncode == 0 and TRANSLATES not in result.stderr, result.stderr
+    assert result.returncode == 0 and DECODES not in result.stderr, result.stderr
     value = bleu(result.stdout)
     assert f"BLEU against the baseline: {value:.2f} and {value:.2f}, p = 1.0000" in result.stdout
     assert result.stdout.count("p = 1.0000") == 2
@@ -145,7 +145,7 @@ def test_data_prepared_again_is_translated_again_only_where_it_is_other_data(req
     content = (data / "test.src-tgt.src.bin").read_bytes()
     (data / "test.src-tgt.src.bin").write_bytes(content[::-1])
     third = evaluate_bleu(*asked, env=replay)
-    assert [TRANSLATES in result.stderr for result in (first, second, third)] == [True, False, True]
+    assert [DECODES in result.stderr for result in (first, second, third)] == [True, False, True]
     assert bleu(first.stdout) > 0 and first.stdout == second.stdout == third.stdout
 
 
@@ -173,7 +173,7 @@ def test_a_killed_run_is_repaired_by_the_next(killed, evaluated, request_of, rep
             wait_for(Path(f"{gate}.done"))
     finally:
         gate.touch()
-    assert repaired.returncode == 0 and TRANSLATES in repaired.stderr, repaired.stderr
+    assert repaired.returncode == 0 and DECODES in repaired.stderr, repaired.stderr
     assert repaired.stdout == (evaluated / "printed.txt").read_text()
     for name in ("generate.txt", "hypotheses.txt", "scores.txt"):
         assert (tmp_path / "out" / name).read_bytes() == (evaluated / name).read_bytes(), name
@@ -186,7 +186,7 @@ def test_scores_of_an_earlier_run_do_not_survive_a_failed_scoring(evaluated, req
     assert (copy / "scores.txt").exists()
     result = evaluate_bleu(*request_of(copy, reference=tmp_path / "short.tgt"), "--", "--cpu")
     assert result.returncode == 2 and f"line {len(lines)} has no counterpart" in result.stderr
-    assert TRANSLATES not in result.stderr and result.stdout == ""
+    assert DECODES not in result.stderr and result.stdout == ""
     assert not (copy / "scores.txt").exists()
 
 

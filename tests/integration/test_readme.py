@@ -1,5 +1,6 @@
 """The README's commands run as they are printed, on a small corpus and for a few updates."""
 
+import csv
 import gzip
 import re
 import shutil
@@ -10,12 +11,14 @@ import pytest
 from commands import ENVIRONMENT, ROOT
 
 SMALL = "--embed-dim 20 --hidden-sizes '20 20 20' --experts-per-layer '0 0 1 1' --batch-size 2 --cpu"
+SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
 # appended to a command, so that it ends soon
 ADDITIONS = {
     "fairseq-train": "--max-update 2 --cpu --log-format simple --log-interval 1",
     "train_preset.sh": f"--max-update 1 --disable-validation {SMALL}",
     "fine_tune.sh": f"1 --max-update 1 {SMALL}",
-    "recipes/translation": "--max-update 2 --embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu",
+    "recipes/translation": f"--max-update 2 {SMALL_ENCDEC}",
+    "recipes/headline": f"--max-update 2 {SMALL_ENCDEC}",
 }
 RUN_BY_OTHERS = ("git clone", "bash scripts/setup.sh", "source ", "bash scripts/demo.sh", "bash scripts/test.sh")
 
@@ -37,12 +40,24 @@ def write_captions(folder):
             path.unlink()
 
 
+def write_news(folder):
+    """A small corpus in the layout of AG News."""
+    generated = folder / "generated"
+    subprocess.run(
+        [sys.executable, ROOT / "scripts/generate_headline_corpus.py", generated, "--pairs", "1000"], check=True
+    )
+    articles, titles = ((generated / f"train.{kind}.txt").read_text().splitlines() for kind in ("article", "title"))
+    with (folder / "sample.csv").open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(("1", *item) for item in zip(titles, articles))
+
+
 @pytest.mark.slow
 def test_commands_of_the_readme(text, tmp_path):
     for name in ("data-prep", "fairseq_plugins", "scripts"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(text, tmp_path / "downloads/ptb")
     write_captions(tmp_path / "downloads/multi30k")
+    write_news(tmp_path / "downloads/agnews")
     commands = readme_commands()
     assert len(commands) >= 7
     for command in commands:
@@ -62,4 +77,6 @@ def test_commands_of_the_readme(text, tmp_path):
         )
         assert result.returncode == 0, f"{command}\n{(result.stdout + result.stderr)[-3000:]}"
     assert "tok:13a" in (tmp_path / "checkpoints/multi30k_doc/test/scores.txt").read_text()
+    assert "rouge-score" in (tmp_path / "checkpoints/agnews_doc/test/rouge.txt").read_text()
+    assert "| a random headline |" in (tmp_path / "results/my_headlines/table.md").read_text()
     assert "perplexity" in (tmp_path / "results/my_comparison/table.md").read_text()

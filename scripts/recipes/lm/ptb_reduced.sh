@@ -6,26 +6,17 @@ set -euo pipefail
 usage="usage: ptb_reduced.sh {awd|mos|doc} SEED DATA SAVE_DIR [fairseq-train flags]
   DATA      directory that data-prep/ptb/prepare.sh wrote
   SAVE_DIR  directory for checkpoints and train.log; run again to resume"
-[[ ${1:-} == --help ]] && { echo "$usage"; exit 0; }
-[[ $# -ge 4 ]] || { echo "$usage" >&2; exit 2; }
-model=$1 seed=$2 data=$3 save_dir=$4
-shift 4
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh" "$@"
 
-case $model in
+case $system in
   awd) flags=(--arch lstm_lm_awd --embed-dim 150 --hidden-sizes "400 400 150") ;;
   mos) flags=(--arch lstm_lm_mos --embed-dim 100 --hidden-sizes "400 400 280" --experts-per-layer "0 0 0 4") ;;
   doc) flags=(--arch lstm_lm_doc --embed-dim 100 --hidden-sizes "400 400 280" --experts-per-layer "0 0 1 3"
               --balance 0.001) ;;
-  *) echo "$usage" >&2; exit 2 ;;
+  *) refuse ;;
 esac
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
-mkdir -p "$save_dir"
-fairseq-train "$data" --user-dir "$root/fairseq_plugins" --save-dir "$save_dir" --seed "$seed" \
-  --task stateful_lm --tokens-per-sample 70 --window-lengths random \
-  --batch-size 20 --batch-size-valid 10 --distributed-world-size 1 \
-  "${flags[@]}" \
+train --task stateful_lm --tokens-per-sample 70 --window-lengths random \
+  --batch-size 20 --batch-size-valid 10 "${flags[@]}" \
   --criterion regularized_cross_entropy --activation-regularization 2 --temporal-activation-regularization 1 \
-  --optimizer nt_asgd --lr 20 --clip-norm 0.25 --weight-decay 1.2e-6 --nonmonotone-interval 5 \
-  --max-epoch 6 --no-epoch-checkpoints --log-format simple --log-interval 50 "$@" \
-  2>&1 | tee -a "$save_dir/train.log"
+  --optimizer nt_asgd --lr 20 --clip-norm 0.25 --weight-decay 1.2e-6 --nonmonotone-interval 5 --max-epoch 6
