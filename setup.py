@@ -19,6 +19,7 @@ setup(
         "numpy",
         "sacrebleu",
         "rouge-score",
+        "regex",
         "sentencepiece",
         "subword-nmt",
         "sacremoses",

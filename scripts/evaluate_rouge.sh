@@ -10,15 +10,16 @@ usage="usage: evaluate_rouge.sh DATA CHECKPOINT[:CHECKPOINT..] SPLIT REFERENCE O
   REFERENCE   raw reference text, a headline a line, such as DATA/raw/test.title
   OUT         directory for generate.txt and rouge.txt; run again, what is decoded stays unless the models, the data or
               the flags are others
-Flags of the score: --stemming on|off, --tokenizer rouge|unicode, --max-bytes N (75 in DUC), --max-words N, --json.
+Flags of the score: --stemming on|off, --tokenizer rouge|unicode, --max-bytes N (75 in DUC), --max-words N,
+--processes N, --json.
 Environment: BPE=subword_nmt (default) or sentencepiece; BEAM=5; MAX_TOKENS=4000.
 Prints ROUGE-1, -2 and -L with 95 % confidence intervals, and the signature of the settings."
-[[ ${1:-} == --help ]] && { echo "$usage"; exit 0; }
+[[ ${1:-} == --help || ${1:-} == -h ]] && { echo "$usage"; exit 0; }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 evaluate=(python -m fairseq_plugins.cli.evaluate_rouge)
-[[ ${1:-} == --hypotheses ]] && exec "${evaluate[@]}" "$@"
+[[ ${1:-} == --* ]] && exec "${evaluate[@]}" "$@"
 
 [[ $# -ge 5 ]] || { echo "$usage" >&2; exit 2; }
 data=$1 checkpoint=$2 split=$3 reference=$4 out=$5

@@ -15,10 +15,14 @@ IFS=: read -ra models <<< "$checkpoint"
 for model in "${models[@]}"; do
   [[ -f $model ]] || { echo "generate_split.sh: error: $model does not exist" >&2; exit 2; }
 done
+compgen -G "$data/$split.*.idx" > /dev/null || {
+  echo "generate_split.sh: error: $data has no $split set: take one of $(cd "$data" && ls ./*.idx | sed 's/..//; s/[.].*//' | sort -u | xargs)" >&2
+  exit 2
+}
 mkdir -p "$out"
 command=(fairseq-generate "$data" --user-dir "$root/fairseq_plugins" --path "$checkpoint" --gen-subset "$split"
          --beam "${BEAM:-5}" --max-tokens "${MAX_TOKENS:-4000}" --remove-bpe="${BPE:-subword_nmt}" "$@")
-asked=$(sha256sum -- "${models[@]}" "$data"/dict.*.txt "$data/$split".*; printf '%q ' "${command[@]}")
+asked=$(sha256sum -- "${models[@]}" "$data"/dict.*.txt "$data/$split".* && printf '%q ' "${command[@]}")
 if [[ ! -s $out/generate.txt || $(cat "$out/asked.txt" 2> /dev/null) != "$asked" ]]; then
   echo "== decode $split (log: $out/generate.log)" >&2
   rm -f "$out/generate.txt" "$out/generate.txt.tmp"  # what a killed run still writes is lost with the name

@@ -14,8 +14,8 @@ from typing import Dict, List
 from comparison import get_parser, named_paths, one_line_errors, read_training, write_comparison
 
 import fairseq_plugins  # noqa: F401
-from fairseq_plugins.cli.evaluate_rouge import score_lines
-from fairseq_plugins.evaluation.translations import read_generated, read_lines
+from fairseq_plugins.cli.evaluate_rouge import read_headlines, score_lines
+from fairseq_plugins.evaluation.translations import read_lines
 from fairseq_plugins.scoring.rouge import METRICS, RougeSettings
 
 
@@ -23,7 +23,7 @@ def summarize(name: str, run: Path, data: str, reference: Path) -> Dict:
     """Figures of one run."""
     figures = read_training(name, run, data)
     path = run / "test/generate.txt"
-    return {**figures, **scored(read_generated(path).hypotheses, path, reference)}
+    return {**figures, **scored(read_headlines(path), path, reference)}
 
 
 def scored(hypotheses: List[str], path: Path, reference: Path) -> Dict:

@@ -9,7 +9,7 @@ from pathlib import Path
 from .corpus import Corpus
 from .errors import DataError
 from .lines import Pair
-from .sources import aligned_files, counted, plain_or_gz
+from .sources import aligned_files, counted, digest, plain_or_gz
 from .tokens import screen
 
 PLACES = [".", "train", "sumdata/train", "org_data", "sumdata", "Giga", "sumdata/Giga"]
@@ -66,7 +66,10 @@ class Gigaword(Corpus):
 
     def recipe(self, options: Namespace) -> str:
         """Which test set, and what happens to invalid items."""
-        test = "test set of one's own" if options.test_source else ""
+        test = ""
+        if options.test_source and options.test_target:
+            marks = "+".join(digest(path)[:8] for path in (options.test_source, options.test_target) if path.is_file())
+            test = f"test set {marks}"
         return ", ".join(filter(None, [test, "no invalid item" if options.drop_invalid else ""]))
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
@@ -143,7 +146,8 @@ def _is_word(word: str) -> bool:
 def _token(word: str) -> str:
     if word in UNKNOWN_WORDS:
         return UNKNOWN
-    word = SYMBOL.sub(r"\1", word)
+    while SYMBOL.search(word):  # what is left of <<s>> is another
+        word = SYMBOL.sub(r"\1", word)
     return word if not word.endswith("@@") else word.rstrip("@") + "@"
 
 

@@ -10,7 +10,8 @@ from .sources import file_lines
 from .ted import Segment, pair_segments, repair
 
 VALUE = r"""\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=]+)"""
-LESS_THAN = re.compile(rf"<(?!/?[a-zA-Z][\w:.-]*(?:\s+[\w:.-]+(?:{VALUE})?)*\s*/?>|\?xml |!--|!DOCTYPE )")
+LESS_THAN = re.compile(rf"<(?!/?[a-zA-Z][\w:-]*(?:\s+[\w:.-]+{VALUE})*\s*/?>|\?xml |!--|!DOCTYPE )")
+SETS = ("srcset", "refset", "tstset")
 
 
 def segments(path: Path, name: object) -> list[Segment]:
@@ -20,8 +21,9 @@ def segments(path: Path, name: object) -> list[Segment]:
     reader.close()
     if reader.place:
         raise reader.error("is not closed: is the file truncated?")
-    if reader.document:
-        raise DataError(f"{name}: <doc> is not closed: is the file truncated?")
+    for tag in ("doc", *SETS):
+        if tag in reader.open:
+            raise DataError(f"{name}: <{tag}> is not closed: is the file truncated?")
     if not reader.found:
         raise DataError(f"{name} has no segment: <seg> is expected in <doc>")
     return reader.found
@@ -38,7 +40,8 @@ class _Reader(html.parser.HTMLParser):
         super().__init__(convert_charrefs=True)
         self.name = name
         self.found: list[Segment] = []
-        self.document: str | None = None
+        self.open: set[str] = set()  # documents and sets
+        self.document = ""
         self.place: tuple[int, str] | None = None  # line and number of the open segment
         self.text: list[str] = []
 
@@ -53,9 +56,11 @@ class _Reader(html.parser.HTMLParser):
         values = dict(attributes)
         if self.place and tag in ("seg", "doc"):
             raise self.error("is not closed before the next one")
+        if tag in ("doc", *SETS):
+            self.open.add(tag)
         if tag == "doc":
             self.document = values.get("docid") or ""
-        elif tag == "seg" and self.document is not None:
+        elif tag == "seg" and "doc" in self.open:
             self.place, self.text = (self.getpos()[0], values.get("id") or ""), []
 
     def handle_endtag(self, tag: str) -> None:
@@ -63,10 +68,9 @@ class _Reader(html.parser.HTMLParser):
             text = " ".join("".join(self.text).split("\n"))
             self.found.append(Segment(self.document, self.place[1], clean(text)))
             self.place = None
-        elif tag == "doc":
-            if self.place:
-                raise self.error("is not closed before the document")
-            self.document = None
+        elif self.place and tag == "doc":
+            raise self.error("is not closed before the document")
+        self.open.discard(tag)
 
     def handle_data(self, data: str) -> None:
         if self.place:

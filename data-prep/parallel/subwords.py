@@ -54,7 +54,7 @@ def learn(kind: str, lines: Iterable[str], num_merges: int, path: Path, symbols:
 
 
 def count_words(lines: Iterable[str]) -> Counter:
-    """How often each word occurs; words that had been rare are forgotten when there are more than COUNTED_WORDS."""
+    """How often each word occurs; whenever there are more than COUNTED_WORDS, the rarest so far are forgotten."""
     words: Counter = Counter()
     rare = 0
     for line in lines:
@@ -63,7 +63,7 @@ def count_words(lines: Iterable[str]) -> Counter:
             rare += 1
             words = Counter({word: count for word, count in words.items() if count > rare})
     if rare:
-        note(f"more than {COUNTED_WORDS} different words: some that were seen at most {rare} times are not counted")
+        note(f"more than {COUNTED_WORDS} different words: rare ones are counted too low, or not at all")
     return words
 
 

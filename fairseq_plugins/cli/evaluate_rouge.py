@@ -14,6 +14,7 @@ from fairseq_plugins.scoring.rouge import (
     TOKENIZERS,
     RougeScore,
     RougeSettings,
+    check_tokens,
     score_corpus,
     without_escapes,
 )
@@ -26,7 +27,6 @@ def get_parser() -> argparse.ArgumentParser:
         description="ROUGE-1, -2 and -L (0 to 100): F1 with a 95 % confidence interval from "
         f"{NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples, recall and precision. Two scores can be compared if the last "
         "line, their signature, is the same.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--generated", type=Path, help="output of fairseq-generate --remove-bpe")
@@ -34,15 +34,25 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reference", type=Path, required=True, action="append", help="raw text, a reference a line; may be repeated"
     )
-    parser.add_argument("--stemming", choices=["on", "off"], default="on", help="stem English words, as ROUGE-1.5.5 -m")
     parser.add_argument(
-        "--tokenizer", choices=TOKENIZERS, default="rouge", help="rouge: words of a-z and 0-9; unicode: of any script"
+        "--stemming", choices=["on", "off"], default="on", help="stem English words, as ROUGE-1.5.5 -m (default: on)"
     )
     parser.add_argument(
-        "--max-bytes", type=int, default=0, help="cut texts after so many bytes, 75 in DUC; 0: no limit"
+        "--tokenizer",
+        choices=TOKENIZERS,
+        default="rouge",
+        help="rouge: words of a-z and 0-9; unicode: of any script (default: rouge)",
     )
-    parser.add_argument("--max-words", type=int, default=0, help="cut texts after so many words; 0: no limit")
-    parser.add_argument("--processes", type=int, help="processes that score (default: the cores)")
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=0,
+        help="cut texts after so many bytes, 75 in DUC, spaces between tokens included (default: 0, no limit)",
+    )
+    parser.add_argument("--max-words", type=int, default=0, help="cut texts after so many words (default: 0, no limit)")
+    parser.add_argument(
+        "--processes", type=int, help="processes that score (default: all cores, one for fewer than 1,000 texts)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
     return parser
 
@@ -59,7 +69,7 @@ def main() -> None:
         )
         if args.processes is not None and args.processes < 1:
             raise ValueError(f"--processes {args.processes}: give at least 1")
-        hypotheses = read_generated(path).hypotheses if args.generated else read_lines(path)
+        hypotheses = read_headlines(path) if args.generated else read_lines(path)
         scores = score_lines(hypotheses, path, args.reference, settings, num_processes=args.processes)
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
@@ -68,6 +78,15 @@ def main() -> None:
         print(json.dumps({"scores": [asdict(item) for item in scores], "signature": signature}))
     else:
         print(as_text(scores, signature))
+
+
+def read_headlines(path: Path) -> List[str]:
+    """The best hypotheses of ``fairseq-generate``, without the escapes of the Moses tokeniser.
+
+    Raises:
+        ValueError: if the file holds no hypothesis, or sentences are missing.
+    """
+    return [without_escapes(line) for line in read_generated(path).hypotheses]
 
 
 def score_lines(
@@ -81,14 +100,15 @@ def score_lines(
     """ROUGE of the hypotheses that ``path`` holds against files of references, after checks.
 
     Raises:
-        ValueError: on unequal numbers of lines, subword marks or no word, with the file and line.
+        ValueError: on unequal numbers of lines, subword marks, no word or another script, with the file and line.
     """
     texts = [read_lines(reference) for reference in references]
     for lines, name in zip(texts, references):
         check_pairs(hypotheses, lines, name=str(path), reference_name=str(name))
     check_words(hypotheses, name=str(path))
+    check_tokens(list(zip(*texts)), settings)
     return score_corpus(
-        [without_escapes(line) for line in hypotheses],
+        hypotheses,
         list(zip(*texts)),
         settings,
         num_processes=num_processes,

@@ -1,16 +1,27 @@
 """ROUGE for ``fairseq-generate --scoring rouge``."""
 
+import logging
 from dataclasses import dataclass, field
 from typing import List
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
-from fairseq_plugins.scoring.rouge import TOKENIZERS, RougeScore, RougeSettings, score_corpus, without_escapes
+from fairseq_plugins.scoring.rouge import (
+    TOKENIZERS,
+    RougeScore,
+    RougeSettings,
+    check_tokens,
+    score_corpus,
+    without_escapes,
+)
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN_REFERENCE = "<<unk>>"
 """How the host writes a reference's word that the dictionary lacks."""
-NO_HYPOTHESIS_HAS_THIS = "unknownwordofthereference"
+NO_HYPOTHESIS_HAS_THIS = "zqxjkvw"
+"""Stands for such a word; as long, so that limits cut the same."""
 
 
 @dataclass
@@ -54,7 +65,11 @@ class RougeScorer(BaseScorer):
         super().add_string(without_escapes(ref), without_escapes(pred))
 
     def scores(self) -> List[RougeScore]:
-        """Of all pairs so far."""
+        """Of all pairs so far; references of another script are warned of, for the decoding would be lost."""
+        try:
+            check_tokens([[reference] for reference in self.ref], self.settings)
+        except ValueError as error:
+            logger.warning(f"{error}: --rouge-tokenizer unicode")
         return score_corpus(self.pred, [[reference] for reference in self.ref], self.settings)
 
     def score(self) -> float:
@@ -65,4 +80,4 @@ class RougeScorer(BaseScorer):
         parts = [
             f"{item.metric} F1 {item.f1:.2f} (P {item.precision:.2f}, R {item.recall:.2f})" for item in self.scores()
         ]
-        return f"{', '.join(parts)} {self.settings.signature(num_references=1)}"
+        return f"{', '.join(parts)} {self.settings.signature(num_references=1, references='dictionary')}"

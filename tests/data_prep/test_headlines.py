@@ -105,6 +105,14 @@ def test_gigaword_layouts(tmp_path: Path) -> None:
     assert read_all(corpus, inner.parent, options_of(corpus)) == read_all(corpus, inner, options_of(corpus))
 
 
+@pytest.mark.parametrize(
+    "word, token",
+    [("<s>", "s"), ("<<s>>", "s"), ("a<</s>>b", "a/sb"), ("<unk>", "<unk>"), ("[UNK]", "<unk>"), ("<<unk>>", "unk")],
+)
+def test_no_word_becomes_a_symbol_of_the_host(word: str, token: str) -> None:
+    assert gigaword.Gigaword().tokenizer("article", False)(word) == token
+
+
 def test_gigaword_drop_invalid(tmp_path: Path) -> None:
     corpus = gigaword.Gigaword()
     folder = write_gigaword(tmp_path, ORG_DATA)
@@ -120,6 +128,12 @@ def test_gigaword_errors(tmp_path: Path) -> None:
     options.check = True
     with pytest.raises(DataError, match="train.src.txt has 40 lines, expected 3803957"):
         read_all(corpus, folder, options)
+    recipes = set()
+    for text in ("a", "b"):
+        path = tmp_path / text
+        path.write_text(f"{text}\n")
+        recipes.add(corpus.recipe(options_of(corpus, "--test-source", str(path), "--test-target", str(path))))
+    assert len(recipes) == 2
     with pytest.raises(DataError, match="belong together"):
         corpus.find(folder, options_of(corpus, "--test-source", "a"))
     (folder / "test.tgt.txt").unlink()

@@ -139,6 +139,7 @@ def sgml(tmp_path: Path, body: str) -> list[tuple[str, str, str]]:
         ("&notit; &eacute;&nbsp;&#233;", "&notit; é\u00a0é"),
         ("a <b>bold <i>and</i> more</b> c", "a bold and more c"),
         ("1 < 2 <3 a<b <y & z", "1 < 2 <3 a<b <y & z"),
+        ("to <john.doe>, <http://x.y>: i <n and j> m", "to <john.doe>, <http://x.y>: i <n and j> m"),
         ("<script>x</script> <title>y</title> z", "x y z"),
         ("two\r\nlines", "two lines"),
         ("", ""),
@@ -157,5 +158,7 @@ def test_broken_sgml_is_told_with_its_line(tmp_path: Path) -> None:
         sgml(tmp_path, '<doc docid="a">\n<seg id="7">x')
     with pytest.raises(DataError, match="^F: <doc> is not closed"):
         sgml(tmp_path, '<doc docid="a">\n<seg id="7">x</seg>')
+    with pytest.raises(DataError, match="^F: <refset> is not closed: is the file truncated"):
+        sgml(tmp_path, '<refset setid="y">\n<doc docid="a">\n<seg id="7">x</seg>\n</doc>')
     with pytest.raises(DataError, match="^F has no segment"):
         sgml(tmp_path, "text")

@@ -1,5 +1,6 @@
 """ROUGE against the rouge-score package and by hand."""
 
+import os
 import random
 import time
 
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
+from fairseq_plugins.cli.evaluate_rouge import read_headlines, score_lines
+from fairseq_plugins.evaluation.translations import read_lines
 from fairseq_plugins.scoring import rouge as module
-from fairseq_plugins.scoring.rouge import METRICS, Rouge, RougeSettings, score_corpus
+from fairseq_plugins.scoring.rouge import METRICS, Rouge, RougeSettings, check_tokens, score_corpus
 from fairseq_plugins.scoring.rouge_scorer import RougeScorer, RougeScorerConfig
 
 WORDS = "police kill killed the gunman of oil prices rises rising in u.s. 3,000 co-operation's markets".split()
@@ -78,14 +81,44 @@ def test_limits_cut_both_texts(settings, text, cut):
 def test_other_scripts_need_the_unicode_tokeniser():
     hypotheses, references = ["日本 の 石油", "prices rising"], [["日本 の 価格"], ["prices rise"]]
     with pytest.raises(ValueError, match="line 1 of the references has no word of a-z and 0-9.*unicode"):
-        score_corpus(hypotheses, references, RougeSettings())
+        check_tokens(references, RougeSettings())
+    check_tokens([*references, ["oil prices"]], RougeSettings())
+    check_tokens(references, RougeSettings(tokenizer="unicode"))
     rouge_1, *_ = score_corpus(hypotheses, references, RougeSettings(tokenizer="unicode"))
-    assert rouge_1.f1 == pytest.approx(100 * (2 / 3 + 1) / 2)
+    assert rouge_1.f1 == pytest.approx(100 * (3 / 5 + 1) / 2)
 
 
-def test_the_unicode_tokeniser_keeps_letters_with_marks():
-    rouge = Rouge(RougeSettings(tokenizer="unicode"))
-    assert rouge.tokenizer.tokenize("Für Häuser, 3 prices") == ["für", "häuser", "3", "price"]
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("Für Häuser, 3 prices", "für häuser 3 price"),
+        ("re\u0301sume\u0301", "résumé"),
+        ("हिन्दी भाषा में", "हिन्दी भाषा में"),
+        ("مَرْحَبًا", "مَرْحَبًا"),
+        ("İstanbul", "i̇stanbul"),
+        ("石油2日", "石 油 2 日"),
+        ("น้ำมัน", "น้ ำ มั น"),
+        ("a_b", "a b"),
+    ],
+)
+def test_the_unicode_tokeniser_keeps_letters_with_their_marks(text, words):
+    assert Rouge(RougeSettings(tokenizer="unicode")).tokenizer.tokenize(text) == words.split()
+
+
+def test_a_text_scores_all_against_itself_escapes_or_not(tmp_path):
+    lines = ["Moody &apos;s cuts AT &amp;amp; T", "the B&regional bank &lt; &#91; x"]
+    path, generated = tmp_path / "text", tmp_path / "generate.txt"
+    path.write_text("\n".join(lines))
+    generated.write_text("".join(f"T-{i}\tx\nH-{i}\t-1\t{line}\n" for i, line in enumerate(lines)))
+    scores = score_lines(read_lines(path), path, [path], RougeSettings())
+    assert [score.f1 for score in scores] == [100, 100, 100]
+    assert read_headlines(generated) == ["Moody 's cuts AT &amp; T", "the B&regional bank < [ x"]
+
+
+def test_a_process_that_ends_ends_the_scoring(monkeypatch):
+    monkeypatch.setattr(Rouge, "score", lambda *_: os._exit(1))
+    with pytest.raises(ValueError, match="a scoring process ended.*score with one process"):
+        score_corpus(["a"] * 300, [["a"]] * 300, RougeSettings(), num_processes=2)
 
 
 def test_order_survives_processes_of_different_speed(monkeypatch):
@@ -109,9 +142,9 @@ def test_order_survives_processes_of_different_speed(monkeypatch):
 @pytest.mark.parametrize(
     "settings, told",
     [
-        (dict(stemming="yes"), '--rouge-stemming "yes": choose on or off'),
-        (dict(tokenizer="moses"), '--rouge-tokenizer "moses": choose rouge or unicode'),
-        (dict(max_bytes=-1), "--rouge-max-bytes -1: give 0 for no limit"),
+        (dict(stemming="yes"), 'stemming "yes": choose on or off'),
+        (dict(tokenizer="moses"), 'tokeniser "moses": choose rouge or unicode'),
+        (dict(max_bytes=-1), "a limit of -1 bytes: give 0 for no limit"),
         (dict(max_bytes=75, max_words=10), "give one of them"),
     ],
 )
@@ -132,7 +165,8 @@ def test_corpora_that_do_not_fit_are_refused(hypotheses, references, told):
 def test_the_signature_tells_all_settings_apart():
     settings = [{}, dict(stemming="off"), dict(tokenizer="unicode"), dict(max_bytes=75), dict(max_words=75)]
     signatures = [RougeSettings(**options).signature(num_references=n) for options in settings for n in (1, 2)]
-    assert len(set(signatures)) == 10
+    signatures.append(RougeSettings().signature(num_references=1, references="dictionary"))
+    assert len(set(signatures)) == 11
 
 
 def test_the_hosts_scorer_counts_unknown_words_of_the_reference_and_no_escapes():
@@ -141,4 +175,6 @@ def test_the_hosts_scorer_counts_unknown_words_of_the_reference_and_no_escapes()
     rouge_1 = scorer.scores()[0]
     assert rouge_1.precision == rouge_1.recall == 75
     assert scorer.score() == 75
-    assert "ROUGE-1 F1 75.00 (P 75.00, R 75.00)" in scorer.result_string() and "stem:on" in scorer.result_string()
+    assert (
+        "ROUGE-1 F1 75.00 (P 75.00, R 75.00)" in scorer.result_string() and "ref:dictionary" in scorer.result_string()
+    )
