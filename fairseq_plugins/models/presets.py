@@ -35,7 +35,7 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
     Where another output layer was chosen, options that it does not have are left out.
     """
     chosen = getattr(args, "output_layer", preset.model["output_layer"])
-    foreign = option_names() - option_names(OUTPUT_LAYERS[chosen]) if chosen in OUTPUT_LAYERS else set()
+    foreign = option_names() - option_names(OUTPUT_LAYERS[chosen].Options) if chosen in OUTPUT_LAYERS else set()
     for flag, value in preset.model.items():
         if not hasattr(args, flag) and flag not in foreign:
             setattr(args, flag, value)

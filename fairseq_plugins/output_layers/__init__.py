@@ -1,3 +1,3 @@
 """Output layers that work in every model. Importing the package registers them."""
 
-from fairseq_plugins.output_layers import mixture, softmax  # noqa: F401
+from fairseq_plugins.output_layers import bilinear, drill, dual, mixture, softmax  # noqa: F401

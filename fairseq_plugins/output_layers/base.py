@@ -48,6 +48,11 @@ class OutputLayer(nn.Module):
     Options: Type[FairseqDataclass] = FairseqDataclass
     name: str
 
+    @classmethod
+    def applicable_options(cls, args: Namespace) -> Set[str]:
+        """Names of the options that have an effect beside the others that ``args`` holds."""
+        return option_names(cls.Options)
+
     def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
         """log P(v) for every word, (B, T, V), normalised, in float32 or wider."""
         raise NotImplementedError
@@ -109,14 +114,10 @@ def register_output_layer(name: str) -> Callable[[Type[OutputLayer]], Type[Outpu
     return register
 
 
-def option_names(*layers: Type[OutputLayer]) -> Set[str]:
-    """Names of the options of the given layers, by default of all."""
-    return {
-        option.name
-        for layer in layers or OUTPUT_LAYERS.values()
-        for option in fields(layer.Options)
-        if not option.name.startswith("_")
-    }
+def option_names(*options: Type[FairseqDataclass]) -> Set[str]:
+    """Names of the options of the given classes, by default of those of all layers."""
+    classes = options or {layer.Options for layer in OUTPUT_LAYERS.values()}
+    return {option.name for cls in classes for option in fields(cls) if not option.name.startswith("_")}
 
 
 def add_output_layer_args(parser) -> None:
@@ -144,7 +145,7 @@ def build_output_layer(
     if name not in OUTPUT_LAYERS:
         raise ValueError(f"--output-layer {name}: choose one of {', '.join(sorted(OUTPUT_LAYERS))}")
     layer = OUTPUT_LAYERS[name]
-    unused = sorted(flag for flag in option_names() - option_names(layer) if hasattr(args, flag))
+    unused = sorted(flag for flag in option_names() - layer.applicable_options(args) if hasattr(args, flag))
     if unused:
         flags = ", ".join(f"--{flag.replace('_', '-')}" for flag in unused)
         raise ValueError(f"{flags}: not a flag of --output-layer {name}; leave it out or take another layer")

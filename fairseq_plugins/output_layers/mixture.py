@@ -3,8 +3,9 @@
 Shapes: B batch, T time, D_n width of layer n, V vocabulary, J experts, d latent width (= embedding).
 """
 
+from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Set, Tuple
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -13,12 +14,13 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.options import check_coefficient, parse_int_list
-from fairseq_plugins.output_layers.base import DecoderStates, Extra, register_output_layer
+from fairseq_plugins.output_layers.base import DecoderStates, Extra, option_names, register_output_layer
+from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
 
 
 @dataclass
-class MixtureOptions(ProjectedOptions):
+class MixtureOptions(LabelNetworkOptions):
     """Flags of the mixture layers."""
 
     experts_per_layer: Optional[str] = field(
@@ -38,13 +40,21 @@ class MixtureOptions(ProjectedOptions):
             "(default: per-expert for mos, shared for doc)"
         },
     )
+    label_encoder: ChoiceEnum(["none", "drill"]) = field(
+        default="none",
+        metadata={
+            "help": "mos, doc: drill: the label embedding passes DRILL's network, once for all experts; the --label "
+            "flags set it (default: none)"
+        },
+    )
 
 
 class MixtureOutput(ProjectedOutput):
-    """P = sum_j pi_j softmax(W k_j + b)  (Takase et al. 2018, eq. 7, 10, 11).
+    """P = sum_j pi_j softmax(L k_j + b)  (Takase et al. 2018, eq. 7, 10, 11).
 
-    k_j = dropout(tanh(W_j h^{n(j)} + a_j)) with d features, pi = softmax(W_pi h^N) without a bias, W and b
-    common to all experts, W the input embedding where the model shares it. Experts are ordered by the
+    k_j = dropout(tanh(W_j h^{n(j)} + a_j)) with d features, pi = softmax(W_pi h^N) without a bias, L and b
+    common to all experts, L the label embedding E, which is the input's where the model shares it, or with
+    ``--label-encoder drill`` E^(k) of :class:`fairseq_plugins.output_layers.drill.Drill`. Experts are ordered by the
     layer they read. tanh and a_j follow the published programs.
 
     ``extra["mixture_weights"]`` is pi, (B, T, J).
@@ -63,10 +73,22 @@ class MixtureOutput(ProjectedOutput):
             nn.Linear(layer_widths[n], self.experts_per_layer[n] * self.latent_width) for n in self.source_layers
         )
         self.prior = nn.Linear(layer_widths[-1], self.num_experts, bias=False)
-        self.projection = WordProjection(self.latent_width, vocab_size, shared_weight=shared_weight)
+        self.projection = WordProjection(
+            self.latent_width,
+            vocab_size,
+            shared_weight=shared_weight,
+            label_encoder=label_network(self.latent_width, options) if options.label_encoder == "drill" else None,
+        )
         # k is (B, T, J, d): the mask is always shared by the time steps, dimension 1
         shared_dims = (1, 2) if (options.latent_mask or self.default_mask) == "shared" else (1,)
         self.latent_dropout = LockedDropout(options.latent_dropout, flag="--latent-dropout", shared_dims=shared_dims)
+
+    @classmethod
+    def applicable_options(cls, args: Namespace) -> Set[str]:
+        names = super().applicable_options(args)
+        if getattr(args, "label_encoder", "none") == "none":
+            names -= option_names(LabelNetworkOptions) - option_names(ProjectedOptions)
+        return names
 
     @staticmethod
     def default_experts(num_layers: int) -> List[int]:

@@ -1,10 +1,10 @@
 """Output layers whose logits are a matrix product; their loss never holds the logits of all tokens.
 
-Shapes: B batch, T time, J experts, d latent width, V vocabulary.
+Shapes: B batch, T time, J experts, C width of latent vectors and labels, V vocabulary.
 """
 
 from dataclasses import dataclass, field
-from typing import Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -12,23 +12,40 @@ from torch import Tensor, nn
 
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import mixture_nll
+from fairseq_plugins.ops.precision import autocast_dtype
 from fairseq_plugins.options import check_positive
 from fairseq_plugins.output_layers.base import DecoderStates, Extra, OutputLayer
 
 
 class WordProjection(nn.Module):
-    """Logits of all words: z = W x + b, with W shared with the input embedding or its own.
+    """Logits of all words: z = L x + b, with a label matrix L made of the label embedding E.
 
-    An own W starts as U(-0.1, 0.1), like an embedding; b starts at zero.
+    E is shared with the input embedding or the layer's own, and L is E itself or what a label encoder makes of it. In
+    evaluation L is computed once and kept until the weights change.
+
+    An own E starts as U(-0.1, 0.1), like an embedding; b starts at zero.
+
+    Args:
+        width: of E.
+        vocab_size: V.
+        shared_weight: E, (V, width), or None.
+        label_encoder: a map from (V, width) to (V, C); by default C = width and L = E.
 
     Shape:
         x: (*, C); output: (*, V).
 
     Raises:
-        ValueError: if the shared matrix is not C wide.
+        ValueError: if the shared matrix is not as wide.
     """
 
-    def __init__(self, width: int, vocab_size: int, *, shared_weight: Optional[nn.Parameter]):
+    def __init__(
+        self,
+        width: int,
+        vocab_size: int,
+        *,
+        shared_weight: Optional[nn.Parameter],
+        label_encoder: Optional[nn.Module] = None,
+    ):
         super().__init__()
         if shared_weight is None:
             shared_weight = nn.Parameter(torch.empty(vocab_size, width).uniform_(-0.1, 0.1))
@@ -39,9 +56,43 @@ class WordProjection(nn.Module):
             )
         self.weight = shared_weight
         self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size))
+        self.label_encoder = label_encoder
+        self._kept: Optional[Tuple[List, Tensor]] = None
+
+    def label_matrix(self) -> Tensor:
+        """L, (V, C); without gradients in evaluation the one that was computed before, if it still holds."""
+        if self.label_encoder is None:
+            return self.weight
+        if self.training or torch.is_grad_enabled():
+            return self.label_encoder(self.weight)
+        made_of = [self._made_of(x) for x in (self.weight, *self.label_encoder.parameters())]
+        if self._kept is None or self._kept[0] != made_of:
+            self._kept = (made_of, self.label_encoder(self.weight))
+        return self._kept[1]
+
+    @staticmethod
+    def _made_of(x: Tensor) -> Tuple:
+        """What differs when a parameter was changed in place, replaced, moved, cast or is read under autocast."""
+        return x.data_ptr(), x._version, x.device, x.dtype, autocast_dtype(x)
+
+    def train(self, mode: bool = True) -> "WordProjection":
+        if mode:
+            self._kept = None
+        return super().train(mode)
+
+    def _apply(self, *args, **kwargs) -> "WordProjection":
+        self._kept = None
+        return super()._apply(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args, **kwargs) -> None:
+        self._kept = None
+        super()._load_from_state_dict(*args, **kwargs)
+
+    def __getstate__(self) -> Dict:
+        return {**self.__dict__, "_kept": None}
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight, self.bias)
+        return nn.functional.linear(x, self.label_matrix(), self.bias)
 
 
 @dataclass
@@ -66,9 +117,9 @@ class ProjectedOptions(FairseqDataclass):
 
 
 class ProjectedOutput(OutputLayer):
-    """P = sum_j pi_j softmax(W k_j + b); one softmax is the case J = 1.
+    """P = sum_j pi_j softmax(L k_j + b); one softmax is the case J = 1.
 
-    A subclass sets :attr:`projection`, which holds W and b, and implements :meth:`mixture`.
+    A subclass sets :attr:`projection`, which holds L and b, and implements :meth:`mixture`.
     """
 
     Options = ProjectedOptions
@@ -82,14 +133,15 @@ class ProjectedOutput(OutputLayer):
         self.output_chunk = options.output_chunk
 
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor, Extra]:
-        """k (B, T, J, d), log pi (B, T, J) in float32 or wider, and named by-products."""
+        """k (B, T, J, C), log pi (B, T, J) in float32 or wider, and named by-products."""
         raise NotImplementedError
 
     def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
         latents, log_prior, extra = self.mixture(states)
         if torch.is_grad_enabled():
             return mixture_log_probs(self.projection(latents), log_prior), extra
-        return mixture_log_probs_from_latents(latents, log_prior, self.projection.weight, self.projection.bias), extra
+        labels = self.projection.label_matrix()
+        return mixture_log_probs_from_latents(latents, log_prior, labels, self.projection.bias), extra
 
     def target_loss(
         self,
@@ -105,7 +157,7 @@ class ProjectedOutput(OutputLayer):
         loss, nll = mixture_nll(
             latents,
             log_prior,
-            self.projection.weight,
+            self.projection.label_matrix(),
             target,
             bias=self.projection.bias,
             token_weights=token_weights,

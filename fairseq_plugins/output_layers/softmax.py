@@ -1,4 +1,7 @@
-"""One softmax over the vocabulary."""
+"""One softmax over the vocabulary.
+
+Shapes: B batch, T time, D_N width of the last layer, C width of the labels, V vocabulary.
+"""
 
 from typing import Tuple
 
@@ -10,10 +13,14 @@ from fairseq_plugins.output_layers.projected import ProjectedOutput, WordProject
 
 
 class SoftmaxOutput(ProjectedOutput):
-    """P = softmax(W h^N + b)."""
+    """P = softmax(L g(h^N) + b); g is the identity unless a subclass says otherwise."""
+
+    def encode_hidden(self, hidden: Tensor) -> Tensor:
+        """g: (B, T, D_N) to (B, T, C)."""
+        return hidden
 
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor, Extra]:
-        latents = states.layers[-1].unsqueeze(-2)
+        latents = self.encode_hidden(states.layers[-1]).unsqueeze(-2)
         return latents, latents.new_zeros(latents.shape[:-1], dtype=accumulation_dtype(latents)), {}
 
 

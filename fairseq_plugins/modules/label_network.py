@@ -1,0 +1,117 @@
+"""Networks that bring labels, or hidden states, into a joint space.
+
+Shapes: V labels (or rows of hidden states), C input width, D output width.
+"""
+
+import math
+from typing import Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_plugins.modules.locked_dropout import LockedDropout
+from fairseq_plugins.ops.label_linear import label_linear
+
+ACTIVATIONS = {"sigmoid": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh, "linear": lambda x: x}
+MASKS = ("variational", "standard")
+PLACES = ("input", "output")
+INITIALISATIONS = ("uniform", "glorot")
+
+
+class LabelLayer(nn.Module):
+    """act(x U + b) with dropout of x (``place="input"``) or of the result (``"output"``).
+
+    A variational mask is shared by all labels of a forward pass, so that the features which it drops are not
+    multiplied at all.
+
+    Args:
+        in_width, out_width: C and D.
+        activation: a key of :data:`ACTIVATIONS`.
+        dropout: rate, 0 <= rate < 1.
+        mask: "variational", (1, C), or "standard", (V, C).
+        place: "input", as in the program published with DRILL, or "output", as in its eq. 12.
+        initialisation: of U: "uniform", U(-0.1, 0.1), or "glorot"; b starts as U(-1/sqrt(C), 1/sqrt(C)).
+
+    Shape:
+        x: (V, C); output: (V, D).
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        *,
+        activation: str,
+        dropout: float,
+        mask: str,
+        place: str,
+        initialisation: str,
+    ):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_width, in_width))
+        self.bias = nn.Parameter(torch.empty(out_width).uniform_(-1 / math.sqrt(in_width), 1 / math.sqrt(in_width)))
+        if initialisation == "glorot":
+            nn.init.xavier_uniform_(self.weight)
+        else:
+            nn.init.uniform_(self.weight, -0.1, 0.1)
+        self.activation = ACTIVATIONS[activation]
+        self.mask = mask
+        self.place = place
+        self.dropout = LockedDropout(dropout, flag="--label-dropout", shared_dims=(0,) if mask == "variational" else ())
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.place == "output":
+            return self.dropout(self.activation(label_linear(x, self.weight, self.bias)))
+        features = self._kept_features()
+        if features is None:
+            return self.activation(label_linear(self.dropout(x), self.weight, self.bias))
+        weight = self.weight.index_select(1, features) / (1 - self.dropout.rate)
+        return self.activation(label_linear(x, weight, self.bias, features=features))
+
+    def _kept_features(self) -> Optional[Tensor]:
+        """Features that a fresh variational mask keeps, or None where there is no such mask."""
+        if not self.training or self.dropout.rate == 0 or self.mask != "variational":
+            return None
+        return self.bias.new_empty(self.weight.size(1)).bernoulli_(1 - self.dropout.rate).nonzero().squeeze(1)
+
+
+class LabelNetwork(nn.Module):
+    """E^(i) = act(E^(i-1) U^(i) + b^(i)) + E [+ E^(i-1) for i >= 2], i = 1 .. depth  (Pappas & Henderson 2019, eq. 10).
+
+    Args:
+        depth: number of layers; without any the labels stay as they are.
+        residual: whether E = E^(0) is added to the output of every layer, which then must be as wide.
+        layer_residual: whether the layer's input is added as well, from the second layer on.
+        in_width, out_width, activation, dropout, mask, place, initialisation: see :class:`LabelLayer`.
+
+    Shape:
+        x: (V, C); output: (V, D), D = C without layers.
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        *,
+        depth: int,
+        residual: bool,
+        layer_residual: bool,
+        **layer_options,
+    ):
+        super().__init__()
+        assert not (residual or layer_residual) or in_width == out_width
+        self.residual = residual
+        self.layer_residual = layer_residual
+        self.layers = nn.ModuleList(
+            LabelLayer(in_width if i == 0 else out_width, out_width, **layer_options) for i in range(depth)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = x
+        for i, layer in enumerate(self.layers):
+            layer_input, output = output, layer(output)
+            if self.residual:
+                output = output + x
+            if self.layer_residual and i > 0:
+                output = output + layer_input
+        return output

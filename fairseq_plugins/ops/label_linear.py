@@ -1,0 +1,53 @@
+"""A linear map of all labels that reads chosen features only.
+
+Shapes: V labels, C features, K chosen features, D outputs.
+"""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_plugins.ops.matmul import matmul
+from fairseq_plugins.ops.precision import autocast_dtype
+
+
+def label_linear(x: Tensor, weight: Tensor, bias: Tensor, *, features: Optional[Tensor] = None) -> Tensor:
+    """x[:, features] weight' + bias, at the price of the chosen features' products.
+
+    Args:
+        x: (V, C).
+        weight: (D, K), or (D, C) without ``features``.
+        bias: (D).
+        features: indices of the features to read, (K), int64, none twice; by default all.
+
+    Returns:
+        (V, D), differentiable once.
+    """
+    dtype = autocast_dtype(x) or x.dtype
+    with torch.autocast(x.device.type, enabled=False):
+        return _LabelLinear.apply(x.to(dtype), weight.to(dtype), bias.to(dtype), features)
+
+
+class _LabelLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, features):
+        chosen = x if features is None else x.index_select(1, features)
+        ctx.save_for_backward(chosen, weight, features)
+        ctx.num_features = x.size(1)
+        return matmul(chosen, weight.t(), bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        chosen, weight, features = ctx.saved_tensors
+        d_x = d_weight = d_bias = None
+        if ctx.needs_input_grad[0]:
+            d_x = matmul(gradient, weight)
+            if features is not None:
+                d_x = gradient.new_zeros(len(gradient), ctx.num_features).index_copy_(1, features, d_x)
+        if ctx.needs_input_grad[1]:
+            d_weight = matmul(gradient.t(), chosen)
+        if ctx.needs_input_grad[2]:
+            d_bias = gradient.sum(dim=0)
+        return d_x, d_weight, d_bias, None

@@ -1,0 +1,33 @@
+"""Softmax with a bilinear map between hidden states and labels.
+
+Shapes: V vocabulary, d embedding width, D_N width of the last layer.
+"""
+
+from torch import Tensor, nn
+
+from fairseq_plugins.output_layers.base import register_output_layer
+from fairseq_plugins.output_layers.labels import LabelDropoutOptions, label_dropout
+from fairseq_plugins.output_layers.projected import WordProjection
+from fairseq_plugins.output_layers.softmax import SoftmaxOutput
+
+
+@register_output_layer("bilinear")
+class BilinearSoftmax(SoftmaxOutput):
+    """P = softmax(E W h^N + b) with W (d, D_N)  (Gulordava, Aina & Boleda 2018).
+
+    The hidden states are multiplied by W rather than the labels, which are more.
+    """
+
+    Options = LabelDropoutOptions
+
+    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+        super().__init__(options)
+        width = layer_widths[0]
+        self.projection = WordProjection(
+            width, vocab_size, shared_weight=shared_weight, label_encoder=label_dropout(options)
+        )
+        self.bilinear = nn.Linear(layer_widths[-1], width, bias=False)
+        nn.init.uniform_(self.bilinear.weight, -0.1, 0.1)
+
+    def encode_hidden(self, hidden: Tensor) -> Tensor:
+        return self.bilinear(hidden)

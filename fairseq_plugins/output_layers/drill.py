@@ -1,0 +1,63 @@
+"""Softmax whose labels are encoded by a deep residual network.
+
+Shapes: V vocabulary, d embedding width, which the last layer must have, too.
+"""
+
+from dataclasses import dataclass, field
+
+from fairseq.dataclass import ChoiceEnum
+from torch import Tensor
+
+from fairseq_plugins.output_layers.base import register_output_layer
+from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
+from fairseq_plugins.output_layers.projected import WordProjection
+from fairseq_plugins.output_layers.softmax import SoftmaxOutput
+
+
+@dataclass
+class DrillOptions(LabelNetworkOptions):
+    """Flags of DRILL."""
+
+    label_hidden_network: ChoiceEnum(["on", "off"]) = field(
+        default="off",
+        metadata={
+            "help": "drill: whether the hidden states pass a network of the same shape with weights of its own, "
+            "dropped from its second layer on (default: off, as in the published models)"
+        },
+    )
+
+
+@register_output_layer("drill")
+class Drill(SoftmaxOutput):
+    """Deep residual output layer: P = softmax(E^(k) h^N + b), E^(i) = act(drop(E^(i-1)) U^(i) + b^(i)) + E.
+
+    Pappas & Henderson 2019, eq. 10 to 12. With k = ``--label-depth`` 0 it is the tied softmax. The residual always adds
+    the embedding that was not dropped.
+
+    Raises:
+        ValueError: if the last layer is not as wide as the embedding.
+    """
+
+    Options = DrillOptions
+
+    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+        super().__init__(options)
+        width = layer_widths[0]
+        if layer_widths[-1] != width:
+            raise ValueError(
+                f"--output-layer drill compares hidden states, {layer_widths[-1]} wide, with word embeddings, {width} "
+                "wide: give the last of --hidden-sizes the value of --embed-dim, or take another --output-layer"
+            )
+        self.projection = WordProjection(
+            width, vocab_size, shared_weight=shared_weight, label_encoder=label_network(width, options)
+        )
+        self.hidden_encoder = None
+        if options.label_hidden_network == "on":
+            self.hidden_encoder = label_network(width, options)
+            if options.label_depth > 0 and options.label_dropout_place == "input":
+                self.hidden_encoder.layers[0].dropout.rate = 0.0
+
+    def encode_hidden(self, hidden: Tensor) -> Tensor:
+        if self.hidden_encoder is None:
+            return hidden
+        return self.hidden_encoder(hidden.flatten(0, -2)).view_as(hidden)

@@ -1,0 +1,51 @@
+"""Softmax in a joint space of hidden states and labels.
+
+Shapes: V vocabulary, d embedding width, D_N width of the last layer, d_j width of the joint space.
+"""
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from torch import Tensor
+
+from fairseq_plugins.options import check_positive
+from fairseq_plugins.output_layers.base import register_output_layer
+from fairseq_plugins.output_layers.labels import LabelLayerOptions, label_layer
+from fairseq_plugins.output_layers.projected import WordProjection
+from fairseq_plugins.output_layers.softmax import SoftmaxOutput
+
+
+@dataclass
+class DualOptions(LabelLayerOptions):
+    """Flags of the dual layer."""
+
+    label_width: Optional[int] = field(
+        default=None, metadata={"help": "dual: width of the joint space (default: that of the embedding)"}
+    )
+
+
+@register_output_layer("dual")
+class DualSoftmax(SoftmaxOutput):
+    """P = softmax(act(E U + b_u) act(V h^N + b_v) + b)  (Pappas, Miculicich & Henderson 2018; 2019, eq. 6).
+
+    Raises:
+        ValueError: on a width that is not positive.
+    """
+
+    Options = DualOptions
+
+    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+        super().__init__(options)
+        width = layer_widths[0]
+        joint_width = width if options.label_width is None else options.label_width
+        check_positive(joint_width, flag="--label-width")
+        self.projection = WordProjection(
+            width,
+            vocab_size,
+            shared_weight=shared_weight,
+            label_encoder=label_layer(width, joint_width, options, dropout=options.label_dropout),
+        )
+        self.hidden_encoder = label_layer(layer_widths[-1], joint_width, options, dropout=0.0)
+
+    def encode_hidden(self, hidden: Tensor) -> Tensor:
+        return self.hidden_encoder(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)

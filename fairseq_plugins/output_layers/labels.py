@@ -1,0 +1,112 @@
+"""Flags of the layers that bring labels into a joint space, and the networks that the flags describe.
+
+Shapes: V labels, d embedding width.
+"""
+
+from dataclasses import dataclass, field
+
+from fairseq.dataclass import ChoiceEnum
+
+from fairseq_plugins.modules.label_network import ACTIVATIONS, INITIALISATIONS, MASKS, PLACES, LabelNetwork
+from fairseq_plugins.modules.locked_dropout import LockedDropout
+from fairseq_plugins.options import check_coefficient
+from fairseq_plugins.output_layers.projected import ProjectedOptions
+
+
+@dataclass
+class LabelDropoutOptions(ProjectedOptions):
+    """Dropout of labels."""
+
+    label_dropout: float = field(
+        default=0.0, metadata={"help": "bilinear, dual, drill: dropout rate of the labels' features, 0 <= rate < 1"}
+    )
+    label_mask: ChoiceEnum(MASKS) = field(
+        default="variational",
+        metadata={
+            "help": "bilinear, dual, drill: variational: one mask for all labels of a forward pass; standard: one for "
+            "each label (default: variational)"
+        },
+    )
+
+
+@dataclass
+class LabelLayerOptions(LabelDropoutOptions):
+    """One layer of a label network."""
+
+    label_activation: ChoiceEnum(sorted(ACTIVATIONS)) = field(
+        default="sigmoid", metadata={"help": "dual, drill: activation of the label network (default: sigmoid)"}
+    )
+    label_init: ChoiceEnum(INITIALISATIONS) = field(
+        default="uniform",
+        metadata={
+            "help": "dual, drill: start of the label network's matrices: uniform, in plus and minus 0.1, or glorot; "
+            "encoder-decoders with --init-range start all parameters alike (default: uniform)"
+        },
+    )
+
+
+@dataclass
+class LabelNetworkOptions(LabelLayerOptions):
+    """A deep residual label network."""
+
+    label_depth: int = field(default=2, metadata={"help": "drill: layers of the label network (default: 2)"})
+    label_residual: ChoiceEnum(["on", "off"]) = field(
+        default="on", metadata={"help": "drill: whether every layer adds the label embedding (default: on)"}
+    )
+    label_layer_residual: ChoiceEnum(["on", "off"]) = field(
+        default="off",
+        metadata={"help": "drill: whether every layer from the second on adds its input as well (default: off)"},
+    )
+    label_dropout_place: ChoiceEnum(PLACES) = field(
+        default="input",
+        metadata={
+            "help": "drill: whether each layer's input is dropped, as in the program published with DRILL, or its "
+            "output, as in the paper (default: input)"
+        },
+    )
+
+
+def label_dropout(options: LabelDropoutOptions) -> LockedDropout:
+    """Dropout of labels (V, d) without a network."""
+    return LockedDropout(
+        options.label_dropout,
+        flag="--label-dropout",
+        shared_dims=(0,) if options.label_mask == "variational" else (),
+    )
+
+
+def label_layer(in_width: int, out_width: int, options: LabelLayerOptions, *, dropout: float) -> LabelNetwork:
+    """One layer without residuals."""
+    return LabelNetwork(
+        in_width,
+        out_width,
+        depth=1,
+        residual=False,
+        layer_residual=False,
+        activation=options.label_activation,
+        dropout=dropout,
+        mask=options.label_mask,
+        place="input",
+        initialisation=options.label_init,
+    )
+
+
+def label_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
+    """A network of ``--label-depth`` layers.
+
+    Raises:
+        ValueError: on a negative depth.
+    """
+    check_coefficient(options.label_depth, flag="--label-depth")
+    return LabelNetwork(
+        width,
+        width,
+        depth=options.label_depth,
+        residual=options.label_residual == "on",
+        layer_residual=options.label_layer_residual == "on",
+        activation=options.label_activation,
+        dropout=options.label_dropout,
+        mask=options.label_mask,
+        place=options.label_dropout_place,
+        initialisation=options.label_init,
+    )
