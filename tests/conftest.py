@@ -74,7 +74,7 @@ def build_tiny_lm():
             dropout_output=0.0,
             dropout_weight=0.0,
         )
-        if OUTPUT_LAYERS.get(output_layer) and "latent_dropout" in option_names(OUTPUT_LAYERS[output_layer]):
+        if OUTPUT_LAYERS.get(output_layer) and "latent_dropout" in option_names(OUTPUT_LAYERS[output_layer].Options):
             flags["latent_dropout"] = 0.0
         model = _build_lm("lstm_lm_awd", vocab_size, output_layer=output_layer, **{**flags, **overrides})
         generator = torch.Generator().manual_seed(seed)

@@ -31,7 +31,7 @@ def build_tiny_encdec(build_encdec):
 
     def build(output_layer: str, *, source_size: int = 19, vocab_size: int = 23, seed: int = 0, **overrides):
         flags = dict(embed_dim=8, hidden_sizes="12 8", dropout=0.0)
-        if OUTPUT_LAYERS.get(output_layer) and "latent_dropout" in option_names(OUTPUT_LAYERS[output_layer]):
+        if OUTPUT_LAYERS.get(output_layer) and "latent_dropout" in option_names(OUTPUT_LAYERS[output_layer].Options):
             flags["latent_dropout"] = 0.0
         if output_layer == "tied":
             flags["share_embeddings"] = "output"
