@@ -13,7 +13,7 @@ from fairseq_plugins import compat  # noqa: E402
 compat.adapt_host()
 
 from fairseq_plugins.criterions import regularized_cross_entropy  # noqa: E402, F401
-from fairseq_plugins.models import recurrent_encdec, recurrent_lm  # noqa: E402, F401
+from fairseq_plugins.models import recurrent_encdec, recurrent_lm, transformer  # noqa: E402, F401
 from fairseq_plugins.optim import nt_asgd  # noqa: E402, F401
 from fairseq_plugins.scoring import rouge_scorer  # noqa: E402, F401
 from fairseq_plugins.tasks import stateful_lm  # noqa: E402, F401

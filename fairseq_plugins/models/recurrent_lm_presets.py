@@ -23,6 +23,13 @@ _AWD_PTB = dict(
 )
 _AWD_WT2 = dict(_AWD_PTB, dropout_input=0.65, dropout_hidden=0.2)
 
+# Pappas & Henderson 2019; their baselines, table 4, have the same networks below
+_BILINEAR = dict(output_layer="bilinear")
+_DUAL = dict(output_layer="dual")
+_DRILL = dict(output_layer="drill", label_depth=4, label_dropout=0.6)
+_DRILL_PTB = dict(_AWD_PTB, **_DRILL)
+_DRILL_WT2 = dict(_AWD_WT2, **_DRILL, label_activation="relu", label_mask="standard")
+
 # Yang et al. 2018
 _MOS_PTB = dict(
     _AWD,
@@ -57,6 +64,8 @@ _TRAINING = {
 }
 _AWD_PTB_TRAINING = {**_TRAINING, "lr": 30, "batch-size": 20, "max-epoch": 500, "seed": 141}
 _AWD_WT2_TRAINING = {**_TRAINING, "lr": 30, "batch-size": 80, "max-epoch": 750, "seed": 1882}
+_DRILL_PTB_TRAINING = {**_AWD_PTB_TRAINING, "max-epoch": 1000}
+_DRILL_WT2_TRAINING = {**_AWD_WT2_TRAINING, "max-epoch": 2000}
 _MOS_PTB_TRAINING = {
     **_TRAINING, "lr": 20, "batch-size": 12, "max-epoch": 1000, "seed": 28, "max-window": 110,
 }  # fmt: skip
@@ -73,6 +82,9 @@ _AWD_FINE_TUNING = {"max-window": 80}
 ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_awd": Preset(_SMALL_TIED),
     "lstm_lm_full": Preset(dict(_SMALL_TIED, hidden_sizes="512 512 512", output_layer="full")),
+    "lstm_lm_bilinear": Preset(dict(_SMALL_TIED, **_BILINEAR)),
+    "lstm_lm_dual": Preset(dict(_SMALL_TIED, **_DUAL)),
+    "lstm_lm_drill": Preset(dict(_SMALL_TIED, output_layer="drill", label_depth=2)),
     "lstm_lm_mos": Preset(dict(_SMALL_MIXTURE, output_layer="mos")),
     "lstm_lm_doc": Preset(dict(_SMALL_MIXTURE, output_layer="doc")),
     "lstm_lm_awd_ptb": Preset(_AWD_PTB, _AWD_PTB_TRAINING, _AWD_FINE_TUNING),
@@ -83,6 +95,16 @@ ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_full_wt2": Preset(
         dict(_AWD_WT2, hidden_sizes="1150 1150 1150", output_layer="full"), _AWD_WT2_TRAINING, _AWD_FINE_TUNING
     ),
+    **{
+        f"lstm_lm_{name}_{corpus}": Preset({**network, **layer}, training, _AWD_FINE_TUNING)
+        for name, layer in (("bilinear", _BILINEAR), ("dual", _DUAL))
+        for corpus, network, training in (
+            ("ptb", _AWD_PTB, _DRILL_PTB_TRAINING),
+            ("wt2", _AWD_WT2, _DRILL_WT2_TRAINING),
+        )
+    },
+    "lstm_lm_drill_ptb": Preset(_DRILL_PTB, _DRILL_PTB_TRAINING, _AWD_FINE_TUNING),
+    "lstm_lm_drill_wt2": Preset(_DRILL_WT2, _DRILL_WT2_TRAINING, _AWD_FINE_TUNING),
     "lstm_lm_mos_ptb": Preset(_MOS_PTB, _MOS_PTB_TRAINING, {"lr": 25}),
     "lstm_lm_mos_wt2": Preset(_MOS_WT2, _MOS_WT2_TRAINING, {"lr": 20}),
     "lstm_lm_doc_ptb": Preset(_DOC_PTB, _DOC_PTB_TRAINING),

@@ -8,6 +8,7 @@ from argparse import Namespace
 from dataclasses import dataclass, fields
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple, Type
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from torch import Tensor, nn
@@ -47,6 +48,21 @@ class OutputLayer(nn.Module):
 
     Options: Type[FairseqDataclass] = FairseqDataclass
     name: str
+
+    def __init__(self):
+        super().__init__()
+        # saved, so that a checkpoint of another layer is told from this one's; whole numbers outlive every cast
+        self.register_buffer("layer_name", torch.tensor(list(self.name.encode())))
+
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:
+        saved = state_dict.setdefault(f"{prefix}layer_name", self.layer_name)
+        name = bytes(saved.tolist()).decode()
+        if name != self.name:
+            raise ValueError(
+                f"the checkpoint was trained with --output-layer {name}, this model has --output-layer {self.name}: give "
+                "the same --arch and --output-layer"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     @classmethod
     def applicable_options(cls, args: Namespace) -> Set[str]:

@@ -1,0 +1,147 @@
+"""The host's Transformer with any output layer.
+
+Shapes: B sentences, S source positions, T target steps, D width, V target words.
+"""
+
+from functools import partial
+from typing import Dict, List, Optional, Tuple
+
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
+from torch import Tensor
+
+from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
+from fairseq_plugins.models.transformer_presets import ARCHITECTURES, apply_transformer_preset
+from fairseq_plugins.output_layers.base import DecoderStates, add_output_layer_args, build_output_layer
+
+
+class TransformerDecoderWithOutputLayer(TransformerDecoderBase):
+    """The host's decoder below an output layer of this package, ``output``.
+
+    Layer 0 of the output layer is the embedding with its position, then come the decoder layers; the last is read
+    after the final normalisation.
+    """
+
+    def __init__(self, cfg, dictionary, embed_tokens, *, no_encoder_attn: bool = False):
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=no_encoder_attn)
+        self.output = build_output_layer(
+            cfg,
+            vocab_size=len(dictionary),
+            layer_widths=[*[cfg.decoder.embed_dim] * self.num_layers, self.output_embed_dim],
+            shared_weight=embed_tokens.weight if cfg.share_decoder_input_output_embed else None,
+        )
+
+    def build_output_projection(self, cfg, dictionary, embed_tokens) -> None:
+        """The host's projection is not built: the output layer takes its place."""
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[Dict[str, List[Tensor]]] = None,
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        *,
+        target: Optional[Tensor] = None,
+        token_weights: Optional[Tensor] = None,
+        label_smoothing: float = 0.0,
+    ) -> Tuple[Tensor, Dict]:
+        """Score the next token at every position of ``prev_output_tokens`` (B, T).
+
+        The host's arguments mean what they mean there; for the others see
+        :meth:`~fairseq_plugins.output_layers.base.OutputLayer.forward`.
+
+        Returns:
+            log-probabilities (B, T, V), or where ``target`` (B, T) is given the loss, a scalar in nats, or the features
+            (B, T, D) with ``features_only``; and the host's dictionary, with ``states`` (:class:`DecoderStates`) and
+            the output layer's by-products.
+        """
+        features, extra = self.extract_features(
+            prev_output_tokens,
+            encoder_out=encoder_out,
+            incremental_state=incremental_state,
+            full_context_alignment=full_context_alignment,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+        )
+        if features_only:
+            return features, extra
+        layers = [state.transpose(0, 1) for state in extra["inner_states"][:-1]]
+        states = DecoderStates(
+            layers=[*layers, features],
+            top=features,
+            tokens=prev_output_tokens[:, -features.size(1) :],
+            attention=extra["attn"][0],
+        )
+        output, by_products = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+        return output, {**extra, "states": states, **by_products}
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
+        """The host adds its projection's weight, which is not here."""
+        super().upgrade_state_dict_named(state_dict, name)
+        del state_dict[f"{name}.output_projection.weight"]
+        return state_dict
+
+
+@register_model("transformer_with_output_layer")
+class TransformerWithOutputLayer(TransformerModel):
+    """The host's Transformer (Vaswani et al. 2017) with any output layer (Pappas & Henderson 2019, section 6).
+
+    The architectures ``transformer_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in their
+    output layer and in their presets only (:mod:`fairseq_plugins.models.transformer_presets`). All flags are the host's
+    and those of the output layers; the embedding is shared as the host's flags say.
+    """
+
+    @classmethod
+    def add_args(cls, parser) -> None:
+        """Add the model's flags; the architecture supplies the values of those that are not given."""
+        super().add_args(parser)
+        add_output_layer_args(parser)
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Build the model for the task's dictionaries.
+
+        Raises:
+            ValueError: on a value that does not fit, with the flag and the remedy.
+        """
+        if args.adaptive_softmax_cutoff:
+            raise ValueError("--adaptive-softmax-cutoff is an output layer of the host: leave it out")
+        if args.output_layer == "full" and (args.share_decoder_input_output_embed or args.share_all_embeddings):
+            raise ValueError(
+                "--output-layer full has a matrix of its own, which the flags that share the embedding forbid: take "
+                "--output-layer tied"
+            )
+        return super().build_model(args, task)
+
+    @classmethod
+    def build_decoder(cls, args, tgt_dict, embed_tokens):
+        return TransformerDecoderWithOutputLayer(
+            TransformerConfig.from_namespace(args),
+            tgt_dict,
+            embed_tokens,
+            no_encoder_attn=args.no_cross_attention,
+        )
+
+    def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options):
+        """Encode the source (B, S), then :meth:`TransformerDecoderWithOutputLayer.forward` with ``options``."""
+        encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
+        return self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        """Copy a checkpoint's parameters into the model.
+
+        Raises:
+            ValueError: if the checkpoint was trained with vocabularies of other sizes.
+        """
+        check_vocabulary_size(state_dict, "encoder.embed_tokens.weight", self.encoder.embed_tokens, text="source")
+        check_vocabulary_size(state_dict, "decoder.embed_tokens.weight", self.decoder.embed_tokens, text="target")
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+
+for name, preset in ARCHITECTURES.items():
+    register_model_architecture("transformer_with_output_layer", name)(partial(apply_transformer_preset, preset))
