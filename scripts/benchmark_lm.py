@@ -5,6 +5,7 @@ Suites (the first model of each is the reference of the ratios):
 
   ptb, wt2   the papers' presets for the corpus, all with the same rows and window, and DOC's network with one
              softmax in place of its mixture, and with the plain loss in place of the fused one
+  labels     AWD-LSTM's network for Penn Treebank with a tied, bilinear, dual and DRILL output layer
   host       fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax
   reduced    the small Penn Treebank models of scripts/recipes/lm/ptb_reduced.sh
 
@@ -46,9 +47,17 @@ def preset_suite(corpus: str, data: str) -> Dict[str, Command]:
         "DOC's network, one softmax": f"{common} --arch lstm_lm_doc_{corpus} --output-layer full",
         "AWD-LSTM-MoS": f"{common} --arch lstm_lm_mos_{corpus}",
         "AWD-LSTM-DOC": doc,
+        "AWD-LSTM-DOC, DRILL's labels": f"{doc} --label-encoder drill --label-depth 4 --label-dropout 0.6",
         "AWD-LSTM-DOC, plain loss": f"{doc} --output-loss plain",
     }
     return {name: fairseq_train(data, text) for name, text in flags.items()}
+
+
+def label_suite(data: str) -> Dict[str, Command]:
+    """The output layers of Pappas & Henderson 2019, table 4, with the rows of AWD-LSTM."""
+    common = f"{REGULARIZED} --tokens-per-sample 70 --batch-size 20 {SGD}"
+    layers = {"tied": "awd", "bilinear": "bilinear", "dual": "dual", "DRILL": "drill"}
+    return {name: fairseq_train(data, f"{common} --arch lstm_lm_{arch}_ptb") for name, arch in layers.items()}
 
 
 def host_suite(data: str) -> Dict[str, Command]:
@@ -65,6 +74,8 @@ def suite(name: str, data: str) -> Dict[str, Command]:
     """Trainings of a suite by name."""
     if name == "host":
         return host_suite(data)
+    if name == "labels":
+        return label_suite(data)
     if name == "reduced":
         return {model: recipe("lm/ptb_reduced.sh", data, model) for model in ("awd", "mos", "doc")}
     return preset_suite(name, data)
@@ -73,7 +84,7 @@ def suite(name: str, data: str) -> Dict[str, Command]:
 def main() -> None:
     """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=["ptb", "wt2", "host", "reduced"])
+    parser.add_argument("suite", choices=["ptb", "wt2", "labels", "host", "reduced"])
     parser.add_argument("data", help="directory that data-prep/<corpus>/prepare.sh wrote")
     parser.add_argument("--updates", type=int, default=40, help="updates a run, at least 10 (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=4, help="runs of each model (default: %(default)s)")

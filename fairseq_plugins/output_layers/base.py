@@ -59,8 +59,8 @@ class OutputLayer(nn.Module):
         name = bytes(saved.tolist()).decode()
         if name != self.name:
             raise ValueError(
-                f"the checkpoint was trained with --output-layer {name}, this model has --output-layer {self.name}: give "
-                "the same --arch and --output-layer"
+                f"the checkpoint was trained with --output-layer {name}, this model has --output-layer {self.name}: "
+                "give the same --arch and --output-layer"
             )
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
