@@ -81,9 +81,9 @@ class TransformerDecoderWithOutputLayer(TransformerDecoderBase):
         return output, {**extra, "states": states, **by_products}
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
-        """The host adds its projection's weight, which is not here."""
+        """The host adds a weight of its projection where the embedding is shared."""
         super().upgrade_state_dict_named(state_dict, name)
-        del state_dict[f"{name}.output_projection.weight"]
+        state_dict.pop(f"{name}.output_projection.weight", None)
         return state_dict
 
 
