@@ -8,10 +8,10 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_plugins.models import recurrent_encdec_presets, recurrent_lm_presets
+from fairseq_plugins.models import recurrent_encdec_presets, recurrent_lm_presets, transformer_presets
 
 LANGUAGE_MODELS = recurrent_lm_presets.ARCHITECTURES
-ARCHITECTURES = {**LANGUAGE_MODELS, **recurrent_encdec_presets.ARCHITECTURES}
+ARCHITECTURES = {**LANGUAGE_MODELS, **recurrent_encdec_presets.ARCHITECTURES, **transformer_presets.ARCHITECTURES}
 
 
 class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):

@@ -6,7 +6,7 @@ the first of a row is predicted once. Shapes: M models, B rows, T window length.
 
 import math
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Iterator, Sequence, Tuple
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -48,38 +48,27 @@ class Perplexity:
 
 
 @torch.no_grad()
-def evaluate_perplexity(
+def score_stream(
     models: Sequence[FairseqLanguageModel],
-    tokens: Tensor,
+    streams: ContiguousStreams,
     *,
-    unknown: int,
-    num_rows: int = 1,
     window: int = 1000,
     device: str = "cpu",
     show_progress: bool = False,
-) -> Perplexity:
-    """Score a stream with fixed weights; several models are averaged as probabilities.
+) -> Iterator[Tuple[Tensor, Tensor]]:
+    """Targets and their NLL in nats, both (B, T) on the CPU, window by window, with fixed weights.
 
     Args:
-        models: language models that carry their state, on ``device``; put into evaluation mode.
-        tokens: (n,) int64.
-        unknown: index of the unknown word.
-        num_rows: rows the stream is cut into, B.
+        models: language models that carry their state, on ``device``; put into evaluation mode. Several are averaged
+            as probabilities.
+        streams: what to predict.
         window: tokens a forward pass; does not change the result beyond rounding.
         device: where the models are.
         show_progress: draw a bar.
-
-    Raises:
-        ValueError: if the stream is too short for the rows, or rows or window are below one.
     """
-    if num_rows < 1 or window < 1:
-        raise ValueError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
     for model in models:
         model.eval()
-    streams = ContiguousStreams(tokens, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
-    total = torch.zeros((), dtype=torch.float64)
-    num_tokens = num_unknown = 0
-    num_predictions = streams.num_predictions_per_row * num_rows
+    num_predictions = streams.num_predictions_per_row * len(streams.rows)
     with tqdm(total=num_predictions, unit="token", disable=not show_progress) as progress:
         for cut in fixed_windows(streams.num_predictions_per_row, length=window):
             batch = streams[cut]
@@ -88,11 +77,40 @@ def evaluate_perplexity(
             starts = batch["net_input"]["stream_start"]
             scored = [model(inputs, stream_start=starts, target=target)[1] for model in models]
             nll = torch.stack([extra["nll"].double() for extra in scored])
-            log_mean = torch.logsumexp(-nll, dim=0) - math.log(len(models))  # (B, T)
-            total -= log_mean.sum().cpu()
-            num_tokens += target.numel()
-            num_unknown += int(target.eq(unknown).sum())
+            log_mean = torch.logsumexp(-nll, dim=0) - math.log(len(models))
+            yield batch["target"], -log_mean.cpu()
             progress.update(target.numel())
+
+
+def evaluate_perplexity(
+    models: Sequence[FairseqLanguageModel],
+    tokens: Tensor,
+    *,
+    unknown: int,
+    num_rows: int = 1,
+    **options,
+) -> Perplexity:
+    """Score a stream with fixed weights.
+
+    Args:
+        models, options: see :func:`score_stream`.
+        tokens: (n,) int64.
+        unknown: index of the unknown word.
+        num_rows: rows the stream is cut into, B.
+
+    Raises:
+        ValueError: if the stream is too short for the rows, or rows or window are below one.
+    """
+    window = options.get("window", 1)
+    if num_rows < 1 or window < 1:
+        raise ValueError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
+    streams = ContiguousStreams(tokens, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
+    total = torch.zeros((), dtype=torch.float64)
+    num_tokens = num_unknown = 0
+    for target, nll in score_stream(models, streams, **options):
+        total += nll.sum()
+        num_tokens += target.numel()
+        num_unknown += int(target.eq(unknown).sum())
     return Perplexity(
         num_tokens=num_tokens,
         nll=float(total) / num_tokens,

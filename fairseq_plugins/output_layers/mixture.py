@@ -207,6 +207,10 @@ class DirectOutputConnection(MixtureOutput):
         # saved, because a checkpoint of the warm-up is evaluated as it was trained; 0 or 1, which every precision holds
         self.register_buffer("warmed_up", torch.zeros(()))
 
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:
+        state_dict.setdefault(f"{prefix}warmed_up", torch.ones(()))  # older checkpoints knew no warm-up
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
     @staticmethod
     def default_experts(num_layers: int) -> List[int]:
         return [0] * (num_layers - 2) + [1, 3]

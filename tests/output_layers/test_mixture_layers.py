@@ -77,7 +77,7 @@ def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit(make_sta
     randomise(mos)
     weights = mos.state_dict()
     del weights["layer_name"]
-    assert doc.load_state_dict(weights, strict=False).missing_keys == ["warmed_up"]
+    doc.load_state_dict(weights)
     states, target = make_states(WIDTHS), torch.randint(V, (3, 4))
     results = []
     for layer in (mos, doc):

@@ -1,0 +1,96 @@
+"""Two language models compared by how often the predicted word occurs in the training text.
+
+Shapes: n tokens, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import List, Optional, Sequence
+
+import torch
+from fairseq.models import FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.data.contiguous_streams import ContiguousStreams
+from fairseq_plugins.evaluation.perplexity import score_stream
+
+LOWER_BOUNDS = (1, 50, 100, 250, 500, 1000, 2500, 5000)
+"""Of the bands of Pappas & Henderson 2019, fig. 3: inclusive; the next one is excluded."""
+
+
+@dataclass(frozen=True)
+class FrequencyBand:
+    """Words of one band of training frequency, and how much better the second model predicts them.
+
+    Attributes:
+        lowest: occurrences in the training text, inclusive.
+        below: occurrences, exclusive, or None without an upper bound.
+        num_types: words of the band that occur in the scored text.
+        num_tokens: their occurrences there.
+        mean_of_types: mean over the types of 100 (B - O) / O, the statistic of the paper's figure, with the loss B of
+            the first model and O of the second summed over a type's occurrences; few rare words with a small O
+            decide it.
+        of_the_loss: 100 (B - O) / B with the losses of the whole band.
+    """
+
+    lowest: int
+    below: Optional[int]
+    num_types: int
+    num_tokens: int
+    mean_of_types: float
+    of_the_loss: float
+
+
+def losses_by_type(models: Sequence[FairseqLanguageModel], tokens: Tensor, *, vocab_size: int, **options) -> Tensor:
+    """Summed NLL in nats of every word as a target, (V,) float64, in one row with carried state.
+
+    Args:
+        models, options: see :func:`fairseq_plugins.evaluation.perplexity.score_stream`.
+        tokens: (n,) int64.
+        vocab_size: V.
+    """
+    streams = ContiguousStreams(tokens, num_rows=1, first_row=0, num_own_rows=1)
+    losses = torch.zeros(vocab_size, dtype=torch.float64)
+    for target, nll in score_stream(models, streams, **options):
+        losses.index_add_(0, target.flatten(), nll.flatten())
+    return losses
+
+
+def compare_bands(
+    baseline: Tensor,
+    other: Tensor,
+    *,
+    train_counts: Tensor,
+    counts: Tensor,
+    excluded: Sequence[int],
+    lower_bounds: Sequence[int] = LOWER_BOUNDS,
+) -> List[FrequencyBand]:
+    """Compare summed losses by type, all (V,); bands without a word are left out.
+
+    Args:
+        baseline: of the first model, B.
+        other: of the second model, O.
+        train_counts: occurrences of each word in the training text.
+        counts: occurrences as a target in the scored text.
+        excluded: words that do not count, such as the end mark.
+        lower_bounds: of the bands.
+    """
+    scored = counts > 0
+    scored[list(excluded)] = False
+    bands = []
+    for lowest, below in zip(lower_bounds, [*lower_bounds[1:], None]):
+        chosen = scored & (train_counts >= lowest)
+        if below is not None:
+            chosen &= train_counts < below
+        if chosen.any():
+            b, o = baseline[chosen], other[chosen]
+            bands.append(
+                FrequencyBand(
+                    lowest=lowest,
+                    below=below,
+                    num_types=int(chosen.sum()),
+                    num_tokens=int(counts[chosen].sum()),
+                    mean_of_types=float(100 * ((b - o) / o).mean()),
+                    of_the_loss=float(100 * (b.sum() - o.sum()) / b.sum()),
+                )
+            )
+    return bands
