@@ -1,4 +1,4 @@
-"""fairseq plugins: recurrent language models with output layers that work in any model.
+"""fairseq plugins: recurrent models, and output layers that work in any model.
 
 Importing the package registers everything with fairseq; ``--user-dir fairseq_plugins`` does so in
 the host's commands.
