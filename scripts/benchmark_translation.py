@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
-"""Speed of the encoder-decoders against fairseq's own `lstm`, on Multi30k: training, and decoding with beam 5.
+"""Speed of the encoder-decoders against fairseq's own, on Multi30k: training, and decoding with beam 5.
 
-Systems are those of scripts/recipes/translation/multi30k.sh: width 256, two layers, bidirectional encoder, the
-same batches; fairseq's `lstm` is the reference of the ratios. Each trains and translates in a process of its own, in
+Suites (the first system of each is the reference of the ratios):
+
+  lstm          fairseq's `lstm` and the systems of scripts/recipes/translation/multi30k.sh: width 256, two layers,
+                bidirectional encoder
+  transformer   fairseq's `transformer` and those of multi30k_transformer.sh: width 256, three layers, shared embedding
+
+All have the same batches. Each trains and translates in a process of its own, in
 both orders by turns, with the machine otherwise idle. All decode the same number of steps: every hypothesis is made
---length tokens long. The second table of training compares with the products with the model's matrices alone, were each
-as fast as a large one by the fastest kernel at hand. Writes translation_cpu.md and .json (or translation_cuda).
+--length tokens long. The second table of training, of the lstm suite, compares with the products with the model's matrices
+alone, were each as fast as a large one by the fastest kernel at hand. Writes translation_cpu.md and .json, or
+transformer_cpu (on a GPU _cuda).
 """
 
 import argparse
@@ -28,23 +34,31 @@ from training_speed import ROOT, as_markdown, measure_trainings, recipe
 
 from fairseq_plugins.ops.matmul import matmul
 
+RECIPES = {"lstm": "translation/multi30k.sh", "transformer": "translation/multi30k_transformer.sh"}
 SYSTEMS = {
-    "fairseq lstm": "host",
-    "lstm_encdec, no input feeding": "encdec-nofeed",
-    "lstm_encdec": "encdec",
-    "lstm_encdec_mos": "mos",
-    "lstm_encdec_doc": "doc",
+    "lstm": {
+        "fairseq lstm": "host",
+        "lstm_encdec, no input feeding": "encdec-nofeed",
+        "lstm_encdec": "encdec",
+        "lstm_encdec_mos": "mos",
+        "lstm_encdec_doc": "doc",
+    },
+    "transformer": {
+        "fairseq transformer, tied": "host",
+        "transformer_full, tied": "tied",
+        **{f"transformer_{layer}": layer for layer in ("bilinear", "dual", "drill", "mos", "doc")},
+    },
 }
 SENTENCES_PER_SECOND = re.compile(r"\(([\d.]+) sentences/s")
 
 
-def train_briefly(data: str, work: str) -> Dict[str, str]:
+def train_briefly(suite: str, data: str, work: str) -> Dict[str, str]:
     """A checkpoint of each system, two updates old."""
-    for system in SYSTEMS.values():
-        command = recipe("translation/multi30k.sh", data, system)(f"{work}/{system}", [])
+    for system in SYSTEMS[suite].values():
+        command = recipe(RECIPES[suite], data, system)(f"{work}/{system}", [])
         flags = ["--max-update", "2", "--disable-validation"]
         subprocess.run([*command, *flags], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return {name: f"{work}/{system}/checkpoint_last.pt" for name, system in SYSTEMS.items()}
+    return {name: f"{work}/{system}/checkpoint_last.pt" for name, system in SYSTEMS[suite].items()}
 
 
 def speed_of_products(checkpoint: str) -> float:
@@ -97,6 +111,7 @@ def as_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def main() -> None:
     """Measure, print and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=sorted(SYSTEMS))
     parser.add_argument("data", help="directory that data-prep/multi30k/prepare.sh wrote")
     parser.add_argument("--updates", type=int, default=40, help="updates a run, at least 10 (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each system (default: %(default)s)")
@@ -106,22 +121,26 @@ def main() -> None:
     if args.updates < 10 or args.rounds < 1 or args.length < 1:
         parser.error("give at least 10 --updates, 1 of --rounds and a --length of 1")
     origin = {**provenance(), "num_threads": os.environ.get("OMP_NUM_THREADS", "all cores")}
-    trainings = {name: recipe("translation/multi30k.sh", args.data, system) for name, system in SYSTEMS.items()}
+    systems = SYSTEMS[args.suite]
+    trainings = {name: recipe(RECIPES[args.suite], args.data, system) for name, system in systems.items()}
     training = measure_trainings(trainings, num_updates=args.updates, num_rounds=args.rounds, flags=[])
     with tempfile.TemporaryDirectory() as work:
-        checkpoints = train_briefly(args.data, work)
+        checkpoints = train_briefly(args.suite, args.data, work)
         decoding = measure_decoding(args.data, checkpoints, num_rounds=args.rounds, length=args.length)
-        products = {name: speed_of_products(checkpoint) for name, checkpoint in checkpoints.items()}
+        products = {}
+        if args.suite == "lstm":
+            products = {name: speed_of_products(checkpoint) for name, checkpoint in checkpoints.items()}
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reached = [
         (name, f"{speed:,.0f}", f"{training[name]['words_per_second'] / speed:.2f}") for name, speed in products.items()
     ]
-    reference = decoding[next(iter(SYSTEMS))]
+    share = as_table(["model", "matrix products alone, words per second", "share reached"], reached) + "\n"
+    reference = decoding[next(iter(systems))]
     decoded = [(name, f"{speed:,.1f}", f"{speed / reference:.2f}") for name, speed in decoding.items()]
     command = f"python scripts/benchmark_translation.py {shlex.join(sys.argv[1:])}"
     tables = (
         f"Training (target tokens):\n\n{as_markdown(training)}\n"
-        f"{as_table(['model', 'matrix products alone, words per second', 'share reached'], reached)}\n"
+        f"{share if reached else ''}"
         f"Decoding, beam 5, {args.length} tokens a hypothesis:\n\n"
         f"{as_table(['model', 'sentences per second', 'ratio'], decoded)}\n"
         f"Medians of {args.rounds} interleaved runs of {args.updates} updates or of the test set, threads: "
@@ -129,7 +148,7 @@ def main() -> None:
         f"`{command}`; {origin['date']}, commit {origin['commit']}; {origin['machine']}.\n"
     )
     args.out.mkdir(parents=True, exist_ok=True)
-    stem = args.out / f"translation_{device}"
+    stem = args.out / f"{'translation' if args.suite == 'lstm' else args.suite}_{device}"
     stem.with_suffix(".md").write_text(tables, encoding="utf-8")
     results = {"training": training, "words_per_second_of_products": products, "sentences_per_second": decoding}
     content = {**origin, "command": command, **results}
