@@ -7,11 +7,10 @@ Suites (the first system of each is the reference of the ratios):
                 bidirectional encoder
   transformer   fairseq's `transformer` and those of multi30k_transformer.sh: width 256, three layers, shared embedding
 
-All have the same batches. Each trains and translates in a process of its own, in
-both orders by turns, with the machine otherwise idle. All decode the same number of steps: every hypothesis is made
---length tokens long. The second table of training, of the lstm suite, compares with the products with the model's matrices
-alone, were each as fast as a large one by the fastest kernel at hand. Writes translation_cpu.md and .json, or
-transformer_cpu (on a GPU _cuda).
+All have the same batches. Each trains and translates in a process of its own, in both orders by turns, with the machine
+otherwise idle. All decode the same number of steps: every hypothesis is made --length tokens long. The second table of
+training, of the lstm suite, compares with the products with the model's matrices alone, were each as fast as a large
+one by the fastest kernel at hand. Writes translation_cpu.md and .json, or transformer_cpu (on a GPU _cuda).
 """
 
 import argparse
