@@ -140,6 +140,33 @@ def test_summary_of_runs(trained, data, tmp_path):
     assert (tmp_path / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_model_against_itself_gains_nothing_at_any_frequency(trained, data, tmp_path):
+    checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "bands.png"
+    command = "fairseq_plugins.cli.compare_by_frequency", checkpoint, checkpoint, data
+    result = run(*command, "--plot", plot)
+    assert result.returncode == 0, result.stderr[-3000:]
+    rows = re.findall(r"^\| [\d,]+ .*\| ([\d,]+) \| 0.00 \| 0.00 \|$", result.stdout, re.M)
+    bands = json.loads(run(*command, "--json").stdout)
+    assert rows == [f"{band['num_tokens']:,}" for band in bands] and len(rows) > 2
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_rank_of_a_mixture_is_above_that_of_its_features(trained, data):
+    result = run("fairseq_plugins.cli.measure_rank", trained / "checkpoint_best.pt", data, "--positions", 100, "--json")
+    assert result.returncode == 0, result.stderr[-3000:]
+    figures = json.loads(result.stdout)
+    assert figures["positions"] == 100 and 0 < figures["rank"] <= 100
+    tiny = run("fairseq_plugins.cli.measure_rank", trained / "checkpoint_best.pt", data, "--threshold", 1e-6, "--json")
+    assert json.loads(tiny.stdout)["rank"] > 16 + 2
+
+
+@pytest.mark.parametrize("command, paths", [("compare_by_frequency", ["no.pt", "no.pt"]), ("measure_rank", ["no.pt"])])
+def test_a_missing_checkpoint_is_one_line(command, paths, data):
+    result = run(f"fairseq_plugins.cli.{command}", *paths, data)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert "no.pt does not exist: give a checkpoint" in result.stderr
+
+
 def test_bf16_trains_where_there_is_no_tpu(data, tmp_path):
     flags = [
         *MODEL_FLAGS,
