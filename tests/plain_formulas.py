@@ -43,16 +43,51 @@ def mixture_loss(latents: Tensor, prior: Tensor, weight: Tensor, bias: Tensor, t
     return (1 - smoothing) * nll - smoothing * log_p.mean(dim=-1), nll
 
 
-def output_probs(output_layer, layers) -> Tensor:
-    """Distribution of a tied, full, mos or doc layer without dropout, layers h^0 .. h^N each (B, T, D_n)."""
-    projection = output_layer.projection
-    w, b = projection.weight, projection.bias
+ACTIVATIONS = {
+    "sigmoid": lambda x: 1 / (1 + (-x).exp()),
+    "relu": lambda x: x * (x > 0),
+    "tanh": lambda x: 1 - 2 / (1 + (2 * x).exp()),
+    "linear": lambda x: x,
+}
+
+
+def encoded(network, e, activation="sigmoid", *, input_masks=None, output_masks=None) -> Tensor:
+    """E^(i) = m'_i act((m_i E^(i-1)) U^(i) + b^(i)) [+ E] [+ E^(i-1) for i >= 2]: labels or hidden states e (*, d)."""
+    act, ones = ACTIVATIONS[activation], [1.0] * len(network.layers)
+    e_i = e
+    for i, (layer, m, m_out) in enumerate(zip(network.layers, input_masks or ones, output_masks or ones), start=1):
+        e_before = e_i
+        e_i = m_out * act((m * e_before) @ layer.weight.T + layer.bias)
+        e_i = e_i + e if network.residual else e_i
+        e_i = e_i + e_before if network.layer_residual and i >= 2 else e_i
+    return e_i
+
+
+def label_matrix(output_layer, activation="sigmoid", **masks) -> Tensor:
+    """What is compared with h^N or k_j, (V, D): E, of the bilinear layer (m E) W, of dual and DRILL E^(k)."""
+    e = output_layer.projection.weight
+    if output_layer.name == "bilinear":
+        (m,) = masks.get("input_masks") or [1.0]
+        return (m * e) @ output_layer.bilinear.weight
+    network = output_layer.projection.label_encoder
+    return e if network is None else encoded(network, e, activation, **masks)
+
+
+def output_probs(output_layer, layers, labels=None, hidden=None) -> Tensor:
+    """Distribution of an output layer, layers h^0 .. h^N each (B, T, D_n), without dropout.
+
+    With dropout or another activation than a sigmoid, give the label matrix (V, D) and the encoded h^N (B, T, D).
+    """
+    labels, b = label_matrix(output_layer) if labels is None else labels, output_layer.projection.bias
     if not hasattr(output_layer, "prior"):
-        return softmax(layers[-1] @ w.T + b)
-    d = w.size(1)
+        network = getattr(output_layer, "hidden_encoder", None)
+        if hidden is None:
+            hidden = layers[-1] if network is None else encoded(network, layers[-1])
+        return softmax(hidden @ labels.T + b)
+    d = labels.size(1)
     k = []
     for n, latent in zip(output_layer.source_layers, output_layer.latents):
         joined = torch.tanh(layers[n] @ latent.weight.T + latent.bias)
         k.extend(joined.split(d, dim=-1))
-    logits = torch.stack([k_j @ w.T + b for k_j in k], dim=-2)
+    logits = torch.stack([k_j @ labels.T + b for k_j in k], dim=-2)
     return mixture(logits, softmax(layers[-1] @ output_layer.prior.weight.T))
