@@ -4,13 +4,10 @@ import argparse
 import json
 import re
 import statistics
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, List, Tuple
 
 from provenance import provenance
-
-from fairseq_plugins.cli import quiet_host_logging
 
 VALID_LINE = re.compile(r"\| valid \| epoch (\d+) \|.*?\| ppl ([\d.]+)")
 SPEED = re.compile(r"\| train_inner \|.*? wps=([\d.]+)")
@@ -23,16 +20,6 @@ def get_parser(description: str) -> argparse.ArgumentParser:
     parser.add_argument("runs", nargs="+", metavar="NAME=SAVE_DIR", help="runs to compare")
     parser.add_argument("--out", type=Path, required=True, help="directory for the results")
     return parser
-
-
-@contextmanager
-def one_line_errors(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """End the command with one line and exit status 2 where the user gave it something wrong."""
-    quiet_host_logging()
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
 
 
 def named_paths(texts: List[str]) -> List[Tuple[str, Path]]:

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import fairseq_plugins  # noqa: F401
+from fairseq_plugins.cli import one_line_errors
 from fairseq_plugins.evaluation.translations import read_lines
 
 
@@ -20,10 +21,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.words < 1:
         parser.error(f"--words {args.words}: give at least 1")
-    try:
+    with one_line_errors(parser):
         articles, titles = read_lines(args.articles), read_lines(args.titles)
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
     draw = random.Random(args.seed).choice
     args.out.mkdir(parents=True, exist_ok=True)
     headlines = {

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
-from comparison import get_parser, named_paths, one_line_errors, read_training, write_comparison
+from comparison import get_parser, named_paths, read_training, write_comparison
 
 import fairseq_plugins  # noqa: F401
+from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.cli.evaluate_rouge import read_headlines, score_lines
 from fairseq_plugins.evaluation.translations import read_lines
 from fairseq_plugins.scoring.rouge import METRICS, RougeSettings
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--reference", type=Path, required=True, help="raw headlines, such as DATA/raw/test.title")
     parser.add_argument("--text", action="append", default=[], metavar="NAME=FILE", help="headlines of other origin")
     args = parser.parse_args()
+    quiet_host_logging()
     with one_line_errors(parser):
         runs = [summarize(name, run, args.data, args.reference) for name, run in named_paths(args.runs)]
         texts = [

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Dict, List
 
 import torch
-from comparison import get_parser, named_paths, one_line_errors, read_speed, read_valid_curve, write_comparison
+from comparison import get_parser, named_paths, read_speed, read_valid_curve, write_comparison
 
 import fairseq_plugins  # noqa: F401
+from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
@@ -52,6 +53,7 @@ def main() -> None:
     """Write ``table.md``, ``runs.json`` and ``learning_curves.png`` and print the table."""
     parser = get_parser(__doc__)
     args = parser.parse_args()
+    quiet_host_logging()
     with one_line_errors(parser):
         runs = [summarize(name, run, args.data) for name, run in named_paths(args.runs)]
     write_comparison(runs, as_markdown(runs), args.out)

@@ -10,9 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
-from comparison import get_parser, named_paths, one_line_errors, read_training, write_comparison
+from comparison import get_parser, named_paths, read_training, write_comparison
 
 import fairseq_plugins  # noqa: F401
+from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.cli.evaluate_translation import read_system
 from fairseq_plugins.evaluation.translations import read_lines, score
 
@@ -60,6 +61,7 @@ def main() -> None:
         "--reference", type=Path, required=True, help="raw reference text of the test set, such as DATA/raw/test.de"
     )
     args = parser.parse_args()
+    quiet_host_logging()
     with one_line_errors(parser):
         runs = [summarize(name, run, args.data, args.reference) for name, run in named_paths(args.runs)]
     write_comparison(runs, as_markdown(runs), args.out)

@@ -1,8 +1,33 @@
-"""Commands: ``python -m fairseq_plugins.cli.<name> --help``."""
+"""Commands: ``python -m fairseq_plugins.cli.<name> --help``; here is what they share."""
 
+import argparse
 import logging
+from contextlib import contextmanager
+from typing import Iterator
+
+import torch
 
 
 def quiet_host_logging() -> None:
     """Keep the notes that the host logs while importing and loading off a command's output."""
     logging.getLogger().setLevel(logging.WARNING)
+
+
+@contextmanager
+def one_line_errors(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """End the command with one line and exit status 2 where the user gave it something wrong."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cpu`` and ``--json``."""
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
+
+
+def choose_device(args: argparse.Namespace) -> str:
+    """The GPU where there is one, unless ``--cpu`` was given."""
+    return "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"

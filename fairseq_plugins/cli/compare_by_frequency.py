@@ -10,7 +10,7 @@ from typing import List
 import torch
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.cli import quiet_host_logging
+from fairseq_plugins.cli import add_common_options, choose_device, one_line_errors, quiet_host_logging
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.frequency_bands import FrequencyBand, compare_bands, losses_by_type
@@ -29,8 +29,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("data", help="directory that fairseq-preprocess --only-source wrote")
     parser.add_argument("--split", default="test", help="split to score (default: %(default)s)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw both statistics, such as bands.png")
-    parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
-    parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    add_common_options(parser)
     return parser
 
 
@@ -39,8 +38,8 @@ def main() -> None:
     quiet_host_logging()
     parser = get_parser()
     args = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
-    try:
+    device = choose_device(args)
+    with one_line_errors(parser):
         models, dictionary = load_language_models([args.baseline, args.other], args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)
         train_tokens = load_token_stream(args.data, "train", dictionary)
@@ -54,8 +53,6 @@ def main() -> None:
             )
             for model in models
         ]
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
     bands = compare_bands(
         *losses,
         train_counts=train_tokens.bincount(minlength=len(dictionary)),

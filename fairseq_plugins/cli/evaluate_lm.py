@@ -5,10 +5,8 @@ import json
 import sys
 from dataclasses import asdict
 
-import torch
-
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.cli import quiet_host_logging
+from fairseq_plugins.cli import add_common_options, choose_device, one_line_errors, quiet_host_logging
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import Perplexity, evaluate_perplexity
@@ -35,8 +33,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--window", type=int, default=1000, help="tokens a forward pass; not part of the result (default: %(default)s)"
     )
-    parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
-    parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
+    add_common_options(parser)
     return parser
 
 
@@ -45,8 +42,8 @@ def main() -> None:
     quiet_host_logging()
     parser = get_parser()
     args = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
-    try:
+    device = choose_device(args)
+    with one_line_errors(parser):
         models, dictionary = load_language_models(args.path, args.data)
         result = evaluate_perplexity(
             [model.to(device) for model in models],
@@ -57,8 +54,6 @@ def main() -> None:
             device=device,
             show_progress=sys.stderr.isatty(),
         )
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
     print(as_json(result) if args.json else as_text(result))
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import List, Optional
 
-from fairseq_plugins.cli import quiet_host_logging
+from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.evaluation.translations import check_pairs, check_words, read_generated, read_lines
 from fairseq_plugins.scoring.rouge import (
     NUM_BOOTSTRAP_SAMPLES,
@@ -63,7 +63,7 @@ def main() -> None:
     parser = get_parser()
     args = parser.parse_args()
     path = args.generated or args.hypotheses
-    try:
+    with one_line_errors(parser):
         settings = RougeSettings(
             stemming=args.stemming, tokenizer=args.tokenizer, max_bytes=args.max_bytes, max_words=args.max_words
         )
@@ -71,8 +71,6 @@ def main() -> None:
             raise ValueError(f"--processes {args.processes}: give at least 1")
         hypotheses = read_headlines(path) if args.generated else read_lines(path)
         scores = score_lines(hypotheses, path, args.reference, settings, num_processes=args.processes)
-    except (ValueError, OSError) as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
     signature = settings.signature(num_references=len(args.reference))
     if args.json:
         print(json.dumps({"scores": [asdict(item) for item in scores], "signature": signature}))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
-from fairseq_plugins.cli import quiet_host_logging
+from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.evaluation.translations import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,
@@ -56,7 +56,7 @@ def main() -> None:
     parser = get_parser()
     args = parser.parse_args()
     comparisons: List[Comparison] = []
-    try:
+    with one_line_errors(parser):
         references = read_lines(args.reference)
         system = read_system(args.generated, references, str(args.reference), args.target_lang)
         scores = score(
@@ -74,8 +74,6 @@ def main() -> None:
                 other_name=str(args.against),
             )
             comparisons = compare(system["detokenized"], baseline["detokenized"], references)
-    except (ValueError, OSError) as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
     if args.hypotheses:
         args.hypotheses.write_text("".join(f"{line}\n" for line in system["detokenized"]), encoding="utf-8")
     print(as_json(scores, comparisons) if args.json else as_text(scores, comparisons))

@@ -4,10 +4,8 @@ import argparse
 import json
 import sys
 
-import torch
-
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.cli import quiet_host_logging
+from fairseq_plugins.cli import add_common_options, choose_device, one_line_errors, quiet_host_logging
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.rank import default_threshold, rank, singular_values
@@ -31,8 +29,7 @@ def get_parser() -> argparse.ArgumentParser:
         default=1.0,
         help="singular values above it count (default: %(default)s, as in the program published with DRILL)",
     )
-    parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
-    parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
+    add_common_options(parser)
     return parser
 
 
@@ -41,16 +38,14 @@ def main() -> None:
     quiet_host_logging()
     parser = get_parser()
     args = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
-    try:
+    device = choose_device(args)
+    with one_line_errors(parser):
         if args.positions is not None and args.positions < 1:
             raise ValueError(f"--positions {args.positions}: give at least 1")
         (model,), dictionary = load_language_models([args.checkpoint], args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)
         tokens = tokens[: None if args.positions is None else args.positions + 1]
         values = singular_values(model.to(device), tokens, device=device, show_progress=sys.stderr.isatty())
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
     num_positions = len(tokens) - 1
     default = default_threshold(values, num_positions=num_positions)
     figures = {

@@ -1,25 +1,19 @@
 """The corpus preparation scripts, driven as a user drives them, on small archives in the originals' layout."""
 
-import http.server
 import io
 import os
 import random
 import re
 import shutil
-import subprocess
 import tarfile
-import threading
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from harness import SHARED_DATA, prepare, succeed
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 CORPORA = ["ptb", "wikitext-2", "wikitext-103", "text8"]
 SPLITS = ["train", "valid", "test"]
 OUTPUTS = {"dict.txt", "prepared.txt", "preprocess.log"} | {f"{s}.{end}" for s in SPLITS for end in ["bin", "idx"]}
@@ -34,26 +28,6 @@ pytestmark = pytest.mark.skipif(
     not all(shutil.which(tool) for tool in ["bash", "curl", "unzip", "fairseq-preprocess"]),
     reason="needs bash, curl, unzip and fairseq-preprocess on PATH",
 )
-
-
-def prepare(corpus: str, *options: object, cwd: Path, check: bool = False, **env: str) -> subprocess.CompletedProcess:
-    """Run a prepare script; the real corpus's counts are demanded only with ``check``."""
-    return subprocess.run(
-        ["bash", str(REPOSITORY / "data-prep" / corpus / "prepare.sh"), *map(str, options)],
-        check=False,
-        cwd=cwd,
-        env={**os.environ, "NO_PROXY": "*", "EXPECTED_COUNTS": "check" if check else "skip", **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def succeed(corpus: str, *options: object, **kwargs) -> subprocess.CompletedProcess:
-    done = prepare(corpus, *options, **kwargs)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
 def fail(corpus: str, *options: object, cwd: Path, **kwargs) -> str:
@@ -126,34 +100,6 @@ def assert_binarised(folder: Path, texts: dict[str, str]) -> None:
 
 def snapshot(folder: Path) -> dict[str, tuple]:
     return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Path:
-    folder = tmp_path / "a folder, with spaces"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """A web server: its folder, its address and the paths that were asked for."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-    requests: list[str] = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
-            requests.append(self.path)
-
-        def log_error(self, *args: object) -> None:
-            pass
-
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield SimpleNamespace(folder=folder, url=f"http://127.0.0.1:{running.server_port}", requests=requests)
-    running.shutdown()
-    running.server_close()
 
 
 @pytest.fixture(scope="module")
