@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.ops.label_linear import label_linear
 
-ACTIVATIONS = {"sigmoid": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh, "linear": lambda x: x}
+
+def identity(x: Tensor) -> Tensor:
+    """x."""
+    return x
+
+
+ACTIVATIONS = {"sigmoid": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh, "linear": identity}
 MASKS = ("variational", "standard")
 PLACES = ("input", "output")
 INITIALISATIONS = ("uniform", "glorot")

@@ -39,7 +39,7 @@ def add_matmul(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def _takes_onednn(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dtype == torch.float32 and _onednn_linear() is not None
+    return x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0 and _onednn_linear() is not None
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -48,4 +48,4 @@ class DualSoftmax(SoftmaxOutput):
         self.hidden_encoder = label_layer(layer_widths[-1], joint_width, options, dropout=0.0)
 
     def encode_hidden(self, hidden: Tensor) -> Tensor:
-        return self.hidden_encoder(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
+        return self.hidden_encoder(hidden.flatten(0, -2)).unflatten(0, hidden.shape[:-1])

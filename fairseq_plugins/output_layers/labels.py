@@ -9,7 +9,7 @@ from fairseq.dataclass import ChoiceEnum
 
 from fairseq_plugins.modules.label_network import ACTIVATIONS, INITIALISATIONS, MASKS, PLACES, LabelNetwork
 from fairseq_plugins.modules.locked_dropout import LockedDropout
-from fairseq_plugins.options import check_coefficient
+from fairseq_plugins.options import check_coefficient, check_dropout
 from fairseq_plugins.output_layers.projected import ProjectedOptions
 
 
@@ -95,9 +95,10 @@ def label_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
     """A network of ``--label-depth`` layers.
 
     Raises:
-        ValueError: on a negative depth.
+        ValueError: on a negative depth or a rate outside [0, 1).
     """
     check_coefficient(options.label_depth, flag="--label-depth")
+    check_dropout(options.label_dropout, flag="--label-dropout")
     return LabelNetwork(
         width,
         width,

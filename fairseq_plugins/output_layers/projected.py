@@ -64,6 +64,7 @@ class WordProjection(nn.Module):
         if self.label_encoder is None:
             return self.weight
         if self.training or torch.is_grad_enabled():
+            self._kept = None  # for optimisers that change weights unseen
             return self.label_encoder(self.weight)
         made_of = [self._made_of(x) for x in (self.weight, *self.label_encoder.parameters())]
         if self._kept is None or self._kept[0] != made_of:

@@ -481,7 +481,6 @@ def test_training_drops_the_kept_matrix(name, flags, states, count):
 HIDDEN_UPDATES = {"host's adam": HostAdam, "fused adam": lambda params, lr: torch.optim.Adam(params, lr=lr, fused=True)}
 
 
-@pytest.mark.xfail(strict=True, reason="projected.py: a loss with gradients leaves the kept matrix in place")
 @pytest.mark.parametrize("optimiser", HIDDEN_UPDATES.values(), ids=HIDDEN_UPDATES.keys())
 def test_learning_in_evaluation_mode_is_seen_where_the_optimiser_hides_its_update(optimiser, states):
     layer = build("drill").eval()
@@ -532,15 +531,7 @@ def test_copies_and_pickles_do_not_carry_the_kept_matrix(name, flags, states, co
         assert torch.equal(score(layer, states), expected)
 
 
-@pytest.mark.parametrize(
-    "activation",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason="label_network.py: a lambda cannot be pickled"))
-        if name == "linear"
-        else name
-        for name in sorted(ACTIVATIONS)
-    ],
-)
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_every_activation_can_be_pickled(activation, states):
     layer = build("drill", label_activation=activation).eval()
     assert torch.equal(score(pickle.loads(pickle.dumps(layer)), states), score(layer, states))
