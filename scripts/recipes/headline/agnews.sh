@@ -12,8 +12,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh" "$@"
 
 case $system in
   encdec) flags=(--arch lstm_encdec --output-layer tied) ;;
-  mos) flags=(--arch lstm_encdec_mos) ;;
-  doc) flags=(--arch lstm_encdec_doc) ;;
+  mos) flags=(--arch lstm_encdec_mos --latent-dropout 0.4) ;;
+  doc) flags=(--arch lstm_encdec_doc --latent-dropout 0.4) ;;
   *) refuse ;;
 esac
 
