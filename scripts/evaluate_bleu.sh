@@ -38,8 +38,8 @@ compgen -G "$data/$split.*-$language.$language.idx" > /dev/null || {
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-bash "$root/scripts/generate_split.sh" "$data" "$checkpoint" "$split" "$out" "$@"
 rm -f "$out/scores.txt"
+bash "$root/scripts/generate_split.sh" "$data" "$checkpoint" "$split" "$out" "$@"
 python -m fairseq_plugins.cli.evaluate_translation "$out/generate.txt" --reference "$reference" \
   --target-lang "$language" --hypotheses "$out/hypotheses.txt" ${against[@]+"${against[@]}"} > "$out/scores.txt.tmp"
 mv "$out/scores.txt.tmp" "$out/scores.txt"

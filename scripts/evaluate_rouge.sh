@@ -32,8 +32,8 @@ while [[ $# -gt 0 && $1 != -- ]]; do
 done
 [[ $# -eq 0 ]] || shift
 
-bash "$root/scripts/generate_split.sh" "$data" "$checkpoint" "$split" "$out" "$@"
 rm -f "$out/rouge.txt"
+bash "$root/scripts/generate_split.sh" "$data" "$checkpoint" "$split" "$out" "$@"
 "${evaluate[@]}" --generated "$out/generate.txt" --reference "$reference" ${flags[@]+"${flags[@]}"} > "$out/rouge.txt.tmp"
 mv "$out/rouge.txt.tmp" "$out/rouge.txt"
 cat "$out/rouge.txt"
