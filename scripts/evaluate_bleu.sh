@@ -41,6 +41,7 @@ export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 rm -f "$out/scores.txt"
 bash "$root/scripts/generate_split.sh" "$data" "$checkpoint" "$split" "$out" "$@"
 python -m fairseq_plugins.cli.evaluate_translation "$out/generate.txt" --reference "$reference" \
-  --target-lang "$language" --hypotheses "$out/hypotheses.txt" ${against[@]+"${against[@]}"} > "$out/scores.txt.tmp"
+  --target-lang "$language" --hypotheses "$out/hypotheses.txt" ${against[@]+"${against[@]}"} \
+  > "$out/scores.txt.tmp" || { rm "$out/scores.txt.tmp"; exit 2; }
 mv "$out/scores.txt.tmp" "$out/scores.txt"
 cat "$out/scores.txt"

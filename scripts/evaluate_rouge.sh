@@ -32,8 +32,11 @@ while [[ $# -gt 0 && $1 != -- ]]; do
 done
 [[ $# -eq 0 ]] || shift
 
+# flags that the score would refuse are refused before the decoding
+"${evaluate[@]}" --hypotheses "$reference" --reference "$reference" ${flags[@]+"${flags[@]}"} > /dev/null
 rm -f "$out/rouge.txt"
 bash "$root/scripts/generate_split.sh" "$data" "$checkpoint" "$split" "$out" "$@"
-"${evaluate[@]}" --generated "$out/generate.txt" --reference "$reference" ${flags[@]+"${flags[@]}"} > "$out/rouge.txt.tmp"
+"${evaluate[@]}" --generated "$out/generate.txt" --reference "$reference" ${flags[@]+"${flags[@]}"} \
+  > "$out/rouge.txt.tmp" || { rm "$out/rouge.txt.tmp"; exit 2; }
 mv "$out/rouge.txt.tmp" "$out/rouge.txt"
 cat "$out/rouge.txt"

@@ -165,6 +165,20 @@ def test_a_bad_flag_of_the_score_ends_with_a_line_that_names_it_before_anything_
 # the script, from a model
 
 
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (["--max-bytes", "-1"], "a limit of -1 bytes: give 0 for no limit"),
+        (["--stemming", "maybe"], "argument --stemming: invalid choice: 'maybe'"),
+        (["--beam", "3"], "unrecognized arguments: --beam 3"),
+    ],
+)
+def test_a_flag_that_the_score_does_not_take_is_refused_before_the_decoding(flags, told, request_of, tmp_path):
+    result = evaluate_rouge(*request_of(tmp_path / "out"), *flags)
+    assert result.returncode == 2 and result.stdout == "" and told in result.stderr.splitlines()[-1]
+    assert DECODES not in result.stderr and not (tmp_path / "out").exists()
+
+
 def test_what_is_decoded_stays(evaluated, request_of, copy):
     before = (copy / "generate.txt").stat().st_mtime_ns
     (copy / "rouge.txt").unlink()
