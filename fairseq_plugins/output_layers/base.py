@@ -51,12 +51,13 @@ class OutputLayer(nn.Module):
 
     def __init__(self):
         super().__init__()
-        # saved, so that a checkpoint of another layer is told from this one's; whole numbers outlive every cast
-        self.register_buffer("layer_name", torch.tensor(list(self.name.encode())))
+        # saved, so that a checkpoint of another layer is told from this one's; every precision holds these numbers, and
+        # the host's moving average of all buffers wants floating ones
+        self.register_buffer("layer_name", torch.tensor(list(self.name.encode()), dtype=torch.float32))
 
     def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:
         saved = state_dict.setdefault(f"{prefix}layer_name", self.layer_name)
-        name = bytes(saved.tolist()).decode()
+        name = bytes(saved.round().int().tolist()).decode()
         if name != self.name:
             raise ValueError(
                 f"the checkpoint was trained with --output-layer {name}, this model has --output-layer {self.name}: "
