@@ -24,14 +24,18 @@ def describe_machine() -> str:
 
 
 def commit() -> str:
-    """The checked-out commit, marked where the checkout differs from it, or 'unknown' outside a checkout."""
-    result = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude", "*"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-    )
-    return result.stdout.strip() or "unknown"
+    """The checked-out commit, marked "-dirty" where its code was changed, or 'unknown' outside a checkout.
+
+    The results, which scripts write one after the other, are not its code.
+    """
+    name = _git("describe", "--always", "--exclude", "*")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
+    return f"{name}-dirty" if name and changed else name or "unknown"
+
+
+def _git(*arguments: str) -> str:
+    result = subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True)
+    return result.stdout.strip()
 
 
 def provenance() -> Dict[str, str]:
