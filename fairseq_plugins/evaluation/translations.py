@@ -11,7 +11,7 @@ from sacremoses import MosesDetokenizer
 
 NUM_BOOTSTRAP_SAMPLES = 1000
 SUBWORD_MARKS = (
-    (re.compile(r"@@( |$)|\w@@\w"), "@@", "subword_nmt"),
+    (re.compile(r"@@( |$)"), "@@", "subword_nmt"),
     (re.compile("\u2581"), "\u2581", "sentencepiece"),
 )
 
