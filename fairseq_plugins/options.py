@@ -17,6 +17,21 @@ def parse_int_list(text: str, *, flag: str) -> List[int]:
     return [int(item) for item in items]
 
 
+def parse_float_list(text: str, *, flag: str) -> List[float]:
+    """Read a list of numbers such as ``"0.9 0.9 0.6"`` or ``"0.9,0.9,0.6"``.
+
+    Raises:
+        ValueError: if the list is empty or an item is not a number.
+    """
+    try:
+        numbers = [float(item) for item in text.replace(",", " ").split()]
+    except ValueError:
+        numbers = []
+    if not numbers:
+        raise ValueError(f'{flag} "{text}": give numbers, for example {flag} "0.9 0.9 0.6"')
+    return numbers
+
+
 def check_dropout(rate: float, *, flag: str) -> float:
     """Return ``rate`` if it is a probability to drop, that is within [0, 1).
 

@@ -15,6 +15,18 @@ def lstm(x: Tensor, h: Tensor, c: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor,
     return torch.stack(outputs, dim=1), h, c
 
 
+def recurrent(layer, x: Tensor, h: Tensor, c: Tensor, e: Tensor):
+    """A recurrent layer over x (B, T, C) in a stack that reads e: an LSTM, or the major's [h; c] before the minor's."""
+    if not hasattr(layer, "minor"):
+        return lstm(x, h, c, *layer.parameters())
+    sizes = layer.major.hidden_size, layer.minor.hidden_size
+    (h_ma, h_mi), (c_ma, c_mi) = h.split(sizes, dim=1), c.split(sizes, dim=1)
+    minor_input = e if layer.minor_input == "embedding" else x
+    major = lstm(x, h_ma, c_ma, *layer.major.parameters())
+    minor = lstm(minor_input, h_mi, c_mi, *layer.minor.parameters())
+    return tuple(torch.cat(parts, dim=-1) for parts in zip(major, minor))
+
+
 def softmax(z: Tensor) -> Tensor:
     """exp(z) / sum exp(z) over the last dimension."""
     e = (z - z.max(dim=-1, keepdim=True).values).exp()

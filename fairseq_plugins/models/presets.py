@@ -9,7 +9,8 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Dict, Union
 
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, option_names
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 Value = Union[int, float, str]
 
@@ -32,10 +33,13 @@ class Preset:
 def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.
 
-    Where another output layer was chosen, options that it does not have are left out.
+    Where another output layer or recurrent cell was chosen, options that it does not have are left out.
     """
-    chosen = getattr(args, "output_layer", preset.model["output_layer"])
-    foreign = option_names() - option_names(OUTPUT_LAYERS[chosen].Options) if chosen in OUTPUT_LAYERS else set()
+    foreign = set()
+    for registry in (OUTPUT_LAYERS, RECURRENT_CELLS):
+        chosen = getattr(args, registry.destination, preset.model.get(registry.destination))
+        if chosen in registry:
+            foreign |= registry.foreign_options(chosen)
     for flag, value in preset.model.items():
         if not hasattr(args, flag) and flag not in foreign:
             setattr(args, flag, value)

@@ -24,10 +24,11 @@ from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
-from fairseq_plugins.modules.bidirectional_stack import MERGES, BidirectionalStack
-from fairseq_plugins.modules.recurrent_stack import RECURRENT_CELLS, StackState
+from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_stack import StackState
 from fairseq_plugins.options import check_dropout, check_positive, parse_int_list
-from fairseq_plugins.output_layers.base import DecoderStates, OutputLayer, add_output_layer_args, build_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, OutputLayer, build_output_layer
 
 MAX_POSITIONS = 100_000
 
@@ -40,11 +41,13 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     hidden_sizes: str = field(
         default="", metadata={"help": 'width of each recurrent layer, "D_1 .. D_N", the same in encoder and decoder'}
     )
-    rnn_cell: ChoiceEnum(sorted(RECURRENT_CELLS)) = field(default="lstm", metadata={"help": "recurrent layer"})
+    encoder_directions: ChoiceEnum(DIRECTIONS) = field(
+        default="both", metadata={"help": "how the source is read: forwards and backwards, or forwards only"}
+    )
     encoder_merge: ChoiceEnum(MERGES) = field(
         default="top",
         metadata={
-            "help": "top: a stack for each direction, summed at the top; layer: directions summed after every layer"
+            "help": "top: both directions are summed at the top; layer: after every layer, the sum feeding the next"
         },
     )
     attention: ChoiceEnum([*sorted(ATTENTIONS), "none"]) = field(
@@ -74,10 +77,10 @@ class RecurrentEncoder(FairseqEncoder):
     Args:
         dictionary: the source dictionary.
         embedding: (source words, C).
-        stack: both directions.
+        stack: all directions and layers.
     """
 
-    def __init__(self, dictionary, *, embedding: nn.Embedding, stack: BidirectionalStack):
+    def __init__(self, dictionary, *, embedding: nn.Embedding, stack: EncoderStack):
         super().__init__(dictionary)
         self.embedding = embedding
         self.stack = stack
@@ -212,7 +215,8 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     def add_args(parser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
         gen_parser_from_dataclass(parser, RecurrentEncoderDecoderConfig(), delete_default=True)
-        add_output_layer_args(parser)
+        RECURRENT_CELLS.add_args(parser)
+        OUTPUT_LAYERS.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):
@@ -222,6 +226,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             ValueError: on a value that does not fit, with the flag and the remedy.
         """
         config = RecurrentEncoderDecoderConfig.from_namespace(args)
+        cell_options = RECURRENT_CELLS.read_options(args)
         source, target = task.source_dictionary, task.target_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")
@@ -236,10 +241,12 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         encoder = RecurrentEncoder(
             source,
             embedding=source_embedding,
-            stack=BidirectionalStack(
+            stack=EncoderStack(
                 config.embed_dim,
                 hidden_sizes,
-                cell=config.rnn_cell,
+                cell=args.rnn_cell,
+                cell_options=cell_options,
+                directions=config.encoder_directions,
                 merge=config.encoder_merge,
                 hidden_dropout=config.dropout,
             ),
@@ -250,7 +257,8 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         stack = AttentionalStack(
             config.embed_dim,
             hidden_sizes,
-            cell=config.rnn_cell,
+            cell=args.rnn_cell,
+            cell_options=cell_options,
             attention=attention,
             input_feeding=config.input_feeding,
             dropout=config.dropout,

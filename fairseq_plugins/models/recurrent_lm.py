@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Dict, List, Optional, Tuple
 
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     FairseqIncrementalDecoder,
@@ -23,14 +23,10 @@ from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 from fairseq_plugins.modules.carried_state import CarriedState
 from fairseq_plugins.modules.embedding import RowDropoutEmbedding
 from fairseq_plugins.modules.locked_dropout import LockedDropout
-from fairseq_plugins.modules.recurrent_stack import RECURRENT_CELLS, RecurrentStack, StackState
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
 from fairseq_plugins.options import check_positive, parse_int_list
-from fairseq_plugins.output_layers.base import (
-    DecoderStates,
-    OutputLayer,
-    add_output_layer_args,
-    build_output_layer,
-)
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, OutputLayer, build_output_layer
 
 
 @dataclass
@@ -39,7 +35,6 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
 
     embed_dim: int = field(default=0, metadata={"help": "width of the word embedding"})
     hidden_sizes: str = field(default="", metadata={"help": 'width of each recurrent layer, "D_1 .. D_N"'})
-    rnn_cell: ChoiceEnum(sorted(RECURRENT_CELLS)) = field(default="lstm", metadata={"help": "recurrent layer"})
     dropout_embedding: float = field(
         default=0.0, metadata={"help": "rate at which whole word types are dropped from the input of a window"}
     )
@@ -158,7 +153,8 @@ class RecurrentLanguageModel(FairseqLanguageModel):
     def add_args(parser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
         gen_parser_from_dataclass(parser, RecurrentLanguageModelConfig(), delete_default=True)
-        add_output_layer_args(parser)
+        RECURRENT_CELLS.add_args(parser)
+        OUTPUT_LAYERS.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):
@@ -175,7 +171,8 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         stack = RecurrentStack(
             config.embed_dim,
             hidden_sizes,
-            cell=config.rnn_cell,
+            cell=args.rnn_cell,
+            cell_options=RECURRENT_CELLS.read_options(args),
             weight_dropout=config.dropout_weight,
             hidden_dropout=config.dropout_hidden,
             output_dropout=config.dropout_output,

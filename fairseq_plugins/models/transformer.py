@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.transformer_presets import ARCHITECTURES, apply_transformer_preset
-from fairseq_plugins.output_layers.base import DecoderStates, add_output_layer_args, build_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, build_output_layer
 
 
 class TransformerDecoderWithOutputLayer(TransformerDecoderBase):
@@ -100,7 +100,7 @@ class TransformerWithOutputLayer(TransformerModel):
     def add_args(cls, parser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
         super().add_args(parser)
-        add_output_layer_args(parser)
+        OUTPUT_LAYERS.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
 import torch
+from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.attention import Attention, Memory
@@ -54,7 +55,7 @@ class AttentionalStack(nn.Module):
     Args:
         input_size: C.
         hidden_sizes: D_1 .. D_N.
-        cell: a value of ``--rnn-cell``.
+        cell, cell_options: as :class:`RecurrentStack`.
         attention: built for D_N and M, or None.
         input_feeding: "on" or "off".
         dropout: standard dropout rate of every layer's output and of h~.
@@ -69,6 +70,7 @@ class AttentionalStack(nn.Module):
         hidden_sizes: Sequence[int],
         *,
         cell: str,
+        cell_options: Optional[FairseqDataclass] = None,
         attention: Optional[Attention],
         input_feeding: str,
         dropout: float,
@@ -81,6 +83,7 @@ class AttentionalStack(nn.Module):
             input_size + (hidden_sizes[-1] if self.feeds and hidden_sizes else 0),
             hidden_sizes,
             cell=cell,
+            cell_options=cell_options,
             hidden_dropout=dropout,
             output_dropout=dropout,
             shared_mask_dims=(),
@@ -112,14 +115,14 @@ class AttentionalStack(nn.Module):
     def _step_by_step(self, x: Tensor, memory: Memory, state: AttentionalState) -> AttentionalOutput:
         num_steps = x.size(1)
         first, *others = self.stack.layers
-        runs = [first.steps(x), *(layer.steps() for layer in others)]
+        runs = [first.steps(x, stack_known=x), *(layer.steps(stack_known=x) for layer in others)]
         masks = [_mask(dropout, x, layer.hidden_size) for dropout, layer in zip(self.stack.dropouts, self.stack.layers)]
         states, fed = list(state.stack), state.fed
         outputs, tops, weights = [[] for _ in runs], [], []
         for t in range(num_steps):
             late = fed
             for n, run in enumerate(runs):
-                states[n] = run(t, late, states[n])
+                states[n] = run(t, late, states[n], stack_late=fed)
                 late = states[n][0] if masks[n] is None else states[n][0] * masks[n][t]
                 outputs[n].append(late)
             top, step_weights = self.attention(states[-1][0].unsqueeze(1), memory)

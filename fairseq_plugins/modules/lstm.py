@@ -6,15 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.recurrent_stack import LayerState, register_cell
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, LayerState, RecurrentCell
 from fairseq_plugins.options import check_dropout
 
 CLOSED_GATE = -1e4
 """Pre-activation at which a gate is zero in every precision."""
 
 
-@register_cell("lstm")
-class WeightDropLSTM(nn.LSTM):
+@RECURRENT_CELLS.register("lstm")
+class WeightDropLSTM(RecurrentCell, nn.LSTM):
     """One LSTM layer whose hidden-to-hidden matrix loses random elements while training.
 
     Weight drop (Merity et al. 2018, section 2; DropConnect of Wan et al. 2013): a fresh mask a call,
@@ -36,13 +36,13 @@ class WeightDropLSTM(nn.LSTM):
         super().__init__(input_size, hidden_size, batch_first=True)
         self.weight_dropout = check_dropout(weight_dropout, flag="--dropout-weight")
 
-    def initial_state(self, x: Tensor) -> LayerState:
-        """The zero state for the rows of ``x``."""
-        zeros = x.new_zeros(x.size(0), self.hidden_size)
-        return zeros, zeros
-
     def forward(
-        self, x: Tensor, state: Optional[LayerState] = None, *, leading_padding: Optional[Tensor] = None
+        self,
+        x: Tensor,
+        state: Optional[LayerState] = None,
+        *,
+        stack_input: Optional[Tensor] = None,
+        leading_padding: Optional[Tensor] = None,
     ) -> Tuple[Tensor, LayerState]:
         h, c = self.initial_state(x) if state is None else state
         input_weight = self.weight_ih_l0
@@ -69,40 +69,45 @@ class WeightDropLSTM(nn.LSTM):
     def _hidden_weight(self) -> Tensor:
         return F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
 
-    def steps(self, known: Optional[Tensor] = None) -> "LSTMSteps":
-        """Run the layer step by step where a part of its input is known only then.
-
-        Args:
-            known: the first columns of the input at all steps, (B, T, C'), or None where none is known.
-        """
+    def steps(self, known: Optional[Tensor] = None, *, stack_known: Optional[Tensor] = None) -> "LSTMSteps":
         num_known = 0 if known is None else known.size(-1)
         bias = self.bias_ih_l0 + self.bias_hh_l0
-        gates = None if known is None else F.linear(known.transpose(0, 1), self.weight_ih_l0[:, :num_known], bias)
+        if known is not None:
+            known = F.linear(known.transpose(0, 1), self.weight_ih_l0[:, :num_known], bias)
         weight = torch.cat([self.weight_ih_l0[:, num_known:], self._hidden_weight()], dim=1)
-        return LSTMSteps(gates=gates, weight=weight, bias=bias)
+        return LSTMSteps(known=known, weight=weight, bias=bias)
 
 
 class LSTMSteps:
     """The steps of an LSTM layer over one sequence; what does not depend on the step is computed before.
 
     Args:
-        gates: the known input's share of the gates with the biases, (T, B, 4 D), or None.
+        known: the known input's share of the gates with the biases, (T, B, 4 D), or None.
         weight: columns of the input that is known later and of the hidden state, (4 D, C - C' + D).
         bias: sum of both biases, (4 D).
     """
 
-    def __init__(self, *, gates: Optional[Tensor], weight: Tensor, bias: Tensor):
-        self.gates = None if gates is None else gates.unbind(0)
+    def __init__(self, *, known: Optional[Tensor], weight: Tensor, bias: Tensor):
+        self.known = None if known is None else known.unbind(0)
         self.weight = weight.t()
         self.bias = bias
+        self.hidden_size = len(bias) // 4
 
-    def __call__(self, t: int, late: Tensor, state: LayerState) -> LayerState:
-        """State after step t, given the rest of the input, ``late`` (B, C - C'); its h is the output."""
+    def gates(self, t: int, late: Tensor, h: Tensor) -> Tensor:
+        """Pre-activations of step t, (B, 4, D)."""
+        known = self.bias if self.known is None else self.known[t]
+        return torch.addmm(known, torch.cat([late, h], dim=1), self.weight).unflatten(1, (4, self.hidden_size))
+
+    def __call__(self, t: int, late: Tensor, state: LayerState, *, stack_late: Optional[Tensor] = None) -> LayerState:
         h, c = state
-        known = self.bias if self.gates is None else self.gates[t]
-        i, f, g, o = torch.addmm(known, torch.cat([late, h], dim=1), self.weight).chunk(4, dim=1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(c), c
+        return update(self.gates(t, late, h), c)
+
+
+def update(gates: Tensor, c: Tensor) -> LayerState:
+    """h and c, (B, D), after a step with pre-activations (B, 4, D) of input, forget, cell and output gate."""
+    i, f, g, o = gates.unbind(1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
 
 
 def _share_storage(weights: List[Tensor]) -> List[Tensor]:

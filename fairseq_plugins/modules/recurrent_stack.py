@@ -4,33 +4,16 @@ Shapes: B batch rows, T time steps, C input width, D_n width of layer n.
 """
 
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, Type
+from typing import List, Optional, Sequence
 
+from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.locked_dropout import LockedDropout
-
-LayerState = Tuple[Tensor, ...]
-"""State of one layer: tensors of shape (B, D), for an LSTM (h, c)."""
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, LayerState
 
 StackState = List[LayerState]
-
-RECURRENT_CELLS: Dict[str, Type[nn.Module]] = {}
-"""Values of ``--rnn-cell``. A cell is built as ``cell(input_size, hidden_size, weight_dropout=p)`` and
-called as ``output, state = cell(x, state)`` with x (B, T, C), output (B, T, D) and state None at first. With
-``leading_padding`` (B, T), True at padding in front of a row, the state stays zero there. For encoder-decoders
-``initial_state(x)`` gives the zero state, and ``steps(known)`` runs the layer step by step (:mod:`.lstm`)."""
-
-
-def register_cell(name: str) -> Callable[[Type[nn.Module]], Type[nn.Module]]:
-    """Class decorator that makes a recurrent layer a value of ``--rnn-cell``."""
-
-    def register(cls: Type[nn.Module]) -> Type[nn.Module]:
-        assert name not in RECURRENT_CELLS, f"recurrent cell {name} is registered twice"
-        RECURRENT_CELLS[name] = cls
-        return cls
-
-    return register
+"""States of the layers, bottom first."""
 
 
 @dataclass
@@ -54,7 +37,8 @@ class RecurrentStack(nn.Module):
     Args:
         input_size: width C of the input.
         hidden_sizes: width D_n of each layer.
-        cell: a name in :data:`RECURRENT_CELLS`.
+        cell: a value of ``--rnn-cell``.
+        cell_options: an instance of the cell's ``Options``, or None for their defaults.
         weight_dropout: rate of each layer's recurrent weight drop.
         hidden_dropout: dropout rate between layers.
         output_dropout: dropout rate on the last layer.
@@ -62,7 +46,7 @@ class RecurrentStack(nn.Module):
             the standard one.
 
     Raises:
-        ValueError: on an unknown cell, no layer, a width below one or a rate outside [0, 1).
+        ValueError: on an unknown cell, no layer, a width below one, a rate outside [0, 1) or options that do not fit.
     """
 
     def __init__(
@@ -71,20 +55,20 @@ class RecurrentStack(nn.Module):
         hidden_sizes: Sequence[int],
         *,
         cell: str = "lstm",
+        cell_options: Optional[FairseqDataclass] = None,
         weight_dropout: float = 0.0,
         hidden_dropout: float = 0.0,
         output_dropout: float = 0.0,
         shared_mask_dims: Sequence[int] = (1,),
     ):
         super().__init__()
-        if cell not in RECURRENT_CELLS:
-            raise ValueError(f"--rnn-cell {cell}: choose one of {', '.join(sorted(RECURRENT_CELLS))}")
+        cell_class = RECURRENT_CELLS.find(cell)
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise ValueError(f"--hidden-sizes {list(hidden_sizes)}: every layer needs a width of at least 1")
-        input_sizes = [input_size, *hidden_sizes[:-1]]
         self.layers = nn.ModuleList(
-            RECURRENT_CELLS[cell](width_in, width, weight_dropout=weight_dropout)
-            for width_in, width in zip(input_sizes, hidden_sizes)
+            cell_class.build_layers(
+                input_size, hidden_sizes, weight_dropout=weight_dropout, options=cell_options or cell_class.Options()
+            )
         )
         self.dropouts = nn.ModuleList(
             LockedDropout(rate, flag=flag, shared_dims=shared_mask_dims)
@@ -98,10 +82,10 @@ class RecurrentStack(nn.Module):
         self, x: Tensor, state: Optional[StackState] = None, *, leading_padding: Optional[Tensor] = None
     ) -> StackOutput:
         """Run all layers over x (B, T, C), from ``state`` or from zeros; zeros stay zeros at ``leading_padding``."""
-        options = {} if leading_padding is None else {"leading_padding": leading_padding}
-        outputs, new_state = [], []
+        outputs, new_state, stack_input = [], [], x
         for n, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
-            output, layer_state = layer(x, None if state is None else state[n], **options)
+            layer_state = None if state is None else state[n]
+            output, layer_state = layer(x, layer_state, stack_input=stack_input, leading_padding=leading_padding)
             x = dropout(output)
             outputs.append(x)
             new_state.append(layer_state)

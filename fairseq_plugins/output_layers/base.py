@@ -5,13 +5,13 @@ J experts.
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, fields
-from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple, Type
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
-from fairseq.dataclass import FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from torch import Tensor, nn
+
+from fairseq_plugins.registry import Component, Registry
 
 Extra = Dict[str, Tensor]
 """Named by-products of an output layer, for example ``mixture_weights`` (B, T, J)."""
@@ -34,20 +34,17 @@ class DecoderStates:
     attention: Optional[Tensor] = None
 
 
-class OutputLayer(nn.Module):
+class OutputLayer(Component, nn.Module):
     """Turns decoder states into a distribution over the vocabulary.
 
-    A subclass registers itself with :func:`register_output_layer`, names its flags in the dataclass
-    :attr:`Options` and implements :meth:`log_probs`; it then is a value of ``--output-layer``. A layer
+    A subclass registers itself with ``OUTPUT_LAYERS.register``, names its flags in the dataclass
+    ``Options`` and implements :meth:`log_probs`; it then is a value of ``--output-layer``. A layer
     that can score targets without building (B, T, V) overrides :meth:`target_loss`.
 
     :func:`build_output_layer` calls the constructor with keywords: ``vocab_size`` V, ``layer_widths``
     D_0 .. D_N, ``shared_weight``, the (V, D_0) input embedding where the model shares it or else None, and
-    ``options``, an instance of :attr:`Options`.
+    ``options``, an instance of ``Options``.
     """
-
-    Options: Type[FairseqDataclass] = FairseqDataclass
-    name: str
 
     def __init__(self):
         super().__init__()
@@ -64,11 +61,6 @@ class OutputLayer(nn.Module):
                 "give the same --arch and --output-layer"
             )
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
-    @classmethod
-    def applicable_options(cls, args: Namespace) -> Set[str]:
-        """Names of the options that have an effect beside the others that ``args`` holds."""
-        return option_names(cls.Options)
 
     def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
         """log P(v) for every word, (B, T, V), normalised, in float32 or wider."""
@@ -115,35 +107,8 @@ class OutputLayer(nn.Module):
         return self.target_loss(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
 
 
-OUTPUT_LAYERS: Dict[str, Type[OutputLayer]] = {}
+OUTPUT_LAYERS: Registry[OutputLayer] = Registry("--output-layer", help="how states become probabilities")
 """Values of ``--output-layer``."""
-
-
-def register_output_layer(name: str) -> Callable[[Type[OutputLayer]], Type[OutputLayer]]:
-    """Class decorator that makes an :class:`OutputLayer` a value of ``--output-layer``."""
-
-    def register(cls: Type[OutputLayer]) -> Type[OutputLayer]:
-        assert name not in OUTPUT_LAYERS, f"output layer {name} is registered twice"
-        OUTPUT_LAYERS[name] = cls
-        cls.name = name
-        return cls
-
-    return register
-
-
-def option_names(*options: Type[FairseqDataclass]) -> Set[str]:
-    """Names of the options of the given classes, by default of those of all layers."""
-    classes = options or {layer.Options for layer in OUTPUT_LAYERS.values()}
-    return {option.name for cls in classes for option in fields(cls) if not option.name.startswith("_")}
-
-
-def add_output_layer_args(parser) -> None:
-    """Add ``--output-layer`` and the flags of every registered layer, without defaults (presets set them)."""
-    parser.add_argument("--output-layer", choices=sorted(OUTPUT_LAYERS), help="how states become probabilities")
-    classes = {layer.Options for layer in OUTPUT_LAYERS.values()}
-    most_derived_first = sorted(classes, key=lambda options: (-len(options.__mro__), options.__name__))
-    all_options = dataclass(type("AllOptions", tuple(most_derived_first), {}))
-    gen_parser_from_dataclass(parser, all_options(), delete_default=True)
 
 
 def build_output_layer(
@@ -158,17 +123,7 @@ def build_output_layer(
     Raises:
         ValueError: if the layer does not exist, an option does not fit the model or belongs to other layers.
     """
-    name = args.output_layer
-    if name not in OUTPUT_LAYERS:
-        raise ValueError(f"--output-layer {name}: choose one of {', '.join(sorted(OUTPUT_LAYERS))}")
-    layer = OUTPUT_LAYERS[name]
-    unused = sorted(flag for flag in option_names() - layer.applicable_options(args) if hasattr(args, flag))
-    if unused:
-        flags = ", ".join(f"--{flag.replace('_', '-')}" for flag in unused)
-        raise ValueError(f"{flags}: not a flag of --output-layer {name}; leave it out or take another layer")
-    return layer(
-        vocab_size=vocab_size,
-        layer_widths=layer_widths,
-        shared_weight=shared_weight,
-        options=layer.Options.from_namespace(args),
+    options = OUTPUT_LAYERS.read_options(args)
+    return OUTPUT_LAYERS[args.output_layer](
+        vocab_size=vocab_size, layer_widths=layer_widths, shared_weight=shared_weight, options=options
     )

@@ -5,13 +5,13 @@ Shapes: V vocabulary, d embedding width, D_N width of the last layer.
 
 from torch import Tensor, nn
 
-from fairseq_plugins.output_layers.base import register_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import LabelDropoutOptions, label_dropout
 from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.softmax import SoftmaxOutput
 
 
-@register_output_layer("bilinear")
+@OUTPUT_LAYERS.register("bilinear")
 class BilinearSoftmax(SoftmaxOutput):
     """P = softmax(E W h^N + b) with W (d, D_N)  (Gulordava, Aina & Boleda 2018).
 

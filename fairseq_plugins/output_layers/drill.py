@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
-from fairseq_plugins.output_layers.base import register_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.softmax import SoftmaxOutput
@@ -27,7 +27,7 @@ class DrillOptions(LabelNetworkOptions):
     )
 
 
-@register_output_layer("drill")
+@OUTPUT_LAYERS.register("drill")
 class Drill(SoftmaxOutput):
     """Deep residual output layer: P = softmax(E^(k) h^N + b), E^(i) = act(drop(E^(i-1)) U^(i) + b^(i)) + E.
 

@@ -9,7 +9,7 @@ from typing import Optional
 from torch import Tensor
 
 from fairseq_plugins.options import check_positive
-from fairseq_plugins.output_layers.base import register_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import LabelLayerOptions, label_layer
 from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.softmax import SoftmaxOutput
@@ -24,7 +24,7 @@ class DualOptions(LabelLayerOptions):
     )
 
 
-@register_output_layer("dual")
+@OUTPUT_LAYERS.register("dual")
 class DualSoftmax(SoftmaxOutput):
     """P = softmax(act(E U + b_u) act(V h^N + b_v) + b)  (Pappas, Miculicich & Henderson 2018; 2019, eq. 6).
 

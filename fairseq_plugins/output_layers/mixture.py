@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.options import check_coefficient, parse_int_list
-from fairseq_plugins.output_layers.base import DecoderStates, Extra, option_names, register_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, Extra
 from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
+from fairseq_plugins.registry import option_names
 
 
 @dataclass
@@ -138,7 +139,7 @@ class MixtureOutput(ProjectedOutput):
         return self.latent_vectors(states.layers), log_prior, {"mixture_weights": log_prior.exp()}
 
 
-@register_output_layer("mos")
+@OUTPUT_LAYERS.register("mos")
 class MixtureOfSoftmaxes(MixtureOutput):
     """Mixture of softmaxes that all read the last layer (Yang et al. 2018).
 
@@ -176,7 +177,7 @@ class DirectOutputConnectionOptions(MixtureOptions):
     )
 
 
-@register_output_layer("doc")
+@OUTPUT_LAYERS.register("doc")
 class DirectOutputConnection(MixtureOutput):
     """Mixture of softmaxes that read any layers (Takase et al. 2018).
 

@@ -8,7 +8,7 @@ from typing import Tuple
 from torch import Tensor
 
 from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.output_layers.base import DecoderStates, Extra, register_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, Extra
 from fairseq_plugins.output_layers.projected import ProjectedOutput, WordProjection
 
 
@@ -24,7 +24,7 @@ class SoftmaxOutput(ProjectedOutput):
         return latents, latents.new_zeros(latents.shape[:-1], dtype=accumulation_dtype(latents)), {}
 
 
-@register_output_layer("full")
+@OUTPUT_LAYERS.register("full")
 class FullSoftmax(SoftmaxOutput):
     """Softmax with a matrix W (V, D_N) of its own."""
 
@@ -33,7 +33,7 @@ class FullSoftmax(SoftmaxOutput):
         self.projection = WordProjection(layer_widths[-1], vocab_size, shared_weight=None)
 
 
-@register_output_layer("tied")
+@OUTPUT_LAYERS.register("tied")
 class TiedSoftmax(SoftmaxOutput):
     """Softmax whose matrix W is the input embedding (Inan et al. 2017; Press & Wolf 2017).
 

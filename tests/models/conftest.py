@@ -7,7 +7,8 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, option_names
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.registry import option_names
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from torch.nn.utils import parameters_to_vector
 
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
 from fairseq_plugins.modules.attention import ATTENTIONS
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 PAD = 1
@@ -74,12 +75,12 @@ def build(build_tiny_encdec):
 def encode_by_hand(encoder, sentence):
     """Annotations (1, S, D) and the decoder's start for one sentence, two stacks summed at the top."""
     x = encoder.embedding.weight[sentence].unsqueeze(0)
-    (ahead,), (back,) = encoder.stack.forwards, encoder.stack.backwards
+    ahead, back = encoder.stack.stacks
     read_ahead, read_back, start = x, x.flip(1), []
     for layer, other in zip(ahead.layers, back.layers):
         zeros = x.new_zeros(1, layer.hidden_size)
-        read_ahead, h, c = plain_formulas.lstm(read_ahead, zeros, zeros, *layer.parameters())
-        read_back, other_h, other_c = plain_formulas.lstm(read_back, zeros, zeros, *other.parameters())
+        read_ahead, h, c = plain_formulas.recurrent(layer, read_ahead, zeros, zeros, x)
+        read_back, other_h, other_c = plain_formulas.recurrent(other, read_back, zeros, zeros, x.flip(1))
         start.append((h + other_h, c + other_c))
     return read_ahead + read_back.flip(1), start
 
@@ -93,9 +94,9 @@ def layers_by_hand(model, sentence, tokens, input_feeding):
     for token in tokens:
         below = model.decoder.embedding.weight[token].unsqueeze(0)
         layers[0].append(below)
-        below = torch.cat([below, fed], dim=1) if input_feeding == "on" else below
+        below = first = torch.cat([below, fed], dim=1) if input_feeding == "on" else below
         for n, layer in enumerate(lstms):
-            _, h, c = plain_formulas.lstm(below.unsqueeze(1), *states[n], *layer.parameters())
+            _, h, c = plain_formulas.recurrent(layer, below.unsqueeze(1), *states[n], first.unsqueeze(1))
             states[n], below = (h, c), h
             layers[n + 1].append(h)
         a = plain_formulas.softmax(annotations @ (attention.query.weight @ below[0]))
@@ -107,8 +108,9 @@ def layers_by_hand(model, sentence, tokens, input_feeding):
 
 @every_output_layer
 @pytest.mark.parametrize("input_feeding", ["on", "off"])
-def test_the_distribution_is_that_of_the_equations(name, input_feeding, build, sentences, source, tokens):
-    model = build(name, input_feeding=input_feeding).double()
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_the_distribution_is_that_of_the_equations(name, input_feeding, cell, build, sentences, source, tokens):
+    model = build(name, input_feeding=input_feeding, rnn_cell=cell).double()
     log_probs, extra = model(*source, tokens)
     for b, sentence in enumerate(sentences):
         layers = layers_by_hand(model, sentence, tokens[b], input_feeding)
@@ -142,7 +144,6 @@ def test_output_layers_get_the_states_of_all_layers(build, source, tokens):
 
 def test_the_encoders_merge_is_that_of_the_flag(build, source, tokens):
     models = [build("full", hidden_sizes="8 8", encoder_merge=merge) for merge in ("top", "layer")]
-    assert [len(model.encoder.stack.forwards) for model in models] == [1, 2]
     vectors = [parameters_to_vector(model.parameters()) for model in models]
     assert vectors[0].shape == vectors[1].shape
     assert not torch.allclose(models[0](*source, tokens)[0], models[1](*source, tokens)[0])
@@ -236,8 +237,9 @@ def test_attention_is_returned_for_every_step(attention, input_feeding, build, s
 
 
 @every_case
-def test_incremental_decoding_is_the_full_forward(name, attention, input_feeding, build, source, tokens):
-    model = build(name, attention, input_feeding, dropout=0.5).eval()
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_incremental_decoding_is_the_full_forward(cell, name, attention, input_feeding, build, source, tokens):
+    model = build(name, attention, input_feeding, rnn_cell=cell, dropout=0.5).eval()
     full, full_extra = model(*source, tokens)
     encoder_out, incremental_state = model.encoder(source[0], src_lengths=source[1]), {}
     for t in range(T):
@@ -427,6 +429,9 @@ def test_what_is_no_range_is_refused_with_its_flag(init_range, build):
         ("tied", {"hidden_sizes": "12 9"}, "--hidden-sizes.*--embed-dim"),
         ("full", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
         ("full", {"encoder_merge": "bottom"}, "--encoder-merge bottom"),
+        ("full", {"encoder_directions": "left"}, "--encoder-directions left"),
+        ("full", {"major_proportions": "0.9"}, "--major-proportions: not a flag of --rnn-cell lstm"),
+        ("full", {"rnn_cell": "mmlstm", "major_proportions": "0.9 0.9 0.9"}, "3 values for 2 layers"),
         ("full", {"attention": "none"}, "--input-feeding on .*--attention"),
         ("soft", {}, "--output-layer soft"),
         ("full", {"experts_per_layer": "0 0 0 4"}, "--experts-per-layer.*--output-layer full"),

@@ -91,7 +91,7 @@ def test_presets_reach_the_model(build_encdec):
         model = build_encdec("lstm_encdec_doc_iwslt", 30, 40)
     rates = [dropout.rate for dropout in (*model.decoder.stack.stack.dropouts, model.decoder.stack.dropout)]
     assert rates == [0.3] * 3
-    assert [dropout.rate for part in model.encoder.stack.forwards for dropout in part.dropouts] == [0.3, 0.0]
+    assert [dropout.rate for part in model.encoder.stack.stacks for dropout in part.dropouts] == [0.3, 0.0] * 2
     assert model.decoder.output.experts_per_layer == [0, 0, 2, 2]
     assert model.decoder.output.latent_dropout.rate == 0.0
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 V, B, T = 23, 3, 6
@@ -27,7 +28,7 @@ def zero_state(model, dtype=torch.float64):
 def layers_by_hand(model, tokens, state):
     layers = [model.decoder.embedding.weight[tokens]]
     for layer, (h, c) in zip(model.decoder.stack.layers, state):
-        layers.append(plain_formulas.lstm(layers[-1], h, c, *layer.parameters())[0])
+        layers.append(plain_formulas.recurrent(layer, layers[-1], h, c, layers[0])[0])
     return layers
 
 
@@ -40,8 +41,9 @@ def layers_by_hand(model, tokens, state):
         ("doc", {"experts_per_layer": "1 2 2", "hidden_sizes": "12 5"}),
     ],
 )
-def test_the_distribution_is_that_of_the_equations(name, flags, build_tiny_lm, tokens):
-    model = build_tiny_lm(name, **flags).double()
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_the_distribution_is_that_of_the_equations(name, flags, cell, build_tiny_lm, tokens):
+    model = build_tiny_lm(name, rnn_cell=cell, **flags).double()
     expected = plain_formulas.output_probs(model.decoder.output, layers_by_hand(model, tokens, zero_state(model)))
     torch.testing.assert_close(model(tokens)[0].exp(), expected, rtol=1e-11, atol=1e-13)
 
@@ -124,8 +126,9 @@ def test_the_tied_output_matrix_is_not_masked(build_tiny_lm, tokens):
 
 
 @every_output_layer
-def test_windows_of_a_stream_are_one_long_sequence(name, build_tiny_lm, tokens):
-    model = build_tiny_lm(name).double()
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_windows_of_a_stream_are_one_long_sequence(name, cell, build_tiny_lm, tokens):
+    model = build_tiny_lm(name, rnn_cell=cell).double()
     whole = model(tokens)[0]
     first = model(tokens[:, :2], stream_start=True)[0]
     second = model(tokens[:, 2:5], stream_start=False)[0]
@@ -176,8 +179,9 @@ def test_no_gradient_crosses_windows_of_a_stream(build_tiny_lm, tokens):
 
 
 @every_output_layer
-def test_incremental_decoding_is_the_full_forward(name, build_tiny_lm, tokens):
-    model = build_tiny_lm(name, dropout_output=0.5, dropout_weight=0.5).eval()
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_incremental_decoding_is_the_full_forward(name, cell, build_tiny_lm, tokens):
+    model = build_tiny_lm(name, rnn_cell=cell, dropout_output=0.5, dropout_weight=0.5).eval()
     full, incremental_state = model(tokens)[0], {}
     for t in range(T):
         step = model(tokens[:, : t + 1], incremental_state=incremental_state)[0]
@@ -264,6 +268,8 @@ def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(name, rate, bui
         ("full", {"hidden_sizes": "-12 8"}, "--hidden-sizes"),
         ("tied", {"hidden_sizes": "12 9"}, "--hidden-sizes.*--embed-dim"),
         ("tied", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
+        ("tied", {"minor_input": "previous"}, "--minor-input: not a flag of --rnn-cell lstm"),
+        ("tied", {"rnn_cell": "mmlstm", "major_proportions": "0.9 0.5 0.5"}, "3 values for 2 layers"),
         ("soft", {}, "--output-layer soft"),
         ("mos", {"experts_per_layer": "0 4"}, "--experts-per-layer"),
         ("mos", {"experts_per_layer": "0 1 4"}, "--experts-per-layer.*doc"),

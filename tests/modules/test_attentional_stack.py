@@ -6,17 +6,33 @@ import torch
 
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
+from fairseq_plugins.modules.major_minor_lstm import MajorMinorOptions
 
 B, T, S, C = 3, 6, 5, 4
 WIDTHS = [6, 7]  # the last is the annotations' as well
 CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
 
+CELLS = {
+    "lstm": None,
+    "mmlstm": MajorMinorOptions(major_proportions="0.6"),
+    "mmlstm, minors read the layer below": MajorMinorOptions(major_proportions="0.6", minor_input="previous"),
+}
+
+every_cell = pytest.mark.parametrize("cell", CELLS)
 every_case = pytest.mark.parametrize("attention, feeding", CASES)
 
 
-def make(attention, feeding, *, widths=WIDTHS, dropout=0.0):
+def make(attention, feeding, *, cell="lstm", widths=WIDTHS, dropout=0.0):
     built = None if attention == "none" else ATTENTIONS[attention](widths[-1], widths[-1])
-    stack = AttentionalStack(C, widths, cell="lstm", attention=built, input_feeding=feeding, dropout=dropout)
+    stack = AttentionalStack(
+        C,
+        widths,
+        cell="mmlstm" if cell.startswith("mmlstm") else cell,
+        cell_options=CELLS[cell],
+        attention=built,
+        input_feeding=feeding,
+        dropout=dropout,
+    )
     with torch.no_grad():
         for param in stack.parameters():
             param.uniform_(-0.7, 0.7)
@@ -61,9 +77,9 @@ def by_hand(stack, x, memory, state, feeding, masks=None):
     fed = torch.zeros_like(states[-1][0])
     outputs, tops, weights = [[] for _ in range(num_layers + 1)], [], []
     for t in range(T):
-        below = torch.cat([x[:, t], fed], dim=1) if feeding == "on" else x[:, t]
+        below = first = torch.cat([x[:, t], fed], dim=1) if feeding == "on" else x[:, t]
         for n, layer in enumerate(stack.stack.layers):
-            _, h, c = plain_formulas.lstm(below.unsqueeze(1), *states[n], *layer.parameters())
+            _, h, c = plain_formulas.recurrent(layer, below.unsqueeze(1), *states[n], first.unsqueeze(1))
             states[n], below = (h, c), h if masks is None else h * masks[n][:, t]
             outputs[n].append(below)
         top = h
@@ -90,8 +106,9 @@ def assert_as_by_hand(outputs, expected):
 
 @every_case
 @pytest.mark.parametrize("widths", [WIDTHS, [7], [3, 5, 7]])
-def test_outputs_weights_and_state_are_those_of_the_equations(attention, feeding, widths, x):
-    stack = make(attention, feeding, widths=widths)
+@every_cell
+def test_outputs_weights_and_state_are_those_of_the_equations(cell, attention, feeding, widths, x):
+    stack = make(attention, feeding, cell=cell, widths=widths)
     memory, state = make_memory(stack), make_state(stack, widths)
     outputs = stack(x, memory, state)
     assert [layer.shape for layer in outputs.layers] == [
@@ -101,8 +118,9 @@ def test_outputs_weights_and_state_are_those_of_the_equations(attention, feeding
 
 
 @every_case
-def test_two_calls_with_the_state_handed_on_are_one(attention, feeding, x):
-    stack = make(attention, feeding)
+@every_cell
+def test_two_calls_with_the_state_handed_on_are_one(cell, attention, feeding, x):
+    stack = make(attention, feeding, cell=cell)
     memory, state = make_memory(stack), make_state(stack)
     whole, first = stack(x, memory, state), stack(x[:, :2], memory, state)
     second = stack(x[:, 2:], memory, first.state)
@@ -112,8 +130,9 @@ def test_two_calls_with_the_state_handed_on_are_one(attention, feeding, x):
 
 
 @every_case
-def test_one_step_a_call_is_all_steps_in_one_call(attention, feeding, x):
-    stack = make(attention, feeding)
+@every_cell
+def test_one_step_a_call_is_all_steps_in_one_call(cell, attention, feeding, x):
+    stack = make(attention, feeding, cell=cell)
     memory, state = make_memory(stack), make_state(stack)
     whole, steps = stack(x, memory, state), []
     for t in range(T):
@@ -156,8 +175,9 @@ def test_without_feeding_there_is_nothing_fed(attention, x):
 
 
 @every_case
-def test_dropout_is_standard_and_spares_the_states_the_query_and_what_is_fed(attention, feeding, x):
-    stack = make(attention, feeding, dropout=0.5)
+@every_cell
+def test_dropout_is_standard_and_spares_the_states_the_query_and_what_is_fed(cell, attention, feeding, x):
+    stack = make(attention, feeding, cell=cell, dropout=0.5)
     memory, state = make_memory(stack), make_state(stack)
     outputs = stack(x, memory, state)
     masks = [2.0 * layer.ne(0) for layer in outputs.layers]
@@ -189,8 +209,9 @@ def test_every_call_draws_fresh_masks_and_evaluation_none(attention, feeding, x)
 
 
 @every_case
-def test_gradients_are_those_of_the_equations(attention, feeding, x):
-    stack = make(attention, feeding)
+@every_cell
+def test_gradients_are_those_of_the_equations(cell, attention, feeding, x):
+    stack = make(attention, feeding, cell=cell)
     memory, state = make_memory(stack), make_state(stack)
     wanted = [x, *(part for layer in state.stack for part in layer), *stack.parameters()]
     if memory is not None:

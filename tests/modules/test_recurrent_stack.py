@@ -4,10 +4,11 @@ import plain_formulas
 import pytest
 import torch
 
-from fairseq_plugins.modules.recurrent_stack import RECURRENT_CELLS, RecurrentStack
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 
 B, T, C = 3, 8, 5
-WIDTHS = [7, 4, 6]
+WIDTHS = [9, 8, 10]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fairseq.optim.adam import Adam as HostAdam
 from torch import nn
 
 from fairseq_plugins.modules.label_network import ACTIVATIONS, LabelNetwork
-from fairseq_plugins.output_layers.base import add_output_layer_args, build_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 
 V = 101
 WIDTHS = [8, 12, 8]
@@ -640,7 +640,7 @@ def test_flags_of_other_layers_are_refused(name, flag, value):
 )
 def test_unknown_values_are_refused_with_the_choices(flag, capsys):
     parser = argparse.ArgumentParser()
-    add_output_layer_args(parser)
+    OUTPUT_LAYERS.add_args(parser)
     with pytest.raises(SystemExit):
         parser.parse_args([flag, "swish"])
     assert f"argument {flag}: invalid choice: 'swish'" in capsys.readouterr().err

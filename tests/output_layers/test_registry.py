@@ -11,9 +11,7 @@ from tensor_sizes import TensorSizes
 from fairseq_plugins.output_layers.base import (
     OUTPUT_LAYERS,
     OutputLayer,
-    add_output_layer_args,
     build_output_layer,
-    register_output_layer,
 )
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 
@@ -213,7 +211,7 @@ def test_a_chunk_of_no_token_is_refused_with_its_flag(name, chunk):
 
 def test_the_loss_is_fused_unless_the_flag_says_plain():
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    add_output_layer_args(parser)
+    OUTPUT_LAYERS.add_args(parser)
     flags = vars(parser.parse_args(["--output-loss", "plain", "--output-chunk", "7"]))
     assert flags == {"output_loss": "plain", "output_chunk": 7}
     assert build("tied", **flags).output_loss == "plain" and build("tied", **flags).output_chunk == 7
@@ -232,13 +230,13 @@ def test_the_layers_of_the_papers_are_registered():
 
 def test_a_name_is_registered_once():
     with pytest.raises(AssertionError, match="tied"):
-        register_output_layer("tied")(type("Other", (OutputLayer,), {}))
+        OUTPUT_LAYERS.register("tied")(type("Other", (OutputLayer,), {}))
     assert OUTPUT_LAYERS["tied"].__name__ == "TiedSoftmax"
 
 
 def test_flags_of_all_layers_are_added_without_defaults():
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as the host's model group
-    add_output_layer_args(parser)
+    OUTPUT_LAYERS.add_args(parser)
     assert vars(parser.parse_args([])) == {}
     declared = {field.name for layer in OUTPUT_LAYERS.values() for field in fields(layer.Options)} - {"_name"}
     assert declared <= {action.dest for action in parser._actions}
@@ -247,7 +245,7 @@ def test_flags_of_all_layers_are_added_without_defaults():
 @every_layer
 def test_every_layer_is_a_choice(name):
     parser = argparse.ArgumentParser()
-    add_output_layer_args(parser)
+    OUTPUT_LAYERS.add_args(parser)
     assert parser.parse_args(["--output-layer", name]).output_layer == name
 
 

@@ -1,13 +1,14 @@
-"""Both directions against the recurrences written out, wherever padding stands."""
+"""An encoder's directions against the recurrences written out, wherever padding stands."""
 
 import plain_formulas
 import pytest
 import torch
 
-from fairseq_plugins.modules.bidirectional_stack import MERGES, BidirectionalStack
+from fairseq_plugins.modules.encoder_stack import MERGES, EncoderStack
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 
 C = 5
-WIDTHS = [7, 4, 6]
+WIDTHS = [7, 6, 8]
 LENGTHS = [6, 1, 3, 5]
 B, S = len(LENGTHS), 8
 
@@ -20,8 +21,10 @@ PLACES = {
 }
 
 
-def make(merge, *, widths=WIDTHS, hidden_dropout=0.0, dtype=torch.float64):
-    stack = BidirectionalStack(C, widths, cell="lstm", merge=merge, hidden_dropout=hidden_dropout).to(dtype)
+def make(merge, *, widths=WIDTHS, hidden_dropout=0.0, dtype=torch.float64, cell="lstm", directions="both"):
+    stack = EncoderStack(C, widths, cell=cell, directions=directions, merge=merge, hidden_dropout=hidden_dropout).to(
+        dtype
+    )
     with torch.no_grad():
         for param in stack.parameters():
             param.uniform_(-0.7, 0.7)
@@ -30,20 +33,20 @@ def make(merge, *, widths=WIDTHS, hidden_dropout=0.0, dtype=torch.float64):
 
 def cells(stack):
     """The layers of both directions, bottom first."""
-    return [[layer for part in direction for layer in part.layers] for direction in (stack.forwards, stack.backwards)]
+    return [list(direction.layers) for direction in stack.stacks]
 
 
 def by_hand(stack, x, merge):
     """Annotations and state of one sentence x (1, S, C)."""
 
-    def read(layer, x):
+    def read(layer, x, e):
         zeros = x.new_zeros(1, layer.hidden_size)
-        return plain_formulas.lstm(x, zeros, zeros, *layer.parameters())
+        return plain_formulas.recurrent(layer, x, zeros, zeros, e)
 
-    ahead, back, state = x, x.flip(1), []
+    e, ahead, back, state = x, x, x.flip(1), []
     for layer, other in zip(*cells(stack)):
-        ahead, h, c = read(layer, ahead)
-        back, other_h, other_c = read(other, back)
+        ahead, h, c = read(layer, ahead, e)
+        back, other_h, other_c = read(other, back, e.flip(1))
         state.append((h + other_h, c + other_c))
         if merge == "layer":
             x = ahead + back.flip(1)
@@ -69,9 +72,10 @@ def batch(sentences, place):
 
 @every_merge
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("widths", [WIDTHS, [4]])
-def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge, place, widths):
-    stack = make(merge, widths=widths)
+@pytest.mark.parametrize("widths", [WIDTHS, [6]])
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge, place, widths, cell):
+    stack = make(merge, widths=widths, cell=cell)
     x, padding = batch(sentences, place)
     annotations, state = stack(x, padding)
     assert annotations.shape == (B, S, widths[-1]) and len(state) == len(widths)
@@ -162,6 +166,35 @@ def test_every_call_draws_fresh_masks_and_evaluation_none(sentences, merge):
     inputs = batch(sentences, "left")
     assert not torch.equal(stack(*inputs)[0], stack(*inputs)[0])
     torch.testing.assert_close(stack.eval()(*inputs), plain(*inputs), rtol=0, atol=0)
+
+
+@every_merge
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, cell):
+    stack = make(merge, cell=cell, directions="forward")
+    x, padding = batch(sentences, place)
+    annotations, state = stack(x, padding)
+    for row, sentence in enumerate(sentences):
+        expected = stack.stacks[0](sentence)
+        torch.testing.assert_close(annotations[row, ~padding[row]], expected.top[0], rtol=1e-12, atol=1e-12)
+        found = [tuple(part[row : row + 1] for part in layer) for layer in state]
+        torch.testing.assert_close(found, expected.state, rtol=1e-12, atol=1e-12)
+    assert len(stack.stacks) == 1 and not annotations[padding].any()
+
+
+@every_merge
+def test_one_direction_drops_between_layers(merge):
+    stack, plain = (make(merge, hidden_dropout=rate, directions="forward") for rate in (0.5, 0.0))
+    plain.load_state_dict(stack.state_dict())
+    x = torch.randn(B, S, C, dtype=torch.float64)
+    assert not torch.allclose(stack(x)[0], plain(x)[0])
+    torch.testing.assert_close(stack.eval()(x), plain(x), rtol=0, atol=0)
+
+
+def test_unknown_directions_are_refused():
+    with pytest.raises(ValueError, match="--encoder-directions left: choose one of both, forward"):
+        make("top", directions="left")
 
 
 def test_an_unknown_merge_is_refused():

@@ -1,0 +1,192 @@
+"""Major-Minor LSTM against the recurrences written out (FACTS.md F)."""
+
+import plain_formulas
+import pytest
+import torch
+from torch import nn
+
+from fairseq_plugins.modules.lstm import WeightDropLSTM
+from fairseq_plugins.modules.major_minor_lstm import MINOR_INPUTS, MajorMinorLSTM, MajorMinorOptions
+from fairseq_plugins.modules.recurrent_stack import RecurrentStack
+
+B, T, C = 3, 6, 5
+WIDTHS, PROPORTIONS = [10, 8, 5], "0.7 0.5 0.6"
+SIZES = [(7, 3), (4, 4), (3, 2)]
+
+every_minor_input = pytest.mark.parametrize("minor_input", MINOR_INPUTS)
+
+
+def make(proportions=PROPORTIONS, minor_input="embedding", *, widths=WIDTHS, **rates):
+    options = MajorMinorOptions(major_proportions=proportions, minor_input=minor_input)
+    return RecurrentStack(C, widths, cell="mmlstm", cell_options=options, **rates).double()
+
+
+@pytest.fixture
+def x():
+    return torch.randn(B, T, C, dtype=torch.float64)
+
+
+@pytest.fixture
+def state():
+    return [tuple(torch.randn(2, B, width, dtype=torch.float64)) for width in WIDTHS]
+
+
+def by_hand(stack, x, state, minor_input):
+    """Outputs and states from the equations: majors read the layer below, minors the stack's input or that layer."""
+    below, outputs, states = x, [], []
+    for layer, (major_size, _), (h, c) in zip(stack.layers, SIZES, state):
+        (h_ma, h_mi), (c_ma, c_mi) = ((part[:, :major_size], part[:, major_size:]) for part in (h, c))
+        major = plain_formulas.lstm(below, h_ma, c_ma, *layer.major.parameters())
+        minor = plain_formulas.lstm(x if minor_input == "embedding" else below, h_mi, c_mi, *layer.minor.parameters())
+        below, h, c = (torch.cat(parts, dim=-1) for parts in zip(major, minor))
+        outputs.append(below)
+        states.append((h, c))
+    return outputs, states
+
+
+@every_minor_input
+def test_outputs_and_states_are_those_of_the_equations(minor_input, x, state):
+    stack = make(minor_input=minor_input)
+    outputs = stack(x, state)
+    torch.testing.assert_close(
+        (outputs.layers, outputs.state), by_hand(stack, x, state, minor_input), rtol=1e-12, atol=1e-12
+    )
+
+
+@every_minor_input
+def test_gradients_are_those_of_the_equations(minor_input, x, state):
+    stack = make(minor_input=minor_input)
+    wanted = [x.requires_grad_(), *stack.parameters()]
+    ours = torch.autograd.grad(stack(x, state).top.pow(2).sum(), wanted)
+    expected = torch.autograd.grad(by_hand(stack, x, state, minor_input)[0][-1].pow(2).sum(), wanted)
+    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
+    assert all(gradient.abs().sum() > 0 for gradient in ours)
+
+
+def test_a_proportion_is_the_majors_share_of_the_width():
+    assert [layer.sizes for layer in make().layers] == SIZES
+    assert [layer.sizes for layer in make("0.6").layers] == [(6, 4), (5, 3), (3, 2)]
+    assert [(layer.major.input_size, layer.minor.input_size) for layer in make().layers] == [(5, 5), (10, 5), (8, 5)]
+    previous = make(minor_input="previous").layers
+    assert [(layer.major.input_size, layer.minor.input_size) for layer in previous] == [(5, 5), (10, 10), (8, 8)]
+
+
+def test_the_two_lstms_of_a_layer_never_see_each_others_state(x, state):
+    layer = MajorMinorLSTM(C, (7, 3), minor_input_size=C).double()
+    plain, _ = layer(x, state[0], stack_input=x)
+    for changed, kept in ((slice(7, None), slice(None, 7)), (slice(None, 7), slice(7, None))):
+        other = tuple(part.clone() for part in state[0])
+        for part in other:
+            part[:, changed] += 1
+        output, _ = layer(x, other, stack_input=x)
+        assert torch.equal(output[..., kept], plain[..., kept])
+        assert (output[..., changed] != plain[..., changed]).all()
+
+
+def test_minors_that_read_the_embedding_do_not_see_the_layer_below(x):
+    stack, other = make(), make()
+    other.load_state_dict(stack.state_dict())
+    with torch.no_grad():
+        for param in other.layers[0].parameters():
+            param.add_(0.5)
+    outputs, changed = stack(x).layers, other(x).layers
+    for n, (major_size, _) in list(enumerate(SIZES))[1:]:
+        assert torch.equal(outputs[n][..., major_size:], changed[n][..., major_size:])
+        assert (outputs[n][..., :major_size] != changed[n][..., :major_size]).all()
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_proportion_one_is_the_plain_lstm_bit_for_bit(training, dtype, x):
+    results = []
+    rates = dict(weight_dropout=0.5, hidden_dropout=0.3, output_dropout=0.2)
+    for cell, options in (("lstm", None), ("mmlstm", MajorMinorOptions(major_proportions="1"))):
+        torch.manual_seed(3)
+        stack = RecurrentStack(C, WIDTHS, cell=cell, cell_options=options, **rates).to(dtype).train(training)
+        outputs = stack(x.to(dtype))
+        outputs.layers[-1].sum().backward()
+        gradients = {name: param.grad for name, param in stack.named_parameters()}
+        results.append([*outputs.layers, *(part for layer in outputs.state for part in layer), *gradients.values()])
+        names = list(stack.state_dict())
+    assert all(torch.equal(*pair) for pair in zip(*results))
+    assert names == list(RecurrentStack(C, WIDTHS).state_dict())
+
+
+def test_a_minor_can_be_left_out_of_any_layer(x):
+    stack = make("0.7 1.0 0.6")
+    assert [type(layer) for layer in stack.layers] == [MajorMinorLSTM, WeightDropLSTM, MajorMinorLSTM]
+    assert [layer.shape[-1] for layer in stack(x).layers] == WIDTHS
+
+
+def test_weight_drop_masks_both_recurrent_matrices_and_nothing_else(x):
+    layer = MajorMinorLSTM(C, (7, 3), minor_input_size=C, weight_dropout=0.5).double()
+    undropped = MajorMinorLSTM(C, (7, 3), minor_input_size=C).double()
+    undropped.load_state_dict(layer.state_dict())
+    outputs = [layer(x, stack_input=x)[0] for _ in range(2)]
+    expected = undropped(x, stack_input=x)[0]
+    for part in (slice(None, 7), slice(7, None)):
+        assert not torch.allclose(outputs[0][..., part], outputs[1][..., part])
+        torch.testing.assert_close(outputs[0][:, 0, part], expected[:, 0, part])  # h_0 = 0 knows no recurrent matrix
+    assert torch.equal(layer.eval()(x, stack_input=x)[0], expected)
+
+
+def test_one_mask_acts_on_both_parts_of_a_layers_output(x):
+    outputs = make(output_dropout=0.5)(x)
+    mask = outputs.layers[-1] / outputs.top
+    assert ((mask == 0) | ((mask - 2).abs() < 1e-9)).all()
+    torch.testing.assert_close(mask, mask[:, :1].expand_as(mask))
+
+
+def test_each_part_starts_as_an_lstm_of_its_own_width():
+    layer = MajorMinorLSTM(30, (400, 25), minor_input_size=30)
+    for part, bound in ((layer.major, 0.05), (layer.minor, 0.2)):
+        assert all(0.9 * bound < param.abs().max() <= bound for param in part.parameters())
+
+
+def test_parameters_are_those_of_two_lstms():
+    layer = MajorMinorLSTM(5, (7, 3), minor_input_size=4)
+    expected = [nn.LSTM(5, 7), nn.LSTM(4, 3)]
+    assert sum(p.numel() for p in layer.parameters()) == sum(p.numel() for lstm in expected for p in lstm.parameters())
+
+
+# step by step
+
+
+@every_minor_input
+@pytest.mark.parametrize("num_known", [0, 2, C])
+def test_steps_are_the_whole_call(num_known, minor_input, x, state):
+    minor_input_size = 4 if minor_input == "embedding" else C
+    layer = MajorMinorLSTM(C, (7, 3), minor_input_size=minor_input_size, minor_input=minor_input).double()
+    stack_input, state = torch.randn(B, T, 4, dtype=torch.float64), state[0]
+    expected, expected_state = layer(x, state, stack_input=stack_input)
+    run = layer.steps(x[..., :num_known] if num_known else None, stack_known=stack_input[..., :1])
+    outputs = []
+    for t in range(T):
+        state = run(t, x[:, t, num_known:], state, stack_late=stack_input[:, t, 1:])
+        outputs.append(state[0])
+    torch.testing.assert_close((torch.stack(outputs, dim=1), state), (expected, expected_state), rtol=1e-12, atol=1e-12)
+
+
+# what does not fit
+
+
+@pytest.mark.parametrize(
+    "proportions, told",
+    [
+        ("0", "--major-proportions 0: a share is above 0 and at most 1"),
+        ("-0.5", "--major-proportions -0.5: a share"),
+        ("1.1", "--major-proportions 1.1: a share"),
+        ("nan", "--major-proportions nan: a share"),
+        ("0.9 0.9 90", "--major-proportions 90: a share"),
+        ("0.97", "--major-proportions 0.97 leaves no minor LSTM in a layer of width 10: .* 1 for none"),
+        ("0.04", "--major-proportions 0.04 leaves no major LSTM in a layer of width 10"),
+        ("0.7 0.95 0.6", "--major-proportions 0.95 leaves no minor LSTM in a layer of width 8"),
+        ("0.9 0.9", '--major-proportions "0.9 0.9" has 2 values for 3 layers'),
+        ("0.9 0.9 0.9 0.9", '--major-proportions "0.9 0.9 0.9 0.9" has 4 values for 3 layers'),
+        ("", '--major-proportions "": give numbers'),
+        ("0.9 x 0.9", '--major-proportions "0.9 x 0.9": give numbers'),
+    ],
+)
+def test_proportions_that_do_not_fit_are_refused(proportions, told):
+    with pytest.raises(ValueError, match=told):
+        make(proportions)
