@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fairseq_plugins.options import check_dropout, check_positive, parse_int_list
+from fairseq_plugins.options import check_dropout, check_positive, parse_float_list, parse_int_list
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,17 @@ def test_lists_are_separated_by_spaces_or_commas(text, expected):
 def test_what_is_no_whole_number_is_refused_with_the_flag(text):
     with pytest.raises(ValueError, match="--sizes"):
         parse_int_list(text, flag="--sizes")
+
+
+@pytest.mark.parametrize("text, expected", [("0.9 1 .5", [0.9, 1.0, 0.5]), ("0.9,0.6", [0.9, 0.6]), (" 7 ", [7.0])])
+def test_lists_of_numbers_are_separated_by_spaces_or_commas(text, expected):
+    assert parse_float_list(text, flag="--shares") == expected
+
+
+@pytest.mark.parametrize("text", ["", " ", ",", "a", "0.9 b", "90%", "None"])
+def test_what_is_no_number_is_refused_with_the_flag(text):
+    with pytest.raises(ValueError, match="--shares"):
+        parse_float_list(text, flag="--shares")
 
 
 @pytest.mark.parametrize("rate", [0, 0.0, 0.5, 0.999])

@@ -21,6 +21,8 @@ def main() -> None:
     preset = ARCHITECTURES[args.arch]
     flags = {"arch": args.arch, **preset.training}
     if args.fine_tune:
+        if preset.fine_tuning is None:
+            parser.error(f"{args.arch} is not fine-tuned in its paper: leave out --fine-tune")
         flags.update(averaging="immediate", **preset.fine_tuning)
     for name, value in flags.items():
         print(f"--{name}={value}")

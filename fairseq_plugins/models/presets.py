@@ -7,7 +7,7 @@ translation stand in scripts/recipes/translation.
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Dict, Union
+from typing import Dict, Optional, Union
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -22,12 +22,13 @@ class Preset:
     Attributes:
         model: model flags.
         training: flags of ``fairseq-train`` for the main training.
-        fine_tuning: those that differ when the best model is trained on with averaging from the start.
+        fine_tuning: those that differ when the best model is trained on with averaging from the start, or None where
+            the paper does not do that.
     """
 
     model: Dict[str, Value]
     training: Dict[str, Value] = field(default_factory=dict)
-    fine_tuning: Dict[str, Value] = field(default_factory=dict)
+    fine_tuning: Optional[Dict[str, Value]] = None
 
 
 def apply_preset(preset: Preset, args: Namespace) -> None:

@@ -9,6 +9,7 @@ _SMALL = dict(
     rnn_cell="lstm",
     embed_dim=256,
     hidden_sizes="256 256",
+    encoder_directions="both",
     encoder_merge="top",
     attention="general",
     input_feeding="on",
@@ -20,15 +21,32 @@ _SMALL = dict(
 # Takase et al. 2018, section 5.2; dropout and the rest as in the toolkit that it modified
 _IWSLT = dict(_SMALL, embed_dim=500, hidden_sizes="500 500", init_range=0.1)
 _GIGAWORD = dict(_SMALL, embed_dim=400, hidden_sizes="400 400", init_range=0.1)
+# Luong et al. 2015 as Shuang et al. 2020 take it, tables XI and XII; the "dropout 1.0" of the latter cannot be a rate
+_WMT14 = dict(
+    _SMALL,
+    embed_dim=1000,
+    hidden_sizes="1000 1000 1000 1000",
+    encoder_directions="forward",
+    dropout=0.2,
+    init_range=0.1,
+)
+_MM = dict(rnn_cell="mmlstm", major_proportions="0.7 0.9")
+_MM_WMT14 = dict(_MM, hidden_sizes="1070 1070 1070 1070", major_proportions="0.7 0.7 0.8 0.9")
 # the experts read embedding, layer 1, layer 2, attention; the paper names no dropout for them
 _MOS = dict(output_layer="mos", experts_per_layer="0 0 0 2", latent_dropout=0.0)
 _DOC = dict(output_layer="doc", experts_per_layer="0 0 2 2", latent_dropout=0.0)
 
-ARCHITECTURES: Dict[str, Preset] = {
-    f"lstm_encdec{layer}{corpus}": Preset({**sizes, **output})
-    for layer, output in (("", {}), ("_mos", _MOS), ("_doc", _DOC))
-    for corpus, sizes in (("", _SMALL), ("_iwslt", _IWSLT), ("_gigaword", _GIGAWORD))
-}
 # not in the paper: without it the attention is learned late (results/multi30k)
-ARCHITECTURES["lstm_encdec_doc"].model["expert_warmup"] = 1000
+_DOC_SMALL = dict(_DOC, expert_warmup=1000)
+
+ARCHITECTURES: Dict[str, Preset] = {
+    f"{name}{corpus}": Preset({**sizes, **differing})
+    for corpus, sizes, variants in (
+        ("", _SMALL, {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC_SMALL, "mmlstm_encdec": _MM}),
+        ("_iwslt", _IWSLT, {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}),
+        ("_gigaword", _GIGAWORD, {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}),
+        ("_wmt14", _WMT14, {"lstm_encdec": {}, "mmlstm_encdec": _MM_WMT14}),
+    )
+    for name, differing in variants.items()
+}
 """Values of ``--arch`` and their presets."""

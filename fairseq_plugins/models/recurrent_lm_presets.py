@@ -48,19 +48,40 @@ _DOC = dict(output_layer="doc", experts_per_layer="0 0 5 15", latent_dropout=0.6
 _DOC_PTB = dict(_MOS_PTB, **_DOC)
 _DOC_WT2 = dict(_MOS_WT2, **_DOC)
 
-_TRAINING = {
+# Shuang et al. 2020: the ratio study at 9:1 (table IX), MoS (table IV) and WikiText-103 (table VI); what the last
+# leaves open is as in AWD-LSTM
+_MAJOR_MINOR = dict(rnn_cell="mmlstm", major_proportions="0.9")
+_MM_PTB = dict(_AWD_PTB, **_MAJOR_MINOR, hidden_sizes="1240 1240 400")
+_MM_WT2 = dict(_AWD_WT2, **_MAJOR_MINOR, hidden_sizes="1230 1230 400")
+_MM_MOS = dict(rnn_cell="mmlstm", major_proportions="0.9 0.9 0.6")
+_MM_MOS_PTB = dict(_MOS_PTB, **_MM_MOS, hidden_sizes="1080 1080 620", dropout_input=0.5, dropout_hidden=0.25)
+_MM_MOS_WT2 = dict(_MOS_WT2, **_MM_MOS, hidden_sizes="1200 1200 650")
+_MM_WT103 = dict(
+    _MAJOR_MINOR,
+    embed_dim=256,
+    hidden_sizes="1100 256",
+    output_layer="tied",
+    dropout_hidden=0.1,
+    dropout_output=0.1,
+    dropout_weight=0.15,
+)
+
+_STREAMS = {
     "task": "stateful_lm",
     "criterion": "regularized_cross_entropy",
-    "optimizer": "nt_asgd",
     "tokens-per-sample": 70,
+    "clip-norm": 0.25,
+    "batch-size-valid": 10,
+    "distributed-world-size": 1,
+}
+_TRAINING = {
+    **_STREAMS,
+    "optimizer": "nt_asgd",
     "window-lengths": "random",
     "activation-regularization": 2.0,
     "temporal-activation-regularization": 1.0,
     "weight-decay": 1.2e-6,
-    "clip-norm": 0.25,
     "nonmonotone-interval": 5,
-    "batch-size-valid": 10,
-    "distributed-world-size": 1,
 }
 _AWD_PTB_TRAINING = {**_TRAINING, "lr": 30, "batch-size": 20, "max-epoch": 500, "seed": 141}
 _AWD_WT2_TRAINING = {**_TRAINING, "lr": 30, "batch-size": 80, "max-epoch": 750, "seed": 1882}
@@ -75,6 +96,10 @@ _MOS_WT2_TRAINING = {
 _DOC_TRAINING = {"max-epoch": 500, "nonmonotone-interval": 60, "balance": 0.001}
 _DOC_PTB_TRAINING = {**_MOS_PTB_TRAINING, **_DOC_TRAINING}
 _DOC_WT2_TRAINING = {**_MOS_WT2_TRAINING, **_DOC_TRAINING}
+
+_MM_MOS_PTB_TRAINING = {**_MOS_PTB_TRAINING, "nonmonotone-interval": 10}
+_MM_MOS_WT2_TRAINING = {**_MOS_WT2_TRAINING, "nonmonotone-interval": 10, "lr": 20}
+_MM_WT103_TRAINING = {**_STREAMS, "optimizer": "adam", "lr": 0.001, "batch-size": 128, "max-epoch": 50}
 
 # published programs cap the windows of AWD-LSTM while fine-tuning only
 _AWD_FINE_TUNING = {"max-window": 80}
@@ -107,7 +132,14 @@ ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_drill_wt2": Preset(_DRILL_WT2, _DRILL_WT2_TRAINING, _AWD_FINE_TUNING),
     "lstm_lm_mos_ptb": Preset(_MOS_PTB, _MOS_PTB_TRAINING, {"lr": 25}),
     "lstm_lm_mos_wt2": Preset(_MOS_WT2, _MOS_WT2_TRAINING, {"lr": 20}),
-    "lstm_lm_doc_ptb": Preset(_DOC_PTB, _DOC_PTB_TRAINING),
-    "lstm_lm_doc_wt2": Preset(_DOC_WT2, _DOC_WT2_TRAINING),
+    "lstm_lm_doc_ptb": Preset(_DOC_PTB, _DOC_PTB_TRAINING, {}),
+    "lstm_lm_doc_wt2": Preset(_DOC_WT2, _DOC_WT2_TRAINING, {}),
+    "mmlstm_lm": Preset(dict(_SMALL_TIED, **_MAJOR_MINOR)),
+    "mmlstm_lm_mos": Preset(dict(_SMALL_MIXTURE, **_MM_MOS, output_layer="mos")),
+    "mmlstm_lm_ptb": Preset(_MM_PTB, {**_AWD_PTB_TRAINING, "max-epoch": 300}, _AWD_FINE_TUNING),
+    "mmlstm_lm_wt2": Preset(_MM_WT2, {**_AWD_WT2_TRAINING, "max-epoch": 300}, _AWD_FINE_TUNING),
+    "mmlstm_lm_wt103": Preset(_MM_WT103, _MM_WT103_TRAINING),
+    "mmlstm_lm_mos_ptb": Preset(_MM_MOS_PTB, _MM_MOS_PTB_TRAINING, {"lr": 25}),
+    "mmlstm_lm_mos_wt2": Preset(_MM_MOS_WT2, _MM_MOS_WT2_TRAINING, {"lr": 20}),
 }
 """Values of ``--arch`` and their presets."""

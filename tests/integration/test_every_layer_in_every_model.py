@@ -1,4 +1,4 @@
-"""Every output layer in every model trains, saves, loads, and decodes or scores, by the host's commands."""
+"""Every output layer and cell in every model trains, saves, loads, and decodes or scores, by the host's commands."""
 
 import logging
 import math
@@ -10,6 +10,7 @@ from commands import PLUGINS, load
 from fairseq.models import MODEL_REGISTRY
 from fairseq_cli import eval_lm, generate, train
 
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 RECURRENT = ["--embed-dim", "12", "--hidden-sizes", "16 12"]
@@ -46,14 +47,24 @@ def run(monkeypatch, capsys, caplog):
     return run_here
 
 
-@pytest.mark.parametrize("layer", sorted(OUTPUT_LAYERS))
-@pytest.mark.parametrize("model", sorted(MODELS))
-def test_two_updates_a_checkpoint_and_its_use(model, layer, data, pair_data, tmp_path, run):
+CASES = [
+    *((model, layer, "lstm") for model in sorted(MODELS) for layer in sorted(OUTPUT_LAYERS)),
+    *(
+        (f"recurrent_{kind}", "doc", cell)
+        for kind in ("lm", "encdec")
+        for cell in sorted(set(RECURRENT_CELLS) - {"lstm"})
+    ),
+]
+
+
+@pytest.mark.parametrize("model, layer, cell", CASES)
+def test_two_updates_a_checkpoint_and_its_use(model, layer, cell, data, pair_data, tmp_path, run):
     is_lm = model == "recurrent_lm"
     corpus, task = (data, "stateful_lm") if is_lm else (pair_data, "translation")
     flags = [flag for flag in MODELS[model] if not (layer == "full" and flag in SHARING)]
     training = ["--task", task, *flags, "--output-layer", layer, "--criterion", "regularized_cross_entropy"]
     training += ["--optimizer", "adam", "--lr", "0.01", "--batch-size", "4", "--num-workers", "0"]
+    training += ["--rnn-cell", cell] if cell != "lstm" else []
     training += ["--max-update", "2", "--log-format", "simple", "--save-dir", tmp_path]
     run(train, corpus, *training)
     checkpoint = tmp_path / "checkpoint_last.pt"

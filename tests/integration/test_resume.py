@@ -7,6 +7,8 @@ import time
 import pytest
 from commands import ENVIRONMENT, TASK, assert_same, load, train, train_command
 
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+
 FLAGS = ["--max-epoch", "5", "--save-interval-updates", "9"]
 
 
@@ -69,6 +71,16 @@ def test_resume_after_a_stop_inside_an_epoch(data, tmp_path, uninterrupted):
     train(data, tmp_path, *FLAGS, "--max-update", num_updates)
     train(data, tmp_path, *FLAGS)
     assert_same_training(tmp_path / "checkpoint_last.pt", expected / "checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm"}))
+def test_every_cell_resumes_bit_for_bit(cell, data, tmp_path):
+    flags = ["--rnn-cell", cell, "--max-epoch", "2", "--no-epoch-checkpoints"]
+    train(data, tmp_path / "whole", *flags)
+    num_updates = load(tmp_path / "whole/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+    train(data, tmp_path / "parts", *flags, "--max-update", num_updates - 3)
+    train(data, tmp_path / "parts", *flags)
+    assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
 def test_checkpoint_holds_the_hidden_state_of_all_rows(uninterrupted):

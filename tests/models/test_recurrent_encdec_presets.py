@@ -47,6 +47,57 @@ def test_parameter_count(arch, source_size, vocab_size, width, num_experts, expe
     assert sum(param.numel() for param in model.parameters()) == by_hand == expected
 
 
+@pytest.mark.parametrize(
+    "arch, width, sizes, millions",
+    [
+        ("lstm_encdec_wmt14", 1000, [(1000, 0)] * 4, 170.7),
+        ("mmlstm_encdec_wmt14", 1070, [(749, 321), (749, 321), (856, 214), (963, 107)], 172.8),
+    ],
+)
+def test_parameter_count_of_wmt14(arch, width, sizes, millions, build_encdec):
+    """FACTS.md F.10, with 33,200 words on either side; the paper's LSTMs have one bias vector, the library's two."""
+    num_words, embed = 33_200, 1000
+
+    def layers(first_inputs, num_biases):
+        below, count = first_inputs, 0
+        for major, minor in sizes:
+            count += 4 * major * (below + major + num_biases) + 4 * minor * (first_inputs + minor + num_biases)
+            below = width
+        return count
+
+    def total(num_biases):
+        recurrent = layers(embed, num_biases) + layers(embed + width, num_biases)
+        attention = width * width + width * 2 * width
+        return 2 * num_words * embed + num_words * (width + 1) + recurrent + attention
+
+    with torch.device("meta"):
+        model = build_encdec(arch, num_words, num_words)
+    assert sum(param.numel() for param in model.parameters()) == total(num_biases=2)
+    assert round(total(num_biases=1) / 1e6, 1) == millions
+
+
+@pytest.mark.parametrize("corpus", ["", "_wmt14"])
+def test_major_minor_differs_in_its_layers_only(corpus):
+    plain, ours = (ARCHITECTURES[f"{name}_encdec{corpus}"].model for name in ("lstm", "mmlstm"))
+    changed = {flag for flag, value in ours.items() if plain.get(flag) != value}
+    assert changed - {"hidden_sizes"} == {"rnn_cell", "major_proportions"} and set(plain) <= set(ours)
+
+
+def test_wmt14_is_the_model_of_luong_et_al():
+    expected = dict(
+        embed_dim=1000,
+        hidden_sizes="1000 1000 1000 1000",
+        encoder_directions="forward",
+        attention="general",
+        input_feeding="on",
+        dropout=0.2,
+        init_range=0.1,
+        share_embeddings="none",
+        output_layer="full",
+    )
+    assert expected.items() <= ARCHITECTURES["lstm_encdec_wmt14"].model.items()
+
+
 @pytest.mark.parametrize("corpus, width", [("iwslt", 500), ("gigaword", 400)])
 @pytest.mark.parametrize("layer, experts", [("", None), ("_mos", "0 0 0 2"), ("_doc", "0 0 2 2")])
 def test_settings_of_the_paper(corpus, width, layer, experts):
@@ -54,6 +105,7 @@ def test_settings_of_the_paper(corpus, width, layer, experts):
         rnn_cell="lstm",
         embed_dim=width,
         hidden_sizes=f"{width} {width}",
+        encoder_directions="both",
         encoder_merge="top",
         attention="general",
         input_feeding="on",

@@ -11,7 +11,7 @@ from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
-PTB, WT2 = 10_000, 33_278
+PTB, WT2, WT103 = 10_000, 33_278, 267_735
 
 COUNTS = [
     # architecture, vocabulary, experts per layer, parameters
@@ -33,6 +33,40 @@ COUNTS = [
     ("lstm_lm_doc_ptb", PTB, "0 5 0 15", 22_849_120),
     ("lstm_lm_doc_ptb", PTB, "0 5 5 10", 23_325_120),
     ("lstm_lm_doc_ptb", PTB, "5 0 5 10", 22_373_120),
+    ("mmlstm_lm_mos_ptb", PTB, None, 21_315_276),
+    ("mmlstm_lm_mos_wt2", WT2, None, 32_257_528),
+    ("mmlstm_lm_ptb", PTB, None, 24_211_856),
+    ("mmlstm_lm_wt103", WT103, None, 75_166_871),
+]
+
+MAJOR_MINOR_COUNTS = [
+    # FACTS.md F: the paper's other networks, by flags
+    ("mmlstm_lm_ptb", PTB, "1560 1560 400", "0.5", {}, 24_271_760),
+    ("mmlstm_lm_ptb", PTB, "1150 1150 400", "1", {}, 24_221_600),
+    ("mmlstm_lm_wt2", WT2, "1150 1150 400", "1", {}, 33_556_078),
+    ("mmlstm_lm_wt103", WT103, "1024 256", "1", {}, 75_371_735),
+    ("mmlstm_lm_mos_ptb", PTB, "972 972 372", "1", {}, 18_826_628),
+    ("mmlstm_lm_mos_wt2", WT2, "1080 1080 390", "1", {}, 29_388_428),
+    ("mmlstm_lm_mos_ptb", PTB, "1080 1080 620", "1", {}, 24_872_140),
+]
+PRINTED_COUNTS = [
+    # those that the paper prints in millions only
+    ("mmlstm_lm_ptb", PTB, "1500 1500 400", "0.6", {}, 24.2),
+    ("mmlstm_lm_ptb", PTB, "1420 1420 400", "0.7", {}, 24.1),
+    ("mmlstm_lm_ptb", PTB, "1330 1330 400", "0.8", {}, 24.1),
+    ("mmlstm_lm_wt2", WT2, "1550 1550 400", "0.5", {}, 33.4),
+    ("mmlstm_lm_wt2", WT2, "1500 1500 400", "0.6", {}, 33.5),
+    ("mmlstm_lm_wt2", WT2, "1440 1440 400", "0.7", {}, 34.0),  # printed 33.8
+    ("mmlstm_lm_wt2", WT2, "1330 1330 400", "0.8", {}, 33.5),
+    ("mmlstm_lm_wt2", WT2, "1230 1230 400", "0.9", {}, 33.3),
+    ("mmlstm_lm_mos_ptb", PTB, "1050 1050 620", "0.9 0.9 0.6", {"minor_input": "previous"}, 21.7),  # text: 1150
+    ("mmlstm_lm_mos_wt2", WT2, "1160 1160 650", "0.9 0.9 0.6", {"minor_input": "previous"}, 32.5),  # text: 1150
+    ("mmlstm_lm_mos_ptb", PTB, "1030 1080 620", "1 0.9 0.6", {}, 21.5),
+    ("mmlstm_lm_mos_ptb", PTB, "1080 1010 620", "0.9 1 0.6", {}, 21.5),  # printed width 1030
+    ("mmlstm_lm_mos_ptb", PTB, "1080 1080 520", "0.9 0.9 1", {}, 21.5),
+    ("mmlstm_lm_mos_wt2", WT2, "1150 1200 650", "1 0.9 0.6", {}, 32.5),
+    ("mmlstm_lm_mos_wt2", WT2, "1200 1130 650", "0.9 1 0.6", {}, 32.6),
+    ("mmlstm_lm_mos_wt2", WT2, "1200 1200 550", "0.9 0.9 1", {}, 32.6),
 ]
 
 # the columns of FACTS.md A.7, published programs' values; windows from A.4
@@ -92,6 +126,60 @@ def test_parameter_count(arch, vocab_size, experts, expected, build_lm):
     with torch.device("meta"):
         model = build_lm(arch, vocab_size, **flags)
     assert sum(param.numel() for param in model.parameters()) == expected
+
+
+def count_major_minor(build_lm, arch, vocab_size, hidden_sizes, proportions, flags):
+    with torch.device("meta"):
+        model = build_lm(arch, vocab_size, hidden_sizes=hidden_sizes, major_proportions=proportions, **flags)
+    return sum(param.numel() for param in model.parameters())
+
+
+@pytest.mark.parametrize("arch, vocab_size, hidden_sizes, proportions, flags, expected", MAJOR_MINOR_COUNTS)
+def test_parameter_count_of_other_major_minor_networks(
+    arch, vocab_size, hidden_sizes, proportions, flags, expected, build_lm
+):
+    assert count_major_minor(build_lm, arch, vocab_size, hidden_sizes, proportions, flags) == expected
+
+
+@pytest.mark.parametrize("arch, vocab_size, hidden_sizes, proportions, flags, millions", PRINTED_COUNTS)
+def test_parameter_count_in_millions(arch, vocab_size, hidden_sizes, proportions, flags, millions, build_lm):
+    count = count_major_minor(build_lm, arch, vocab_size, hidden_sizes, proportions, flags)
+    assert round(count / 1e6, 1) == pytest.approx(millions)
+
+
+@pytest.mark.parametrize(
+    "arch, base, expected",
+    [
+        ("mmlstm_lm_ptb", "lstm_lm_awd_ptb", dict(hidden_sizes="1240 1240 400", major_proportions="0.9")),
+        ("mmlstm_lm_wt2", "lstm_lm_awd_wt2", dict(hidden_sizes="1230 1230 400", major_proportions="0.9")),
+        (
+            "mmlstm_lm_mos_ptb",
+            "lstm_lm_mos_ptb",
+            dict(hidden_sizes="1080 1080 620", major_proportions="0.9 0.9 0.6", dropout_input=0.5, dropout_hidden=0.25),
+        ),
+        ("mmlstm_lm_mos_wt2", "lstm_lm_mos_wt2", dict(hidden_sizes="1200 1200 650", major_proportions="0.9 0.9 0.6")),
+    ],
+)
+def test_major_minor_models_differ_from_their_baselines_as_in_the_paper(arch, base, expected):
+    model, base = ARCHITECTURES[arch].model, ARCHITECTURES[base].model
+    changed = {flag: value for flag, value in model.items() if base.get(flag) != value}
+    assert changed == {"rnn_cell": "mmlstm", **expected} and set(base) <= set(model)
+
+
+def test_training_of_major_minor_models_is_that_of_the_paper():
+    trainings = {name: preset.training for name, preset in ARCHITECTURES.items()}
+    changes = {
+        ("mmlstm_lm_ptb", "lstm_lm_awd_ptb"): {"max-epoch": 300},
+        ("mmlstm_lm_wt2", "lstm_lm_awd_wt2"): {"max-epoch": 300},
+        ("mmlstm_lm_mos_ptb", "lstm_lm_mos_ptb"): {"nonmonotone-interval": 10},
+        ("mmlstm_lm_mos_wt2", "lstm_lm_mos_wt2"): {"nonmonotone-interval": 10, "lr": 20},
+    }
+    for (arch, base), expected in changes.items():
+        assert trainings[arch] == {**trainings[base], **expected}
+    wt103 = {"optimizer": "adam", "lr": 0.001, "tokens-per-sample": 70, "batch-size": 128, "max-epoch": 50}
+    assert wt103.items() <= trainings["mmlstm_lm_wt103"].items()
+    rates = {name: value for name, value in ARCHITECTURES["mmlstm_lm_wt103"].model.items() if "dropout" in name}
+    assert rates == {"dropout_hidden": 0.1, "dropout_output": 0.1, "dropout_weight": 0.15}
 
 
 @pytest.mark.parametrize("arch, flag, expected", cells(MODEL))
@@ -158,7 +246,10 @@ def test_every_preset_builds_and_sets_declared_flags_only(arch, build_lm):
 @every_trainable
 def test_the_host_accepts_every_training_flag_with_its_value(arch):
     preset = ARCHITECTURES[arch]
-    for flags in (preset.training, {**preset.training, **preset.fine_tuning, "averaging": "immediate"}):
+    commands = [preset.training]
+    if preset.fine_tuning is not None:
+        commands.append({**preset.training, **preset.fine_tuning, "averaging": "immediate"})
+    for flags in commands:
         command = ["data", f"--arch={arch}", *(f"--{name}={value}" for name, value in flags.items())]
         args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=command))
         (args["lr"],) = args["lr"]
