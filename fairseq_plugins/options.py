@@ -2,7 +2,8 @@
 
 import math
 import re
-from typing import List
+from pathlib import Path
+from typing import List, Sequence, Tuple
 
 
 def parse_int_list(text: str, *, flag: str) -> List[int]:
@@ -30,6 +31,19 @@ def parse_float_list(text: str, *, flag: str) -> List[float]:
     if not numbers:
         raise ValueError(f'{flag} "{text}": give numbers, for example {flag} "0.9 0.9 0.6"')
     return numbers
+
+
+def named_paths(texts: Sequence[str]) -> List[Tuple[str, Path]]:
+    """NAME and PATH of each ``NAME=PATH``.
+
+    Raises:
+        ValueError: where a text has no PATH.
+    """
+    named = [text.partition("=") for text in texts]
+    for text, (_, _, path) in zip(texts, named):
+        if not path:
+            raise ValueError(f"{text}: give it as NAME=PATH")
+    return [(name, Path(path)) for name, _, path in named]
 
 
 def check_dropout(rate: float, *, flag: str) -> float:

@@ -5,7 +5,7 @@ import json
 import re
 import statistics
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, List
 
 from provenance import provenance
 
@@ -20,19 +20,6 @@ def get_parser(description: str) -> argparse.ArgumentParser:
     parser.add_argument("runs", nargs="+", metavar="NAME=SAVE_DIR", help="runs to compare")
     parser.add_argument("--out", type=Path, required=True, help="directory for the results")
     return parser
-
-
-def named_paths(texts: List[str]) -> List[Tuple[str, Path]]:
-    """NAME and PATH of each ``NAME=PATH``.
-
-    Raises:
-        ValueError: where a text has no PATH.
-    """
-    named = [text.partition("=") for text in texts]
-    for text, (_, _, path) in zip(texts, named):
-        if not path:
-            raise ValueError(f"{text}: give it as NAME=PATH")
-    return [(name, Path(path)) for name, _, path in named]
 
 
 def write_comparison(runs: List[Dict], table: str, out: Path) -> None:

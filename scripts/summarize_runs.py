@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Dict, List
 
 import torch
-from comparison import get_parser, named_paths, read_speed, read_valid_curve, write_comparison
+from comparison import get_parser, read_speed, read_valid_curve, write_comparison
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
+from fairseq_plugins.options import named_paths
 
 
 def summarize(name: str, run: Path, data: str) -> Dict:

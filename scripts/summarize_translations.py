@@ -10,12 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
-from comparison import get_parser, named_paths, read_training, write_comparison
+from comparison import get_parser, read_training, write_comparison
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.cli.evaluate_translation import read_system
 from fairseq_plugins.evaluation.translations import read_lines, score
+from fairseq_plugins.options import named_paths
 
 
 def summarize(name: str, run: Path, data: str, reference: Path) -> Dict:

@@ -1,7 +1,7 @@
 """Loading trained language models for evaluation."""
 
 from pathlib import Path
-from typing import List, Sequence, Tuple
+from typing import List, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -10,7 +10,9 @@ from fairseq.models import FairseqLanguageModel
 from fairseq_plugins.data.corpus import load_dictionary
 
 
-def load_language_models(paths: Sequence[str], data_dir: str) -> Tuple[List[FairseqLanguageModel], Dictionary]:
+def load_language_models(
+    paths: Sequence[Union[str, Path]], data_dir: str
+) -> Tuple[List[FairseqLanguageModel], Dictionary]:
     """Load checkpoints in evaluation mode, with the dictionary of ``data_dir``.
 
     Raises:
@@ -24,7 +26,9 @@ def load_language_models(paths: Sequence[str], data_dir: str) -> Tuple[List[Fair
     models = []
     for path in paths:
         try:
-            (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides={"data": data_dir})
+            (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+                [str(path)], arg_overrides={"data": data_dir}
+            )
         except ValueError as error:
             raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
         if not hasattr(model.decoder, "carried_state"):

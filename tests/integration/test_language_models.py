@@ -160,6 +160,47 @@ def test_the_rank_of_a_mixture_is_above_that_of_its_features(trained, data):
     assert json.loads(tiny.stdout)["rank"] > 16 + 2
 
 
+def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, tmp_path):
+    checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "masking.png"
+    command = "fairseq_plugins.cli.mask_layers", data, f"A={checkpoint}", f"B={checkpoint}"
+    flags = ["--probabilities", 0, 0.5, "--runs", 2, "--rows", 2, "--plot", plot]
+    result = run(*command, *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    figures = json.loads(run(*command, *flags, "--json").stdout)
+    assert len(figures) == 2 * 3 * 2 and {len(figure["perplexities"]) for figure in figures} == {1, 2}
+    by_model = [[f["perplexities"] for f in figures if f["model"] == name] for name in "AB"]
+    assert by_model[0] == by_model[1]
+    plain = evaluate(data, "--path", checkpoint, "--rows", 2)["perplexity"]
+    assert all(figure["perplexity"] == plain for figure in figures if figure["probability"] == 0)
+    masked = [figure["perplexity"] for figure in figures if figure["probability"] == 0.5]
+    assert all(value != pytest.approx(plain, rel=1e-3) for value in masked)
+    assert result.stdout.count(f"| {plain:.2f} | ") == 6 and plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_correlations_are_shown_by_layer(trained, data):
+    command = "fairseq_plugins.cli.measure_correlation", data, f"DOC={trained / 'checkpoint_best.pt'}"
+    result = run(*command)
+    assert result.returncode == 0, result.stderr[-3000:]
+    figures = json.loads(run(*command, "--json").stdout)
+    assert [(figure["layer"], figure["width"]) for figure in figures] == [(1, 16), (2, 16)]
+    assert all(0 < figure["mean"] < 1 and figure["major"] is None for figure in figures)
+    assert all(f"| {figure['mean']:.4f} |" in result.stdout for figure in figures)
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["no.pt"], "no.pt: give it as NAME=PATH"),
+        (["A=no.pt"], "no.pt does not exist"),
+        (["A=no.pt", "--probabilities", "50"], "--probabilities 50: give numbers from 0 to 1"),
+        (["A=no.pt", "--runs", "0"], "--runs 0: give at least 1"),
+    ],
+)
+def test_what_cannot_be_masked_is_one_line(arguments, told, data):
+    result = run("fairseq_plugins.cli.mask_layers", data, *arguments)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1 and told in result.stderr
+
+
 @pytest.mark.parametrize("command, paths", [("compare_by_frequency", ["no.pt", "no.pt"]), ("measure_rank", ["no.pt"])])
 def test_a_missing_checkpoint_is_one_line(command, paths, data):
     result = run(f"fairseq_plugins.cli.{command}", *paths, data)

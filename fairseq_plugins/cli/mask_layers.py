@@ -1,0 +1,160 @@
+"""Perplexity with randomly masked layers: ``python -m fairseq_plugins.cli.mask_layers --help``."""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Dict, List
+
+import torch
+from tqdm import tqdm
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.cli import add_common_options, choose_device, one_line_errors, quiet_host_logging
+from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.layer_masking import MASKS, LayerMask, masked_perplexities
+from fairseq_plugins.options import named_paths
+
+PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins.cli.mask_layers",
+        description="Perplexity of trained models where outputs of recurrent layers are set to zero with probability "
+        "P, as in figure 5 of Shuang et al. 2020: all layers together, and each alone. What is kept is not rescaled. "
+        "Prints the mean over runs with other masks.",
+    )
+    parser.add_argument("data", help="directory that fairseq-preprocess --only-source wrote")
+    parser.add_argument("models", nargs="+", metavar="NAME=CKPT", help="models with the same number of layers")
+    parser.add_argument("--split", default="test", help="split to score (default: %(default)s)")
+    parser.add_argument(
+        "--probabilities",
+        nargs="+",
+        type=float,
+        metavar="P",
+        default=PROBABILITIES,
+        help="from 0 to 1 (default: 0 to 0.5 in steps of 0.05)",
+    )
+    parser.add_argument("--runs", type=int, default=5, help="runs of each, seeds 1, 2, ... (default: %(default)s)")
+    parser.add_argument(
+        "--mask",
+        choices=MASKS,
+        default="element",
+        help="element: a fresh mask for every element; locked: one for each feature that stays (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rows", type=int, default=10, help="parallel rows the stream is cut into, for speed (default: %(default)s)"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves, such as masking.png")
+    add_common_options(parser)
+    return parser
+
+
+def main() -> None:
+    """Run the command; a user's mistake ends with one line and exit status 2."""
+    quiet_host_logging()
+    parser = get_parser()
+    args = parser.parse_args()
+    with one_line_errors(parser):
+        if args.runs < 1:
+            raise ValueError(f"--runs {args.runs}: give at least 1")
+        wrong = [probability for probability in args.probabilities if not 0 <= probability <= 1]
+        if wrong:
+            raise ValueError(f"--probabilities {wrong[0]:g}: give numbers from 0 to 1")
+        figures = measure(args)
+    if args.plot:
+        plot(figures, args.plot)
+    print(json.dumps(figures) if args.json else as_markdown(figures))
+
+
+def measure(args: argparse.Namespace) -> List[Dict]:
+    """The perplexities of the runs of each model, masked layers and probability."""
+    device = choose_device(args)
+    names, paths = zip(*named_paths(args.models))
+    models, dictionary = load_language_models(paths, args.data)
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    depths = {len(model.decoder.stack.layers) for model in models}
+    if len(depths) > 1:
+        raise ValueError(f"models with {' and '.join(map(str, sorted(depths)))} layers: compare those of one depth")
+    layers = range(1, depths.pop() + 1)
+    masked = {"all": list(layers), **{str(n): [n] for n in layers}}
+    if len(layers) == 1:
+        del masked["1"]
+    options = dict(unknown=dictionary.unk(), num_rows=args.rows, device=device)
+    cases = [
+        (name, model.to(device), title, LayerMask(numbers, probability, args.mask))
+        for name, model in zip(names, models)
+        for title, numbers in masked.items()
+        for probability in args.probabilities
+    ]
+    figures = []
+    for name, model, title, mask in tqdm(cases, unit="case", disable=not sys.stderr.isatty()):
+        seeds = range(1, 1 + (args.runs if mask.probability > 0 else 1))
+        runs = masked_perplexities(model, tokens, mask, seeds=seeds, **options)
+        figures.append(
+            {
+                "model": name,
+                "layers": title,
+                "probability": mask.probability,
+                "mask": mask.kind,
+                "perplexity": statistics.mean(runs.values()),
+                "perplexities": list(runs.values()),
+            }
+        )
+    return figures
+
+
+def as_markdown(figures: List[Dict]) -> str:
+    """A table for each choice of layers: a model a line, a probability a column."""
+    tables = []
+    for layers in dict.fromkeys(figure["layers"] for figure in figures):
+        chosen = [figure for figure in figures if figure["layers"] == layers]
+        probabilities = dict.fromkeys(figure["probability"] for figure in chosen)
+        lines = [
+            f"| {title(layers)} masked, P = | {' | '.join(f'{probability:g}' for probability in probabilities)} |",
+            f"|---|{'--:|' * len(probabilities)}",
+        ]
+        for model in dict.fromkeys(figure["model"] for figure in chosen):
+            values = [f"{figure['perplexity']:.2f}" for figure in chosen if figure["model"] == model]
+            lines.append(f"| {model} | {' | '.join(values)} |")
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
+
+
+def title(layers: str) -> str:
+    """Which layers are masked."""
+    return "all layers" if layers == "all" else f"layer {layers}"
+
+
+def plot(figures: List[Dict], path: Path) -> None:
+    """A panel for each choice of layers, a curve for each model with its runs' range."""
+    # imported here, when the host's debug logging is off
+    from matplotlib.figure import Figure
+
+    panels = list(dict.fromkeys(figure["layers"] for figure in figures))
+    picture = Figure(figsize=(3.4 * len(panels), 3.6), layout="constrained")
+    all_axes = picture.subplots(1, len(panels), squeeze=False)[0]
+    for axes, layers in zip(all_axes, panels):
+        for model in dict.fromkeys(figure["model"] for figure in figures):
+            chosen = [figure for figure in figures if (figure["model"], figure["layers"]) == (model, layers)]
+            chosen.sort(key=lambda figure: figure["probability"])
+            places = torch.tensor([figure["probability"] for figure in chosen])
+            axes.plot(places, [figure["perplexity"] for figure in chosen], marker="o", markersize=3, label=model)
+            axes.fill_between(
+                places,
+                [min(figure["perplexities"]) for figure in chosen],
+                [max(figure["perplexities"]) for figure in chosen],
+                alpha=0.2,
+            )
+        axes.set(title=title(layers), xlabel="P", yscale="log")
+    all_axes[0].set_ylabel("perplexity")
+    all_axes[0].legend()
+    picture.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()
