@@ -9,6 +9,7 @@ from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
+from omegaconf import II
 from torch import Tensor
 
 from fairseq_plugins.ops.regularizers import (
@@ -49,6 +50,7 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
             "batch: as the paper defines it, prior mass of the whole batch (about 1 / (experts - 1) of the former)"
         },
     )
+    sentence_avg: bool = II("optimization.sentence_avg")
 
 
 @register_criterion("regularized_cross_entropy", dataclass=RegularizedCrossEntropyConfig)
@@ -57,7 +59,8 @@ class RegularizedCrossEntropy(FairseqCriterion):
 
     ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential; the penalties are
     logged apart, without their coefficients, and computed while training only. The host divides
-    gradients by the number of tokens, so the penalties, which are means, are multiplied by it first.
+    gradients by the number of tokens, or of sentences with ``--sentence-avg``, so the penalties, which are means, are
+    multiplied by it first.
 
     Raises:
         ValueError: on a coefficient below zero, or a balance term without a mixture.
@@ -71,6 +74,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
         temporal_activation_regularization: float = 0.0,
         balance: float = 0.0,
         balance_form: str = "row",
+        sentence_avg: bool = False,
     ):
         super().__init__(task)
         if not 0.0 <= label_smoothing < 1.0:
@@ -84,16 +88,18 @@ class RegularizedCrossEntropy(FairseqCriterion):
             "balance": check_coefficient(balance, flag="--balance"),
         }
         self.balance_penalty = BALANCE_FORMS[balance_form]
+        self.sentence_avg = sentence_avg
         logger.info("loss and ppl are the plain NLL in nats and its exponential; penalties are logged apart")
 
     def forward(self, model, sample, reduce=True) -> Tuple[Tensor, int, Dict]:
-        """Loss summed over the tokens of a batch, their number, and what is logged.
+        """Loss summed over the tokens of a batch, the number that the host divides by, and what is logged.
 
         With ``reduce=False`` the first item is the NLL of each position, (B, T), zero at padding.
         """
         target = sample["target"]
         mask = target.ne(self.padding_idx)
         num_tokens = int(sample["ntokens"])
+        sample_size = target.size(0) if self.sentence_avg else num_tokens
         loss, extra = model(
             **sample["net_input"],
             target=target,
@@ -105,15 +111,15 @@ class RegularizedCrossEntropy(FairseqCriterion):
             "loss": nll.sum(),
             "ntokens": num_tokens,
             "nsentences": target.size(0),
-            "sample_size": num_tokens,
+            "sample_size": sample_size,
         }
         if not reduce:
-            return nll, num_tokens, logged
+            return nll, sample_size, logged
         if self.training:
             for name, penalty in self.penalties(extra, mask).items():
-                loss = loss + self.coefficients[name] * num_tokens * penalty
+                loss = loss + self.coefficients[name] * sample_size * penalty
                 logged[name] = penalty.detach() * num_tokens
-        return loss, num_tokens, logged
+        return loss, sample_size, logged
 
     def penalties(self, extra: Dict, mask: Tensor) -> Dict[str, Tensor]:
         """The penalties with a coefficient above zero, each a scalar mean."""

@@ -88,6 +88,20 @@ def test_the_gradient_per_token_is_that_of_the_formula(form, padded, smoothing, 
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
+def test_with_sentence_avg_the_nll_of_a_sentence_takes_the_place_of_that_of_a_token(make_criterion, build_tiny_lm):
+    model, criterion = build_tiny_lm("mos").double(), make_criterion(sentence_avg=True, **COEFFICIENTS)
+    sample = make_sample(T, padding=criterion.padding_idx)
+    loss, sample_size, logged = criterion(model, sample)
+    options = dict(padding=criterion.padding_idx)
+    regularised, nll = by_hand(model, sample, alpha=2.0, beta=1.0, balance=0.5, **options)
+    expected = nll * sample["ntokens"] / B + (regularised - nll)
+    assert sample_size == logged["sample_size"] == B and logged["ntokens"] == sample["ntokens"]
+    assert (loss / sample_size).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert logged["loss"].item() / sample["ntokens"] == pytest.approx(nll.item(), rel=1e-10)
+    ours, theirs = gradients(model, loss / sample_size), gradients(model, expected)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("name, short", list(zip(COEFFICIENTS, ["alpha", "beta", "balance"])))
 def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, build_tiny_lm, sample):
     model = build_tiny_lm("mos").double()

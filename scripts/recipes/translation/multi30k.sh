@@ -3,8 +3,9 @@
 # The architecture of doc brings --expert-warmup 1000, which is not in the paper. Results in results/multi30k/README.md.
 set -euo pipefail
 
-usage="usage: multi30k.sh {host|encdec|encdec-nofeed|mos|doc} SEED DATA SAVE_DIR [fairseq-train flags]
+usage="usage: multi30k.sh {host|encdec|encdec-nofeed|mos|doc|mmlstm} SEED DATA SAVE_DIR [fairseq-train flags]
   host      fairseq's own lstm; the others are lstm_encdec with one softmax, MoS (two experts) or DOC (two and two)
+  mmlstm    mmlstm_encdec with as many parameters as encdec
   DATA      directory that data-prep/multi30k/prepare.sh wrote
   SAVE_DIR  directory for checkpoints and train.log; run again to resume"
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh" "$@"
@@ -17,6 +18,7 @@ case $system in
   encdec-nofeed) flags=(--arch lstm_encdec --input-feeding off) ;;
   mos) flags=(--arch lstm_encdec_mos) ;;
   doc) flags=(--arch lstm_encdec_doc) ;;
+  mmlstm) flags=(--arch mmlstm_encdec --hidden-sizes "273 273") ;;
   *) refuse ;;
 esac
 [[ $system == host ]] || flags+=(--criterion regularized_cross_entropy)
