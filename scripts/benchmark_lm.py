@@ -6,6 +6,8 @@ Suites (the first model of each is the reference of the ratios):
   ptb, wt2   the papers' presets for the corpus, all with the same rows and window, and DOC's network with one
              softmax in place of its mixture, and with the plain loss in place of the fused one
   labels     AWD-LSTM's network for Penn Treebank with a tied, bilinear, dual and DRILL output layer
+  mmlstm     AWD-LSTM-MoS and AWD-LSTM for Penn Treebank, on Major-Minor LSTMs and on LSTMs of the same widths
+  wt103      the Major-Minor LSTM and the LSTM for WikiText-103, at the paper's 128 rows: 267,735 words, one softmax
   host       fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax
   reduced    the small Penn Treebank models of scripts/recipes/lm/ptb_reduced.sh
 
@@ -60,6 +62,27 @@ def label_suite(data: str) -> Dict[str, Command]:
     return {name: fairseq_train(data, f"{common} --arch lstm_lm_{arch}_ptb") for name, arch in layers.items()}
 
 
+def major_minor_suite(data: str) -> Dict[str, Command]:
+    """LSTMs and Major-Minor LSTMs of the widths of Shuang et al. 2020, with 12 rows."""
+    common = f"{REGULARIZED} --tokens-per-sample 70 --batch-size 12 {SGD}"
+    flags = {
+        f"{name}, {cell}": f"{common} --arch {arch} --rnn-cell {cell}"
+        for name, arch in (("MoS", "mmlstm_lm_mos_ptb"), ("tied", "mmlstm_lm_ptb"))
+        for cell in ("lstm", "mmlstm")
+    }
+    return {name: fairseq_train(data, text) for name, text in flags.items()}
+
+
+def wikitext103_suite(data: str) -> Dict[str, Command]:
+    """Table VII of Shuang et al. 2020."""
+    common = (
+        "--task stateful_lm --criterion regularized_cross_entropy --tokens-per-sample 70 --batch-size 128 "
+        "--optimizer adam --lr 0.001 --clip-norm 0.25 --arch mmlstm_lm_wt103"
+    )
+    flags = {"LSTM": f'{common} --rnn-cell lstm --hidden-sizes "1024 256"', "MMLSTM": common}
+    return {name: fairseq_train(data, text) for name, text in flags.items()}
+
+
 def host_suite(data: str) -> Dict[str, Command]:
     """The host's LSTM and this plugin's at the same widths."""
     size = f"--tokens-per-sample 70 --batch-size 20 {SGD}"
@@ -72,10 +95,9 @@ def host_suite(data: str) -> Dict[str, Command]:
 
 def suite(name: str, data: str) -> Dict[str, Command]:
     """Trainings of a suite by name."""
-    if name == "host":
-        return host_suite(data)
-    if name == "labels":
-        return label_suite(data)
+    suites = {"host": host_suite, "labels": label_suite, "mmlstm": major_minor_suite, "wt103": wikitext103_suite}
+    if name in suites:
+        return suites[name](data)
     if name == "reduced":
         return {model: recipe("lm/ptb_reduced.sh", data, model) for model in ("awd", "mos", "doc")}
     return preset_suite(name, data)
@@ -84,7 +106,7 @@ def suite(name: str, data: str) -> Dict[str, Command]:
 def main() -> None:
     """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=["ptb", "wt2", "labels", "host", "reduced"])
+    parser.add_argument("suite", choices=["ptb", "wt2", "labels", "mmlstm", "wt103", "host", "reduced"])
     parser.add_argument("data", help="directory that data-prep/<corpus>/prepare.sh wrote")
     parser.add_argument("--updates", type=int, default=40, help="updates a run, at least 10 (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=4, help="runs of each model (default: %(default)s)")

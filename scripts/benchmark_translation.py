@@ -41,6 +41,7 @@ SYSTEMS = {
         "lstm_encdec": "encdec",
         "lstm_encdec_mos": "mos",
         "lstm_encdec_doc": "doc",
+        "mmlstm_encdec": "mmlstm",
     },
     "transformer": {
         "fairseq transformer, tied": "host",
