@@ -27,14 +27,14 @@ class MajorMinorOptions(FairseqDataclass):
         default="0.9",
         metadata={
             "help": "share of each layer's width that its major LSTM has, above 0 and at most 1 (then there is no "
-            'minor LSTM): one for all layers, or one for each, "0.9 0.9 0.6"'
+            'minor LSTM): one for all layers, or one for each, "0.9 0.9 0.6" (default: 0.9)'
         },
     )
     minor_input: ChoiceEnum(MINOR_INPUTS) = field(
         default="embedding",
         metadata={
             "help": "what the minor LSTMs read: embedding, the input of the first layer (in a decoder with input "
-            "feeding with what is fed); previous, the layer below, as the major LSTMs do"
+            "feeding with what is fed); previous, the layer below, as the major LSTMs do (default: embedding)"
         },
     )
 
