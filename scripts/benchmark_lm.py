@@ -10,6 +10,7 @@ Suites (the first model of each is the reference of the ratios):
   wt103      the Major-Minor LSTM and the LSTM for WikiText-103, at the paper's 128 rows: 267,735 words, one softmax
   host       fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax
   reduced    the small Penn Treebank models of scripts/recipes/lm/ptb_reduced.sh
+  labels-reduced, mmlstm-reduced   those of drill_reduced.sh and of mmlstm_reduced.sh
 
 Every model trains for a few updates in a process of its own, in both orders by turns, with the machine otherwise
 idle. Speed is the median over the logged intervals of all its runs, the first interval of a run left out; memory
@@ -38,6 +39,15 @@ HOST_WIDTHS = (
     "--decoder-embed-dim 512 --decoder-hidden-size 512 --decoder-out-embed-dim 512 --decoder-layers 3 "
     "--share-decoder-input-output-embed --decoder-attention 0 --dropout 0.2"
 )
+
+REDUCED = {
+    "reduced": ("lm/ptb_reduced.sh", ["awd", "mos", "doc"]),
+    "labels-reduced": (
+        "lm/drill_reduced.sh",
+        ["tied", "full", "bilinear", "dual", "drill1", "drill2", "drill3", "drill4", "standard"],
+    ),
+    "mmlstm-reduced": ("lm/mmlstm_reduced.sh", ["10:0", "9:1", "7:3", "5:5", "mos", "mmlstm-mos", "mmlstm-doc"]),
+}
 
 
 def preset_suite(corpus: str, data: str) -> Dict[str, Command]:
@@ -98,15 +108,16 @@ def suite(name: str, data: str) -> Dict[str, Command]:
     suites = {"host": host_suite, "labels": label_suite, "mmlstm": major_minor_suite, "wt103": wikitext103_suite}
     if name in suites:
         return suites[name](data)
-    if name == "reduced":
-        return {model: recipe("lm/ptb_reduced.sh", data, model) for model in ("awd", "mos", "doc")}
+    if name in REDUCED:
+        path, systems = REDUCED[name]
+        return {system: recipe(path, data, system) for system in systems}
     return preset_suite(name, data)
 
 
 def main() -> None:
     """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=["ptb", "wt2", "labels", "mmlstm", "wt103", "host", "reduced"])
+    parser.add_argument("suite", choices=["ptb", "wt2", "labels", "mmlstm", "wt103", "host", *REDUCED])
     parser.add_argument("data", help="directory that data-prep/<corpus>/prepare.sh wrote")
     parser.add_argument("--updates", type=int, default=40, help="updates a run, at least 10 (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=4, help="runs of each model (default: %(default)s)")

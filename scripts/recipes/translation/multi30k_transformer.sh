@@ -20,5 +20,5 @@ esac
 [[ $system == host ]] || flags+=(--criterion regularized_cross_entropy)
 
 train --task translation "${flags[@]}" --share-decoder-input-output-embed --label-smoothing 0.1 \
-  --batch-size 64 --max-epoch 8 \
+  --batch-size 64 --max-epoch 5 \
   --optimizer adam --adam-betas "(0.9, 0.98)" --lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 1000 --clip-norm 1
