@@ -1,11 +1,12 @@
 """Small corpora and trained models, made once."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from commands import ROOT, preprocess, train
+from commands import PLUGINS, ROOT, preprocess, train
 from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
 
 
@@ -58,3 +59,17 @@ def plain_translator(pair_data, tmp_path_factory) -> Path:
     log = train_to_the_end(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
     (save_dir / "train.log").write_text(log)
     return save_dir
+
+
+@pytest.fixture
+def run_here(monkeypatch, capsys, caplog):
+    """``run_here(command, *arguments)``: run a command of the host in this process; returns what it prints and logs."""
+
+    def run(command, *arguments) -> str:
+        caplog.clear()
+        caplog.set_level(logging.INFO)
+        monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments), "--user-dir", str(PLUGINS), "--cpu"])
+        command.cli_main()
+        return capsys.readouterr().out + caplog.text
+
+    return run

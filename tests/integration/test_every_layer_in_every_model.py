@@ -1,14 +1,13 @@
 """Every output layer and cell in every model trains, saves, loads, and decodes or scores, by the host's commands."""
 
-import logging
 import math
 import re
-import sys
 
 import pytest
-from commands import PLUGINS, load
+from commands import load
 from fairseq.models import MODEL_REGISTRY
 from fairseq_cli import eval_lm, generate, train
+from translation_commands import TRANSFORMER_SIZES
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -19,11 +18,7 @@ MODELS = {
     "recurrent_encdec": ["--arch", "lstm_encdec", *RECURRENT, "--share-embeddings", "output"],
     "transformer_with_output_layer": [
         *("--arch", "transformer_full", "--share-decoder-input-output-embed"),
-        *(
-            flag
-            for side in ("encoder", "decoder")
-            for flag in (f"--{side}-embed-dim", "12", f"--{side}-ffn-embed-dim", "16", f"--{side}-layers", "1")
-        ),
+        *TRANSFORMER_SIZES,
     ],
 }
 SHARING = {"--share-embeddings", "output", "--share-decoder-input-output-embed"}
@@ -32,19 +27,6 @@ SHARING = {"--share-embeddings", "output", "--share-decoder-input-output-embed"}
 def test_all_models_are_tested():
     ours = {name for name, model in MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_plugins.")}
     assert ours == set(MODELS)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, caplog):
-    """``run(command, *arguments)``: run a command of the host in this process and return what it printed and logged."""
-
-    def run_here(command, *arguments) -> str:
-        caplog.set_level(logging.INFO)
-        monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments), "--user-dir", str(PLUGINS), "--cpu"])
-        command.cli_main()
-        return capsys.readouterr().out + caplog.text
-
-    return run_here
 
 
 CASES = [
@@ -58,7 +40,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("model, layer, cell", CASES)
-def test_two_updates_a_checkpoint_and_its_use(model, layer, cell, data, pair_data, tmp_path, run):
+def test_two_updates_a_checkpoint_and_its_use(model, layer, cell, data, pair_data, tmp_path, run_here):
     is_lm = model == "recurrent_lm"
     corpus, task = (data, "stateful_lm") if is_lm else (pair_data, "translation")
     flags = [flag for flag in MODELS[model] if not (layer == "full" and flag in SHARING)]
@@ -66,14 +48,14 @@ def test_two_updates_a_checkpoint_and_its_use(model, layer, cell, data, pair_dat
     training += ["--optimizer", "adam", "--lr", "0.01", "--batch-size", "4", "--num-workers", "0"]
     training += ["--rnn-cell", cell] if cell != "lstm" else []
     training += ["--max-update", "2", "--log-format", "simple", "--save-dir", tmp_path]
-    run(train, corpus, *training)
+    run_here(train, corpus, *training)
     checkpoint = tmp_path / "checkpoint_last.pt"
     state = load(checkpoint)
     assert state["cfg"]["model"].output_layer == layer and state["optimizer_history"][-1]["num_updates"] == 2
     if is_lm:
-        log = run(eval_lm, corpus, "--path", checkpoint, "--task", task, "--gen-subset", "valid")
+        log = run_here(eval_lm, corpus, "--path", checkpoint, "--task", task, "--gen-subset", "valid")
         (perplexity,) = re.findall(r"Perplexity: ([\d.]+)", log)
         assert 1 < float(perplexity) < math.inf
     else:
-        log = run(generate, corpus, "--path", checkpoint, "--task", task, "--beam", 2, "--max-len-b", 5)
+        log = run_here(generate, corpus, "--path", checkpoint, "--task", task, "--beam", 2, "--max-len-b", 5)
         assert len(re.findall(r"^H-\d+", log, re.M)) == 40

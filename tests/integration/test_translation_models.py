@@ -4,6 +4,8 @@ import math
 import re
 import shutil
 
+import fairseq_cli.generate
+import fairseq_cli.train
 import pytest
 import torch
 from commands import PLUGINS, assert_same, load, preprocess, run
@@ -12,12 +14,16 @@ from fairseq.data import Dictionary
 from translation_commands import (
     EPOCHS,
     EXPERT_WARMUP,
+    HOST_FLAGS,
     SIZES,
+    TRANSFORMER,
     WORDS,
     generate,
     interact,
+    parse,
     train_to_the_end,
     train_translation,
+    training_flags,
     translate,
 )
 
@@ -94,6 +100,32 @@ def test_flags_that_do_not_fit_end_with_their_name_and_the_remedy(pair_data, tmp
     assert not list(tmp_path.glob("*.pt"))
 
 
+@pytest.mark.parametrize(
+    "dtype, flags, decoding, tolerance",
+    [
+        # the host's flat copy of the weights needs a GPU
+        (torch.float16, ["--fp16", "--fp16-no-flatten-grads"], ["--fp16"], 0.01),
+        # the host decodes in 32 bits
+        (torch.bfloat16, ["--bf16"], [], 2e-4),
+        # on a CPU it lowers no precision
+        (torch.float32, ["--amp"], [], 2e-4),
+    ],
+)
+def test_a_transformer_learns_and_translates_in_each_precision_of_the_host(
+    dtype, flags, decoding, tolerance, pair_data, tmp_path, run_here
+):
+    training = training_flags(pair_data, tmp_path, "--max-epoch", 2, *flags, **TRANSFORMER)
+    log = run_here(fairseq_cli.train, *training)
+    first, last = map(float, re.findall(r"valid on 'valid' subset .*?\| ppl ([\d.]+)", log))
+    assert last < 0.9 * first
+    path = tmp_path / "checkpoint_last.pt"
+    assert all(torch.equal(weight, weight.to(dtype).float()) for weight in load(path)["model"].values())
+    decoding = [*HOST_FLAGS, "--path", path, "--beam", 2, "--max-len-b", 10, *decoding]
+    translations = parse(run_here(fairseq_cli.generate, pair_data, *decoding))
+    assert sorted(translations) == list(range(SIZES["test"]))
+    assert_scores(pair_data, [path], translations, tolerance=tolerance)
+
+
 # translating
 
 
@@ -166,10 +198,10 @@ def positional_scores(data, paths, sentence, *, lm=None, lm_weight=0.0):
     return (log_probs.gather(-1, target.unsqueeze(-1))[0, :, 0] / math.log(2)).tolist()
 
 
-def assert_scores(data, paths, translations, **language_model):
+def assert_scores(data, paths, translations, *, tolerance=2e-4, **language_model):
     for sentence in list(translations.values())[:5]:
         expected = positional_scores(data, paths, sentence, **language_model)
-        assert sentence.hypotheses[0].positional_scores == pytest.approx(expected, abs=2e-4)
+        assert sentence.hypotheses[0].positional_scores == pytest.approx(expected, abs=tolerance)
 
 
 def test_two_checkpoints_vote_with_their_probabilities(pair_data, translator, plain_translator, translations):

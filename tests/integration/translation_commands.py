@@ -11,13 +11,19 @@ from commands import ENVIRONMENT, PLUGINS, command, run
 WORDS = "abcdefghij"
 SIZES = {"train": 400, "valid": 60, "test": 40}
 HOST_FLAGS = ["--user-dir", str(PLUGINS), "--task", "translation", "--cpu", "--num-workers", "0"]
+RECURRENT_SIZES = ("--embed-dim", "32", "--hidden-sizes", "32 32", "--init-range", "0.3")
+TRANSFORMER_SIZES = [
+    flag
+    for side in ("encoder", "decoder")
+    for flag in (f"--{side}-embed-dim", "12", f"--{side}-ffn-embed-dim", "16", f"--{side}-layers", "1")
+]
 TRAINING_FLAGS = [
-    *("--embed-dim", "32", "--hidden-sizes", "32 32", "--init-range", "0.3", "--dropout", "0.1"),
-    *("--criterion", "regularized_cross_entropy", "--optimizer", "adam", "--lr", "0.005"),
+    *("--dropout", "0.1", "--criterion", "regularized_cross_entropy", "--optimizer", "adam", "--lr", "0.005"),
     *("--batch-size", "20", "--clip-norm", "5", "--log-format", "simple", "--no-epoch-checkpoints"),
 ]
 EPOCHS, EXPERT_WARMUP = 10, 50
 DOC = ("--arch", "lstm_encdec_doc", "--expert-warmup", EXPERT_WARMUP)
+TRANSFORMER = dict(model=("--arch", "transformer_drill"), sizes=TRANSFORMER_SIZES)
 
 
 def translate(source: str) -> str:
@@ -42,16 +48,18 @@ def preprocess_pairs(text: Path, out: Path, *flags) -> Path:
     return out
 
 
-def train_translation(data, save_dir, *flags, model=DOC) -> subprocess.CompletedProcess:
-    arguments = [data, "--save-dir", save_dir, *HOST_FLAGS, *TRAINING_FLAGS, *model, *flags]
-    return subprocess.run(
-        command("fairseq_cli.train", *arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=300
-    )
+def training_flags(data, save_dir, *flags, model=DOC, sizes=RECURRENT_SIZES) -> List:
+    return [data, "--save-dir", save_dir, *HOST_FLAGS, *TRAINING_FLAGS, *sizes, *model, *flags]
 
 
-def train_to_the_end(data, save_dir, *flags, model=DOC) -> str:
+def train_translation(*args, **options) -> subprocess.CompletedProcess:
+    """Train with :func:`training_flags`."""
+    return run("fairseq_cli.train", *training_flags(*args, **options))
+
+
+def train_to_the_end(*args, **options) -> str:
     """Train and return the log."""
-    result = train_translation(data, save_dir, *flags, model=model)
+    result = train_translation(*args, **options)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout + result.stderr
 

@@ -6,9 +6,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from torch import nn
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.registry import option_names
+
+
+def randomise(model: nn.Module, limit: float, *, seed: int = 0) -> nn.Module:
+    """Draw all parameters from U(-limit, limit)."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-limit, limit, generator=generator)
+    return model
 
 
 @pytest.fixture
@@ -38,10 +48,19 @@ def build_tiny_encdec(build_encdec):
             flags["share_embeddings"] = "output"
         flags = {**flags, **overrides}
         model = build_encdec("lstm_encdec", source_size, vocab_size, output_layer=output_layer, **flags)
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for param in model.parameters():
-                param.uniform_(-0.7, 0.7, generator=generator)
-        return model
+        return randomise(model, 0.7, seed=seed)
+
+    return build
+
+
+@pytest.fixture
+def build_transformer(build_encdec):
+    """``build_transformer(arch, **flags)``: two layers on either side, no dropout, weights in +- ``init_range``."""
+
+    def build(arch: str, *, source_size: int = 19, vocab_size: int = 23, init_range: float = 0.5, **overrides):
+        sizes = dict(embed_dim=8, ffn_embed_dim=16, layers=2, attention_heads=2)
+        flags = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+        flags = {**flags, "max_source_positions": 64, "max_target_positions": 64, "dropout": 0.0, **overrides}
+        return randomise(build_encdec(arch, source_size, vocab_size, **flags), init_range)
 
     return build

@@ -46,10 +46,10 @@ def train_share(rank, models, inputs, target, mask, folder):
 def assert_two_processes_have_the_gradients_of_one(models, inputs, folder):
     target, mask = torch.randint(V, (B, T)), torch.arange(T) < torch.tensor([[T], [3], [1], [5]])
     multiprocessing.spawn(train_share, args=(models, inputs, target, mask, folder), nprocs=2)
-    for name, model in models.items():
-        expected = train(model, inputs, target, mask, num_shares=1)
-        for rank in range(2):
-            torch.testing.assert_close(torch.load(folder / f"{name}{rank}.pt"), expected, rtol=1e-9, atol=1e-12)
+    expected = {name: train(model, inputs, target, mask, num_shares=1) for name, model in models.items()}
+    for rank in range(2):
+        found = {name: torch.load(folder / f"{name}{rank}.pt") for name in models}
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_language_models_in_two_processes_have_the_gradients_of_one(build_tiny_lm, tmp_path):
@@ -57,10 +57,18 @@ def test_language_models_in_two_processes_have_the_gradients_of_one(build_tiny_l
     assert_two_processes_have_the_gradients_of_one(models, [torch.randint(V, (B, T))], tmp_path)
 
 
-def test_encoder_decoders_in_two_processes_have_the_gradients_of_one(build_tiny_encdec, tmp_path):
-    flags = dict(experts_per_layer="1 1 2 2", output_chunk=3, expert_warmup=10)
-    models = {name: build_tiny_encdec("doc", **flags).double() for name in ("in the warm-up", "after it")}
-    models["after it"].decoder.output.set_num_updates(10)
+def test_encoder_decoders_in_two_processes_have_the_gradients_of_one(build_tiny_encdec, build_transformer, tmp_path):
+    warm = dict(experts_per_layer="1 1 2 2", output_chunk=3, expert_warmup=10)
+    doc = dict(experts_per_layer="1 1 2", latent_dropout=0.0, label_encoder="drill")
+    models = {
+        "recurrent in the warm-up": build_tiny_encdec("doc", **warm),
+        "recurrent after it": build_tiny_encdec("doc", **warm),
+        "tied": build_transformer("transformer_full", share_decoder_input_output_embed=True, output_chunk=3),
+        "drill": build_transformer("transformer_drill", label_depth=2, output_chunk=3),
+        "doc with drill": build_transformer("transformer_doc", **doc, output_chunk=3),
+    }
+    models["recurrent after it"].decoder.output.set_num_updates(10)
+    models = {name: model.double() for name, model in models.items()}
     lengths, source = torch.tensor([7, 2, 1, 6]), torch.randint(4, 19, (B, 7))
     source[torch.arange(7) < 7 - lengths.unsqueeze(1)] = PAD
     assert_two_processes_have_the_gradients_of_one(models, [source, lengths, torch.randint(4, V, (B, T))], tmp_path)

@@ -1,49 +1,21 @@
 """The host's Transformer with the output layers of this package."""
 
-from argparse import Namespace
-from types import SimpleNamespace
-
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from fairseq_plugins.models.transformer_presets import ARCHITECTURES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 PAD = 1
 SOURCES, V, B, S, T = 19, 23, 3, 5, 6
-SIZES = dict(embed_dim=8, ffn_embed_dim=16, layers=2, attention_heads=2)
 
 every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 
 
-@pytest.fixture
-def build(make_dictionary):
-    """``build(arch, **flags)``: a small model as the host builds it, all weights well away from zero."""
-
-    def build(arch, *, source_size=SOURCES, vocab_size=V, randomised="yes", **flags):
-        small = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in SIZES.items()}
-        positions = dict(max_source_positions=64, max_target_positions=64)
-        args = Namespace(arch=arch, **{**positions, **(small if randomised == "yes" else {}), "dropout": 0.0, **flags})
-        ARCH_CONFIG_REGISTRY[arch](args)
-        task = SimpleNamespace(
-            source_dictionary=make_dictionary(source_size), target_dictionary=make_dictionary(vocab_size)
-        )
-        model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
-        if randomised == "yes":
-            generator = torch.Generator().manual_seed(0)
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.uniform_(-0.5, 0.5, generator=generator)
-        return model
-
-    return build
-
-
-def with_layer(build, name, **flags):
+def with_layer(build_transformer, name, **flags):
     shared = {} if name == "full" else dict(share_decoder_input_output_embed=True)
     experts = dict(experts_per_layer="1 1 2") if name == "doc" else {}
-    return build("transformer_full", output_layer=name, **shared, **experts, **flags)
+    return build_transformer("transformer_full", output_layer=name, **shared, **experts, **flags)
 
 
 @pytest.fixture
@@ -54,9 +26,9 @@ def batch():
 
 
 @pytest.mark.parametrize("shares", [True, False])
-def test_one_softmax_is_the_hosts_transformer(shares, build, batch):
-    ours = build("transformer_full", share_decoder_input_output_embed=shares).eval()
-    host = build("transformer", share_decoder_input_output_embed=shares).eval()
+def test_one_softmax_is_the_hosts_transformer(shares, build_transformer, batch):
+    ours = build_transformer("transformer_full", share_decoder_input_output_embed=shares).eval()
+    host = build_transformer("transformer", share_decoder_input_output_embed=shares).eval()
     weights = {key: value for key, value in ours.state_dict().items() if not key.startswith("decoder.output.")}
     weights["decoder.output_projection.weight"] = ours.decoder.output.projection.weight
     host.load_state_dict(weights)
@@ -67,8 +39,8 @@ def test_one_softmax_is_the_hosts_transformer(shares, build, batch):
 
 
 @every_layer
-def test_the_loss_is_that_of_the_distribution(name, build, batch):
-    model, target = with_layer(build, name).eval(), torch.randint(4, V, (B, T))
+def test_the_loss_is_that_of_the_distribution(name, build_transformer, batch):
+    model, target = with_layer(build_transformer, name).eval(), torch.randint(4, V, (B, T))
     log_probs, _ = model(*batch)
     loss, extra = model(*batch, target=target)
     expected = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
@@ -77,8 +49,8 @@ def test_the_loss_is_that_of_the_distribution(name, build, batch):
 
 
 @every_layer
-def test_incremental_decoding_is_the_full_forward(name, build, batch):
-    model = with_layer(build, name).eval()
+def test_incremental_decoding_is_the_full_forward(name, build_transformer, batch):
+    model = with_layer(build_transformer, name).eval()
     source, lengths, tokens = batch
     with torch.no_grad():
         encoder_out = model.encoder(source, lengths)
@@ -91,8 +63,8 @@ def test_incremental_decoding_is_the_full_forward(name, build, batch):
 
 
 @every_layer
-def test_padding_never_changes_a_sentence(name, build, batch):
-    model = with_layer(build, name).eval()
+def test_padding_never_changes_a_sentence(name, build_transformer, batch):
+    model = with_layer(build_transformer, name).eval()
     source, lengths, tokens = batch
     together, _ = model(*batch)
     alone, _ = model(source[:1, 2:], lengths[:1], tokens[:1])
@@ -100,64 +72,63 @@ def test_padding_never_changes_a_sentence(name, build, batch):
 
 
 @every_layer
-def test_every_parameter_learns(name, build, batch):
-    model = with_layer(build, name).train()
+def test_every_parameter_learns(name, build_transformer, batch):
+    model = with_layer(build_transformer, name).train()
     model(*batch, target=torch.randint(4, V, (B, T)))[0].backward()
     assert [key for key, value in model.named_parameters() if value.grad is None or not value.grad.any()] == []
 
 
-def test_layers_are_the_embedding_then_the_decoders(build, batch):
-    model = with_layer(build, "doc").eval()
+def test_layers_are_the_embedding_then_the_decoders(build_transformer, batch):
+    model = with_layer(build_transformer, "doc").eval()
     _, extra = model(*batch)
     states = extra["states"]
-    assert len(states.layers) == SIZES["layers"] + 1 and states.layers[-1] is states.top
+    assert len(states.layers) == len(model.decoder.layers) + 1 and states.layers[-1] is states.top
     assert all(layer.shape == (B, T, 8) for layer in states.layers)
     assert extra["mixture_weights"].shape == (B, T, 4)
     features, _ = model.decoder.extract_features(batch[2], encoder_out=model.encoder(*batch[:2]))
     torch.testing.assert_close(states.top, features)
 
 
-def test_drill_adds_two_layers_to_the_base(build):
-    sizes = dict(source_size=50, vocab_size=60, randomised="no")
+def test_drill_adds_two_layers_to_the_base(build_encdec):
     with torch.device("meta"):
-        tied = build("transformer_full_wmt14", share_decoder_input_output_embed=True, **sizes)
-        drill = build("transformer_drill_wmt14", **sizes)
+        tied = build_encdec("transformer_full_wmt14", 50, 60, share_decoder_input_output_embed=True)
+        drill = build_encdec("transformer_drill_wmt14", 50, 60)
     count = [sum(parameter.numel() for parameter in model.parameters()) for model in (tied, drill)]
     assert count[1] - count[0] == 2 * (512**2 + 512)
     assert len(drill.decoder.layers) == 6 and drill.decoder.layers[0].fc1.out_features == 2048
 
 
 @pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
-def test_presets_share_the_decoders_embedding_unless_the_softmax_is_full(arch, build):
+def test_presets_share_the_decoders_embedding_unless_the_softmax_is_full(arch, build_encdec):
     with torch.device("meta"):
-        model = build(arch, randomised="no")
+        model = build_encdec(arch, SOURCES, V)
     shares = model.decoder.output.projection.weight is model.decoder.embed_tokens.weight
     assert shares == (model.decoder.output.name != "full") and model.decoder.output.name == arch.split("_")[1]
 
 
-def test_flags_that_share_the_embedding_make_the_softmax_tied(build):
-    assert build("transformer_full", share_decoder_input_output_embed=True).decoder.output.name == "tied"
-    model = build("transformer_full", share_all_embeddings=True, source_size=V)
+def test_flags_that_share_the_embedding_make_the_softmax_tied(build_transformer):
+    assert build_transformer("transformer_full", share_decoder_input_output_embed=True).decoder.output.name == "tied"
+    model = build_transformer("transformer_full", share_all_embeddings=True, source_size=V)
     assert model.decoder.output.name == "tied" and model.encoder.embed_tokens is model.decoder.embed_tokens
     with pytest.raises(ValueError, match="--output-layer full has a matrix of its own.*take --output-layer tied"):
-        build("transformer_drill", output_layer="full")
+        build_transformer("transformer_drill", output_layer="full")
 
 
-def test_the_hosts_adaptive_softmax_is_refused(build):
+def test_the_hosts_adaptive_softmax_is_refused(build_transformer):
     with pytest.raises(ValueError, match="--adaptive-softmax-cutoff"):
-        build("transformer_full", adaptive_softmax_cutoff="10,20")
+        build_transformer("transformer_full", adaptive_softmax_cutoff="10,20")
 
 
 @pytest.mark.parametrize("other", ["full", "drill", "doc"])
-def test_a_checkpoint_of_another_output_layer_is_refused_with_both_names(other, build):
-    weights = with_layer(build, other).state_dict()
+def test_a_checkpoint_of_another_output_layer_is_refused_with_both_names(other, build_transformer):
+    weights = with_layer(build_transformer, other).state_dict()
     with pytest.raises(ValueError, match=f"trained with --output-layer {other}, this model has --output-layer tied"):
-        with_layer(build, "tied").load_state_dict(weights)
+        with_layer(build_transformer, "tied").load_state_dict(weights)
 
 
 @every_layer
-def test_a_checkpoint_without_the_layers_name_is_loaded(name, build, batch):
-    model, other = with_layer(build, name).eval(), with_layer(build, name).eval()
+def test_a_checkpoint_without_the_layers_name_is_loaded(name, build_transformer, batch):
+    model, other = with_layer(build_transformer, name).eval(), with_layer(build_transformer, name).eval()
     weights = {key: 2 * value if value.is_floating_point() else value for key, value in model.state_dict().items()}
     del weights["decoder.output.layer_name"]
     other.load_state_dict(weights)
