@@ -37,11 +37,11 @@ def named_paths(texts: Sequence[str]) -> List[Tuple[str, Path]]:
     """NAME and PATH of each ``NAME=PATH``.
 
     Raises:
-        ValueError: where a text has no PATH.
+        ValueError: where a text has no NAME or no PATH.
     """
     named = [text.partition("=") for text in texts]
-    for text, (_, _, path) in zip(texts, named):
-        if not path:
+    for text, (name, _, path) in zip(texts, named):
+        if not name or not path:
             raise ValueError(f"{text}: give it as NAME=PATH")
     return [(name, Path(path)) for name, _, path in named]
 

@@ -3,7 +3,8 @@
 import argparse
 import logging
 from contextlib import contextmanager
-from typing import Iterator
+from pathlib import Path
+from typing import Iterator, Optional
 
 import torch
 
@@ -26,6 +27,29 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--cpu`` and ``--json``."""
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
     parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
+
+
+def add_plot_option(parser: argparse.ArgumentParser, *, help: str) -> None:
+    """Add ``--plot FILE``."""
+    parser.add_argument("--plot", type=Path, metavar="FILE", help=help)
+
+
+def check_plot(path: Optional[Path]) -> None:
+    """Refuse a picture that could not be written, before the work is done.
+
+    Raises:
+        ValueError: if its directory does not exist or its suffix is no format.
+    """
+    # imported here, when the host's debug logging is off
+    from matplotlib.figure import Figure
+
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise ValueError(f"--plot {path}: {path.parent} is no directory: make it first")
+    formats = Figure().canvas.get_supported_filetypes()
+    if path.suffix.lstrip(".") not in formats:
+        raise ValueError(f"--plot {path}: give a name that ends in one of .{', .'.join(sorted(formats))}")
 
 
 def choose_device(args: argparse.Namespace) -> str:

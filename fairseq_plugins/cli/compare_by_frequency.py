@@ -10,7 +10,14 @@ from typing import List
 import torch
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.cli import add_common_options, choose_device, one_line_errors, quiet_host_logging
+from fairseq_plugins.cli import (
+    add_common_options,
+    add_plot_option,
+    check_plot,
+    choose_device,
+    one_line_errors,
+    quiet_host_logging,
+)
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.frequency_bands import FrequencyBand, compare_bands, losses_by_type
@@ -28,7 +35,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("other", help="checkpoint of the second model")
     parser.add_argument("data", help="directory that fairseq-preprocess --only-source wrote")
     parser.add_argument("--split", default="test", help="split to score (default: %(default)s)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw both statistics, such as bands.png")
+    add_plot_option(parser, help="draw both statistics, such as bands.png")
     add_common_options(parser)
     return parser
 
@@ -40,6 +47,7 @@ def main() -> None:
     args = parser.parse_args()
     device = choose_device(args)
     with one_line_errors(parser):
+        check_plot(args.plot)
         models, dictionary = load_language_models([args.baseline, args.other], args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)
         train_tokens = load_token_stream(args.data, "train", dictionary)
@@ -59,9 +67,9 @@ def main() -> None:
         counts=tokens[1:].bincount(minlength=len(dictionary)),
         excluded=[dictionary.eos()],
     )
+    print(json.dumps([asdict(band) for band in bands]) if args.json else as_markdown(bands))
     if args.plot:
         plot(bands, args.plot)
-    print(json.dumps([asdict(band) for band in bands]) if args.json else as_markdown(bands))
 
 
 def title(band: FrequencyBand) -> str:

@@ -11,7 +11,14 @@ import torch
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.cli import add_common_options, choose_device, one_line_errors, quiet_host_logging
+from fairseq_plugins.cli import (
+    add_common_options,
+    add_plot_option,
+    check_plot,
+    choose_device,
+    one_line_errors,
+    quiet_host_logging,
+)
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.layer_masking import MASKS, LayerMask, masked_perplexities
@@ -26,7 +33,7 @@ def get_parser() -> argparse.ArgumentParser:
         prog="python -m fairseq_plugins.cli.mask_layers",
         description="Perplexity of trained models where outputs of recurrent layers are set to zero with probability "
         "P, as in figure 5 of Shuang et al. 2020: all layers together, and each alone. What is kept is not rescaled. "
-        "Prints the mean over runs with other masks.",
+        "Prints the mean over runs with different masks.",
     )
     parser.add_argument("data", help="directory that fairseq-preprocess --only-source wrote")
     parser.add_argument("models", nargs="+", metavar="NAME=CKPT", help="models with the same number of layers")
@@ -47,9 +54,13 @@ def get_parser() -> argparse.ArgumentParser:
         help="element: a fresh mask for every element; locked: one for each feature that stays (default: %(default)s)",
     )
     parser.add_argument(
-        "--rows", type=int, default=10, help="parallel rows the stream is cut into, for speed (default: %(default)s)"
+        "--rows",
+        type=int,
+        default=10,
+        help="parallel rows the stream is cut into, for speed: each starts from zero, its first token unscored; "
+        "1 gives the perplexity of evaluate_lm where P is 0 (default: %(default)s)",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves, such as masking.png")
+    add_plot_option(parser, help="draw the curves, such as masking.png")
     add_common_options(parser)
     return parser
 
@@ -65,16 +76,23 @@ def main() -> None:
         wrong = [probability for probability in args.probabilities if not 0 <= probability <= 1]
         if wrong:
             raise ValueError(f"--probabilities {wrong[0]:g}: give numbers from 0 to 1")
+        if len(set(args.probabilities)) < len(args.probabilities):
+            raise ValueError("--probabilities: give each number once")
+        if args.rows < 1:
+            raise ValueError(f"--rows {args.rows}: give at least 1")
+        check_plot(args.plot)
         figures = measure(args)
+    print(json.dumps(figures) if args.json else as_markdown(figures))
     if args.plot:
         plot(figures, args.plot)
-    print(json.dumps(figures) if args.json else as_markdown(figures))
 
 
 def measure(args: argparse.Namespace) -> List[Dict]:
     """The perplexities of the runs of each model, masked layers and probability."""
     device = choose_device(args)
     names, paths = zip(*named_paths(args.models))
+    if len(set(names)) < len(names):
+        raise ValueError("give each NAME once")
     models, dictionary = load_language_models(paths, args.data)
     tokens = load_token_stream(args.data, args.split, dictionary)
     depths = {len(model.decoder.stack.layers) for model in models}
@@ -86,19 +104,19 @@ def measure(args: argparse.Namespace) -> List[Dict]:
         del masked["1"]
     options = dict(unknown=dictionary.unk(), num_rows=args.rows, device=device)
     cases = [
-        (name, model.to(device), title, LayerMask(numbers, probability, args.mask))
+        (name, model.to(device), chosen, LayerMask(numbers, probability, args.mask))
         for name, model in zip(names, models)
-        for title, numbers in masked.items()
+        for chosen, numbers in masked.items()
         for probability in args.probabilities
     ]
     figures = []
-    for name, model, title, mask in tqdm(cases, unit="case", disable=not sys.stderr.isatty()):
+    for name, model, chosen, mask in tqdm(cases, unit="case", disable=not sys.stderr.isatty()):
         seeds = range(1, 1 + (args.runs if mask.probability > 0 else 1))
         runs = masked_perplexities(model, tokens, mask, seeds=seeds, **options)
         figures.append(
             {
                 "model": name,
-                "layers": title,
+                "layers": chosen,
                 "probability": mask.probability,
                 "mask": mask.kind,
                 "perplexity": statistics.mean(runs.values()),

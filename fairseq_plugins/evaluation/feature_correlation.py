@@ -3,6 +3,7 @@
 Shapes: N positions, D_n width of layer n.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Dict, List, Optional
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.layer_outputs import changed_layer_outputs
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
+from fairseq_plugins.modules.major_minor_lstm import MajorMinorLSTM
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,14 @@ class LayerCorrelation:
         width: D_n.
         num_constant: features that never change; they take part in no pair.
         mean: over all pairs.
-        major, minor, between: over the pairs within the major LSTM, within the minor, and of one each; None where the
-            layer has no such parts.
+        major, minor, between: over the pairs within the major LSTM, within the minor, and of one each.
+    A mean is None where there is no pair.
     """
 
     layer: int
     width: int
     num_constant: int
-    mean: float
+    mean: Optional[float]
     major: Optional[float] = None
     minor: Optional[float] = None
     between: Optional[float] = None
@@ -81,14 +83,19 @@ def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options) -
     ):
         absolute = matrix.abs().fill_diagonal_(float("nan"))
         parts = {}
-        if hasattr(layer, "sizes"):
+        if isinstance(layer, MajorMinorLSTM):
             major = layer.sizes[0]
             parts = {
-                "major": absolute[:major, :major].nanmean().item(),
-                "minor": absolute[major:, major:].nanmean().item(),
-                "between": absolute[:major, major:].nanmean().item(),
+                "major": _mean(absolute[:major, :major]),
+                "minor": _mean(absolute[major:, major:]),
+                "between": _mean(absolute[:major, major:]),
             }
         num_constant = int(matrix.diagonal().isnan().sum())
-        mean = absolute.nanmean().item()
+        mean = _mean(absolute)
         found.append(LayerCorrelation(layer=n, width=len(matrix), num_constant=num_constant, mean=mean, **parts))
     return found
+
+
+def _mean(absolute: Tensor) -> Optional[float]:
+    mean = absolute.nanmean().item()
+    return None if math.isnan(mean) else mean

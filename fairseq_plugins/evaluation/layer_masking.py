@@ -1,4 +1,4 @@
-"""Perplexity where outputs of recurrent layers are set to zero at random (Shuang et al. 2020, section V-F).
+"""Perplexity where outputs of recurrent layers are set to zero at random (Shuang et al. 2020, section V-C).
 
 A model whose features do not depend on each other's company loses less.
 """

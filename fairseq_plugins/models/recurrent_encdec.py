@@ -54,7 +54,10 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
         default="general", metadata={"help": "score that compares a decoder state with the source positions"}
     )
     input_feeding: ChoiceEnum(["on", "off"]) = field(
-        default="on", metadata={"help": "whether the attention's output enters the first decoder layer's next step"}
+        default="on",
+        metadata={
+            "help": "whether the attention's output enters the next step of the first decoder layer (and of all minor LSTMs)"
+        },
     )
     dropout: float = field(
         default=0.3, metadata={"help": "dropout rate of the output of every layer, the attention included"}
@@ -204,11 +207,11 @@ class RecurrentAttentionalDecoder(FairseqIncrementalDecoder):
 
 @register_model("recurrent_encdec")
 class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
-    """LSTM encoder-decoder with Luong attention and any output layer (Takase et al. 2018, section 5.2).
+    """Recurrent encoder-decoder with Luong attention and any output layer (Takase et al. 2018, section 5.2).
 
-    The architectures ``lstm_encdec``, ``_mos`` and ``_doc`` differ in their output layer, and in their presets only
-    (:mod:`fairseq_plugins.models.recurrent_encdec_presets`). For output layers that read several layers, layer 0
-    is the target embedding, then come the recurrent layers, and the attention's output is the last.
+    The architectures differ in their presets only (:mod:`fairseq_plugins.models.recurrent_encdec_presets`). For output
+    layers that read several layers, layer 0 is the target embedding, then come the recurrent layers, and the
+    attention's output is the last.
     """
 
     @staticmethod

@@ -143,10 +143,9 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
 
 @register_model("recurrent_lm")
 class RecurrentLanguageModel(FairseqLanguageModel):
-    """AWD-LSTM language model (Merity et al. 2018) with any output layer.
+    """AWD-LSTM language model (Merity et al. 2018) with any recurrent cell and output layer.
 
-    The architectures ``lstm_lm_awd``, ``_full``, ``_mos`` and ``_doc`` differ in their output layer, and in
-    their presets only (:mod:`fairseq_plugins.models.recurrent_lm_presets`).
+    The architectures differ in their presets only (:mod:`fairseq_plugins.models.recurrent_lm_presets`).
     """
 
     @staticmethod

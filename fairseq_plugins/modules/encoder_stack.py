@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.recurrent_cell import LayerState
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
+from fairseq_plugins.modules.saved_setting import SavesSettings
 
 DIRECTIONS = ("both", "forward")
 """How sentences are read: forwards and backwards, or forwards only."""
@@ -20,7 +21,7 @@ MERGES = ("top", "layer")
 """Where two directions are summed: once at the top, or after every layer, the sum feeding the next."""
 
 
-class EncoderStack(nn.Module):
+class EncoderStack(SavesSettings):
     """One or two recurrent stacks, the second of which reads the sentences backwards.
 
     Annotations are the sums of both directions' outputs, and the state that is handed over to a decoder is the sum
@@ -59,6 +60,8 @@ class EncoderStack(nn.Module):
         if merge not in MERGES:
             raise ValueError(f"--encoder-merge {merge}: choose one of {', '.join(MERGES)}")
         self.merge = merge
+        if directions == "both":
+            self.save_setting("merge_name", flag="--encoder-merge", value=merge)
         self.stacks = nn.ModuleList(
             RecurrentStack(
                 input_size,

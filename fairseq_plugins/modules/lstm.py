@@ -55,7 +55,7 @@ class WeightDropLSTM(RecurrentCell, nn.LSTM):
         weights = [input_weight, self._hidden_weight(), self.bias_ih_l0, self.bias_hh_l0]
         output, h, c = torch.lstm(
             x,
-            [h.unsqueeze(0), c.unsqueeze(0)],
+            [h.contiguous().unsqueeze(0), c.contiguous().unsqueeze(0)],  # cuDNN takes no other
             _share_storage(weights) if x.is_cuda else weights,
             True,  # has_biases
             1,  # num_layers

@@ -4,6 +4,7 @@ Shapes: B batch rows, T time steps, C width of a layer's input, C_1 width of the
 which D_ma are the major LSTM's and D_mi the minor's.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import List, Optional, Sequence, Tuple
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from fairseq_plugins.modules.lstm import LSTMSteps, WeightDropLSTM, update
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, LayerState, RecurrentCell
+from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.options import parse_float_list
 
 MINOR_INPUTS = ("embedding", "previous")
@@ -26,24 +28,24 @@ class MajorMinorOptions(FairseqDataclass):
     major_proportions: str = field(
         default="0.9",
         metadata={
-            "help": "share of each layer's width that its major LSTM has, above 0 and at most 1 (then there is no "
-            'minor LSTM): one for all layers, or one for each, "0.9 0.9 0.6" (default: 0.9)'
+            "help": "share of each layer's width that its major LSTM has, above 0 and at most 1, "
+            'which means no minor LSTM: one for all layers, or one for each, "0.9 0.9 0.6" (default: 0.9)'
         },
     )
     minor_input: ChoiceEnum(MINOR_INPUTS) = field(
         default="embedding",
         metadata={
-            "help": "what the minor LSTMs read: embedding, the input of the first layer (in a decoder with input "
-            "feeding with what is fed); previous, the layer below, as the major LSTMs do (default: embedding)"
+            "help": "what the minor LSTMs read: embedding, the input of the first layer, which with input "
+            "feeding holds what is fed, too; previous, the layer below, as the major LSTMs do (default: embedding)"
         },
     )
 
 
 @RECURRENT_CELLS.register("mmlstm")
-class MajorMinorLSTM(RecurrentCell):
+class MajorMinorLSTM(RecurrentCell, SavesSettings):
     """A layer whose two LSTMs never see each other's state; its output is theirs, the major's first.
 
-    Shuang et al. 2020, section III: h = [LSTM_ma(v); LSTM_mi(e)] with v the layer below and e the input of the first
+    Shuang et al. 2020, section IV-C: h = [LSTM_ma(v); LSTM_mi(e)] with v the layer below and e the input of the first
     layer. States h and c, (B, D), hold the major's part first as well, so that a decoder takes over the encoder's
     major states as major and its minor ones as minor.
 
@@ -53,6 +55,9 @@ class MajorMinorLSTM(RecurrentCell):
         minor_input_size: C_1, or C for ``minor_input`` previous.
         minor_input: a value of :data:`MINOR_INPUTS`.
         weight_dropout: drop rate of the elements of both recurrent matrices.
+
+    Raises:
+        ValueError: on an unknown minor input.
     """
 
     Options = MajorMinorOptions
@@ -67,6 +72,9 @@ class MajorMinorLSTM(RecurrentCell):
         weight_dropout: float = 0.0,
     ):
         super().__init__()
+        if minor_input not in MINOR_INPUTS:
+            raise ValueError(f"--minor-input {minor_input}: choose one of {', '.join(MINOR_INPUTS)}")
+        self.save_setting("minor_input_name", flag="--minor-input", value=minor_input)
         self.sizes = sizes
         self.hidden_size = sum(sizes)
         self.minor_input = minor_input
@@ -120,8 +128,8 @@ class MajorMinorLSTM(RecurrentCell):
         h, c = self.initial_state(x) if state is None else state
         major_state, minor_state = zip(h.split(self.sizes, dim=1), c.split(self.sizes, dim=1))
         minor_input = stack_input if self.minor_input == "embedding" else x
-        minor, minor_state = self.minor(minor_input, minor_state, leading_padding=leading_padding)
         major, major_state = self.major(x, major_state, leading_padding=leading_padding)
+        minor, minor_state = self.minor(minor_input, minor_state, leading_padding=leading_padding)
         state = tuple(torch.cat(parts, dim=1) for parts in zip(major_state, minor_state))
         return torch.cat([major, minor], dim=-1), state
 
@@ -157,7 +165,7 @@ def _split(width: int, proportion: float) -> Tuple[int, int]:
     """D_ma and D_mi."""
     if not 0 < proportion < 1:
         raise ValueError(f"--major-proportions {proportion:g}: a share is above 0 and at most 1 (1: no minor LSTM)")
-    major = round(proportion * width)
+    major = math.floor(proportion * width + 0.5)
     if not 0 < major < width:
         part = "minor" if major else "major"
         raise ValueError(

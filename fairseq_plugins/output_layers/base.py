@@ -8,9 +8,9 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
-import torch
 from torch import Tensor, nn
 
+from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.registry import Component, Registry
 
 Extra = Dict[str, Tensor]
@@ -34,7 +34,7 @@ class DecoderStates:
     attention: Optional[Tensor] = None
 
 
-class OutputLayer(Component, nn.Module):
+class OutputLayer(Component, SavesSettings):
     """Turns decoder states into a distribution over the vocabulary.
 
     A subclass registers itself with ``OUTPUT_LAYERS.register``, names its flags in the dataclass
@@ -48,19 +48,7 @@ class OutputLayer(Component, nn.Module):
 
     def __init__(self):
         super().__init__()
-        # saved, so that a checkpoint of another layer is told from this one's; every precision holds these numbers, and
-        # the host's moving average of all buffers wants floating ones
-        self.register_buffer("layer_name", torch.tensor(list(self.name.encode()), dtype=torch.float32))
-
-    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:
-        saved = state_dict.setdefault(f"{prefix}layer_name", self.layer_name)
-        name = bytes(saved.round().int().tolist()).decode()
-        if name != self.name:
-            raise ValueError(
-                f"the checkpoint was trained with --output-layer {name}, this model has --output-layer {self.name}: "
-                "give the same --arch and --output-layer"
-            )
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self.save_setting("layer_name", flag=OUTPUT_LAYERS.flag, value=self.name)
 
     def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
         """log P(v) for every word, (B, T, V), normalised, in float32 or wider."""

@@ -46,6 +46,12 @@ def test_means_are_over_pairs_of_different_features_and_by_part(build_tiny_lm, t
         assert {name: getattr(layer, name) for name in expected} == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_part_of_one_feature_has_no_pair(build_tiny_lm, tokens):
+    model = build_tiny_lm("tied", rnn_cell="mmlstm", hidden_sizes="10 8", major_proportions="0.9 0.5")
+    first, second = layer_correlations(model, tokens, unknown=3)
+    assert first.minor is None and first.major is not None and second.minor is not None
+
+
 def test_features_that_never_change_are_left_out_and_counted(build_tiny_lm, tokens):
     model = build_tiny_lm("tied").double()
 

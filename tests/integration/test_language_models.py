@@ -194,6 +194,12 @@ def test_correlations_are_shown_by_layer(trained, data):
         (["A=no.pt"], "no.pt does not exist"),
         (["A=no.pt", "--probabilities", "50"], "--probabilities 50: give numbers from 0 to 1"),
         (["A=no.pt", "--runs", "0"], "--runs 0: give at least 1"),
+        (["A=no.pt", "--rows", "0"], "--rows 0: give at least 1"),
+        (["A=no.pt", "A=other.pt"], "give each NAME once"),
+        (["=no.pt"], "=no.pt: give it as NAME=PATH"),
+        (["A=no.pt", "--probabilities", "0", "0"], "--probabilities: give each number once"),
+        (["A=no.pt", "--plot", "nowhere/masking.png"], "--plot nowhere/masking.png: nowhere is no directory"),
+        (["A=no.pt", "--plot", "masking.foo"], "--plot masking.foo: give a name that ends in one of"),
     ],
 )
 def test_what_cannot_be_masked_is_one_line(arguments, told, data):

@@ -192,6 +192,11 @@ def test_one_direction_drops_between_layers(merge):
     torch.testing.assert_close(stack.eval()(x), plain(x), rtol=0, atol=0)
 
 
+def test_a_checkpoint_of_the_other_merge_is_refused_with_both():
+    with pytest.raises(ValueError, match="--encoder-merge top, this model has --encoder-merge layer"):
+        make("layer").load_state_dict(make("top").state_dict())
+
+
 def test_unknown_directions_are_refused():
     with pytest.raises(ValueError, match="--encoder-directions left: choose one of both, forward"):
         make("top", directions="left")

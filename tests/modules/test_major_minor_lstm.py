@@ -170,6 +170,17 @@ def test_steps_are_the_whole_call(num_known, minor_input, x, state):
 # what does not fit
 
 
+def test_a_checkpoint_with_another_minor_input_is_refused_with_both():
+    layers = [MajorMinorLSTM(C, (7, 3), minor_input_size=C, minor_input=name) for name in MINOR_INPUTS]
+    with pytest.raises(ValueError, match="--minor-input embedding, this model has --minor-input previous"):
+        layers[1].load_state_dict(layers[0].state_dict())
+
+
+def test_an_unknown_minor_input_is_refused():
+    with pytest.raises(ValueError, match="--minor-input left: choose one of embedding, previous"):
+        make(minor_input="left")
+
+
 @pytest.mark.parametrize(
     "proportions, told",
     [

@@ -109,6 +109,19 @@ def test_leading_padding_keeps_the_state_of_all_layers_zero(x, cell):
         torch.testing.assert_close(state, alone.state, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_states_are_contiguous_as_a_gpus_kernel_demands(x, cell, monkeypatch):
+    stack, library, found = RecurrentStack(C, WIDTHS, cell=cell).double(), torch.lstm, []
+
+    def spy(x, state, *arguments):
+        found.extend(part.is_contiguous() for part in state)
+        return library(x, state, *arguments)
+
+    monkeypatch.setattr(torch, "lstm", spy)
+    stack(x, stack(x).state)
+    assert len(found) >= 2 * 2 * len(WIDTHS) and all(found)
+
+
 def test_evaluation_has_no_dropout(x):
     stack = make(weight_dropout=0.5, hidden_dropout=0.5, output_dropout=0.5).eval()
     plain = make().eval()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Language models of Shuang et al. 2020 (Major-Minor LSTM). Published perplexities (valid / test), rows of tables II, III,
-# VIII and X before fine-tuning by scripts/recipes/lm/fine_tune.sh, and of table VII for WikiText-103:
+# Language models of Shuang et al. 2020 (Major-Minor LSTM). Published perplexities (valid / test), tables II, III, VII, VIII
+# and X, before and where marked after one fine-tuning by scripts/recipes/lm/fine_tune.sh (its MAX_ROUNDS 1, the
+# architecture and flags as below):
 #
 #   system                                           PTB             WikiText-2      WikiText-103
 #   mos        AWD-LSTM-MoS as wide as the majors    59.74 / 57.97   67.33 / 64.64
@@ -14,12 +15,19 @@
 #   10:0       AWD-LSTM, or the LSTM of table VII                                    47.01 / 47.95
 #   9:1 8:2 7:3 6:4 5:5                              figure: 9:1 is best             43.45 / 44.69 (9:1)
 #
-# Rows M5 and M6 of the tables need dynamic evaluation. Where the paper's widths do not give its parameter counts, those
-# that do are taken: 1050 and 1160 for previous (the text says 1150), 1010 for without2 on PTB (1030).
+# The rows with dynamic evaluation are left out. Where the paper's widths are far from its parameter counts, those that
+# give them are taken: 1050 and 1160 for previous (the text says 1150), 1010 for without2 on PTB (1030).
+#
+# Figure 5, masked layers on PTB, compares with mmlstm-mos by python -m fairseq_plugins.cli.mask_layers:
+#   lm     AWD-LSTM-MoS of table II (960, 960, 620)
+#   lm+    the same with dropout between layers and of the recurrent matrices raised by 0.025
+#   lm#    as wide as mmlstm-mos
+#   lm##   as wide, with its dropout
 set -euo pipefail
 
-usage="usage: mmlstm.sh {mos|mmlstm-mos|previous|without1|without2|without3|10:0|9:1|8:2|7:3|6:4|5:5} SEED DATA SAVE_DIR
-                 [fairseq-train flags]
+usage="usage: mmlstm.sh SYSTEM SEED DATA SAVE_DIR [fairseq-train flags]
+  SYSTEM    mos, mmlstm-mos, previous, without1, without2, without3, lm, lm+, lm#, lm## (PTB),
+            10:0, 9:1, 8:2, 7:3, 6:4 or 5:5; the head of this file says what they are
   N:M       tied softmax with majors and minors of that ratio and equal parameters; WikiText-103: 10:0 and 9:1 only
   DATA      directory that data-prep/ptb/prepare.sh or that of wikitext-2 or wikitext-103 wrote
   SAVE_DIR  directory for checkpoints and train.log; run again to resume
@@ -40,6 +48,10 @@ case $corpus-$system in
   wt2-without1) flags=("$mmlstm" --major-proportions "1 0.9 0.6" --hidden-sizes "1150 1200 650") ;;
   wt2-without2) flags=("$mmlstm" --major-proportions "0.9 1 0.6" --hidden-sizes "1200 1130 650") ;;
   wt2-without3) flags=("$mmlstm" --major-proportions "0.9 0.9 1" --hidden-sizes "1200 1200 550") ;;
+  ptb-lm) flags=(lstm_lm_mos_ptb) ;;
+  ptb-lm+) flags=(lstm_lm_mos_ptb --dropout-hidden 0.25 --dropout-weight 0.525) ;;
+  ptb-lm#) flags=(lstm_lm_mos_ptb --hidden-sizes "1080 1080 620") ;;
+  ptb-lm##) flags=("$mmlstm" --rnn-cell lstm) ;;
   wt103-10:0) flags=(mmlstm_lm_wt103 --rnn-cell lstm --hidden-sizes "1024 256") ;;
   ptb-10:0 | wt2-10:0) flags=("mmlstm_lm_$corpus" --rnn-cell lstm --hidden-sizes "1150 1150 400") ;;
   ptb-9:1 | wt2-9:1 | wt103-9:1) flags=("mmlstm_lm_$corpus") ;;

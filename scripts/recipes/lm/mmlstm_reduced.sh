@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Major-Minor LSTM (Shuang et al. 2020) on Penn Treebank with networks small enough for two CPU cores: 4M parameters in
-# each of the two groups, the same data, updates, dropout and seed for all. Results in results/mmlstm/README.md.
+# each of the two groups, the same data, updates and dropout for all.
 set -euo pipefail
 
 usage="usage: mmlstm_reduced.sh {10:0|9:1|7:3|5:5|mos|mmlstm-mos|mmlstm-doc} SEED DATA SAVE_DIR [fairseq-train flags]
   N:M       tied softmax, majors and minors of that ratio; 10:0 is the plain LSTM
-  mos       mixtures with four experts, on plain LSTMs or on Major-Minor LSTMs (ratios 9:1, 9:1, 6:4)
+  mos       four experts on the last layer, on plain LSTMs or on Major-Minor LSTMs (ratios 9:1, 9:1, 6:4)
+  doc       three experts on the last layer, one on the layer below, with the balance term
   DATA      directory that data-prep/ptb/prepare.sh wrote
   SAVE_DIR  directory for checkpoints and train.log; run again to resume"
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh" "$@"

@@ -4,8 +4,8 @@
 set -euo pipefail
 
 usage="usage: multi30k.sh {host|encdec|encdec-nofeed|mos|doc|mmlstm} SEED DATA SAVE_DIR [fairseq-train flags]
-  host      fairseq's own lstm; the others are lstm_encdec with one softmax, MoS (two experts) or DOC (two and two)
-  mmlstm    mmlstm_encdec with as many parameters as encdec
+  host      fairseq's own lstm; encdec, mos, doc: lstm_encdec with one softmax, MoS (two experts) or DOC (two and two)
+  mmlstm    mmlstm_encdec with about as many parameters as encdec
   DATA      directory that data-prep/multi30k/prepare.sh wrote
   SAVE_DIR  directory for checkpoints and train.log; run again to resume"
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh" "$@"
