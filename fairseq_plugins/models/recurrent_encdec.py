@@ -56,7 +56,7 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     input_feeding: ChoiceEnum(["on", "off"]) = field(
         default="on",
         metadata={
-            "help": "whether the attention's output enters the next step of the first decoder layer (and of all minor LSTMs)"
+            "help": "whether the attention's output enters the next step of the first decoder layer and of minors"
         },
     )
     dropout: float = field(
