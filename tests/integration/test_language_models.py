@@ -77,7 +77,7 @@ def test_stateless_task_of_the_host(arch, data, tmp_path):
         *("--user-dir", PLUGINS, "--arch", arch, "--task", "language_modeling", "--sample-break-mode", "eos"),
         *("--tokens-per-sample", 64, "--batch-size", 8, "--optimizer", "adam", "--lr", 0.01, "--max-update", 3),
         *("--criterion", "cross_entropy", "--save-dir", tmp_path, "--cpu", "--num-workers", 0),
-        *("--embed-dim", 12, "--hidden-sizes", "16 12", "--no-epoch-checkpoints"),
+        *("--embed-dim", 12, "--hidden-sizes", "16 16 12", "--no-epoch-checkpoints"),
     ]
     result = run("fairseq_cli.train", data, *flags)
     assert result.returncode == 0, result.stderr[-3000:]

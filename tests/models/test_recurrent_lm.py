@@ -36,9 +36,9 @@ def layers_by_hand(model, tokens, state):
     "name, flags",
     [
         ("tied", {}),
-        ("full", {"hidden_sizes": "12 5"}),
-        ("mos", {"experts_per_layer": "0 0 3", "hidden_sizes": "12 5"}),
-        ("doc", {"experts_per_layer": "1 2 2", "hidden_sizes": "12 5"}),
+        ("full", {"hidden_sizes": "12 6"}),
+        ("mos", {"experts_per_layer": "0 0 3", "hidden_sizes": "12 6"}),
+        ("doc", {"experts_per_layer": "1 2 2", "hidden_sizes": "12 6"}),
     ],
 )
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
