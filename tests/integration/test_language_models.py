@@ -207,6 +207,14 @@ def test_what_cannot_be_masked_is_one_line(arguments, told, data):
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1 and told in result.stderr
 
 
+def test_models_of_different_depth_are_not_masked_together(trained, data, tmp_path):
+    train(data, tmp_path, "--hidden-sizes", 16, "--output-layer", "full", "--balance", 0, "--max-update", 1)
+    models = f"two={trained / 'checkpoint_best.pt'}", f"one={tmp_path / 'checkpoint_last.pt'}"
+    result = run("fairseq_plugins.cli.mask_layers", data, *models)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert "models with 1 and 2 layers: compare those of one depth" in result.stderr
+
+
 @pytest.mark.parametrize("command, paths", [("compare_by_frequency", ["no.pt", "no.pt"]), ("measure_rank", ["no.pt"])])
 def test_a_missing_checkpoint_is_one_line(command, paths, data):
     result = run(f"fairseq_plugins.cli.{command}", *paths, data)

@@ -50,6 +50,22 @@ def test_validation_improves_until_the_language_is_learnt(translator):
     assert len(curve) == EPOCHS and curve[0] > 5 and curve[-1] < 1.6
 
 
+def test_with_sentence_avg_an_update_is_divided_by_the_sentences(pair_data, tmp_path, run_here):
+    flags = ["--dropout", 0, "--optimizer", "sgd", "--clip-norm", 0, "--max-update", 1, "--log-interval", 1]
+
+    def update(name, lr, *more):
+        arguments = training_flags(pair_data, tmp_path / name, *flags, "--lr", lr, *more)
+        log = run_here(fairseq_cli.train, *arguments)
+        return load(tmp_path / name / "checkpoint_last.pt")["model"], log
+
+    (before, _), (expected, log) = update("nothing", 0), update("tokens", 0.5)
+    num_tokens, num_sentences = (float(re.search(rf"{name}=([\d.]+)", log)[1]) for name in ("wpb", "bsz"))
+    assert num_tokens > 2 * num_sentences
+    found, _ = update("sentences", 0.5 * num_sentences / num_tokens, "--sentence-avg")
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    assert max((expected[name] - before[name]).abs().max() for name in before) > 1e-2
+
+
 def test_the_hosts_criterion_trains_and_measures_bleu(plain_translator):
     log = (plain_translator / "train.log").read_text()
     losses = [float(loss) for loss in re.findall(r"valid on 'valid' subset .*?\| nll_loss ([\d.]+)", log)]

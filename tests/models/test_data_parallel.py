@@ -54,6 +54,7 @@ def assert_two_processes_have_the_gradients_of_one(models, inputs, folder):
 
 def test_language_models_in_two_processes_have_the_gradients_of_one(build_tiny_lm, tmp_path):
     models = {name: build_tiny_lm(name, output_chunk=3).double() for name in ("tied", "doc")}
+    models["mos on Major-Minor LSTMs"] = build_tiny_lm("mos", rnn_cell="mmlstm", output_chunk=3).double()
     assert_two_processes_have_the_gradients_of_one(models, [torch.randint(V, (B, T))], tmp_path)
 
 
@@ -63,6 +64,7 @@ def test_encoder_decoders_in_two_processes_have_the_gradients_of_one(build_tiny_
     models = {
         "recurrent in the warm-up": build_tiny_encdec("doc", **warm),
         "recurrent after it": build_tiny_encdec("doc", **warm),
+        "Major-Minor LSTM": build_tiny_encdec("doc", rnn_cell="mmlstm", output_chunk=3),
         "tied": build_transformer("transformer_full", share_decoder_input_output_embed=True, output_chunk=3),
         "drill": build_transformer("transformer_drill", label_depth=2, output_chunk=3),
         "doc with drill": build_transformer("transformer_doc", **doc, output_chunk=3),

@@ -11,8 +11,10 @@ NO_DROPOUT = {f"dropout_{name}": 0.0 for name in ("embedding", "input", "hidden"
 
 LEARNING_RATES = {
     "language model": 3.0,
+    "language model on Major-Minor LSTMs": 3.0,
     "encoder-decoder in the warm-up": 1.0,
     "encoder-decoder after it": 1.0,
+    "encoder-decoder on Major-Minor LSTMs": 1.0,
     "Transformer with drill": 0.3,
     "Transformer with doc": 0.3,
 }
@@ -28,7 +30,7 @@ CASES = [
     for precision in DTYPES
     if name.startswith("Transformer") or precision != "autocast to float16"  # which torch's LSTM refuses on a CPU
 ]
-DECODERS = [(name, precision) for name, precision in CASES if name != "language model"]
+DECODERS = [(name, precision) for name, precision in CASES if not name.startswith("language model")]
 MIXTURES = [(name, precision) for name, precision in DECODERS if not name.endswith("drill")]
 
 
@@ -39,8 +41,9 @@ def build(build_lm, build_encdec, build_transformer):
     def build(name, init_range=0.3):
         torch.manual_seed(0)
         tokens = torch.randint(4, V, (B, T))
-        sizes = dict(embed_dim=16, hidden_sizes="24 16", latent_dropout=0.0)
-        if name == "language model":
+        cell = "mmlstm" if name.endswith("Major-Minor LSTMs") else "lstm"
+        sizes = dict(embed_dim=16, hidden_sizes="24 16", latent_dropout=0.0, rnn_cell=cell)
+        if name.startswith("language model"):
             return build_lm("lstm_lm_doc", V, **sizes, **NO_DROPOUT, experts_per_layer="0 1 3"), [tokens]
         lengths, source = torch.tensor([7, 2, 1, 6]), torch.randint(4, V, (B, 7))
         source[torch.arange(7) < 7 - lengths.unsqueeze(1)] = PAD
@@ -51,7 +54,7 @@ def build(build_lm, build_encdec, build_transformer):
             return build_transformer(f"transformer_{name.split()[-1]}", **flags), [source, lengths, tokens]
         flags = dict(sizes, dropout=0.0, init_range=init_range, experts_per_layer="0 1 1 2", expert_warmup=100)
         model = build_encdec("lstm_encdec_doc", V, V, **flags)
-        model.decoder.output.set_num_updates(100 if name.endswith("after it") else 0)
+        model.decoder.output.set_num_updates(0 if name.endswith("in the warm-up") else 100)
         return model, [source, lengths, tokens]
 
     return build
