@@ -12,6 +12,7 @@ import logging
 import os
 import pickle
 import re
+import textwrap
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any, Callable, Union
@@ -49,7 +50,7 @@ def adapt_host() -> None:
     _wrap(checkpoint_utils, "load_checkpoint_to_cpu", _explain_unreadable)
     _wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
     _wrap(data_utils, "batch_by_size", _keep_the_last_batch)
-    _wrap(Trainer, "load_checkpoint", _check_vocabulary)
+    _wrap(Trainer, "load_checkpoint", _check_checkpoint)
     _wrap(PathManager, "copy", _copy_and_rename)
     _wrap(distributed_utils, "call_main", _adapt_configuration)
     _wrap(AMPOptimizer, "step", _step_what_was_unscaled)
@@ -106,13 +107,22 @@ def _keep_the_last_batch(batch_by_size: Callable, indices, *args, **kwargs):
     return batches if num_kept == len(indices) else [*batches, indices[num_kept:]]
 
 
-def _check_vocabulary(load_checkpoint: Callable, trainer: Trainer, *args, **kwargs):
-    """Refuse other data also when fine-tuning, and let the model's ValueError through, which names the cause."""
+def _check_checkpoint(load_checkpoint: Callable, trainer: Trainer, filename: str, *args, **kwargs):
+    """Refuse other data also when fine-tuning, and name what does not fit, which the host leaves to the traceback."""
     try:
-        extra_state = load_checkpoint(trainer, *args, **kwargs)
+        extra_state = load_checkpoint(trainer, filename, *args, **kwargs)
     except Exception as error:
-        if isinstance(error.__context__, ValueError):
-            raise error.__context__ from None
+        cause = error.__context__
+        if isinstance(cause, ValueError):
+            raise cause from None
+        if isinstance(cause, RuntimeError) and "state_dict" in str(cause):
+            difference = textwrap.shorten(
+                str(cause).partition("\n")[2].partition("\n")[0], width=300, placeholder=" ..."
+            )
+            raise ValueError(
+                f"{filename} does not fit this model: give the --arch and the flags that it was trained with, or "
+                f"another --save-dir ({difference.rstrip('. ')})"
+            ) from None
         raise
     saved = (extra_state or {}).get(type(trainer.task).__name__)
     if saved and hasattr(trainer.task, "check_vocabulary"):

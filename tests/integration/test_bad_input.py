@@ -124,6 +124,28 @@ def test_training_on_with_other_words(trained, data, tmp_path, flags):
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "flags, difference",
+    [
+        (["--hidden-sizes", "24 16"], "size mismatch for decoder.stack.layers.0.weight_ih"),
+        (["--rnn-cell", "mmlstm"], 'Missing key(s) in state_dict: "decoder.stack.layers.0.major.weight_ih'),
+    ],
+)
+def test_training_on_with_another_network(trained, data, tmp_path, flags, difference):
+    shutil.copy(trained / "checkpoint_last.pt", tmp_path)
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    result = subprocess.run(
+        train_command(data, tmp_path, "--max-epoch", 3, *flags), env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert result.returncode != 0
+    line = result.stderr.strip().splitlines()[-1]
+    assert (
+        line.startswith(f"ValueError: {tmp_path / 'checkpoint_last.pt'} does not fit this model") and "--arch" in line
+    )
+    assert difference in line
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+
+
 def test_training_on_from_a_truncated_checkpoint(trained, data, tmp_path):
     content = (trained / "checkpoint_last.pt").read_bytes()[:5000]
     (tmp_path / "checkpoint_last.pt").write_bytes(content)
