@@ -66,10 +66,6 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         """Names of the options of all components."""
         return option_names(*(component.Options for component in self.values()))
 
-    def foreign_options(self, name: str) -> Set[str]:
-        """Names of the options that other components have and the one of that name has not."""
-        return self.all_option_names() - option_names(self[name].Options)
-
     def add_args(self, parser) -> None:
         """Add the flag and those of every component, without defaults (presets set them)."""
         parser.add_argument(self.flag, choices=sorted(self), help=self.help)

@@ -2,12 +2,14 @@
 # Install, make small corpora, train models of language, translation and headlines with one softmax and with DOC, compare.
 set -euo pipefail
 
-if [[ ${1:-} == --help ]]; then
-  echo "usage: bash scripts/demo.sh
+usage="usage: bash scripts/demo.sh
   Writes results/demo (table.md, runs.json, learning_curves.png, translation.md, headlines.md); corpora and checkpoints go to
   demo-work. Takes up to ten minutes on two CPU cores. Run again: goes on where it was stopped."
-  exit 0
-fi
+case ${1:-} in
+  "") ;;
+  --help) echo "$usage"; exit 0 ;;
+  *) echo "$usage" >&2; exit 2 ;;
+esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 source .venv/bin/activate

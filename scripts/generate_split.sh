@@ -15,6 +15,7 @@ IFS=: read -ra models <<< "$checkpoint"
 for model in "${models[@]}"; do
   [[ -f $model ]] || { echo "generate_split.sh: error: $model does not exist" >&2; exit 2; }
 done
+[[ -d $data ]] || { echo "generate_split.sh: error: $data does not exist" >&2; exit 2; }
 compgen -G "$data/$split.*.idx" > /dev/null || {
   echo "generate_split.sh: error: $data has no $split set: take one of $(cd "$data" && ls ./*.idx | sed 's/..//; s/[.].*//' | sort -u | xargs)" >&2
   exit 2

@@ -49,7 +49,14 @@ def main() -> None:
         description="Explain the flags that an architecture and the task, criterion and optimiser that go with it "
         "add to fairseq-train, with their defaults.",
     )
-    parser.add_argument("arch", nargs="?", default="lstm_lm_doc", choices=sorted(ARCHITECTURES), metavar="ARCH")
+    parser.add_argument(
+        "arch",
+        nargs="?",
+        default="lstm_lm_doc",
+        choices=sorted(ARCHITECTURES),
+        metavar="ARCH",
+        help=f"architecture (default: %(default)s), one of {', '.join(ARCHITECTURES)}",
+    )
     print(flags_parser(parser.parse_args().arch).format_help())
 
 

@@ -21,7 +21,8 @@ def load_language_models(
     """
     for path in paths:
         if not Path(path).is_file():
-            raise ValueError(f"{path} does not exist: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
+            wrong = "is a directory" if Path(path).is_dir() else "does not exist"
+            raise ValueError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
     dictionary = load_dictionary(data_dir)
     models = []
     for path in paths:

@@ -34,13 +34,13 @@ class Preset:
 def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.
 
-    Where another output layer or recurrent cell was chosen, options that it does not have are left out.
+    Where ``args`` holds another output layer or recurrent cell, the options of the preset's own are left out.
     """
-    foreign = set()
+    left_out = set()
     for registry in (OUTPUT_LAYERS, RECURRENT_CELLS):
-        chosen = getattr(args, registry.destination, preset.model.get(registry.destination))
-        if chosen in registry:
-            foreign |= registry.foreign_options(chosen)
+        own = preset.model.get(registry.destination)
+        if getattr(args, registry.destination, own) != own:
+            left_out |= registry.all_option_names()
     for flag, value in preset.model.items():
-        if not hasattr(args, flag) and flag not in foreign:
+        if not hasattr(args, flag) and flag not in left_out:
             setattr(args, flag, value)

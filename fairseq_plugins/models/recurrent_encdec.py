@@ -20,8 +20,7 @@ from fairseq.models import (
 from torch import Tensor, nn
 
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
-from fairseq_plugins.models.presets import apply_preset
-from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES
+from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, apply_encdec_preset
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
@@ -65,8 +64,8 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     share_embeddings: ChoiceEnum(["none", "output", "all"]) = field(
         default="none",
         metadata={
-            "help": "output: the output layer uses the target embedding (tied, mos, doc); all: the source uses it as "
-            "well, whatever the output layer (needs a joined dictionary)"
+            "help": "output: the output layer uses the target embedding (not with --output-layer full); all: the source "
+            "uses it as well, whatever the output layer (needs a joined dictionary)"
         },
     )
     init_range: float = field(
@@ -276,7 +275,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         if config.share_embeddings == "output" and not shares_output:
             raise ValueError(
                 f"--share-embeddings output: --output-layer {args.output_layer} has a matrix of its own; take "
-                "tied, mos or doc, or --share-embeddings none"
+                "another output layer, or --share-embeddings none"
             )
         decoder = RecurrentAttentionalDecoder(
             target, embedding=target_embedding, stack=stack, output_layer=output_layer
@@ -308,4 +307,4 @@ def _embedding(dictionary, width: int) -> nn.Embedding:
 
 
 for name, preset in ARCHITECTURES.items():
-    register_model_architecture("recurrent_encdec", name)(partial(apply_preset, preset))
+    register_model_architecture("recurrent_encdec", name)(partial(apply_encdec_preset, preset))

@@ -1,8 +1,9 @@
 """Hyper-parameters of the recurrent encoder-decoders: small defaults and the papers' settings."""
 
+from argparse import Namespace
 from typing import Dict
 
-from fairseq_plugins.models.presets import Preset
+from fairseq_plugins.models.presets import Preset, apply_preset
 
 # the range that gives width 256 the gain of the paper's 0.1 at width 500; with 0.1 mixtures start slowly here
 _SMALL = dict(
@@ -50,3 +51,10 @@ ARCHITECTURES: Dict[str, Preset] = {
     for name, differing in variants.items()
 }
 """Values of ``--arch`` and their presets."""
+
+
+def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
+    """Set the model flags that ``args`` does not hold yet; a tied softmax shares the target embedding."""
+    if getattr(args, "output_layer", None) == "tied" and not hasattr(args, "share_embeddings"):
+        args.share_embeddings = "output"
+    apply_preset(preset, args)

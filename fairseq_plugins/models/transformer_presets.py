@@ -1,6 +1,7 @@
 """Hyper-parameters of the Transformers: small defaults, the host's for IWSLT, and the base of WMT."""
 
 from argparse import Namespace
+from dataclasses import replace
 from typing import Dict
 
 from fairseq.models.transformer import base_architecture
@@ -49,10 +50,13 @@ ARCHITECTURES: Dict[str, Preset] = {
 def apply_transformer_preset(preset: Preset, args: Namespace) -> None:
     """Set the flags that ``args`` does not hold yet, the host's defaults among them.
 
-    A full softmax becomes the tied one where the host's flags share the decoder's embedding.
+    A full softmax becomes the tied one where the host's flags share the decoder's embedding; where ``args`` holds either,
+    the embedding is shared as it needs.
     """
-    shares = any(getattr(args, flag, False) for flag in ("share_decoder_input_output_embed", "share_all_embeddings"))
+    shares = any(getattr(args, flag, False) for flag in (*_SHARED, "share_all_embeddings"))
     if shares and preset.model["output_layer"] == "full" and not hasattr(args, "output_layer"):
         args.output_layer = "tied"
-    apply_preset(preset, args)
+    network = {flag: value for flag, value in preset.model.items() if flag not in _SHARED}
+    needs = {"full": {}, "tied": _SHARED}.get(getattr(args, "output_layer", None))
+    apply_preset(preset if needs is None else replace(preset, model={**network, **needs}), args)
     base_architecture(args)

@@ -32,7 +32,7 @@ class MixtureOptions(LabelNetworkOptions):
         },
     )
     latent_dropout: float = field(
-        default=0.3, metadata={"help": "mos, doc: dropout rate of the latent vectors k_j, 0 <= rate < 1"}
+        default=0.3, metadata={"help": "mos, doc: dropout rate of the latent vectors k_j, 0 <= rate < 1 (default: 0.3)"}
     )
     latent_mask: Optional[ChoiceEnum(["shared", "per-expert"])] = field(
         default=None,

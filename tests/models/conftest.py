@@ -44,8 +44,6 @@ def build_tiny_encdec(build_encdec):
         flags = dict(embed_dim=8, hidden_sizes="12 8", dropout=0.0)
         if OUTPUT_LAYERS.get(output_layer) and "latent_dropout" in option_names(OUTPUT_LAYERS[output_layer].Options):
             flags["latent_dropout"] = 0.0
-        if output_layer == "tied":
-            flags["share_embeddings"] = "output"
         flags = {**flags, **overrides}
         model = build_encdec("lstm_encdec", source_size, vocab_size, output_layer=output_layer, **flags)
         return randomise(model, 0.7, seed=seed)

@@ -111,7 +111,7 @@ def test_flags_that_share_the_embedding_make_the_softmax_tied(build_transformer)
     model = build_transformer("transformer_full", share_all_embeddings=True, source_size=V)
     assert model.decoder.output.name == "tied" and model.encoder.embed_tokens is model.decoder.embed_tokens
     with pytest.raises(ValueError, match="--output-layer full has a matrix of its own.*take --output-layer tied"):
-        build_transformer("transformer_drill", output_layer="full")
+        build_transformer("transformer_drill", output_layer="full", share_all_embeddings=True, source_size=V)
 
 
 def test_the_hosts_adaptive_softmax_is_refused(build_transformer):

@@ -27,8 +27,9 @@ preset=$(python -m fairseq_plugins.cli.preset_flags "$arch" --fine-tune)
 mapfile -t flags <<< "$preset"
 
 valid_nll() {
-  python -m fairseq_plugins.cli.evaluate_lm "$data" --path "$1" --split valid --json |
-    python -c 'import json, sys; print(json.load(sys.stdin)["nll"])'
+  local figures
+  figures=$(python -m fairseq_plugins.cli.evaluate_lm "$data" --path "$1" --split valid --json) || return
+  python -c 'import json, sys; print(json.loads(sys.argv[1])["nll"])' "$figures"
 }
 
 best_nll=$(valid_nll "$best")

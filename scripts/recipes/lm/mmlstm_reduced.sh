@@ -21,7 +21,7 @@ case $system in
   mos) flags=("${mixture[@]}" --rnn-cell lstm --hidden-sizes "400 400 280" --experts-per-layer "0 0 0 4") ;;
   mmlstm-mos) flags=("${mixture[@]}" --hidden-sizes "457 457 280" --experts-per-layer "0 0 0 4") ;;
   mmlstm-doc) flags=("${mixture[@]}" --output-layer doc --hidden-sizes "457 457 280" --experts-per-layer "0 0 1 3"
-                     --balance 0.001) ;;
+                     --latent-dropout 0.2 --balance 0.001) ;;
   *) refuse ;;
 esac
 

@@ -17,7 +17,7 @@ usage="usage: wmt14_mmlstm.sh {lstm|mmlstm} SEED DATA SAVE_DIR [fairseq-train fl
   SAVE_DIR  directory for checkpoints and train.log; run again to resume
 Then: BEAM=10 bash scripts/evaluate_bleu.sh DATA SAVE_DIR/checkpoint_best.pt newstest2015 DATA/raw/newstest2015.en OUT
 and for perplexity: fairseq-validate DATA --user-dir fairseq_plugins --path SAVE_DIR/checkpoint_best.pt \\
-  --valid-subset newstest2015"
+  --task translation --valid-subset newstest2015 --batch-size 128"
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh" "$@"
 
 [[ $system == lstm || $system == mmlstm ]] || refuse

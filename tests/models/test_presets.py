@@ -1,0 +1,67 @@
+"""Presets beside an output layer or a recurrent cell that the user chose."""
+
+import re
+from argparse import Namespace
+
+import pytest
+import torch
+
+from fairseq_plugins.models import recurrent_encdec_presets, recurrent_lm_presets, transformer_presets
+from fairseq_plugins.models.presets import Preset, apply_preset
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+
+LANGUAGE_MODELS = recurrent_lm_presets.ARCHITECTURES
+RECURRENT = {**LANGUAGE_MODELS, **recurrent_encdec_presets.ARCHITECTURES}
+EVERY_ARCH = {**RECURRENT, **transformer_presets.ARCHITECTURES}
+NO_MATCH = re.compile("give the last of --hidden-sizes the value of --embed-dim|compares hidden states, .* wide, with")
+
+
+@pytest.fixture
+def build(build_lm, build_encdec):
+    """``build(arch, **flags)``: a model of 23 words without memory."""
+
+    def build(arch, **flags):
+        with torch.device("meta"):
+            return build_lm(arch, 23, **flags) if arch in LANGUAGE_MODELS else build_encdec(arch, 23, 23, **flags)
+
+    return build
+
+
+@pytest.mark.parametrize("layer", sorted(OUTPUT_LAYERS))
+@pytest.mark.parametrize("arch", sorted(EVERY_ARCH))
+def test_every_output_layer_replaces_that_of_the_preset(arch, layer, build):
+    try:
+        model = build(arch, output_layer=layer)
+    except ValueError as error:  # what compares states with embeddings needs them equally wide
+        assert NO_MATCH.search(str(error)), error
+        assert layer in ("tied", "drill")
+    else:
+        assert model.decoder.output.name == layer
+
+
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+@pytest.mark.parametrize("arch", sorted(RECURRENT))
+def test_every_cell_replaces_that_of_the_preset(arch, cell, build):
+    stack = build(arch, rnn_cell=cell).decoder.stack
+    layers = stack.layers if arch in LANGUAGE_MODELS else stack.stack.layers
+    assert {type(layer) for layer in layers} == {RECURRENT_CELLS[cell]}
+
+
+@pytest.mark.parametrize("arch", ["lstm_encdec", "transformer_full", "transformer_doc"])
+def test_a_tied_softmax_shares_the_embedding_and_a_full_one_does_not(arch, build):
+    for layer, expected in (("tied", True), ("full", False)):
+        decoder = build(arch, output_layer=layer).decoder
+        embedding = decoder.embedding if arch == "lstm_encdec" else decoder.embed_tokens
+        shares = any(parameter is embedding.weight for parameter in decoder.output.parameters())
+        assert shares == expected, layer
+
+
+def test_another_layer_starts_from_its_own_defaults_and_the_flags_that_are_given():
+    preset = Preset({"embed_dim": 7, "output_layer": "drill", "label_depth": 4, "label_dropout": 0.6})
+    args = Namespace(output_layer="bilinear", label_mask="standard")
+    apply_preset(preset, args)
+    assert vars(args) == {"embed_dim": 7, "output_layer": "bilinear", "label_mask": "standard"}
+    args = Namespace(output_layer="drill", label_depth=1)
+    apply_preset(preset, args)
+    assert vars(args) == {**preset.model, "label_depth": 1}
