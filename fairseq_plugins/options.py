@@ -33,16 +33,22 @@ def parse_float_list(text: str, *, flag: str) -> List[float]:
     return numbers
 
 
-def named_paths(texts: Sequence[str]) -> List[Tuple[str, Path]]:
+def named_paths(texts: Sequence[str], *, repeated_names: str = "allowed") -> List[Tuple[str, Path]]:
     """NAME and PATH of each ``NAME=PATH``.
 
+    Args:
+        texts: from the command line.
+        repeated_names: "allowed" or "refused".
+
     Raises:
-        ValueError: where a text has no NAME or no PATH.
+        ValueError: where a text has no NAME or no PATH, or a NAME is given twice and may not.
     """
     named = [text.partition("=") for text in texts]
     for text, (name, _, path) in zip(texts, named):
         if not name or not path:
             raise ValueError(f"{text}: give it as NAME=PATH")
+    if repeated_names == "refused" and len({name for name, _, _ in named}) < len(named):
+        raise ValueError("give each NAME once")
     return [(name, Path(path)) for name, _, path in named]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.cli import one_line_errors
-from fairseq_plugins.evaluation.translations import read_lines
+from fairseq_plugins.evaluation.generated_text import read_lines
 
 
 def main() -> None:

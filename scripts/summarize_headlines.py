@@ -15,8 +15,8 @@ from comparison import get_parser, read_training, write_comparison
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.cli import one_line_errors, quiet_host_logging
-from fairseq_plugins.cli.evaluate_rouge import read_headlines, score_lines
-from fairseq_plugins.evaluation.translations import read_lines
+from fairseq_plugins.evaluation.generated_text import read_lines
+from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
 from fairseq_plugins.options import named_paths
 from fairseq_plugins.scoring.rouge import METRICS, RougeSettings
 
@@ -30,7 +30,7 @@ def summarize(name: str, run: Path, data: str, reference: Path) -> Dict:
 
 def scored(hypotheses: List[str], path: Path, reference: Path) -> Dict:
     """ROUGE and the mean number of words."""
-    scores = score_lines(hypotheses, path, [reference], RougeSettings())
+    scores = score_headlines(hypotheses, path, [reference], RougeSettings())
     return {
         "scores": [asdict(item) for item in scores],
         "words": statistics.mean(len(line.split()) for line in hypotheses),

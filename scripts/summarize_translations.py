@@ -14,8 +14,8 @@ from comparison import get_parser, read_training, write_comparison
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.cli import one_line_errors, quiet_host_logging
-from fairseq_plugins.cli.evaluate_translation import read_system
-from fairseq_plugins.evaluation.translations import read_lines, score
+from fairseq_plugins.evaluation.generated_text import read_lines
+from fairseq_plugins.evaluation.translations import read_translation, score
 from fairseq_plugins.options import named_paths
 
 
@@ -23,15 +23,13 @@ def summarize(name: str, run: Path, data: str, reference: Path) -> Dict:
     """Figures of one run."""
     figures = read_training(name, run, data)
     references = read_lines(reference)
-    system = read_system(run / "test/generate.txt", references, str(reference), reference.suffix[1:])
-    generated = system["generated"]
-    scores = score(
-        detokenized=system["detokenized"],
+    translation = read_translation(
+        run / "test/generate.txt",
         references=references,
-        tokenized=generated.hypotheses,
-        tokenized_references=generated.references,
+        reference_name=str(reference),
+        language=reference.suffix[1:],
     )
-    return {**figures, "scores": [asdict(item) for item in scores]}
+    return {**figures, "scores": [asdict(item) for item in score(translation, references)]}
 
 
 def as_markdown(runs: List[Dict]) -> str:

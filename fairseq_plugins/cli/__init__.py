@@ -29,6 +29,16 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
 
 
+def check_parent(path: Path, *, flag: str) -> None:
+    """Refuse a file that could not be written, before the work is done.
+
+    Raises:
+        ValueError: if its directory does not exist.
+    """
+    if not path.parent.is_dir():
+        raise ValueError(f"{flag} {path}: {path.parent} is no directory: make it first")
+
+
 def add_plot_option(parser: argparse.ArgumentParser, *, help: str) -> None:
     """Add ``--plot FILE``."""
     parser.add_argument("--plot", type=Path, metavar="FILE", help=help)
@@ -45,8 +55,7 @@ def check_plot(path: Optional[Path]) -> None:
 
     if path is None:
         return
-    if not path.parent.is_dir():
-        raise ValueError(f"--plot {path}: {path.parent} is no directory: make it first")
+    check_parent(path, flag="--plot")
     formats = Figure().canvas.get_supported_filetypes()
     if path.suffix.lstrip(".") not in formats:
         raise ValueError(f"--plot {path}: give a name that ends in one of .{', .'.join(sorted(formats))}")

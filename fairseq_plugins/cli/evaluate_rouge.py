@@ -5,18 +5,16 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import List, Optional
+from typing import List
 
 from fairseq_plugins.cli import one_line_errors, quiet_host_logging
-from fairseq_plugins.evaluation.translations import check_pairs, check_words, read_generated, read_lines
+from fairseq_plugins.evaluation.generated_text import read_lines
+from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
 from fairseq_plugins.scoring.rouge import (
     NUM_BOOTSTRAP_SAMPLES,
     TOKENIZERS,
     RougeScore,
     RougeSettings,
-    check_tokens,
-    score_corpus,
-    without_escapes,
 )
 
 
@@ -70,48 +68,19 @@ def main() -> None:
         if args.processes is not None and args.processes < 1:
             raise ValueError(f"--processes {args.processes}: give at least 1")
         hypotheses = read_headlines(path) if args.generated else read_lines(path)
-        scores = score_lines(hypotheses, path, args.reference, settings, num_processes=args.processes)
+        scores = score_headlines(
+            hypotheses,
+            path,
+            args.reference,
+            settings,
+            num_processes=args.processes,
+            show_progress="on" if sys.stderr.isatty() else "off",
+        )
     signature = settings.signature(num_references=len(args.reference))
     if args.json:
         print(json.dumps({"scores": [asdict(item) for item in scores], "signature": signature}))
     else:
         print(as_text(scores, signature))
-
-
-def read_headlines(path: Path) -> List[str]:
-    """The best hypotheses of ``fairseq-generate``, without the escapes of the Moses tokeniser.
-
-    Raises:
-        ValueError: if the file holds no hypothesis, or sentences are missing.
-    """
-    return [without_escapes(line) for line in read_generated(path).hypotheses]
-
-
-def score_lines(
-    hypotheses: List[str],
-    path: Path,
-    references: List[Path],
-    settings: RougeSettings,
-    *,
-    num_processes: Optional[int] = None,
-) -> List[RougeScore]:
-    """ROUGE of the hypotheses that ``path`` holds against files of references, after checks.
-
-    Raises:
-        ValueError: on unequal numbers of lines, subword marks, no word or another script, with the file and line.
-    """
-    texts = [read_lines(reference) for reference in references]
-    for lines, name in zip(texts, references):
-        check_pairs(hypotheses, lines, name=str(path), reference_name=str(name))
-    check_words(hypotheses, name=str(path))
-    check_tokens(list(zip(*texts)), settings)
-    return score_corpus(
-        hypotheses,
-        list(zip(*texts)),
-        settings,
-        num_processes=num_processes,
-        show_progress="on" if sys.stderr.isatty() else "off",
-    )
 
 
 def as_text(scores: List[RougeScore], signature: str) -> str:

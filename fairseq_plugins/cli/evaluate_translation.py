@@ -4,21 +4,16 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Dict, List
+from typing import List
 
-from fairseq_plugins.cli import one_line_errors, quiet_host_logging
+from fairseq_plugins.cli import check_parent, one_line_errors, quiet_host_logging
+from fairseq_plugins.evaluation.generated_text import check_same_text, read_lines
 from fairseq_plugins.evaluation.translations import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,
-    Generated,
     Score,
-    check_pairs,
-    check_same_text,
-    check_words,
     compare,
-    detokenize,
-    read_generated,
-    read_lines,
+    read_translation,
     score,
 )
 
@@ -41,15 +36,6 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_system(path: Path, references: List[str], reference_name: str, language: str) -> Dict:
-    """Tokenised and detokenised hypotheses of one system, checked."""
-    generated: Generated = read_generated(path)
-    check_pairs(generated.hypotheses, references, name=str(path), reference_name=reference_name)
-    check_words(generated.hypotheses, name=f"{path}, hypotheses")
-    check_words(generated.references, name=f"{path}, references")
-    return {"generated": generated, "detokenized": detokenize(generated.hypotheses, language=language)}
-
-
 def main() -> None:
     """Run the command; a user's mistake ends with one line and exit status 2."""
     quiet_host_logging()
@@ -57,25 +43,23 @@ def main() -> None:
     args = parser.parse_args()
     comparisons: List[Comparison] = []
     with one_line_errors(parser):
+        if args.hypotheses:
+            check_parent(args.hypotheses, flag="--hypotheses")
         references = read_lines(args.reference)
-        system = read_system(args.generated, references, str(args.reference), args.target_lang)
-        scores = score(
-            detokenized=system["detokenized"],
-            references=references,
-            tokenized=system["generated"].hypotheses,
-            tokenized_references=system["generated"].references,
-        )
+        options = dict(references=references, reference_name=str(args.reference), language=args.target_lang)
+        system = read_translation(args.generated, **options)
+        scores = score(system, references)
         if args.against:
-            baseline = read_system(args.against, references, str(args.reference), args.target_lang)
+            baseline = read_translation(args.against, **options)
             check_same_text(
-                system["generated"].references,
-                baseline["generated"].references,
+                system.tokenized_references,
+                baseline.tokenized_references,
                 name=str(args.generated),
                 other_name=str(args.against),
             )
-            comparisons = compare(system["detokenized"], baseline["detokenized"], references)
-    if args.hypotheses:
-        args.hypotheses.write_text("".join(f"{line}\n" for line in system["detokenized"]), encoding="utf-8")
+            comparisons = compare(system.detokenized, baseline.detokenized, references)
+        if args.hypotheses:
+            args.hypotheses.write_text("".join(f"{line}\n" for line in system.detokenized), encoding="utf-8")
     print(as_json(scores, comparisons) if args.json else as_text(scores, comparisons))
 
 

@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import statistics
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Dict, List
+from typing import List
 
 import torch
-from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.cli import (
@@ -21,7 +20,7 @@ from fairseq_plugins.cli import (
 )
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.layer_masking import MASKS, LayerMask, masked_perplexities
+from fairseq_plugins.evaluation.layer_masking import MASKS, MaskedRuns, masking_curves
 from fairseq_plugins.options import named_paths
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
@@ -81,63 +80,37 @@ def main() -> None:
         if args.rows < 1:
             raise ValueError(f"--rows {args.rows}: give at least 1")
         check_plot(args.plot)
-        figures = measure(args)
-    print(json.dumps(figures) if args.json else as_markdown(figures))
-    if args.plot:
-        plot(figures, args.plot)
-
-
-def measure(args: argparse.Namespace) -> List[Dict]:
-    """The perplexities of the runs of each model, masked layers and probability."""
-    device = choose_device(args)
-    names, paths = zip(*named_paths(args.models))
-    if len(set(names)) < len(names):
-        raise ValueError("give each NAME once")
-    models, dictionary = load_language_models(paths, args.data)
-    tokens = load_token_stream(args.data, args.split, dictionary)
-    depths = {len(model.decoder.stack.layers) for model in models}
-    if len(depths) > 1:
-        raise ValueError(f"models with {' and '.join(map(str, sorted(depths)))} layers: compare those of one depth")
-    layers = range(1, depths.pop() + 1)
-    masked = {"all": list(layers), **{str(n): [n] for n in layers}}
-    if len(layers) == 1:
-        del masked["1"]
-    options = dict(unknown=dictionary.unk(), num_rows=args.rows, device=device)
-    cases = [
-        (name, model.to(device), chosen, LayerMask(numbers, probability, args.mask))
-        for name, model in zip(names, models)
-        for chosen, numbers in masked.items()
-        for probability in args.probabilities
-    ]
-    figures = []
-    for name, model, chosen, mask in tqdm(cases, unit="case", disable=not sys.stderr.isatty()):
-        seeds = range(1, 1 + (args.runs if mask.probability > 0 else 1))
-        runs = masked_perplexities(model, tokens, mask, seeds=seeds, **options)
-        figures.append(
-            {
-                "model": name,
-                "layers": chosen,
-                "probability": mask.probability,
-                "mask": mask.kind,
-                "perplexity": statistics.mean(runs.values()),
-                "perplexities": list(runs.values()),
-            }
+        names, paths = zip(*named_paths(args.models, repeated_names="refused"))
+        device = choose_device(args)
+        models, dictionary = load_language_models(paths, args.data)
+        curves = masking_curves(
+            {name: model.to(device) for name, model in zip(names, models)},
+            load_token_stream(args.data, args.split, dictionary),
+            probabilities=args.probabilities,
+            kind=args.mask,
+            num_runs=args.runs,
+            unknown=dictionary.unk(),
+            num_rows=args.rows,
+            device=device,
+            show_progress=sys.stderr.isatty(),
         )
-    return figures
+    print(json.dumps([asdict(runs) for runs in curves]) if args.json else as_markdown(curves))
+    if args.plot:
+        plot(curves, args.plot)
 
 
-def as_markdown(figures: List[Dict]) -> str:
+def as_markdown(curves: List[MaskedRuns]) -> str:
     """A table for each choice of layers: a model a line, a probability a column."""
     tables = []
-    for layers in dict.fromkeys(figure["layers"] for figure in figures):
-        chosen = [figure for figure in figures if figure["layers"] == layers]
-        probabilities = dict.fromkeys(figure["probability"] for figure in chosen)
+    for layers in dict.fromkeys(runs.layers for runs in curves):
+        chosen = [runs for runs in curves if runs.layers == layers]
+        probabilities = dict.fromkeys(runs.probability for runs in chosen)
         lines = [
             f"| {title(layers)} masked, P = | {' | '.join(f'{probability:g}' for probability in probabilities)} |",
             f"|---|{'--:|' * len(probabilities)}",
         ]
-        for model in dict.fromkeys(figure["model"] for figure in chosen):
-            values = [f"{figure['perplexity']:.2f}" for figure in chosen if figure["model"] == model]
+        for model in dict.fromkeys(runs.model for runs in chosen):
+            values = [f"{runs.perplexity:.2f}" for runs in chosen if runs.model == model]
             lines.append(f"| {model} | {' | '.join(values)} |")
         tables.append("\n".join(lines))
     return "\n\n".join(tables)
@@ -148,24 +121,24 @@ def title(layers: str) -> str:
     return "all layers" if layers == "all" else f"layer {layers}"
 
 
-def plot(figures: List[Dict], path: Path) -> None:
+def plot(curves: List[MaskedRuns], path: Path) -> None:
     """A panel for each choice of layers, a curve for each model with its runs' range."""
     # imported here, when the host's debug logging is off
     from matplotlib.figure import Figure
 
-    panels = list(dict.fromkeys(figure["layers"] for figure in figures))
+    panels = list(dict.fromkeys(runs.layers for runs in curves))
     picture = Figure(figsize=(3.4 * len(panels), 3.6), layout="constrained")
     all_axes = picture.subplots(1, len(panels), squeeze=False)[0]
     for axes, layers in zip(all_axes, panels):
-        for model in dict.fromkeys(figure["model"] for figure in figures):
-            chosen = [figure for figure in figures if (figure["model"], figure["layers"]) == (model, layers)]
-            chosen.sort(key=lambda figure: figure["probability"])
-            places = torch.tensor([figure["probability"] for figure in chosen])
-            axes.plot(places, [figure["perplexity"] for figure in chosen], marker="o", markersize=3, label=model)
+        for model in dict.fromkeys(runs.model for runs in curves):
+            chosen = [runs for runs in curves if (runs.model, runs.layers) == (model, layers)]
+            chosen.sort(key=lambda runs: runs.probability)
+            places = torch.tensor([runs.probability for runs in chosen])
+            axes.plot(places, [runs.perplexity for runs in chosen], marker="o", markersize=3, label=model)
             axes.fill_between(
                 places,
-                [min(figure["perplexities"]) for figure in chosen],
-                [max(figure["perplexities"]) for figure in chosen],
+                [min(runs.perplexities) for runs in chosen],
+                [max(runs.perplexities) for runs in chosen],
                 alpha=0.2,
             )
         axes.set(title=title(layers), xlabel="P", yscale="log")

@@ -36,7 +36,7 @@ def main() -> None:
     args = parser.parse_args()
     device = choose_device(args)
     with one_line_errors(parser):
-        names, paths = zip(*named_paths(args.models))
+        names, paths = zip(*named_paths(args.models, repeated_names="refused"))
         models, dictionary = load_language_models(paths, args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)
         options = dict(unknown=dictionary.unk(), device=device, show_progress=sys.stderr.isatty())

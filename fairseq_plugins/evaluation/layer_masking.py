@@ -3,12 +3,14 @@
 A model whose features do not depend on each other's company loses less.
 """
 
+import sys
 from dataclasses import dataclass
-from typing import Collection, Dict, Sequence
+from typing import Collection, Dict, List, Sequence
 
 import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
+from tqdm import tqdm
 
 from fairseq_plugins.evaluation.layer_outputs import changed_layer_outputs
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
@@ -46,6 +48,68 @@ def masked_perplexities(
         seeds: of the runs' random masks.
     """
     return {seed: _masked_perplexity(model, tokens, mask, seed=seed, **options) for seed in seeds}
+
+
+@dataclass(frozen=True)
+class MaskedRuns:
+    """Perplexities of one model with one kind of mask.
+
+    Attributes:
+        model: its name.
+        layers: "all", or the number of the only layer that is masked.
+        probability, mask: as :class:`LayerMask` has them.
+        perplexity: the mean over the runs.
+        perplexities: of each run; without a mask there is one.
+    """
+
+    model: str
+    layers: str
+    probability: float
+    mask: str
+    perplexity: float
+    perplexities: List[float]
+
+
+def masking_curves(
+    models: Dict[str, FairseqLanguageModel],
+    tokens: Tensor,
+    *,
+    probabilities: Sequence[float],
+    kind: str,
+    num_runs: int,
+    show_progress: bool = False,
+    **options,
+) -> List[MaskedRuns]:
+    """Perplexities with all layers masked together, then with each alone (figure 5 of the paper).
+
+    Args:
+        models: by name, all with the same number of layers.
+        tokens, options: as :func:`~fairseq_plugins.evaluation.perplexity.evaluate_perplexity`.
+        probabilities: to mask with.
+        kind: a value of :data:`MASKS`.
+        num_runs: runs with other masks, seeds 1, 2, ...
+        show_progress: whether a bar is drawn on standard error.
+
+    Raises:
+        ValueError: if the models differ in depth.
+    """
+    depths = {len(model.decoder.stack.layers) for model in models.values()}
+    if len(depths) > 1:
+        raise ValueError(f"models with {' and '.join(map(str, sorted(depths)))} layers: compare those of one depth")
+    layers = range(1, depths.pop() + 1)
+    masked = {"all": list(layers), **{str(n): [n] for n in layers if len(layers) > 1}}
+    cases = [
+        (name, chosen, LayerMask(numbers, probability, kind))
+        for name in models
+        for chosen, numbers in masked.items()
+        for probability in probabilities
+    ]
+    curves = []
+    for name, chosen, mask in tqdm(cases, unit="case", disable=not show_progress, file=sys.stderr):
+        seeds = range(1, 1 + (num_runs if mask.probability > 0 else 1))
+        runs = list(masked_perplexities(models[name], tokens, mask, seeds=seeds, **options).values())
+        curves.append(MaskedRuns(name, chosen, mask.probability, kind, sum(runs) / len(runs), runs))
+    return curves
 
 
 def _masked_perplexity(model, tokens, mask: LayerMask, *, seed: int, **options) -> float:

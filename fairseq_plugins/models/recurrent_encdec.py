@@ -13,19 +13,18 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     FairseqEncoder,
     FairseqEncoderDecoderModel,
-    FairseqIncrementalDecoder,
     register_model,
     register_model_architecture,
 )
 from torch import Tensor, nn
 
+from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, state_of_parts
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, apply_encdec_preset
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.modules.recurrent_stack import StackState
 from fairseq_plugins.options import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, OutputLayer, build_output_layer
 
@@ -64,8 +63,8 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     share_embeddings: ChoiceEnum(["none", "output", "all"]) = field(
         default="none",
         metadata={
-            "help": "output: the output layer uses the target embedding (not with --output-layer full); all: the source "
-            "uses it as well, whatever the output layer (needs a joined dictionary)"
+            "help": "output: the output layer uses the target embedding (not with --output-layer full); all: the "
+            "source uses it as well, whatever the output layer (needs a joined dictionary)"
         },
     )
     init_range: float = field(
@@ -93,7 +92,8 @@ class RecurrentEncoder(FairseqEncoder):
 
         Returns:
             lists of tensors with the batch first, as the host reorders them: ``encoder_out``, one (B, S, D_N);
-            ``encoder_padding_mask``, one (B, S) or none where nothing is padded; ``state``, the decoder's start.
+            ``encoder_padding_mask``, one (B, S) or none where nothing is padded; ``state.0``, ..: where each layer of
+            the decoder starts.
         """
         padding = src_tokens.eq(self.padding_idx)
         has_padding = bool(padding.any())
@@ -101,7 +101,7 @@ class RecurrentEncoder(FairseqEncoder):
         return {
             "encoder_out": [annotations],
             "encoder_padding_mask": [padding] if has_padding else [],
-            "state": [part for layer in state for part in layer],
+            **{f"state.{n}": list(layer) for n, layer in enumerate(state)},
         }
 
     def reorder_encoder_out(self, encoder_out: Dict[str, List[Tensor]], new_order: Tensor) -> Dict[str, List[Tensor]]:
@@ -112,7 +112,7 @@ class RecurrentEncoder(FairseqEncoder):
         return MAX_POSITIONS
 
 
-class RecurrentAttentionalDecoder(FairseqIncrementalDecoder):
+class RecurrentAttentionalDecoder(CachingDecoder):
     """Predicts the next target token.
 
     Args:
@@ -158,7 +158,7 @@ class RecurrentAttentionalDecoder(FairseqIncrementalDecoder):
         memory, state = self._start(encoder_out, incremental_state)
         outputs = self.stack(embedded, memory, state)
         if incremental_state is not None:
-            self._cache(incremental_state, memory, outputs.state)
+            self._keep(incremental_state, memory, outputs.state)
         states = DecoderStates(
             layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens, attention=outputs.attention
         )
@@ -168,37 +168,25 @@ class RecurrentAttentionalDecoder(FairseqIncrementalDecoder):
     def _start(self, encoder_out, incremental_state) -> Tuple[Optional[Memory], AttentionalState]:
         (annotations,) = encoder_out["encoder_out"]
         padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
-        cached = {} if incremental_state is None else self.get_incremental_state(incremental_state, "stack") or {}
+        cached = self.cached(incremental_state)
         attention = self.stack.attention
         memory = None
         if attention is not None:
             keys = cached["keys"] if "keys" in cached else attention.keys(annotations)
             memory = Memory(annotations=annotations, keys=keys, padding=padding)
-        parts = encoder_out["state"]
-        if cached:
-            parts = [cached[f"part_{i}"] for i in range(len(parts))]
-        num_parts = len(parts) // len(self.stack.stack.layers)
-        stack_state: StackState = [tuple(parts[i : i + num_parts]) for i in range(0, len(parts), num_parts)]
-        state = self.stack.initial_state(stack_state)
+        handed_over = [tuple(parts) for name, parts in encoder_out.items() if name.startswith("state.")]
+        state = self.stack.initial_state(state_of_parts(cached) or handed_over)
         if "fed" in cached:
             state.fed = cached["fed"]
         return memory, state
 
-    def _cache(self, incremental_state, memory: Optional[Memory], state: AttentionalState) -> None:
-        parts = [part for layer in state.stack for part in layer]
-        cached = {f"part_{i}": part for i, part in enumerate(parts)}
+    def _keep(self, incremental_state, memory: Optional[Memory], state: AttentionalState) -> None:
+        tensors = named_parts(state.stack)
         if state.fed is not None:
-            cached["fed"] = state.fed
+            tensors["fed"] = state.fed
         if memory is not None and memory.keys is not memory.annotations:
-            cached["keys"] = memory.keys
-        self.set_incremental_state(incremental_state, "stack", cached)
-
-    def reorder_incremental_state(self, incremental_state, new_order: Tensor) -> None:
-        """Reorder the rows of the cached state, as beam search asks."""
-        cached = self.get_incremental_state(incremental_state, "stack")
-        if cached is not None:
-            reordered = {name: part.index_select(0, new_order) for name, part in cached.items()}
-            self.set_incremental_state(incremental_state, "stack", reordered)
+            tensors["keys"] = memory.keys
+        self.cache(incremental_state, tensors)
 
     def max_positions(self) -> int:
         return MAX_POSITIONS

@@ -10,13 +10,13 @@ from typing import Dict, List, Optional, Tuple
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
-    FairseqIncrementalDecoder,
     FairseqLanguageModel,
     register_model,
     register_model_architecture,
 )
 from torch import Tensor
 
+from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, state_of_parts
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
@@ -46,7 +46,7 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     )
 
 
-class RecurrentDecoder(FairseqIncrementalDecoder):
+class RecurrentDecoder(CachingDecoder):
     """Predicts the next token of a stream or of separate sequences.
 
     Args:
@@ -109,8 +109,9 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
             among them where ``target`` is given.
         """
         if incremental_state is not None:
-            states, new_state = self.extract_states(prev_output_tokens[:, -1:], self._cached(incremental_state))
-            self._cache(incremental_state, new_state)
+            last_state = state_of_parts(self.cached(incremental_state)) or None
+            states, new_state = self.extract_states(prev_output_tokens[:, -1:], last_state)
+            self.cache(incremental_state, named_parts(new_state))
         elif stream_start is not None:
             if stream_start:
                 self.carried_state.start(training=self.training)
@@ -120,25 +121,6 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
             states, _ = self.extract_states(prev_output_tokens)
         output, extra = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
         return output, {"attn": [None], "states": states, **extra}
-
-    def _cached(self, incremental_state) -> Optional[StackState]:
-        cached = self.get_incremental_state(incremental_state, "stack")
-        if cached is None:
-            return None
-        num_parts = len(cached) // len(self.stack.layers)
-        parts = [cached[f"part_{i}"] for i in range(len(cached))]
-        return [tuple(parts[i : i + num_parts]) for i in range(0, len(parts), num_parts)]
-
-    def _cache(self, incremental_state, state: StackState) -> None:
-        parts = [part for layer in state for part in layer]
-        self.set_incremental_state(incremental_state, "stack", {f"part_{i}": part for i, part in enumerate(parts)})
-
-    def reorder_incremental_state(self, incremental_state, new_order: Tensor) -> None:
-        """Reorder the rows of the cached state, as beam search asks."""
-        cached = self.get_incremental_state(incremental_state, "stack")
-        if cached is not None:
-            reordered = {name: part.index_select(0, new_order) for name, part in cached.items()}
-            self.set_incremental_state(incremental_state, "stack", reordered)
 
 
 @register_model("recurrent_lm")

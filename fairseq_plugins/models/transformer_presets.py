@@ -50,8 +50,8 @@ ARCHITECTURES: Dict[str, Preset] = {
 def apply_transformer_preset(preset: Preset, args: Namespace) -> None:
     """Set the flags that ``args`` does not hold yet, the host's defaults among them.
 
-    A full softmax becomes the tied one where the host's flags share the decoder's embedding; where ``args`` holds either,
-    the embedding is shared as it needs.
+    A full softmax becomes the tied one where the host's flags share the decoder's embedding; where ``args`` holds
+    either, the embedding is shared as it needs.
     """
     shares = any(getattr(args, flag, False) for flag in (*_SHARED, "share_all_embeddings"))
     if shares and preset.model["output_layer"] == "full" and not hasattr(args, "output_layer"):

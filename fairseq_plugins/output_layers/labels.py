@@ -18,7 +18,8 @@ class LabelDropoutOptions(ProjectedOptions):
     """Dropout of labels."""
 
     label_dropout: float = field(
-        default=0.0, metadata={"help": "bilinear, dual, drill: dropout rate of the labels' features, 0 <= rate < 1 (default: 0.0)"}
+        default=0.0,
+        metadata={"help": "bilinear, dual, drill: dropout rate of the labels' features, 0 <= rate < 1 (default: 0.0)"},
     )
     label_mask: ChoiceEnum(MASKS) = field(
         default="variational",

@@ -45,7 +45,7 @@ class TiedSoftmax(SoftmaxOutput):
         super().__init__(options)
         if shared_weight is None:
             raise ValueError(
-                "--output-layer tied needs a model that shares its embedding: leave out --share-embeddings none, or take "
-                "--output-layer full"
+                "--output-layer tied needs a model that shares its embedding: leave out --share-embeddings none, or "
+                "take --output-layer full"
             )
         self.projection = WordProjection(layer_widths[-1], vocab_size, shared_weight=shared_weight)

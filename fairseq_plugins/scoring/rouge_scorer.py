@@ -4,6 +4,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import List
 
+from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
@@ -18,7 +19,7 @@ from fairseq_plugins.scoring.rouge import (
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_REFERENCE = "<<unk>>"
+UNKNOWN_REFERENCE = Dictionary().unk_string(escape=True)
 """How the host writes a reference's word that the dictionary lacks."""
 NO_HYPOTHESIS_HAS_THIS = "zqxjkvw"
 """Stands for such a word; as long, so that limits cut the same."""

@@ -6,10 +6,10 @@
 refuse() { echo "$usage" >&2; exit 2; }
 [[ $# -ge 4 ]] || refuse
 system=$1 seed=$2 data=$3 save_dir=$4
-[[ -d $data ]] || { echo "$(basename "$0"): error: $data does not exist: give the directory that data-prep wrote" >&2; exit 2; }
 user_flags=("${@:5}")
 
 train() {  # the recipe's flags; those of the user come last and win
+  [[ -d $data ]] || { echo "$(basename "$0"): error: $data does not exist: give the directory that data-prep wrote" >&2; exit 2; }
   local root
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
   mkdir -p "$save_dir"

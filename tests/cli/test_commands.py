@@ -71,6 +71,16 @@ def test_a_system_against_itself_is_no_difference(tmp_path, monkeypatch, capsys)
     assert all(0 < item["value"] == item["other_value"] < 100 for item in found["against"])
 
 
+def test_hypotheses_that_could_not_be_written_are_refused_before_the_work(tmp_path, monkeypatch, capsys):
+    arguments = [str(tmp_path / "generate.txt"), "--reference", str(tmp_path / "reference"), "--target-lang", "de"]
+    with pytest.raises(SystemExit) as error:
+        output_of(
+            evaluate_translation.main, [*arguments, "--hypotheses", str(tmp_path / "no/text")], monkeypatch, capsys
+        )
+    told = capsys.readouterr().err
+    assert error.value.code == 2 and "no/text: " in told and "no is no directory: make it first" in told
+
+
 def test_preset_without_training_flags_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit) as error:
         output_of(preset_flags.main, ["lstm_lm_awd"], monkeypatch, capsys)
@@ -83,6 +93,22 @@ def test_script_has_help_and_strict_mode(script):
     result = subprocess.run(["bash", script, "--help"], capture_output=True, text=True)
     assert result.returncode == 0 and "usage" in result.stdout
     assert "set -euo pipefail" in script.read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["recipes/translation/multi30k.sh", "doc", "1", "no data", "save"],
+        ["recipes/lm/train_preset.sh", "lstm_lm_doc_ptb", "no data", "save"],
+        ["recipes/lm/fine_tune.sh", "lstm_lm_doc_ptb", "no.pt", "no data", "save"],
+        ["generate_split.sh", "no data", str(ROOT / "README.md"), "test", "save"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_missing_data_is_one_line(command, tmp_path):
+    result = subprocess.run(["bash", ROOT / "scripts" / command[0], *command[1:]], cwd=tmp_path, capture_output=True)
+    told = result.stderr.decode().splitlines()
+    assert result.returncode == 2 and len(told) == 1 and "does not exist" in told[0] and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("script", [path for path in SCRIPTS if "recipes" in path.parts])

@@ -1,4 +1,4 @@
-"""Scores of translations: reading what the host wrote, and refusing what cannot be compared."""
+"""Scores of translations against sacreBLEU's own."""
 
 import json
 import random
@@ -8,102 +8,12 @@ import pytest
 import sacrebleu
 
 from fairseq_plugins.cli.evaluate_translation import as_json
-from fairseq_plugins.evaluation.translations import (
-    check_pairs,
-    check_same_text,
-    check_words,
-    compare,
-    detokenize,
-    read_generated,
-    read_lines,
-    score,
-)
-
-GENERATED = """S-1\tb
-T-1\tein Haus .
-H-1\t-0.5\tein Haus .
-D-1\t-0.5\tein Haus .
-P-1\t-0.1 -0.2
-H-1\t-0.9\tdas Haus .
-S-0\ta
-T-0\tja !
-H-0\t-0.2\tja !
-2026-11-21 | INFO | fairseq_cli.generate | Generate test with beam=5: BLEU4 = 1
-"""
-
-
-def write(path, text):
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
+from fairseq_plugins.evaluation.translations import Translation, compare, detokenize, read_translation, score
 
 
 def sentences(seed, num=200):
     draw = random.Random(seed)
     return [" ".join(draw.choice(["ein", "Haus", "das", "steht", "hier", ","]) for _ in range(9)) for _ in range(num)]
-
-
-def test_the_best_hypothesis_of_each_sentence_in_the_order_of_the_text(tmp_path):
-    generated = read_generated(write(tmp_path / "generate.txt", GENERATED))
-    assert generated.hypotheses == ["ja !", "ein Haus ."] and generated.references == ["ja !", "ein Haus ."]
-
-
-def test_an_empty_hypothesis_and_odd_separators_are_kept(tmp_path):
-    text = "T-0\ta\u2028b\nH-0\t-1\t\nT-1\tc\x85d\nH-1\t-1\tc\x0cd\n"
-    generated = read_generated(write(tmp_path / "generate.txt", text))
-    assert generated.hypotheses == ["", "c\x0cd"] and generated.references == ["a\u2028b", "c\x85d"]
-
-
-@pytest.mark.parametrize(
-    "text, told",
-    [
-        ("", "holds no hypothesis"),
-        ("T-0\ta\n", "holds no hypothesis"),
-        ("H-0\t-1\ta\nT-0\ta\nH-2\t-1\tc\nT-2\tc\n", "sentence 1 has no hypothesis or no reference"),
-        ("H-0\t-1\ta\nT-0\ta\nT-1\tc\n", "sentence 1 has no hypothesis"),
-    ],
-)
-def test_output_that_is_cut_short_is_refused(text, told, tmp_path):
-    with pytest.raises(ValueError, match=told):
-        read_generated(write(tmp_path / "generate.txt", text))
-
-
-def test_lines_end_at_newlines_only(tmp_path):
-    assert read_lines(write(tmp_path / "a", "x\u2028y\r\nz\x0b\n")) == ["x\u2028y", "z\x0b"]
-    assert read_lines(write(tmp_path / "b", "x\n\ny")) == ["x", "", "y"]
-
-
-@pytest.mark.parametrize("content, told", [(b"", "is empty"), (b"ok\n\xff\n", "line 2: not UTF-8")])
-def test_files_that_cannot_be_read_are_refused(content, told, tmp_path):
-    with pytest.raises(ValueError, match=told):
-        read_lines(write(tmp_path / "reference", content))
-    with pytest.raises(ValueError, match="does not exist"):
-        read_lines(tmp_path / "missing")
-
-
-@pytest.mark.parametrize(
-    "line, remedy",
-    [("ein Ha@@ us", "--remove-bpe=subword_nmt"), ("Ha@@", "subword_nmt"), ("\u2581ein", "--remove-bpe=sentencepiece")],
-)
-def test_subword_marks_are_refused_with_their_line(line, remedy):
-    with pytest.raises(ValueError, match=f"hyp, line 3: subword mark .*{remedy}"):
-        check_words(["ein Haus", "mail@@x.de @ _", line], name="hyp")
-
-
-def test_text_that_cannot_be_compared_is_refused():
-    with pytest.raises(ValueError, match="hyp has 1 lines and ref 2: line 2 has no counterpart"):
-        check_pairs(["a"], ["a", "b"], name="hyp", reference_name="ref")
-    with pytest.raises(ValueError, match="hyp, line 1: empty, as all lines are"):
-        check_pairs(["", " "], ["a", "b"], name="hyp", reference_name="ref")
-    check_pairs(["", "x"], ["a", "b"], name="hyp", reference_name="ref")
-
-
-def test_systems_of_other_texts_are_refused_with_the_line_that_differs():
-    text = ["ein Haus .", "das alte Haus .", "ja !"]
-    check_same_text(text, ["ein <<unk>> .", "das alte Haus .", "<<unk>> !"], name="a", other_name="b")
-    check_same_text(["ein <<unk>> .", "<<unk>> alte Haus .", "ja !"], text, name="a", other_name="b")
-    for line in ("das neue Haus .", "das neue <<unk>> .", "das alte Haus", "das <<unk>> alte Haus ."):
-        with pytest.raises(ValueError, match="a and b translate different texts: .* differ in line 2$"):
-            check_same_text(text, [text[0], line, "nein !"], name="a", other_name="b")
 
 
 def test_detokenised_text_is_written_as_a_reader_expects():
@@ -112,9 +22,7 @@ def test_detokenised_text_is_written_as_a_reader_expects():
 
 def test_scores_are_those_of_sacrebleu():
     hypotheses, references = sentences(1), sentences(2)
-    bleu, chrf, tokenized = score(
-        detokenized=hypotheses, references=references, tokenized=hypotheses, tokenized_references=references
-    )
+    bleu, chrf, tokenized = score(Translation(hypotheses, references, hypotheses), references)
     assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-9)
     assert chrf.value == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-9)
     assert "tok:13a" in bleu.signature and "tok:none" in tokenized.signature and 0 < bleu.interval < bleu.value
@@ -122,7 +30,7 @@ def test_scores_are_those_of_sacrebleu():
 
 def test_figures_survive_json_with_full_precision():
     first, second, references = sentences(1, 30), sentences(2, 30), sentences(3, 30)
-    scores = score(detokenized=first, references=references, tokenized=first, tokenized_references=references)
+    scores = score(Translation(first, references, first), references)
     for other in (first, second):
         comparisons = compare(first, other, references)
         expected = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
@@ -138,3 +46,16 @@ def test_paired_bootstrap_tells_a_better_system_from_an_equal_one():
     assert all(item.value > item.other_value and item.p < 0.01 for item in better)
     assert all(item.p > 0.05 for item in as_bad)
     assert all(item.value == item.other_value > 0 and item.p == 1 for item in compare(worse, worse, references))
+
+
+def test_a_translation_is_read_checked_and_detokenised(tmp_path):
+    path = tmp_path / "generate.txt"
+    path.write_text("T-0\tja <<unk>>\nH-0\t-1\tja , sagt er !\n")
+    options = dict(reference_name="reference", language="de")
+    found = read_translation(path, references=["ja, sagt sie!"], **options)
+    assert found == Translation(["ja , sagt er !"], ["ja <<unk>>"], ["ja, sagt er!"])
+    with pytest.raises(ValueError, match="has 1 lines and reference 2"):
+        read_translation(path, references=["ja", "nein"], **options)
+    path.write_text("T-0\tja\nH-0\t-1\tj@@ a\n")
+    with pytest.raises(ValueError, match="generate.txt, hypotheses, line 1: subword mark @@"):
+        read_translation(path, references=["ja"], **options)

@@ -296,7 +296,8 @@ def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(build, 
     query, memory = read[0]
     assert (query != 0).all() and (memory.annotations[~source[0].eq(PAD)] != 0).all()
     assert (states.top != 0).all()
-    assert all(part.ne(0).all() for part in model.encoder(source[0])["state"])
+    handed_over = [parts for name, parts in model.encoder(source[0]).items() if name.startswith("state.")]
+    assert len(handed_over) == 2 and all(part.ne(0).all() for parts in handed_over for part in parts)
 
 
 @pytest.mark.parametrize("merge", ["top", "layer"])
@@ -342,7 +343,9 @@ def test_a_tied_output_layer_without_sharing_is_refused_with_the_remedy(build):
 
 
 def test_sharing_with_an_output_layer_that_has_its_own_matrix_is_refused_with_the_remedy(build):
-    with pytest.raises(ValueError, match="--share-embeddings output: --output-layer full .*take another output layer, or "):
+    with pytest.raises(
+        ValueError, match="--share-embeddings output: --output-layer full .*take another output layer, or "
+    ):
         build("full", share_embeddings="output")
 
 

@@ -1,4 +1,4 @@
-"""Presets of the encoder-decoders against the paper (FACTS.md C)."""
+"""Presets of the encoder-decoders against Takase et al. 2018, section 5.2, and Shuang et al. 2020, table XI."""
 
 import argparse
 from argparse import Namespace
@@ -55,7 +55,7 @@ def test_parameter_count(arch, source_size, vocab_size, width, num_experts, expe
     ],
 )
 def test_parameter_count_of_wmt14(arch, width, sizes, millions, build_encdec):
-    """FACTS.md F.10, with 33,200 words on either side; the paper's LSTMs have one bias vector, the library's two."""
+    """Table XI, with 33,200 words on either side; the paper's LSTMs have one bias vector, the library's two."""
     num_words, embed = 33_200, 1000
 
     def layers(first_inputs, num_biases):

@@ -1,4 +1,4 @@
-"""Presets against the papers: parameter counts and hyper-parameters (FACTS.md A.7, A.8, B.7, K)."""
+"""Presets against the papers: parameter counts and hyper-parameters."""
 
 import argparse
 from argparse import Namespace
@@ -40,36 +40,17 @@ COUNTS = [
 ]
 
 MAJOR_MINOR_COUNTS = [
-    # FACTS.md F: the paper's other networks, by flags
-    ("mmlstm_lm_ptb", PTB, "1560 1560 400", "0.5", {}, 24_271_760),
-    ("mmlstm_lm_ptb", PTB, "1150 1150 400", "1", {}, 24_221_600),
-    ("mmlstm_lm_wt2", WT2, "1150 1150 400", "1", {}, 33_556_078),
-    ("mmlstm_lm_wt103", WT103, "1024 256", "1", {}, 75_371_735),
-    ("mmlstm_lm_mos_ptb", PTB, "972 972 372", "1", {}, 18_826_628),
-    ("mmlstm_lm_mos_wt2", WT2, "1080 1080 390", "1", {}, 29_388_428),
-    ("mmlstm_lm_mos_ptb", PTB, "1080 1080 620", "1", {}, 24_872_140),
-]
-PRINTED_COUNTS = [
-    # those that the paper prints in millions only
-    ("mmlstm_lm_ptb", PTB, "1500 1500 400", "0.6", {}, 24.2),
-    ("mmlstm_lm_ptb", PTB, "1420 1420 400", "0.7", {}, 24.1),
-    ("mmlstm_lm_ptb", PTB, "1330 1330 400", "0.8", {}, 24.1),
-    ("mmlstm_lm_wt2", WT2, "1550 1550 400", "0.5", {}, 33.4),
-    ("mmlstm_lm_wt2", WT2, "1500 1500 400", "0.6", {}, 33.5),
-    ("mmlstm_lm_wt2", WT2, "1440 1440 400", "0.7", {}, 34.0),  # printed 33.8
-    ("mmlstm_lm_wt2", WT2, "1330 1330 400", "0.8", {}, 33.5),
-    ("mmlstm_lm_wt2", WT2, "1230 1230 400", "0.9", {}, 33.3),
-    ("mmlstm_lm_mos_ptb", PTB, "1050 1050 620", "0.9 0.9 0.6", {"minor_input": "previous"}, 21.7),  # text: 1150
-    ("mmlstm_lm_mos_wt2", WT2, "1160 1160 650", "0.9 0.9 0.6", {"minor_input": "previous"}, 32.5),  # text: 1150
-    ("mmlstm_lm_mos_ptb", PTB, "1030 1080 620", "1 0.9 0.6", {}, 21.5),
-    ("mmlstm_lm_mos_ptb", PTB, "1080 1010 620", "0.9 1 0.6", {}, 21.5),  # printed width 1030
-    ("mmlstm_lm_mos_ptb", PTB, "1080 1080 520", "0.9 0.9 1", {}, 21.5),
-    ("mmlstm_lm_mos_wt2", WT2, "1150 1200 650", "1 0.9 0.6", {}, 32.5),
-    ("mmlstm_lm_mos_wt2", WT2, "1200 1130 650", "0.9 1 0.6", {}, 32.6),
-    ("mmlstm_lm_mos_wt2", WT2, "1200 1200 550", "0.9 0.9 1", {}, 32.6),
+    # other networks of Shuang et al. 2020, by flags
+    ("mmlstm_lm_ptb", PTB, "1560 1560 400", "0.5", 24_271_760),
+    ("mmlstm_lm_ptb", PTB, "1150 1150 400", "1", 24_221_600),
+    ("mmlstm_lm_wt2", WT2, "1150 1150 400", "1", 33_556_078),
+    ("mmlstm_lm_wt103", WT103, "1024 256", "1", 75_371_735),
+    ("mmlstm_lm_mos_ptb", PTB, "972 972 372", "1", 18_826_628),
+    ("mmlstm_lm_mos_wt2", WT2, "1080 1080 390", "1", 29_388_428),
+    ("mmlstm_lm_mos_ptb", PTB, "1080 1080 620", "1", 24_872_140),
 ]
 
-# the columns of FACTS.md A.7, published programs' values; windows from A.4
+# a column each: Merity et al. 2018, Yang et al. 2018, Takase et al. 2018, with the values of their programs
 COLUMNS = ["awd_ptb", "awd_wt2", "mos_ptb", "mos_wt2", "doc_ptb", "doc_wt2"]
 AWD_WIDTHS, PTB_WIDTHS, WT2_WIDTHS = "1150 1150 400", "960 960 620", "1150 1150 650"
 MODEL = {
@@ -128,23 +109,11 @@ def test_parameter_count(arch, vocab_size, experts, expected, build_lm):
     assert sum(param.numel() for param in model.parameters()) == expected
 
 
-def count_major_minor(build_lm, arch, vocab_size, hidden_sizes, proportions, flags):
+@pytest.mark.parametrize("arch, vocab_size, hidden_sizes, proportions, expected", MAJOR_MINOR_COUNTS)
+def test_parameter_count_of_other_major_minor_networks(arch, vocab_size, hidden_sizes, proportions, expected, build_lm):
     with torch.device("meta"):
-        model = build_lm(arch, vocab_size, hidden_sizes=hidden_sizes, major_proportions=proportions, **flags)
-    return sum(param.numel() for param in model.parameters())
-
-
-@pytest.mark.parametrize("arch, vocab_size, hidden_sizes, proportions, flags, expected", MAJOR_MINOR_COUNTS)
-def test_parameter_count_of_other_major_minor_networks(
-    arch, vocab_size, hidden_sizes, proportions, flags, expected, build_lm
-):
-    assert count_major_minor(build_lm, arch, vocab_size, hidden_sizes, proportions, flags) == expected
-
-
-@pytest.mark.parametrize("arch, vocab_size, hidden_sizes, proportions, flags, millions", PRINTED_COUNTS)
-def test_parameter_count_in_millions(arch, vocab_size, hidden_sizes, proportions, flags, millions, build_lm):
-    count = count_major_minor(build_lm, arch, vocab_size, hidden_sizes, proportions, flags)
-    assert round(count / 1e6, 1) == pytest.approx(millions)
+        model = build_lm(arch, vocab_size, hidden_sizes=hidden_sizes, major_proportions=proportions)
+    assert sum(param.numel() for param in model.parameters()) == expected
 
 
 @pytest.mark.parametrize(
@@ -196,6 +165,13 @@ def test_training_flag(arch, flag, expected):
 def test_fine_tuning_flag(arch, flag, expected):
     preset = ARCHITECTURES[arch]
     assert {**preset.training, **preset.fine_tuning}.get(flag) == expected
+
+
+@pytest.mark.parametrize("layer", ["bilinear", "dual", "drill"])
+def test_training_of_label_layers_is_that_of_awd_but_longer(layer):
+    for corpus, expected in (("ptb", {"max-epoch": 1000, "seed": 28}), ("wt2", {"max-epoch": 2000})):
+        training = ARCHITECTURES[f"lstm_lm_awd_{corpus}"].training
+        assert ARCHITECTURES[f"lstm_lm_{layer}_{corpus}"].training == {**training, **expected}
 
 
 @pytest.mark.parametrize("corpus", ["ptb", "wt2"])

@@ -1,4 +1,4 @@
-"""Major-Minor LSTM against the recurrences written out (FACTS.md F)."""
+"""Major-Minor LSTM against the recurrences written out (Shuang et al. 2020, section IV-C)."""
 
 import plain_formulas
 import pytest

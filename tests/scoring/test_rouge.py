@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
-from fairseq_plugins.cli.evaluate_rouge import read_headlines, score_lines
-from fairseq_plugins.evaluation.translations import read_lines
+from fairseq_plugins.evaluation.generated_text import read_lines
+from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
 from fairseq_plugins.scoring import rouge as module
 from fairseq_plugins.scoring.rouge import METRICS, Rouge, RougeSettings, check_tokens, score_corpus
 from fairseq_plugins.scoring.rouge_scorer import RougeScorer, RougeScorerConfig
@@ -110,7 +110,7 @@ def test_a_text_scores_all_against_itself_escapes_or_not(tmp_path):
     path, generated = tmp_path / "text", tmp_path / "generate.txt"
     path.write_text("\n".join(lines))
     generated.write_text("".join(f"T-{i}\tx\nH-{i}\t-1\t{line}\n" for i, line in enumerate(lines)))
-    scores = score_lines(read_lines(path), path, [path], RougeSettings())
+    scores = score_headlines(read_lines(path), path, [path], RougeSettings())
     assert [score.f1 for score in scores] == [100, 100, 100]
     assert read_headlines(generated) == ["Moody 's cuts AT &amp; T", "the B&regional bank < [ x"]
 

@@ -4,7 +4,7 @@
 #
 #   system                                          PTB           WikiText-2
 #   full        softmax with a matrix of its own    69.9 / 66.8
-#   tied                                            60.0 / 57.3   68.6 / 65.8 before fine-tuning
+#   tied                                            60.0 / 57.3   68.6 / 65.8
 #   bilinear                                        60.7 / 58.5
 #   dual        dual nonlinear mapping              58.8 / 56.4
 #   drill1      DRILL of depth 1                    58.8 / 56.2

@@ -1,4 +1,4 @@
-"""Networks and rates that the recipes of the Major-Minor LSTM ask for, against the paper's (FACTS.md F)."""
+"""Networks and rates that the recipes of the Major-Minor LSTM ask for, against the paper's."""
 
 import ast
 import os
@@ -44,7 +44,7 @@ def flags_of(tmp_path):
             "FLAGS": str(written),
             **environment,
         }
-        command = ["bash", RECIPES / recipe, system, "7", "data", tmp_path / "save"]
+        command = ["bash", RECIPES / recipe, system, "7", tmp_path, tmp_path / "save"]
         subprocess.run(command, env=environment, check=True, capture_output=True)
         flags, name = {}, None
         for word in shlex.split(written.read_text()):
