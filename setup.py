@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 setup(
     name="fairseq-plugins",
     version="0.1.0",
-    description="fairseq plugins: AWD-LSTM language models with DOC, MoS and other output layers",
+    description="fairseq plugins: recurrent language models and encoder-decoders, output layers for these and Transformers",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
