@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 setup(
     name="fairseq-plugins",
     version="0.1.0",
-    description="fairseq plugins: recurrent language models and encoder-decoders, output layers for these and Transformers",
+    description="fairseq plugins: recurrent models of language and translation, output layers of any model",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
