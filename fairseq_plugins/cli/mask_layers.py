@@ -125,6 +125,7 @@ def plot(curves: List[MaskedRuns], path: Path) -> None:
     """A panel for each choice of layers, a curve for each model with its runs' range."""
     # imported here, when the host's debug logging is off
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
 
     panels = list(dict.fromkeys(runs.layers for runs in curves))
     picture = Figure(figsize=(3.4 * len(panels), 3.6), layout="constrained")
@@ -142,8 +143,11 @@ def plot(curves: List[MaskedRuns], path: Path) -> None:
                 alpha=0.2,
             )
         axes.set(title=title(layers), xlabel="P", yscale="log")
+        axes.yaxis.set_major_formatter(LogFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     all_axes[0].set_ylabel("perplexity")
-    all_axes[0].legend()
+    names = all_axes[0].get_legend_handles_labels()
+    picture.legend(*names, loc="outside upper center", ncols=max(1, min(len(panels), len(names[1]))))
     picture.savefig(path, dpi=150)
 
 
