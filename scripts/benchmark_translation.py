@@ -10,7 +10,8 @@ Suites (the first system of each is the reference of the ratios):
 All have the same batches. Each trains and translates in a process of its own, in both orders by turns, with the machine
 otherwise idle. All decode the same number of steps: every hypothesis is made --length tokens long. The second table of
 training, of the lstm suite, compares with the products with the model's matrices alone, were each as fast as a large
-one by the fastest kernel at hand. Writes translation_cpu.md and .json, or transformer_cpu (on a GPU _cuda).
+one by the fastest kernel at hand. Writes translation_cpu.md and .json, or transformer_cpu (on a GPU _cuda), with
+the names of --systems appended.
 """
 
 import argparse
@@ -52,13 +53,13 @@ SYSTEMS = {
 SENTENCES_PER_SECOND = re.compile(r"\(([\d.]+) sentences/s")
 
 
-def train_briefly(suite: str, data: str, work: str) -> Dict[str, str]:
+def train_briefly(suite: str, systems: Dict[str, str], data: str, work: str) -> Dict[str, str]:
     """A checkpoint of each system, two updates old."""
-    for system in SYSTEMS[suite].values():
+    for system in systems.values():
         command = recipe(RECIPES[suite], data, system)(f"{work}/{system}", [])
         flags = ["--max-update", "2", "--disable-validation"]
         subprocess.run([*command, *flags], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return {name: f"{work}/{system}/checkpoint_last.pt" for name, system in SYSTEMS[suite].items()}
+    return {name: f"{work}/{system}/checkpoint_last.pt" for name, system in systems.items()}
 
 
 def speed_of_products(checkpoint: str) -> float:
@@ -116,16 +117,22 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=40, help="updates a run, at least 10 (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each system (default: %(default)s)")
     parser.add_argument("--length", type=int, default=15, help="tokens of every hypothesis (default: %(default)s)")
+    parser.add_argument(
+        "--systems", nargs="+", metavar="SYSTEM", help="only these, by the recipe's names (default: all)"
+    )
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"), help="directory (default: %(default)s)")
     args = parser.parse_args()
     if args.updates < 10 or args.rounds < 1 or args.length < 1:
         parser.error("give at least 10 --updates, 1 of --rounds and a --length of 1")
+    unknown = set(args.systems or ()) - set(SYSTEMS[args.suite].values())
+    if unknown:
+        parser.error(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(SYSTEMS[args.suite].values())}")
     origin = {**provenance(), "num_threads": os.environ.get("OMP_NUM_THREADS", "all cores")}
-    systems = SYSTEMS[args.suite]
+    systems = {name: s for name, s in SYSTEMS[args.suite].items() if args.systems is None or s in args.systems}
     trainings = {name: recipe(RECIPES[args.suite], args.data, system) for name, system in systems.items()}
     training = measure_trainings(trainings, num_updates=args.updates, num_rounds=args.rounds, flags=[])
     with tempfile.TemporaryDirectory() as work:
-        checkpoints = train_briefly(args.suite, args.data, work)
+        checkpoints = train_briefly(args.suite, systems, args.data, work)
         decoding = measure_decoding(args.data, checkpoints, num_rounds=args.rounds, length=args.length)
         products = {}
         if args.suite == "lstm":
@@ -148,7 +155,8 @@ def main() -> None:
         f"`{command}`; {origin['date']}, commit {origin['commit']}; {origin['machine']}.\n"
     )
     args.out.mkdir(parents=True, exist_ok=True)
-    stem = args.out / f"{'translation' if args.suite == 'lstm' else args.suite}_{device}"
+    suite = "translation" if args.suite == "lstm" else args.suite
+    stem = args.out / "_".join([suite, device, *(systems.values() if args.systems else ())])
     stem.with_suffix(".md").write_text(tables, encoding="utf-8")
     results = {"training": training, "words_per_second_of_products": products, "sentences_per_second": decoding}
     content = {**origin, "command": command, **results}
