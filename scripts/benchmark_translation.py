@@ -7,31 +7,36 @@ Suites (the first system of each is the reference of the ratios):
                 bidirectional encoder
   transformer   fairseq's `transformer` and those of multi30k_transformer.sh: width 256, three layers, shared embedding
 
-All have the same batches. Each trains and translates in a process of its own, in both orders by turns, with the machine
-otherwise idle. All decode the same number of steps: every hypothesis is made --length tokens long. The second table of
-training, of the lstm suite, compares with the products with the model's matrices alone, were each as fast as a large
-one by the fastest kernel at hand. Writes translation_cpu.md and .json, or transformer_cpu (on a GPU _cuda), with
-the names of --systems appended.
+All have the same batches. Each trains in a process of its own, in both orders by turns, with the machine otherwise
+idle; all translate in one process, batch by batch by turns. All decode the same number of steps: every hypothesis is
+made --length tokens long. The second table of training, of the lstm suite, compares with the products with the model's
+matrices alone, were each as fast as a large one by the fastest kernel at hand. Writes translation_cpu.md and .json, or
+transformer_cpu (on a GPU _cuda), with the names of --systems appended.
 """
 
 import argparse
 import json
 import os
-import re
 import shlex
-import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Dict, Iterable, Sequence
 
 import torch
+from fairseq import options
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.utils import move_to_cuda
 from provenance import provenance
 from torch.utils.benchmark import Timer
 from tqdm import tqdm
-from training_speed import ROOT, as_markdown, measure_trainings, recipe
+from training_speed import as_markdown, measure_trainings, recipe
 
+import fairseq_plugins  # noqa: F401
+from fairseq_plugins.cli import quiet_host_logging
 from fairseq_plugins.ops.matmul import matmul
 
 RECIPES = {"lstm": "translation/multi30k.sh", "transformer": "translation/multi30k_transformer.sh"}
@@ -50,7 +55,6 @@ SYSTEMS = {
         **{f"transformer_{layer}": layer for layer in ("bilinear", "dual", "drill", "mos", "doc")},
     },
 }
-SENTENCES_PER_SECOND = re.compile(r"\(([\d.]+) sentences/s")
 
 
 def train_briefly(suite: str, systems: Dict[str, str], data: str, work: str) -> Dict[str, str]:
@@ -85,22 +89,41 @@ def _multiply_adds_per_second(size: int = 2048) -> float:
 
 
 def measure_decoding(data: str, checkpoints: Dict[str, str], *, num_rounds: int, length: int) -> Dict[str, float]:
-    """Median sentences per second of each system; what the models have learned plays no part."""
-    names, speeds = list(checkpoints), {name: [] for name in checkpoints}
-    turns = [name for turn in range(num_rounds) for name in (names if turn % 2 == 0 else names[::-1])]
-    for name in tqdm(turns, unit="decoding", disable=not sys.stderr.isatty()):
-        speeds[name].append(_decode(data, checkpoints[name], length=length))
-    return {name: statistics.median(values) for name, values in speeds.items()}
+    """Sentences per second of each system; what the models have learned plays no part.
 
-
-def _decode(data: str, checkpoint: str, *, length: int) -> float:
-    flags = f"--beam 5 --batch-size 64 --num-workers 0 --max-len-a 0 --max-len-b {length} --min-len {length} --quiet"
-    command = ["fairseq-generate", data, "--user-dir", str(ROOT / "fairseq_plugins"), "--path", checkpoint]
-    result = subprocess.run([*command, *flags.split()], capture_output=True, text=True)
-    found = SENTENCES_PER_SECOND.search(result.stderr + result.stdout)
-    if result.returncode != 0 or not found:
-        raise SystemExit(f"fairseq-generate with {checkpoint} failed: {result.stderr[-500:]}")
-    return float(found.group(1))
+    All translate the test set in this process, batch by batch by turns, so that what else the machine does slows all
+    alike; the first round warms up and is not counted.
+    """
+    flags = f"--beam 5 --batch-size 64 --max-len-a 0 --max-len-b {length} --min-len {length} --path unused"
+    cfg = convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(options.get_generation_parser(), input_args=[data, *flags.split()])
+    )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    decoders = {}
+    for name, checkpoint in checkpoints.items():
+        models, _, task = load_model_ensemble_and_task([checkpoint], arg_overrides={"data": data})
+        for model in models:
+            model.to(device).prepare_for_inference_(cfg)
+        decoders[name] = (models, task, task.build_generator(models, cfg.generation))
+    task.load_dataset("test")
+    batches = list(
+        task.get_batch_iterator(task.dataset("test"), max_sentences=cfg.dataset.batch_size).next_epoch_itr(
+            shuffle=False
+        )
+    )
+    batches = [move_to_cuda(batch) if device == "cuda" else batch for batch in batches]
+    seconds = dict.fromkeys(decoders, 0.0)
+    turns = [(turn, batch) for turn in range(1 + num_rounds) for batch in range(len(batches))]
+    for turn, batch in tqdm(turns, unit="batch", disable=not sys.stderr.isatty()):
+        for name in list(decoders)[:: 1 if (turn + batch) % 2 == 0 else -1]:
+            models, task, generator = decoders[name]
+            start = time.perf_counter()
+            task.inference_step(generator, models, batches[batch])
+            if device == "cuda":
+                torch.cuda.synchronize()
+            seconds[name] += (time.perf_counter() - start) * (turn > 0)
+    num_sentences = num_rounds * sum(batch["nsentences"] for batch in batches)
+    return {name: num_sentences / total for name, total in seconds.items()}
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -127,6 +150,7 @@ def main() -> None:
     unknown = set(args.systems or ()) - set(SYSTEMS[args.suite].values())
     if unknown:
         parser.error(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(SYSTEMS[args.suite].values())}")
+    quiet_host_logging()
     origin = {**provenance(), "num_threads": os.environ.get("OMP_NUM_THREADS", "all cores")}
     systems = {name: s for name, s in SYSTEMS[args.suite].items() if args.systems is None or s in args.systems}
     trainings = {name: recipe(RECIPES[args.suite], args.data, system) for name, system in systems.items()}
@@ -150,8 +174,8 @@ def main() -> None:
         f"{share if reached else ''}"
         f"Decoding, beam 5, {args.length} tokens a hypothesis:\n\n"
         f"{as_table(['model', 'sentences per second', 'ratio'], decoded)}\n"
-        f"Medians of {args.rounds} interleaved runs of {args.updates} updates or of the test set, threads: "
-        f"{origin['num_threads']}.\n"
+        f"Training: medians of {args.rounds} interleaved runs of {args.updates} updates. Decoding: the test set, "
+        f"{args.rounds} times, in one process, batch by batch by turns. Threads: {origin['num_threads']}.\n"
         f"`{command}`; {origin['date']}, commit {origin['commit']}; {origin['machine']}.\n"
     )
     args.out.mkdir(parents=True, exist_ok=True)
