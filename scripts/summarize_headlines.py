@@ -17,7 +17,7 @@ import fairseq_plugins  # noqa: F401
 from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.evaluation.generated_text import read_lines
 from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
-from fairseq_plugins.options import named_paths
+from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.scoring.rouge import METRICS, RougeSettings
 
 

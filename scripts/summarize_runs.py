@@ -17,7 +17,7 @@ from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
-from fairseq_plugins.options import named_paths
+from fairseq_plugins.flags.values import named_paths
 
 
 def summarize(name: str, run: Path, data: str) -> Dict:

@@ -16,7 +16,7 @@ import fairseq_plugins  # noqa: F401
 from fairseq_plugins.cli import one_line_errors, quiet_host_logging
 from fairseq_plugins.evaluation.generated_text import read_lines
 from fairseq_plugins.evaluation.translations import read_translation, score
-from fairseq_plugins.options import named_paths
+from fairseq_plugins.flags.values import named_paths
 
 
 def summarize(name: str, run: Path, data: str, reference: Path) -> Dict:

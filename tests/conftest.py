@@ -9,8 +9,8 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_plugins  # noqa: F401
+from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates
-from fairseq_plugins.registry import option_names
 
 
 def pytest_configure(config):

@@ -21,7 +21,7 @@ from fairseq_plugins.cli import (
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.layer_masking import MASKS, MaskedRuns, masking_curves
-from fairseq_plugins.options import named_paths
+from fairseq_plugins.flags.values import named_paths
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 

@@ -11,7 +11,7 @@ from fairseq_plugins.cli import add_common_options, choose_device, one_line_erro
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.feature_correlation import layer_correlations
-from fairseq_plugins.options import named_paths
+from fairseq_plugins.flags.values import named_paths
 
 
 def get_parser() -> argparse.ArgumentParser:

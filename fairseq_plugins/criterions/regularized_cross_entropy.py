@@ -12,13 +12,13 @@ from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
+from fairseq_plugins.flags.values import check_coefficient
 from fairseq_plugins.ops.regularizers import (
     activation_regularization,
     prior_balance_by_batch,
     prior_balance_by_row,
     temporal_activation_regularization,
 )
-from fairseq_plugins.options import check_coefficient
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
             token_weights=None if num_tokens == target.numel() else mask,
             label_smoothing=self.label_smoothing if self.training else 0.0,
         )
-        nll = extra["nll"]
+        nll = extra["scores"].nll
         logged = {
             "loss": nll.sum(),
             "ntokens": num_tokens,
@@ -130,9 +130,10 @@ class RegularizedCrossEntropy(FairseqCriterion):
         if "temporal_activation" in wanted:
             values["temporal_activation"] = temporal_activation_regularization(extra["states"].top, mask)
         if "balance" in wanted:
-            if "mixture_weights" not in extra:
+            mixture_weights = extra["scores"].mixture_weights
+            if mixture_weights is None:
                 raise ValueError("--balance needs a mixture: take --output-layer mos or doc, or leave it out")
-            values["balance"] = self.balance_penalty(extra["mixture_weights"], mask)
+            values["balance"] = self.balance_penalty(mixture_weights, mask)
         return values
 
     @classmethod

@@ -39,6 +39,7 @@ class ContiguousStreams(FairseqDataset):
 
     Args:
         tokens: the corpus, (n,) int64, with an end mark after every line.
+        name: of the stream, under which models carry its state.
         num_rows: rows of all processes together.
         first_row: first row of this process.
         num_own_rows: number of rows of this process, B.
@@ -47,13 +48,14 @@ class ContiguousStreams(FairseqDataset):
         ValueError: if a row would have fewer than two tokens.
     """
 
-    def __init__(self, tokens: Tensor, *, num_rows: int, first_row: int, num_own_rows: int):
+    def __init__(self, tokens: Tensor, *, name: str, num_rows: int, first_row: int, num_own_rows: int):
         row_length = tokens.numel() // num_rows
         if row_length < 2:
             raise ValueError(
                 f"the corpus has {tokens.numel():,} tokens, too few for {num_rows:,} rows of at least 2: "
                 "use a larger corpus or a smaller --batch-size (--batch-size-valid for validation)"
             )
+        self.name = name
         rows = tokens[: num_rows * row_length].view(num_rows, row_length)
         self.rows = rows[first_row : first_row + num_own_rows]
         self.num_leftover_tokens = tokens.numel() - rows.numel()
@@ -76,7 +78,8 @@ class ContiguousStreams(FairseqDataset):
             "net_input": {
                 "src_tokens": self.rows[:, window.start : end].contiguous(),
                 "src_lengths": torch.full((num_rows,), window.length),
-                "stream_start": window.start == 0,
+                "stream": self.name,
+                "position": window.start,
             },
             "target": self.rows[:, window.start + 1 : end + 1].contiguous(),
             "start": window.start,

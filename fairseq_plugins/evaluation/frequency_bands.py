@@ -48,7 +48,7 @@ def losses_by_type(models: Sequence[FairseqLanguageModel], tokens: Tensor, *, vo
         tokens: (n,) int64.
         vocab_size: V.
     """
-    streams = ContiguousStreams(tokens, num_rows=1, first_row=0, num_own_rows=1)
+    streams = ContiguousStreams(tokens, name="evaluation", num_rows=1, first_row=0, num_own_rows=1)
     losses = torch.zeros(vocab_size, dtype=torch.float64)
     for target, nll in score_stream(models, streams, **options):
         losses.index_add_(0, target.flatten(), nll.flatten())

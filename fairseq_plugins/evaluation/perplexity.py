@@ -74,9 +74,9 @@ def score_stream(
             batch = streams[cut]
             target = batch["target"].to(device)
             inputs = batch["net_input"]["src_tokens"].to(device)
-            starts = batch["net_input"]["stream_start"]
-            scored = [model(inputs, stream_start=starts, target=target)[1] for model in models]
-            nll = torch.stack([extra["nll"].double() for extra in scored])
+            position = {name: batch["net_input"][name] for name in ("stream", "position")}
+            scored = [model(inputs, **position, target=target)[1]["scores"] for model in models]
+            nll = torch.stack([scores.nll.double() for scores in scored])
             log_mean = torch.logsumexp(-nll, dim=0) - math.log(len(models))
             yield batch["target"], -log_mean.cpu()
             progress.update(target.numel())
@@ -104,7 +104,7 @@ def evaluate_perplexity(
     window = options.get("window", 1)
     if num_rows < 1 or window < 1:
         raise ValueError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
-    streams = ContiguousStreams(tokens, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
+    streams = ContiguousStreams(tokens, name="evaluation", num_rows=num_rows, first_row=0, num_own_rows=num_rows)
     total = torch.zeros((), dtype=torch.float64)
     num_tokens = num_unknown = 0
     for target, nll in score_stream(models, streams, **options):

@@ -34,12 +34,12 @@ def singular_values(
         show_progress: draw a bar.
     """
     model.eval()
-    streams = ContiguousStreams(tokens, num_rows=1, first_row=0, num_own_rows=1)
+    streams = ContiguousStreams(tokens, name="rank", num_rows=1, first_row=0, num_own_rows=1)
     gram = None
     with tqdm(total=streams.num_predictions_per_row, unit="token", disable=not show_progress) as progress:
         for cut in fixed_windows(streams.num_predictions_per_row, length=window):
             inputs = streams[cut]["net_input"]
-            log_probs, _ = model(inputs["src_tokens"].to(device), stream_start=inputs["stream_start"])
+            log_probs, _ = model(inputs["src_tokens"].to(device), stream=inputs["stream"], position=inputs["position"])
             rows = log_probs.flatten(0, 1).double()
             gram = rows.new_zeros(rows.size(1), rows.size(1)) if gram is None else gram
             gram.addmm_(rows.t(), rows)

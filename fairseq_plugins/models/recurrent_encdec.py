@@ -18,6 +18,7 @@ from fairseq.models import (
 )
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, state_of_parts
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, apply_encdec_preset
@@ -25,7 +26,6 @@ from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.options import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, OutputLayer, build_output_layer
 
 MAX_POSITIONS = 100_000
@@ -151,7 +151,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         Returns:
             log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
             dictionary: ``attn``, a list of the attention weights (B, T, S) or None, ``states``
-            (:class:`DecoderStates`) and the output layer's by-products, ``nll`` (B, T) among them with ``target``.
+            (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
         """
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
         embedded = self.embedding(tokens)
@@ -162,8 +162,8 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         states = DecoderStates(
             layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens, attention=outputs.attention
         )
-        output, extra = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
-        return output, {"attn": [outputs.attention], "states": states, **extra}
+        scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+        return scores.output, {"attn": [outputs.attention], "states": states, "scores": scores}
 
     def _start(self, encoder_out, incremental_state) -> Tuple[Optional[Memory], AttentionalState]:
         (annotations,) = encoder_out["encoder_out"]

@@ -16,6 +16,7 @@ from fairseq.models import (
 )
 from torch import Tensor
 
+from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, state_of_parts
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.presets import apply_preset
@@ -25,7 +26,6 @@ from fairseq_plugins.modules.embedding import RowDropoutEmbedding
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
-from fairseq_plugins.options import check_positive, parse_int_list
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, OutputLayer, build_output_layer
 
 
@@ -87,7 +87,8 @@ class RecurrentDecoder(CachingDecoder):
         src_lengths: Optional[Tensor] = None,
         encoder_out: Optional[Dict[str, List[Tensor]]] = None,
         incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
-        stream_start: Optional[bool] = None,
+        stream: Optional[str] = None,
+        position: int = 0,
         target: Optional[Tensor] = None,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
@@ -98,29 +99,27 @@ class RecurrentDecoder(CachingDecoder):
             prev_output_tokens: (B, T).
             src_lengths, encoder_out: ignored; the host passes them.
             incremental_state: the host's store for step-by-step decoding; only the last token is read then.
-            stream_start: None for separate sequences, which start from a zero state; otherwise the batch
-                rows are windows of streams: True at their beginning, False where they go on.
+            stream: None for separate sequences, which start from a zero state; or the name of a stream whose parallel
+                rows these are, such as "train": they go on from its carried state.
+            position: of the first of these tokens in the rows of the stream; at 0 it starts from a zero state.
             target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
             token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
 
         Returns:
             log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
-            dictionary: ``states`` (:class:`DecoderStates`) and the output layer's by-products, ``nll`` (B, T)
-            among them where ``target`` is given.
+            dictionary: ``states`` (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
         """
         if incremental_state is not None:
             last_state = state_of_parts(self.cached(incremental_state)) or None
             states, new_state = self.extract_states(prev_output_tokens[:, -1:], last_state)
             self.cache(incremental_state, named_parts(new_state))
-        elif stream_start is not None:
-            if stream_start:
-                self.carried_state.start(training=self.training)
-            states, new_state = self.extract_states(prev_output_tokens, self.carried_state.get(training=self.training))
-            self.carried_state.set(new_state, training=self.training)
+        elif stream is not None:
+            states, new_state = self.extract_states(prev_output_tokens, self.carried_state.get(stream, position))
+            self.carried_state.set(stream, position + prev_output_tokens.size(1), new_state)
         else:
             states, _ = self.extract_states(prev_output_tokens)
-        output, extra = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
-        return output, {"attn": [None], "states": states, **extra}
+        scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+        return scores.output, {"attn": [None], "states": states, "scores": scores}
 
 
 @register_model("recurrent_lm")

@@ -58,7 +58,7 @@ class TransformerDecoderWithOutputLayer(TransformerDecoderBase):
         Returns:
             log-probabilities (B, T, V), or where ``target`` (B, T) is given the loss, a scalar in nats, or the features
             (B, T, D) with ``features_only``; and the host's dictionary, with ``states`` (:class:`DecoderStates`) and
-            the output layer's by-products.
+            ``scores`` (:class:`Scores`).
         """
         features, extra = self.extract_features(
             prev_output_tokens,
@@ -77,8 +77,8 @@ class TransformerDecoderWithOutputLayer(TransformerDecoderBase):
             tokens=prev_output_tokens[:, -features.size(1) :],
             attention=extra["attn"][0],
         )
-        output, by_products = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
-        return output, {**extra, "states": states, **by_products}
+        scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+        return scores.output, {**extra, "states": states, "scores": scores}
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
         """The host adds a weight of its projection where the embedding is shared."""

@@ -2,42 +2,41 @@
 
 from typing import Dict, Optional
 
-import torch
-from torch import Tensor
-
-from fairseq_plugins.modules.recurrent_stack import StackState
+from fairseq_plugins.modules.recurrent_state import State, detach
 
 
 class CarriedState:
-    """Keeps the state of the training streams apart from that of an evaluation.
+    """States of streams by name, and by the position in a stream of the token that is read next.
 
-    An evaluation in the middle of an epoch therefore starts from zero and leaves the training
-    streams where they were. States are detached: no gradient crosses a window.
+    Streams do not know of each other: one is trained on while another is scored. States are detached, so that no
+    gradient crosses a window. The states before the last windows stay, so that a window can be repeated.
     """
 
     def __init__(self):
-        self._states: Dict[bool, StackState] = {}
+        self._streams: Dict[str, Dict[int, State]] = {}
+        self.num_repeatable = 1
+        """Windows of a stream, counted from the last, that can be read again."""
 
-    def start(self, *, training: bool) -> None:
-        """Forget the state, as the first window of a stream does."""
-        self._states.pop(training, None)
+    def get(self, stream: str, position: int) -> Optional[State]:
+        """State before the token at ``position``; None, which stands for zeros, at the start of a stream.
 
-    def get(self, *, training: bool) -> Optional[StackState]:
-        """State after the previous window, or None at the start of a stream."""
-        return self._states.get(training)
+        Raises:
+            ValueError: if no window of the stream has ended there.
+        """
+        if position == 0:
+            return None
+        states = self._streams.get(stream, {})
+        if position not in states:
+            raise ValueError(
+                f"stream '{stream}' cannot go on at token {position}: its windows come in order, from token 0"
+            )
+        return states[position]
 
-    def set(self, state: StackState, *, training: bool) -> None:
-        """Keep the state after a window."""
-        self._states[training] = [tuple(part.detach() for part in layer) for layer in state]
-
-
-def pack_state(state: StackState) -> Tensor:
-    """Concatenate a state's tensors into one of shape (B, sum of widths)."""
-    return torch.cat([part for layer in state for part in layer], dim=1)
-
-
-def unpack_state(packed: Tensor, like: StackState) -> StackState:
-    """Inverse of :func:`pack_state` for a state of the same widths as ``like``."""
-    parts = iter(packed.split([part.size(1) for layer in like for part in layer], dim=1))
-    # the host's broadcast of a checkpoint garbles tensors that are not contiguous
-    return [tuple(next(parts).contiguous() for _ in layer) for layer in like]
+    def set(self, stream: str, position: int, state: State) -> None:
+        """Keep the state before the token at ``position``, after the window that ended there."""
+        states = self._streams.setdefault(stream, {})
+        for later in [p for p in states if p >= position]:
+            del states[later]
+        states[position] = detach(state)
+        for earlier in sorted(states)[: -1 - self.num_repeatable]:
+            del states[earlier]

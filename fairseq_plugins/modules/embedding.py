@@ -5,7 +5,7 @@ from typing import Optional
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_plugins.options import check_dropout
+from fairseq_plugins.flags.values import check_dropout
 
 
 class RowDropoutEmbedding(nn.Embedding):

@@ -4,7 +4,7 @@ from typing import Sequence
 
 from torch import Tensor, nn
 
-from fairseq_plugins.options import check_dropout
+from fairseq_plugins.flags.values import check_dropout
 
 
 class LockedDropout(nn.Module):

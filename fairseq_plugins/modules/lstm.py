@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.values import check_dropout
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, LayerState, RecurrentCell
-from fairseq_plugins.options import check_dropout
 
 CLOSED_GATE = -1e4
 """Pre-activation at which a gate is zero in every precision."""

@@ -12,10 +12,10 @@ import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
+from fairseq_plugins.flags.values import parse_float_list
 from fairseq_plugins.modules.lstm import LSTMSteps, WeightDropLSTM, update
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, LayerState, RecurrentCell
 from fairseq_plugins.modules.saved_setting import SavesSettings
-from fairseq_plugins.options import parse_float_list
 
 MINOR_INPUTS = ("embedding", "previous")
 """What the minor LSTMs read: what the first layer of the stack reads, or what their major LSTM reads."""

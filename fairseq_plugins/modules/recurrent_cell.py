@@ -8,7 +8,7 @@ from typing import List, Optional, Protocol, Sequence, Tuple
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.registry import Component, Registry
+from fairseq_plugins.flags.registry import Component, Registry
 
 LayerState = Tuple[Tensor, ...]
 """State of one layer: tensors of shape (B, D) of which the first is its output, for an LSTM (h, c)."""

@@ -5,16 +5,13 @@ J experts.
 """
 
 from argparse import Namespace
-from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import List, Optional, Sequence
 
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.registry import Component, Registry
 from fairseq_plugins.modules.saved_setting import SavesSettings
-from fairseq_plugins.registry import Component, Registry
-
-Extra = Dict[str, Tensor]
-"""Named by-products of an output layer, for example ``mixture_weights`` (B, T, J)."""
 
 
 @dataclass
@@ -34,6 +31,29 @@ class DecoderStates:
     attention: Optional[Tensor] = None
 
 
+@dataclass
+class Scores:
+    """What an output layer returns: a distribution, or the loss of given targets.
+
+    Attributes:
+        log_probs: log P(v) of every word, (B, T, V), normalised, in float32 or wider; None where targets were given.
+        loss: to minimise, a scalar in nats, summed with the weights of the tokens; None without targets.
+        nll: -log P(target) of every token, (B, T), without smoothing, weight and gradient, and 0 where the weight is 0;
+            None without targets, and where the loss is formed without it.
+        mixture_weights: prior pi of the softmaxes of a mixture, (B, T, J), or None.
+    """
+
+    log_probs: Optional[Tensor] = None
+    loss: Optional[Tensor] = None
+    nll: Optional[Tensor] = None
+    mixture_weights: Optional[Tensor] = None
+
+    @property
+    def output(self) -> Tensor:
+        """What a decoder returns to the host: the loss where targets were given, or else the log-probabilities."""
+        return self.log_probs if self.loss is None else self.loss
+
+
 class OutputLayer(Component, SavesSettings):
     """Turns decoder states into a distribution over the vocabulary.
 
@@ -50,8 +70,8 @@ class OutputLayer(Component, SavesSettings):
         super().__init__()
         self.save_setting("layer_name", flag=OUTPUT_LAYERS.flag, value=self.name)
 
-    def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
-        """log P(v) for every word, (B, T, V), normalised, in float32 or wider."""
+    def log_probs(self, states: DecoderStates) -> Scores:
+        """The distribution at every position."""
         raise NotImplementedError
 
     def target_loss(
@@ -61,9 +81,10 @@ class OutputLayer(Component, SavesSettings):
         *,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
-    ) -> Tuple[Tensor, Extra]:
+    ) -> Scores:
         """Loss of given targets; see :meth:`forward`."""
-        log_probs, extra = self.log_probs(states)
+        scores = self.log_probs(states)
+        log_probs = scores.log_probs
         ignored = None if token_weights is None else token_weights == 0
         if ignored is not None:
             target = target.masked_fill(ignored, 0)
@@ -74,7 +95,7 @@ class OutputLayer(Component, SavesSettings):
         if ignored is not None:
             loss = loss.masked_fill(ignored, 0) * token_weights.detach()
             nll = nll.masked_fill(ignored, 0)
-        return loss.sum(), {**extra, "nll": nll.detach()}
+        return replace(scores, log_probs=None, loss=loss.sum(), nll=nll.detach())
 
     def forward(
         self,
@@ -83,12 +104,11 @@ class OutputLayer(Component, SavesSettings):
         *,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
-    ) -> Tuple[Tensor, Extra]:
-        """Log-probabilities (B, T, V), or with ``target`` (B, T) the loss to minimise, a scalar in nats.
+    ) -> Scores:
+        """The distribution at every position, or with ``target`` (B, T) the loss.
 
         The loss of a token is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``; the losses are
-        summed with ``token_weights`` (B, T), by default one. ``extra["nll"]``, (B, T), is the NLL of every
-        token without smoothing, weight and gradient, and 0 where the weight is 0 (padding).
+        summed with ``token_weights`` (B, T), by default one, 0 at padding.
         """
         if target is None:
             return self.log_probs(states)

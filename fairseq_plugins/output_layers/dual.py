@@ -8,7 +8,7 @@ from typing import Optional
 
 from torch import Tensor
 
-from fairseq_plugins.options import check_positive
+from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import LabelLayerOptions, label_layer
 from fairseq_plugins.output_layers.projected import WordProjection

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from fairseq.dataclass import ChoiceEnum
 
+from fairseq_plugins.flags.values import check_coefficient, check_dropout
 from fairseq_plugins.modules.label_network import ACTIVATIONS, INITIALISATIONS, MASKS, PLACES, LabelNetwork
 from fairseq_plugins.modules.locked_dropout import LockedDropout
-from fairseq_plugins.options import check_coefficient, check_dropout
 from fairseq_plugins.output_layers.projected import ProjectedOptions
 
 

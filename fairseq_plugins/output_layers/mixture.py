@@ -11,13 +11,13 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.registry import option_names
+from fairseq_plugins.flags.values import check_coefficient, parse_int_list
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.options import check_coefficient, parse_int_list
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, Extra
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates
 from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
-from fairseq_plugins.registry import option_names
 
 
 @dataclass
@@ -58,7 +58,7 @@ class MixtureOutput(ProjectedOutput):
     ``--label-encoder drill`` E^(k) of :class:`fairseq_plugins.output_layers.drill.Drill`. Experts are ordered by the
     layer they read. tanh and a_j follow the published programs.
 
-    ``extra["mixture_weights"]`` is pi, (B, T, J).
+    ``mixture_weights`` of its :class:`Scores` is pi, (B, T, J).
     """
 
     Options = MixtureOptions
@@ -134,9 +134,12 @@ class MixtureOutput(ProjectedOutput):
         scores = self.prior_scores(layers)
         return torch.log_softmax(scores, dim=-1, dtype=accumulation_dtype(scores))
 
-    def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor, Extra]:
+    def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         log_prior = self.log_prior(states.layers)
-        return self.latent_vectors(states.layers), log_prior, {"mixture_weights": log_prior.exp()}
+        return self.latent_vectors(states.layers), log_prior
+
+    def mixture_weights(self, log_prior: Tensor) -> Tensor:
+        return log_prior.exp()
 
 
 @OUTPUT_LAYERS.register("mos")

@@ -10,11 +10,11 @@ import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.precision import autocast_dtype
-from fairseq_plugins.options import check_positive
-from fairseq_plugins.output_layers.base import DecoderStates, Extra, OutputLayer
+from fairseq_plugins.output_layers.base import DecoderStates, OutputLayer, Scores
 
 
 class WordProjection(nn.Module):
@@ -133,16 +133,22 @@ class ProjectedOutput(OutputLayer):
         self.output_loss = options.output_loss
         self.output_chunk = options.output_chunk
 
-    def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor, Extra]:
-        """k (B, T, J, C), log pi (B, T, J) in float32 or wider, and named by-products."""
+    def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
+        """k (B, T, J, C), and log pi (B, T, J) in float32 or wider."""
         raise NotImplementedError
 
-    def log_probs(self, states: DecoderStates) -> Tuple[Tensor, Extra]:
-        latents, log_prior, extra = self.mixture(states)
+    def mixture_weights(self, log_prior: Tensor) -> Optional[Tensor]:
+        """pi, (B, T, J), for :class:`Scores`; None for a single softmax."""
+        return None
+
+    def log_probs(self, states: DecoderStates) -> Scores:
+        latents, log_prior = self.mixture(states)
         if torch.is_grad_enabled():
-            return mixture_log_probs(self.projection(latents), log_prior), extra
-        labels = self.projection.label_matrix()
-        return mixture_log_probs_from_latents(latents, log_prior, labels, self.projection.bias), extra
+            log_probs = mixture_log_probs(self.projection(latents), log_prior)
+        else:
+            labels = self.projection.label_matrix()
+            log_probs = mixture_log_probs_from_latents(latents, log_prior, labels, self.projection.bias)
+        return Scores(log_probs=log_probs, mixture_weights=self.mixture_weights(log_prior))
 
     def target_loss(
         self,
@@ -151,10 +157,10 @@ class ProjectedOutput(OutputLayer):
         *,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
-    ) -> Tuple[Tensor, Extra]:
+    ) -> Scores:
         if self.output_loss == "plain":
             return super().target_loss(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
-        latents, log_prior, extra = self.mixture(states)
+        latents, log_prior = self.mixture(states)
         loss, nll = mixture_nll(
             latents,
             log_prior,
@@ -165,4 +171,4 @@ class ProjectedOutput(OutputLayer):
             label_smoothing=label_smoothing,
             chunk_size=self.output_chunk,
         )
-        return loss, {**extra, "nll": nll}
+        return Scores(loss=loss, nll=nll, mixture_weights=self.mixture_weights(log_prior))

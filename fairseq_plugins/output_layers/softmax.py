@@ -8,7 +8,7 @@ from typing import Tuple
 from torch import Tensor
 
 from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, Extra
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates
 from fairseq_plugins.output_layers.projected import ProjectedOutput, WordProjection
 
 
@@ -19,9 +19,9 @@ class SoftmaxOutput(ProjectedOutput):
         """g: (B, T, D_N) to (B, T, C)."""
         return hidden
 
-    def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor, Extra]:
+    def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         latents = self.encode_hidden(states.layers[-1]).unsqueeze(-2)
-        return latents, latents.new_zeros(latents.shape[:-1], dtype=accumulation_dtype(latents)), {}
+        return latents, latents.new_zeros(latents.shape[:-1], dtype=accumulation_dtype(latents))
 
 
 @OUTPUT_LAYERS.register("full")

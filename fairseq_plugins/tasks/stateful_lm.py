@@ -16,8 +16,8 @@ from omegaconf import II
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
 from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
-from fairseq_plugins.modules.carried_state import CarriedState, pack_state, unpack_state
-from fairseq_plugins.modules.recurrent_stack import StackState
+from fairseq_plugins.modules.carried_state import CarriedState
+from fairseq_plugins.modules.recurrent_state import State, map_state, pack, select_rows, tensors, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
         default=None, metadata={"help": "longest random window, in tokens (default: no limit)"}
     )
     seed: int = II("common.seed")
+    update_freq: List[int] = II("optimization.update_freq")
     train_subset: str = II("dataset.train_subset")
     valid_subset: str = II("dataset.valid_subset")
 
@@ -79,9 +80,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         self._optimizer = None
         self._train_iterator: Optional[EpochBatchIterator] = None
         self._train_rows: Optional[RowShare] = None
-        self._state_of_all_rows: Optional[StackState] = None
+        self._state_of_all_rows: Optional[State] = None
         self._window_scales: List[float] = []
-        self._states_before_windows: Dict[int, Optional[StackState]] = {}
         self._first_subset_pending = False
         self._reported_splits: Set[str] = set()
 
@@ -114,6 +114,9 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
                 f"--task stateful_lm needs a model that carries its state, such as --arch lstm_lm_awd; "
                 f"train {type(model).__name__} with --task language_modeling"
             )
+        model.decoder.carried_state.num_repeatable = max(
+            self.args.update_freq
+        )  # --amp repeats the windows of an update
         self._model = model
         return model
 
@@ -142,7 +145,11 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             raise ValueError("--task stateful_lm needs --batch-size, the number of rows, in place of --max-tokens")
         share = RowShare(num_rows=max_sentences * num_shards, first=max_sentences * shard_id, num_own=max_sentences)
         streams = ContiguousStreams(
-            dataset.tokens, num_rows=share.num_rows, first_row=share.first, num_own_rows=share.num_own
+            dataset.tokens,
+            name=dataset.split,
+            num_rows=share.num_rows,
+            first_row=share.first,
+            num_own_rows=share.num_own,
         )
         self._report(dataset.split, streams, share)
         iterator = EpochBatchIterator(
@@ -191,27 +198,17 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         """The host's step; notes the window length and, with several processes, collects the hidden state."""
         self._optimizer = getattr(optimizer, "fp32_optimizer", optimizer)
         if all(parameter.grad is None for parameter in model.parameters()):
-            self._begin_update(sample)
-        self._rewind(sample)
+            self._window_scales.clear()
         result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         self._window_scales.append(sample["nominal_length"] / self.args.tokens_per_sample)
         if self._train_rows.num_own < self._train_rows.num_rows:
             # only the first process writes checkpoints, and no collective operation can run by then
-            own = self._carried_state.get(training=True)
-            rows = distributed_utils.all_gather(pack_state(own), distributed_utils.get_data_parallel_group())
-            self._state_of_all_rows = unpack_state(torch.cat(list(rows)), like=own)
+            own = self._carried_state.get(
+                sample["net_input"]["stream"], sample["net_input"]["position"] + sample["target"].size(1)
+            )
+            rows = distributed_utils.all_gather(pack(own), distributed_utils.get_data_parallel_group())
+            self._state_of_all_rows = unpack(torch.cat(list(rows)), like=own)
         return result
-
-    def _begin_update(self, sample) -> None:
-        self._window_scales.clear()
-        if sample["start"] not in self._states_before_windows:
-            self._states_before_windows.clear()
-
-    def _rewind(self, sample) -> None:
-        """Start a window that the host repeats, as after an overflow under ``--amp``, from where it started before."""
-        state = self._states_before_windows.setdefault(sample["start"], self._carried_state.get(training=True))
-        if state is not None:
-            self._carried_state.set(state, training=True)
 
     def optimizer_step(self, optimizer, model, update_num) -> None:
         """One update at the learning rate scaled by the mean of window length / ``--tokens-per-sample``."""
@@ -245,8 +242,11 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
 
     def get_checkpoint_dict(self) -> Dict[str, Dict]:
         """The hidden state of all rows, where it belongs, and the vocabulary's digest, for the host to save."""
-        state = self._state_of_all_rows or self._carried_state.get(training=True)
-        return {type(self).__name__: {"hidden_state": state, "next_window": self._next_window(), **self.state_dict()}}
+        next_window = self._next_window()
+        state = None
+        if next_window is not None:
+            state = self._state_of_all_rows or self._carried_state.get(self.args.train_subset, next_window[0])
+        return {type(self).__name__: {"hidden_state": state, "next_window": next_window, **self.state_dict()}}
 
     def _next_window(self) -> Optional[List[int]]:
         """Start and length of the window that comes next in the epoch, and the length of a row."""
@@ -265,7 +265,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         if self._train_iterator.iterations_in_epoch == 0:
             return
         state, share = saved["hidden_state"], self._train_rows
-        num_saved_rows = state[0][0].size(0)
+        num_saved_rows = next(tensors(state)).size(0)
         if num_saved_rows != share.num_rows:
             raise ValueError(
                 f"the checkpoint stopped inside an epoch of {num_saved_rows} rows and cannot go on with "
@@ -280,8 +280,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             )
         own = slice(share.first, share.first + share.num_own)
         device = next(self._model.parameters()).device
-        state = [tuple(part[own].to(device) for part in layer) for layer in state]
-        self._carried_state.set(state, training=True)
+        state = map_state(lambda x: x.to(device), select_rows(state, own))
+        self._carried_state.set(self.args.train_subset, saved["next_window"][0], state)
 
     def state_dict(self) -> Dict:
         return {"dictionary_fingerprint": dictionary_fingerprint(self.dictionary)}

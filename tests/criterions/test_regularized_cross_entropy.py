@@ -41,7 +41,7 @@ def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="r
     """Mean NLL + alpha AR + beta TAR + lambda balance over the tokens that are no padding."""
     target, mask = sample["target"], sample["target"] != padding
     log_probs, extra = model(**sample["net_input"])
-    after, before, prior = extra["states"].layers[-1], extra["states"].top, extra["mixture_weights"]
+    after, before, prior = extra["states"].layers[-1], extra["states"].top, extra["scores"].mixture_weights
     rows = [(b, t) for b in range(target.size(0)) for t in range(target.size(1)) if mask[b, t]]
     nll = torch.stack([-log_probs[b, t, target[b, t]] for b, t in rows])
     spread = torch.stack([-log_probs[b, t].mean() for b, t in rows])

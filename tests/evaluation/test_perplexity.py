@@ -109,7 +109,7 @@ def test_training_streams_go_on_after_an_evaluation(build_tiny_lm, tokens):
     model, undisturbed = build_tiny_lm("tied"), build_tiny_lm("tied")
     first, second = torch.randint(V, (2, 3, 5))
     for lm in (model, undisturbed):
-        lm.train()(first, stream_start=True)
+        lm.train()(first, stream="text", position=0)
     evaluate_perplexity([model], tokens, unknown=UNKNOWN)
     outputs = [lm.train()(second, stream_start=False)[0] for lm in (model, undisturbed)]
     assert torch.equal(*outputs)

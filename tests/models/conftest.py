@@ -8,8 +8,8 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import nn
 
+from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-from fairseq_plugins.registry import option_names
 
 
 def randomise(model: nn.Module, limit: float, *, seed: int = 0) -> nn.Module:

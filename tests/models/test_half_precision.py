@@ -89,7 +89,7 @@ def train(build):
                 loss, extra = model(*inputs, **options)
             model.zero_grad()
             (loss / mask.sum()).backward()
-            assert loss.dtype == torch.float32 and extra["nll"].isfinite().all()
+            assert loss.dtype == torch.float32 and extra["scores"].nll.isfinite().all()
             assert all(p.grad.dtype == p.dtype and p.grad.isfinite().all() for p in model.parameters())
             for weight, parameter in zip(weights, model.parameters()):
                 weight.grad = parameter.grad.float()
@@ -133,7 +133,7 @@ def decode(build):
             encoder_out, state = model.encoder(source, src_lengths=lengths), {}
             for t in range(T):
                 outputs.append(model.decoder(tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=state))
-        return [(log_probs, extra.get("mixture_weights")) for log_probs, extra in outputs]
+        return [(log_probs, extra["scores"].mixture_weights) for log_probs, extra in outputs]
 
     return decode
 

@@ -129,7 +129,7 @@ def test_doc_reads_embedding_lstm_layers_and_attention_in_this_order(build, sent
         k = [torch.tanh(h @ part.weight.T + part.bias) for h, part in zip((h2, top), output.latents)]
         k = torch.cat([part.unflatten(-1, (2, 8)) for part in k], dim=-2)
         prior = plain_formulas.softmax(top @ output.prior.weight.T)
-        torch.testing.assert_close(extra["mixture_weights"][b : b + 1], prior, rtol=1e-11, atol=1e-13)
+        torch.testing.assert_close(extra["scores"].mixture_weights[b : b + 1], prior, rtol=1e-11, atol=1e-13)
         expected = plain_formulas.mixture(k @ output.projection.weight.T + output.projection.bias, prior)
         torch.testing.assert_close(log_probs[b].exp(), expected[0], rtol=1e-11, atol=1e-13)
 
@@ -157,7 +157,7 @@ def test_with_a_target_the_output_is_its_loss(name, attention, input_feeding, bu
     model, target = build(name, attention, input_feeding), torch.randint(V, (B, T))
     log_probs, (loss, extra) = model(*source, tokens)[0], model(*source, tokens, target=target)
     nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).detach()
-    torch.testing.assert_close(extra["nll"], nll, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(extra["scores"].nll, nll, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(loss.detach(), nll.sum(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
 
@@ -171,7 +171,7 @@ def test_token_weights_and_label_smoothing_reach_the_output_layer(name, build, s
     expected = ((0.8 * nll - 0.2 * log_probs.mean(-1)) * weights).sum()
     loss, extra = model(*source, tokens, target=target, token_weights=weights, label_smoothing=0.2)
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
-    assert torch.equal(extra["nll"] != 0, weights != 0)
+    assert torch.equal(extra["scores"].nll != 0, weights != 0)
 
 
 @every_case

@@ -53,9 +53,9 @@ def test_with_a_target_the_output_is_its_loss(name, build_tiny_lm, tokens):
     model, target = build_tiny_lm(name), torch.randint(V, (B, T))
     log_probs, (loss, extra) = model(tokens)[0], model(tokens, target=target)
     nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).detach()
-    torch.testing.assert_close(extra["nll"], nll, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(extra["scores"].nll, nll, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(loss.detach(), nll.sum(), rtol=1e-6, atol=1e-6)
-    assert not extra["nll"].requires_grad
+    assert not extra["scores"].nll.requires_grad
 
 
 @every_output_layer
@@ -67,7 +67,7 @@ def test_token_weights_and_label_smoothing_reach_the_output_layer(name, build_ti
     expected = ((0.8 * nll - 0.2 * log_probs.mean(-1)) * weights).sum()
     loss, extra = model(tokens, target=target, token_weights=weights, label_smoothing=0.2)
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
-    assert torch.equal(extra["nll"] != 0, weights != 0)
+    assert torch.equal(extra["scores"].nll != 0, weights != 0)
 
 
 @every_output_layer
@@ -130,7 +130,7 @@ def test_the_tied_output_matrix_is_not_masked(build_tiny_lm, tokens):
 def test_windows_of_a_stream_are_one_long_sequence(name, cell, build_tiny_lm, tokens):
     model = build_tiny_lm(name, rnn_cell=cell).double()
     whole = model(tokens)[0]
-    first = model(tokens[:, :2], stream_start=True)[0]
+    first = model(tokens[:, :2], stream="text", position=0)[0]
     second = model(tokens[:, 2:5], stream_start=False)[0]
     third = model(tokens[:, 5:], stream_start=False)[0]
     torch.testing.assert_close(torch.cat([first, second, third], dim=1), whole, rtol=1e-11, atol=1e-11)
@@ -139,15 +139,15 @@ def test_windows_of_a_stream_are_one_long_sequence(name, cell, build_tiny_lm, to
 def test_a_new_stream_starts_from_zero(build_tiny_lm, tokens):
     model = build_tiny_lm("tied")
     expected = model(tokens)[0]
-    model(torch.randint(V, (B, T)), stream_start=True)
+    model(torch.randint(V, (B, T)), stream="text", position=0)
     assert not torch.equal(model(tokens, stream_start=False)[0], expected)
-    assert torch.equal(model(tokens, stream_start=True)[0], expected)
+    assert torch.equal(model(tokens, stream="text", position=0)[0], expected)
 
 
 def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(build_tiny_lm, tokens):
     model, other = build_tiny_lm("tied"), build_tiny_lm("tied")
     for lm in (model, other):
-        lm(tokens, stream_start=True)
+        lm(tokens, stream="text", position=0)
     fresh = build_tiny_lm("tied")(tokens)[0]
     assert torch.equal(model(tokens)[0], fresh)
     assert torch.equal(model(tokens, stream_start=False)[0], other(tokens, stream_start=False)[0])
@@ -156,7 +156,7 @@ def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(build_ti
 def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(build_tiny_lm, tokens):
     model, undisturbed = build_tiny_lm("tied"), build_tiny_lm("tied")
     for lm in (model, undisturbed):
-        lm.train()(tokens, stream_start=True)
+        lm.train()(tokens, stream="text", position=0)
     model.eval()
     assert torch.equal(model(tokens[:1], stream_start=False)[0], build_tiny_lm("tied")(tokens[:1])[0])
     for start in (True, False):
@@ -167,7 +167,7 @@ def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(build_
 
 def test_no_gradient_crosses_windows_of_a_stream(build_tiny_lm, tokens):
     model = build_tiny_lm("tied")
-    model(tokens, stream_start=True)
+    model(tokens, stream="text", position=0)
     second = torch.full((B, 1), 4)
     states = model(second, stream_start=False)[1]["states"]
     states.top.sum().backward()
@@ -213,7 +213,7 @@ def test_reordering_before_the_first_step_is_harmless(build_tiny_lm, tokens):
 def test_decoding_leaves_the_streams_alone(build_tiny_lm, tokens):
     model, undisturbed = build_tiny_lm("tied").eval(), build_tiny_lm("tied").eval()
     for lm in (model, undisturbed):
-        lm(tokens, stream_start=True)
+        lm(tokens, stream="text", position=0)
     model(tokens, incremental_state={})
     assert torch.equal(model(tokens, stream_start=False)[0], undisturbed(tokens, stream_start=False)[0])
 

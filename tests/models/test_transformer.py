@@ -44,7 +44,7 @@ def test_the_loss_is_that_of_the_distribution(name, build_transformer, batch):
     log_probs, _ = model(*batch)
     loss, extra = model(*batch, target=target)
     expected = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(extra["nll"], expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(extra["scores"].nll, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(loss, expected.sum(), rtol=1e-5, atol=1e-5)
 
 
@@ -84,7 +84,7 @@ def test_layers_are_the_embedding_then_the_decoders(build_transformer, batch):
     states = extra["states"]
     assert len(states.layers) == len(model.decoder.layers) + 1 and states.layers[-1] is states.top
     assert all(layer.shape == (B, T, 8) for layer in states.layers)
-    assert extra["mixture_weights"].shape == (B, T, 4)
+    assert extra["scores"].mixture_weights.shape == (B, T, 4)
     features, _ = model.decoder.extract_features(batch[2], encoder_out=model.encoder(*batch[:2]))
     torch.testing.assert_close(states.top, features)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fairseq_plugins.options import check_dropout, check_positive, parse_float_list, parse_int_list
+from fairseq_plugins.flags.values import check_dropout, check_positive, parse_float_list, parse_int_list
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""Recurrent state: tensors, a batch row (B, ...) first, in nested dictionaries and sequences.
+
+Whatever keeps state treats it through these functions: stacks of layers, beam search, the hand-over from an encoder,
+state that is carried along a stream, and checkpoints.
+"""
+
+from typing import Callable, Dict, Iterable, Iterator, Mapping, Sequence, Union
+
+import torch
+from torch import Tensor
+
+State = Union[Tensor, Sequence["State"], Mapping[str, "State"]]
+"""A tensor, or states by place or by name; without any tensor it is empty."""
+
+
+def map_state(function: Callable[..., Tensor], state: State, *others: State) -> State:
+    """The state whose tensors are ``function`` of the tensors at the same place of all given states."""
+    if isinstance(state, Tensor):
+        return function(state, *others)
+    if isinstance(state, Mapping):
+        return {name: map_state(function, part, *(other[name] for other in others)) for name, part in state.items()}
+    return [map_state(function, *parts) for parts in zip(state, *others)]
+
+
+def named_tensors(state: State) -> Dict[str, Tensor]:
+    """The tensors in their order, named by the path that leads to each, such as ``layers.0.h``."""
+    if isinstance(state, Tensor):
+        return {"": state}
+    parts = state.items() if isinstance(state, Mapping) else enumerate(state)
+    return {
+        f"{name}.{path}" if path else str(name): tensor
+        for name, part in parts
+        for path, tensor in named_tensors(part).items()
+    }
+
+
+def tensors(state: State) -> Iterator[Tensor]:
+    """The tensors in their order."""
+    return iter(named_tensors(state).values())
+
+
+def with_tensors(like: State, others: Iterable[Tensor]) -> State:
+    """A state of the structure of ``like`` that holds ``others``, in their order."""
+    others = iter(others)
+    return map_state(lambda _: next(others), like)
+
+
+def select_rows(state: State, rows: Union[Tensor, slice]) -> State:
+    """The given rows of every tensor; ``rows`` is (n) int64 or a slice."""
+    if isinstance(rows, slice):
+        return map_state(lambda x: x[rows], state)
+    return map_state(lambda x: x.index_select(0, rows), state)
+
+
+def detach(state: State) -> State:
+    """The state without its gradients."""
+    return map_state(Tensor.detach, state)
+
+
+def add(state: State, *others: State) -> State:
+    """The sum of states of one structure."""
+    return map_state(lambda *parts: sum(parts[1:], parts[0]), state, *others)
+
+
+def pack(state: State) -> Tensor:
+    """All tensors side by side, (B, sum of their sizes)."""
+    return torch.cat([x.flatten(1) for x in tensors(state)], dim=1)
+
+
+def unpack(packed: Tensor, like: State) -> State:
+    """Inverse of :func:`pack` for a state of the structure and sizes of ``like``, whatever its number of rows."""
+    shapes = [x.shape[1:] for x in tensors(like)]
+    parts = packed.split([shape.numel() for shape in shapes], dim=1)
+    # the host's broadcast of a checkpoint garbles tensors that are not contiguous
+    return with_tensors(like, (part.unflatten(1, shape).contiguous() for part, shape in zip(parts, shapes)))
