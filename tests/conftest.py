@@ -3,14 +3,15 @@
 from argparse import Namespace
 from types import SimpleNamespace
 
+import dictionaries
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.flags.registry import option_names
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
 
 def pytest_configure(config):
@@ -24,16 +25,8 @@ def seeded():
     torch.manual_seed(0)
 
 
-def _make_dictionary(size: int) -> Dictionary:
-    dictionary = Dictionary()
-    for i in range(size - len(dictionary)):
-        dictionary.add_symbol(f"w{i}")
-    assert len(dictionary) == size
-    return dictionary
-
-
 def _make_task(vocab_size: int) -> SimpleNamespace:
-    dictionary = _make_dictionary(vocab_size)
+    dictionary = dictionaries.make_dictionary(vocab_size)
     return SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
 
 
@@ -46,7 +39,7 @@ def _build_lm(arch: str, vocab_size: int, **overrides):
 @pytest.fixture
 def make_dictionary():
     """``make_dictionary(size)``: a dictionary with ``size`` symbols, the special ones included."""
-    return _make_dictionary
+    return dictionaries.make_dictionary
 
 
 @pytest.fixture

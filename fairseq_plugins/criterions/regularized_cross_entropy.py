@@ -19,6 +19,7 @@ from fairseq_plugins.ops.regularizers import (
     prior_balance_by_row,
     temporal_activation_regularization,
 )
+from fairseq_plugins.output_layers.base import OutputLayer
 
 logger = logging.getLogger(__name__)
 
@@ -58,12 +59,13 @@ class RegularizedCrossEntropy(FairseqCriterion):
     """Mean NLL + alpha AR + beta TAR + lambda balance, optionally with label smoothing.
 
     ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential; the penalties are
-    logged apart, without their coefficients, and computed while training only. The host divides
+    logged apart, without their coefficients, and computed while training only. Where an output layer learns without
+    the NLL, ``loss`` is in training what it learns by, and there is no ``ppl``; validation has both. The host divides
     gradients by the number of tokens, or of sentences with ``--sentence-avg``, so the penalties, which are means, are
     multiplied by it first.
 
     Raises:
-        ValueError: on a coefficient below zero, or a balance term without a mixture.
+        ValueError: on a coefficient below zero, a balance term without a mixture, or a model of the host.
     """
 
     def __init__(
@@ -96,6 +98,11 @@ class RegularizedCrossEntropy(FairseqCriterion):
 
         With ``reduce=False`` the first item is the NLL of each position, (B, T), zero at padding.
         """
+        if not isinstance(getattr(getattr(model, "decoder", None), "output", None), OutputLayer):
+            raise ValueError(
+                "--criterion regularized_cross_entropy needs an --arch of fairseq_plugins: with one of the host take "
+                "--criterion cross_entropy or label_smoothed_cross_entropy"
+            )
         target = sample["target"]
         mask = target.ne(self.padding_idx)
         num_tokens = int(sample["ntokens"])
@@ -106,15 +113,15 @@ class RegularizedCrossEntropy(FairseqCriterion):
             token_weights=None if num_tokens == target.numel() else mask,
             label_smoothing=self.label_smoothing if self.training else 0.0,
         )
-        nll = extra["scores"].nll
+        scores = extra["scores"]
         logged = {
-            "loss": nll.sum(),
+            **({"loss": scores.nll.sum()} if scores.nll is not None else {"objective": scores.loss.detach()}),
             "ntokens": num_tokens,
             "nsentences": target.size(0),
             "sample_size": sample_size,
         }
         if not reduce:
-            return nll, sample_size, logged
+            return scores.nll, sample_size, logged
         if self.training:
             for name, penalty in self.penalties(extra, mask).items():
                 loss = loss + self.coefficients[name] * sample_size * penalty
@@ -140,11 +147,12 @@ class RegularizedCrossEntropy(FairseqCriterion):
     def reduce_metrics(cls, logging_outputs: List[Dict]) -> None:
         """Log means over the tokens of all processes: ``loss`` in nats, ``ppl`` = exp(loss)."""
         num_tokens = sum(log["ntokens"] for log in logging_outputs)
-        for name in ("loss", *PENALTIES):
+        for name in ("objective", "loss", *PENALTIES):
             if any(name in log for log in logging_outputs):
                 total = sum(log.get(name, 0) for log in logging_outputs)
-                metrics.log_scalar(name, total / num_tokens, num_tokens, round=5)
-        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg, base=math.e))
+                metrics.log_scalar("loss" if name == "objective" else name, total / num_tokens, num_tokens, round=5)
+        if any("loss" in log for log in logging_outputs):
+            metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg, base=math.e))
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

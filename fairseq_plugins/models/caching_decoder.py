@@ -6,6 +6,7 @@ from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor
 
 from fairseq_plugins.modules.recurrent_stack import StackState
+from fairseq_plugins.modules.recurrent_state import select_rows
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 """The host's store for step-by-step decoding, or None outside of it."""
@@ -28,7 +29,7 @@ class CachingDecoder(FairseqIncrementalDecoder):
         """Take the rows ``new_order`` of what is kept, as beam search asks."""
         cached = self.cached(incremental_state)
         if cached:
-            self.cache(incremental_state, {name: part.index_select(0, new_order) for name, part in cached.items()})
+            self.cache(incremental_state, select_rows(cached, new_order))
 
 
 def named_parts(state: StackState) -> Dict[str, Tensor]:

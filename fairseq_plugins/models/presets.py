@@ -9,8 +9,10 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Dict, Optional, Union
 
+from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
 Value = Union[int, float, str]
 
@@ -34,13 +36,17 @@ class Preset:
 def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.
 
-    Where ``args`` holds another output layer or recurrent cell, the options of the preset's own are left out.
+    Where ``args`` holds another output layer, gate or recurrent cell, the options of the preset's own are left out, but
+    for those that the other cell declares, too: they regularise both alike.
     """
     left_out = set()
-    for registry in (OUTPUT_LAYERS, RECURRENT_CELLS):
+    for registry in (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS):
         own = preset.model.get(registry.destination)
-        if getattr(args, registry.destination, own) != own:
+        chosen = getattr(args, registry.destination, own)
+        if chosen != own:
             left_out |= registry.all_option_names()
+            if registry is RECURRENT_CELLS:
+                left_out -= option_names(registry.find(chosen).Options)
     for flag, value in preset.model.items():
         if not hasattr(args, flag) and flag not in left_out:
             setattr(args, flag, value)

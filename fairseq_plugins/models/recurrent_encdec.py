@@ -21,12 +21,15 @@ from torch import Tensor, nn
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, state_of_parts
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
-from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, apply_encdec_preset
+from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
+from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, OutputLayer, build_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
 MAX_POSITIONS = 100_000
 
@@ -207,6 +210,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         gen_parser_from_dataclass(parser, RecurrentEncoderDecoderConfig(), delete_default=True)
         RECURRENT_CELLS.add_args(parser)
         OUTPUT_LAYERS.add_args(parser)
+        OUTPUT_GATES.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):
@@ -255,16 +259,11 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         )
         output_layer = build_output_layer(
             args,
-            vocab_size=len(target),
+            dictionary=target,
             layer_widths=[config.embed_dim, *hidden_sizes, *([] if attention is None else hidden_sizes[-1:])],
-            shared_weight=None if config.share_embeddings == "none" else target_embedding.weight,
+            shared_weight=target_embedding.weight if SHARING_FLAGS.shares(args) else None,
         )
-        shares_output = any(parameter is target_embedding.weight for parameter in output_layer.parameters())
-        if config.share_embeddings == "output" and not shares_output:
-            raise ValueError(
-                f"--share-embeddings output: --output-layer {args.output_layer} has a matrix of its own; take "
-                "another output layer, or --share-embeddings none"
-            )
+        provide_word_counts(output_layer, task)
         decoder = RecurrentAttentionalDecoder(
             target, embedding=target_embedding, stack=stack, output_layer=output_layer
         )

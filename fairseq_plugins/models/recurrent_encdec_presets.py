@@ -4,6 +4,16 @@ from argparse import Namespace
 from typing import Dict
 
 from fairseq_plugins.models.presets import Preset, apply_preset
+from fairseq_plugins.output_layers.sharing import SharingFlags, Wish
+
+SHARING_FLAGS = SharingFlags(
+    wishes={"share_embeddings": {"none": Wish.SEPARATE, "output": Wish.SHARED, "all": Wish.WHERE_POSSIBLE}},
+    cannot_share="--share-embeddings output: --output-layer {layer} has a matrix of its own; take another output "
+    "layer, or --share-embeddings none",
+    must_share="--output-layer {layer} needs a model that shares its embedding: leave out --share-embeddings none, or "
+    "take --output-layer full",
+)
+"""What ``--share-embeddings`` means to the output layer; ``all`` is about the source, too."""
 
 # the range that gives width 256 the gain of the paper's 0.1 at width 500; with 0.1 mixtures start slowly here
 _SMALL = dict(
@@ -55,6 +65,5 @@ ARCHITECTURES: Dict[str, Preset] = {
 
 def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags that ``args`` does not hold yet; a tied softmax shares the target embedding."""
-    if getattr(args, "output_layer", None) == "tied" and not hasattr(args, "share_embeddings"):
-        args.share_embeddings = "output"
+    SHARING_FLAGS.complete(args, preset.model)
     apply_preset(preset, args)

@@ -21,12 +21,16 @@ from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, 
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
+from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.carried_state import CarriedState
 from fairseq_plugins.modules.embedding import RowDropoutEmbedding
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, OutputLayer, build_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.sharing import SharingFlags
 
 
 @dataclass
@@ -135,6 +139,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         gen_parser_from_dataclass(parser, RecurrentLanguageModelConfig(), delete_default=True)
         RECURRENT_CELLS.add_args(parser)
         OUTPUT_LAYERS.add_args(parser)
+        OUTPUT_GATES.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):
@@ -159,10 +164,11 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         )
         output_layer = build_output_layer(
             args,
-            vocab_size=len(dictionary),
+            dictionary=dictionary,
             layer_widths=[config.embed_dim, *hidden_sizes],
-            shared_weight=embedding.weight,
+            shared_weight=embedding.weight if SharingFlags().shares(args) else None,
         )
+        provide_word_counts(output_layer, task)
         return cls(
             RecurrentDecoder(
                 dictionary,

@@ -10,12 +10,16 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
 from torch import Tensor
 
+from fairseq_plugins.models.caching_decoder import CachingDecoder
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
-from fairseq_plugins.models.transformer_presets import ARCHITECTURES, apply_transformer_preset
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, build_output_layer
+from fairseq_plugins.models.transformer_presets import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
+from fairseq_plugins.models.word_counts import provide_word_counts
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
 
-class TransformerDecoderWithOutputLayer(TransformerDecoderBase):
+class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
     """The host's decoder below an output layer of this package, ``output``.
 
     Layer 0 of the output layer is the embedding with its position, then come the decoder layers; the last is read
@@ -26,9 +30,9 @@ class TransformerDecoderWithOutputLayer(TransformerDecoderBase):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=no_encoder_attn)
         self.output = build_output_layer(
             cfg,
-            vocab_size=len(dictionary),
+            dictionary=dictionary,
             layer_widths=[*[cfg.decoder.embed_dim] * self.num_layers, self.output_embed_dim],
-            shared_weight=embed_tokens.weight if cfg.share_decoder_input_output_embed else None,
+            shared_weight=embed_tokens.weight if SHARING_FLAGS.shares(cfg) else None,
         )
 
     def build_output_projection(self, cfg, dictionary, embed_tokens) -> None:
@@ -77,7 +81,14 @@ class TransformerDecoderWithOutputLayer(TransformerDecoderBase):
             tokens=prev_output_tokens[:, -features.size(1) :],
             attention=extra["attn"][0],
         )
-        scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+        scores = self.output(
+            states,
+            target,
+            token_weights=token_weights,
+            label_smoothing=label_smoothing,
+            gate_state=self.cached(incremental_state).get("gate"),
+        )
+        self.cache(incremental_state, {"gate": scores.gate_state})
         return scores.output, {**extra, "states": states, "scores": scores}
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
@@ -93,7 +104,7 @@ class TransformerWithOutputLayer(TransformerModel):
 
     The architectures ``transformer_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in their
     output layer and in their presets only (:mod:`fairseq_plugins.models.transformer_presets`). All flags are the host's
-    and those of the output layers; the embedding is shared as the host's flags say.
+    and those of the output layers and gates; the embedding is shared as the host's flags say.
     """
 
     @classmethod
@@ -101,6 +112,7 @@ class TransformerWithOutputLayer(TransformerModel):
         """Add the model's flags; the architecture supplies the values of those that are not given."""
         super().add_args(parser)
         OUTPUT_LAYERS.add_args(parser)
+        OUTPUT_GATES.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):
@@ -111,12 +123,9 @@ class TransformerWithOutputLayer(TransformerModel):
         """
         if args.adaptive_softmax_cutoff:
             raise ValueError("--adaptive-softmax-cutoff is an output layer of the host: leave it out")
-        if args.output_layer == "full" and (args.share_decoder_input_output_embed or args.share_all_embeddings):
-            raise ValueError(
-                "--output-layer full has a matrix of its own, which the flags that share the embedding forbid: take "
-                "--output-layer tied"
-            )
-        return super().build_model(args, task)
+        model = super().build_model(args, task)
+        provide_word_counts(model.decoder.output, task)
+        return model
 
     @classmethod
     def build_decoder(cls, args, tgt_dict, embed_tokens):

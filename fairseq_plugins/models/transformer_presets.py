@@ -1,12 +1,25 @@
 """Hyper-parameters of the Transformers: small defaults, the host's for IWSLT, and the base of WMT."""
 
 from argparse import Namespace
-from dataclasses import replace
 from typing import Dict
 
 from fairseq.models.transformer import base_architecture
 
 from fairseq_plugins.models.presets import Preset, Value, apply_preset
+from fairseq_plugins.output_layers.sharing import SharingFlags, Wish
+
+SHARING_FLAGS = SharingFlags(
+    wishes={
+        flag: {True: Wish.SHARED, False: Wish.SEPARATE}
+        for flag in ("share_decoder_input_output_embed", "share_all_embeddings")
+    },
+    substitute="tied",
+    cannot_share="--output-layer {layer} has a matrix of its own, which the flags that share the embedding forbid: "
+    "take --output-layer tied",
+    must_share="--output-layer {layer} needs a model that shares its embedding: give "
+    "--share-decoder-input-output-embed, or take --output-layer full",
+)
+"""What the host's flags mean to the output layer."""
 
 
 def _sizes(*, layers: int, width: int, feed_forward: int, heads: int, dropout: float) -> Dict[str, Value]:
@@ -53,10 +66,6 @@ def apply_transformer_preset(preset: Preset, args: Namespace) -> None:
     A full softmax becomes the tied one where the host's flags share the decoder's embedding; where ``args`` holds
     either, the embedding is shared as it needs.
     """
-    shares = any(getattr(args, flag, False) for flag in (*_SHARED, "share_all_embeddings"))
-    if shares and preset.model["output_layer"] == "full" and not hasattr(args, "output_layer"):
-        args.output_layer = "tied"
-    network = {flag: value for flag, value in preset.model.items() if flag not in _SHARED}
-    needs = {"full": {}, "tied": _SHARED}.get(getattr(args, "output_layer", None))
-    apply_preset(preset if needs is None else replace(preset, model={**network, **needs}), args)
+    SHARING_FLAGS.complete(args, preset.model)
+    apply_preset(preset, args)
     base_architecture(args)

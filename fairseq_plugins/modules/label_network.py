@@ -1,6 +1,6 @@
 """Networks that bring labels, or hidden states, into a joint space.
 
-Shapes: V labels (or rows of hidden states), C input width, D output width.
+Shapes: * V labels, or B, T batch and time of hidden states, C input width, D output width.
 """
 
 import math
@@ -20,6 +20,8 @@ def identity(x: Tensor) -> Tensor:
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh, "linear": identity}
 MASKS = ("variational", "standard")
+"""Masks of labels that a flag chooses between."""
+SHARED_DIMS = {"variational": (0,), "row": (1,), "standard": ()}
 PLACES = ("input", "output")
 INITIALISATIONS = ("uniform", "glorot")
 
@@ -34,12 +36,12 @@ class LabelLayer(nn.Module):
         in_width, out_width: C and D.
         activation: a key of :data:`ACTIVATIONS`.
         dropout: rate, 0 <= rate < 1.
-        mask: "variational", (1, C), or "standard", (V, C).
+        mask: "variational", (1, C), of labels; "row", (B, 1, C), of hidden states; or "standard", (*, C).
         place: "input", as in the program published with DRILL, or "output", as in its eq. 12.
         initialisation: of U: "uniform", U(-0.1, 0.1), or "glorot"; b starts as U(-1/sqrt(C), 1/sqrt(C)).
 
     Shape:
-        x: (V, C); output: (V, D).
+        x: (*, C); output: (*, D).
     """
 
     def __init__(
@@ -63,16 +65,19 @@ class LabelLayer(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.mask = mask
         self.place = place
-        self.dropout = LockedDropout(dropout, flag="--label-dropout", shared_dims=(0,) if mask == "variational" else ())
+        self.dropout = LockedDropout(dropout, flag="--label-dropout", shared_dims=SHARED_DIMS[mask])
 
     def forward(self, x: Tensor) -> Tensor:
         if self.place == "output":
-            return self.dropout(self.activation(label_linear(x, self.weight, self.bias)))
+            return self.dropout(self._layer(x))
         features = self._kept_features()
         if features is None:
-            return self.activation(label_linear(self.dropout(x), self.weight, self.bias))
+            return self._layer(self.dropout(x))
         weight = self.weight.index_select(1, features) / (1 - self.dropout.rate)
         return self.activation(label_linear(x, weight, self.bias, features=features))
+
+    def _layer(self, x: Tensor) -> Tensor:
+        return self.activation(label_linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])
 
     def _kept_features(self) -> Optional[Tensor]:
         """Features that a fresh variational mask keeps, or None where there is no such mask."""
@@ -91,7 +96,7 @@ class LabelNetwork(nn.Module):
         in_width, out_width, activation, dropout, mask, place, initialisation: see :class:`LabelLayer`.
 
     Shape:
-        x: (V, C); output: (V, D), D = C without layers.
+        x: (*, C); output: (*, D), D = C without layers.
     """
 
     def __init__(

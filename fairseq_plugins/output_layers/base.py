@@ -5,30 +5,20 @@ J experts.
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, replace
-from typing import List, Optional, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Optional, Sequence
 
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.registry import Component, Registry
+from fairseq_plugins.modules.recurrent_state import State
 from fairseq_plugins.modules.saved_setting import SavesSettings
-
-
-@dataclass
-class DecoderStates:
-    """What any decoder hands to any output layer.
-
-    Attributes:
-        layers: h^0 .. h^N, each (B, T, D_n) after its dropout; h^0 is the input embedding.
-        top: h^N before its dropout, (B, T, D_N).
-        tokens: the input tokens, (B, T).
-        attention: attention weights over the source, (B, T, S), or None.
-    """
-
-    layers: List[Tensor]
-    top: Tensor
-    tokens: Tensor
-    attention: Optional[Tensor] = None
+from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.gate import NoGate, OutputGate, build_output_gate
+from fairseq_plugins.output_layers.word_counts import WordCounts
 
 
 @dataclass
@@ -39,14 +29,16 @@ class Scores:
         log_probs: log P(v) of every word, (B, T, V), normalised, in float32 or wider; None where targets were given.
         loss: to minimise, a scalar in nats, summed with the weights of the tokens; None without targets.
         nll: -log P(target) of every token, (B, T), without smoothing, weight and gradient, and 0 where the weight is 0;
-            None without targets, and where the loss is formed without it.
+            None without targets, and in training where the layer learns by a loss that is formed without it.
         mixture_weights: prior pi of the softmaxes of a mixture, (B, T, J), or None.
+        gate_state: state of the gate after the last token, empty for a gate without.
     """
 
     log_probs: Optional[Tensor] = None
     loss: Optional[Tensor] = None
     nll: Optional[Tensor] = None
     mixture_weights: Optional[Tensor] = None
+    gate_state: State = field(default_factory=dict)
 
     @property
     def output(self) -> Tensor:
@@ -54,23 +46,48 @@ class Scores:
         return self.log_probs if self.loss is None else self.loss
 
 
+class Sharing(Enum):
+    """Whether an output layer uses the input embedding as its matrix."""
+
+    NEVER = "it has a matrix of its own, or none"
+    POSSIBLE = "it uses the embedding where the model shares it, and otherwise has a matrix of its own"
+    REQUIRED = "it has no matrix but the embedding"
+
+
 class OutputLayer(Component, SavesSettings):
     """Turns decoder states into a distribution over the vocabulary.
 
     A subclass registers itself with ``OUTPUT_LAYERS.register``, names its flags in the dataclass
     ``Options`` and implements :meth:`log_probs`; it then is a value of ``--output-layer``. A layer
-    that can score targets without building (B, T, V) overrides :meth:`target_loss`.
+    that can score targets without building (B, T, V) overrides :meth:`target_loss`; one that learns by another loss
+    than the NLL overrides :meth:`training_loss`, and is evaluated by the NLL all the same.
 
-    :func:`build_output_layer` calls the constructor with keywords: ``vocab_size`` V, ``layer_widths``
-    D_0 .. D_N, ``shared_weight``, the (V, D_0) input embedding where the model shares it or else None, and
-    ``options``, an instance of ``Options``.
+    :func:`build_output_layer` calls the constructor with keywords: ``dictionary``, the host's, whose size is V,
+    ``layer_widths`` D_0 .. D_N, ``shared_weight``, the (V, D_0) input embedding where the model shares it or else None,
+    and ``options``, an instance of ``Options``. It adds the gate and the word counts, which a layer first reads in its
+    forward pass: a checkpoint may bring them after the constructor.
+
+    Attributes:
+        sharing: whether the layer uses the input embedding.
+        takes_gate: whether the layer has logits that a gate can multiply; otherwise ``gate`` is always None.
+        needs_word_counts: whether the layer reads :attr:`word_counts`.
+        gate: what makes the gates of the logits.
+        word_counts: of the training text, called without arguments; None unless the layer needs them.
     """
+
+    sharing = Sharing.NEVER
+    takes_gate = False
+    needs_word_counts = False
+    gate: OutputGate
+    word_counts: Optional[WordCounts]
 
     def __init__(self):
         super().__init__()
         self.save_setting("layer_name", flag=OUTPUT_LAYERS.flag, value=self.name)
+        self.gate = NoGate()
+        self.word_counts = None
 
-    def log_probs(self, states: DecoderStates) -> Scores:
+    def log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Scores:
         """The distribution at every position."""
         raise NotImplementedError
 
@@ -78,12 +95,13 @@ class OutputLayer(Component, SavesSettings):
         self,
         states: DecoderStates,
         target: Tensor,
+        gate: Optional[LogitGate] = None,
         *,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
     ) -> Scores:
-        """Loss of given targets; see :meth:`forward`."""
-        scores = self.log_probs(states)
+        """Loss and NLL of given targets; see :meth:`forward`."""
+        scores = self.log_probs(states, gate)
         log_probs = scores.log_probs
         ignored = None if token_weights is None else token_weights == 0
         if ignored is not None:
@@ -97,6 +115,12 @@ class OutputLayer(Component, SavesSettings):
             nll = nll.masked_fill(ignored, 0)
         return replace(scores, log_probs=None, loss=loss.sum(), nll=nll.detach())
 
+    def training_loss(
+        self, states: DecoderStates, target: Tensor, gate: Optional[LogitGate] = None, **options
+    ) -> Scores:
+        """What takes the place of :meth:`target_loss` in training, by default itself; its NLL may be None."""
+        return self.target_loss(states, target, gate, **options)
+
     def forward(
         self,
         states: DecoderStates,
@@ -104,15 +128,23 @@ class OutputLayer(Component, SavesSettings):
         *,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
+        gate_state: Optional[State] = None,
     ) -> Scores:
         """The distribution at every position, or with ``target`` (B, T) the loss.
 
         The loss of a token is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``; the losses are
-        summed with ``token_weights`` (B, T), by default one, 0 at padding.
+        summed with ``token_weights`` (B, T), by default one, 0 at padding. ``gate_state`` is that of the
+        :class:`Scores` of the tokens before, None at the start.
         """
+        if gate_state is None:
+            gate_state = self.gate.initial_state(states.layers[0])
+        gate, gate_state = self.gate(states, gate_state)
         if target is None:
-            return self.log_probs(states)
-        return self.target_loss(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+            scores = self.log_probs(states, gate)
+        else:
+            loss = self.training_loss if self.training else self.target_loss
+            scores = loss(states, target, gate, token_weights=token_weights, label_smoothing=label_smoothing)
+        return replace(scores, gate_state=gate_state)
 
 
 OUTPUT_LAYERS: Registry[OutputLayer] = Registry("--output-layer", help="how states become probabilities")
@@ -122,16 +154,26 @@ OUTPUT_LAYERS: Registry[OutputLayer] = Registry("--output-layer", help="how stat
 def build_output_layer(
     args: Namespace,
     *,
-    vocab_size: int,
+    dictionary: Dictionary,
     layer_widths: Sequence[int],
     shared_weight: Optional[nn.Parameter],
 ) -> OutputLayer:
-    """Build the layer that ``args.output_layer`` names; flags that are absent take their defaults.
+    """Build the layer that ``args.output_layer`` names with its gate; flags that are absent take their defaults.
 
     Raises:
-        ValueError: if the layer does not exist, an option does not fit the model or belongs to other layers.
+        ValueError: if the layer or gate does not exist, they do not go together, or an option does not fit the model or
+            belongs to others.
     """
     options = OUTPUT_LAYERS.read_options(args)
-    return OUTPUT_LAYERS[args.output_layer](
-        vocab_size=vocab_size, layer_widths=layer_widths, shared_weight=shared_weight, options=options
+    layer = OUTPUT_LAYERS[args.output_layer](
+        dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options
     )
+    layer.gate = build_output_gate(args, dictionary=dictionary, layer_widths=layer_widths)
+    if not layer.takes_gate and layer.gate.name != NoGate.name:
+        raise ValueError(
+            f"--output-gate {layer.gate.name}: --output-layer {layer.name} has no logits that a gate could multiply; "
+            "leave the gate out or take another --output-layer"
+        )
+    if layer.needs_word_counts:
+        layer.word_counts = WordCounts(len(dictionary))
+    return layer

@@ -20,11 +20,11 @@ class BilinearSoftmax(SoftmaxOutput):
 
     Options = LabelDropoutOptions
 
-    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
         super().__init__(options)
         width = layer_widths[0]
         self.projection = WordProjection(
-            width, vocab_size, shared_weight=shared_weight, label_encoder=label_dropout(options)
+            width, len(dictionary), shared_weight=shared_weight, label_encoder=label_dropout(options)
         )
         self.bilinear = nn.Linear(layer_widths[-1], width, bias=False)
         nn.init.uniform_(self.bilinear.weight, -0.1, 0.1)

@@ -9,7 +9,7 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
+from fairseq_plugins.output_layers.labels import LabelNetworkOptions, hidden_network, label_network
 from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.softmax import SoftmaxOutput
 
@@ -40,7 +40,7 @@ class Drill(SoftmaxOutput):
 
     Options = DrillOptions
 
-    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
         super().__init__(options)
         width = layer_widths[0]
         if layer_widths[-1] != width:
@@ -49,15 +49,13 @@ class Drill(SoftmaxOutput):
                 "wide: give the last of --hidden-sizes the value of --embed-dim, or take another --output-layer"
             )
         self.projection = WordProjection(
-            width, vocab_size, shared_weight=shared_weight, label_encoder=label_network(width, options)
+            width, len(dictionary), shared_weight=shared_weight, label_encoder=label_network(width, options)
         )
         self.hidden_encoder = None
         if options.label_hidden_network == "on":
-            self.hidden_encoder = label_network(width, options)
-            if options.label_depth > 0 and options.label_dropout_place == "input":
-                self.hidden_encoder.layers[0].dropout.rate = 0.0
+            self.hidden_encoder = hidden_network(width, options)
 
     def encode_hidden(self, hidden: Tensor) -> Tensor:
         if self.hidden_encoder is None:
             return hidden
-        return self.hidden_encoder(hidden.flatten(0, -2)).view_as(hidden)
+        return self.hidden_encoder(hidden)

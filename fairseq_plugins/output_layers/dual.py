@@ -34,18 +34,18 @@ class DualSoftmax(SoftmaxOutput):
 
     Options = DualOptions
 
-    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
         super().__init__(options)
         width = layer_widths[0]
         joint_width = width if options.label_width is None else options.label_width
         check_positive(joint_width, flag="--label-width")
         self.projection = WordProjection(
             width,
-            vocab_size,
+            len(dictionary),
             shared_weight=shared_weight,
             label_encoder=label_layer(width, joint_width, options, dropout=options.label_dropout),
         )
         self.hidden_encoder = label_layer(layer_widths[-1], joint_width, options, dropout=0.0)
 
     def encode_hidden(self, hidden: Tensor) -> Tensor:
-        return self.hidden_encoder(hidden.flatten(0, -2)).unflatten(0, hidden.shape[:-1])
+        return self.hidden_encoder(hidden)

@@ -1,6 +1,6 @@
 """Flags of the layers that bring labels into a joint space, and the networks that the flags describe.
 
-Shapes: V labels, d embedding width.
+Shapes: V labels, B batch, T time, d embedding width.
 """
 
 from dataclasses import dataclass, field
@@ -93,11 +93,27 @@ def label_layer(in_width: int, out_width: int, options: LabelLayerOptions, *, dr
 
 
 def label_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
-    """A network of ``--label-depth`` layers.
+    """A network of ``--label-depth`` layers for labels (V, d).
 
     Raises:
         ValueError: on a negative depth or a rate outside [0, 1).
     """
+    return _deep_network(width, options, mask=options.label_mask)
+
+
+def hidden_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
+    """A network of the same shape for hidden states (B, T, d).
+
+    A variational mask is drawn for each batch row, as in the program published with DRILL, and where inputs are
+    dropped, the first layer reads all features.
+    """
+    network = _deep_network(width, options, mask="row" if options.label_mask == "variational" else options.label_mask)
+    if options.label_depth > 0 and options.label_dropout_place == "input":
+        network.layers[0].dropout.rate = 0.0
+    return network
+
+
+def _deep_network(width: int, options: LabelNetworkOptions, *, mask: str) -> LabelNetwork:
     check_coefficient(options.label_depth, flag="--label-depth")
     check_dropout(options.label_dropout, flag="--label-dropout")
     return LabelNetwork(
@@ -108,7 +124,7 @@ def label_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
         layer_residual=options.label_layer_residual == "on",
         activation=options.label_activation,
         dropout=options.label_dropout,
-        mask=options.label_mask,
+        mask=mask,
         place=options.label_dropout_place,
         initialisation=options.label_init,
     )

@@ -15,7 +15,8 @@ from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.flags.values import check_coefficient, parse_int_list
 from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
 
@@ -64,7 +65,7 @@ class MixtureOutput(ProjectedOutput):
     Options = MixtureOptions
     default_mask: str
 
-    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
         super().__init__(options)
         self.experts_per_layer = self.read_experts(options.experts_per_layer, num_layers=len(layer_widths))
         self.num_experts = sum(self.experts_per_layer)
@@ -76,7 +77,7 @@ class MixtureOutput(ProjectedOutput):
         self.prior = nn.Linear(layer_widths[-1], self.num_experts, bias=False)
         self.projection = WordProjection(
             self.latent_width,
-            vocab_size,
+            len(dictionary),
             shared_weight=shared_weight,
             label_encoder=label_network(self.latent_width, options) if options.label_encoder == "drill" else None,
         )

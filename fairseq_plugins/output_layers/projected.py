@@ -11,10 +11,12 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_positive
+from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.precision import autocast_dtype
-from fairseq_plugins.output_layers.base import DecoderStates, OutputLayer, Scores
+from fairseq_plugins.output_layers.base import OutputLayer, Scores, Sharing
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
 
 class WordProjection(nn.Module):
@@ -118,12 +120,14 @@ class ProjectedOptions(FairseqDataclass):
 
 
 class ProjectedOutput(OutputLayer):
-    """P = sum_j pi_j softmax(L k_j + b); one softmax is the case J = 1.
+    """P = sum_j pi_j softmax(g (L k_j + b)) with the values g of a gate, or without; one softmax is the case J = 1.
 
     A subclass sets :attr:`projection`, which holds L and b, and implements :meth:`mixture`.
     """
 
     Options = ProjectedOptions
+    sharing = Sharing.POSSIBLE
+    takes_gate = True
     projection: WordProjection
 
     def __init__(self, options: ProjectedOptions):
@@ -141,25 +145,29 @@ class ProjectedOutput(OutputLayer):
         """pi, (B, T, J), for :class:`Scores`; None for a single softmax."""
         return None
 
-    def log_probs(self, states: DecoderStates) -> Scores:
+    def log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Scores:
         latents, log_prior = self.mixture(states)
         if torch.is_grad_enabled():
-            log_probs = mixture_log_probs(self.projection(latents), log_prior)
+            logits = self.projection(latents)
+            log_probs = mixture_log_probs(logits if gate is None else apply_gate(logits, gate), log_prior)
         else:
             labels = self.projection.label_matrix()
-            log_probs = mixture_log_probs_from_latents(latents, log_prior, labels, self.projection.bias)
+            log_probs = mixture_log_probs_from_latents(latents, log_prior, labels, self.projection.bias, gate=gate)
         return Scores(log_probs=log_probs, mixture_weights=self.mixture_weights(log_prior))
 
     def target_loss(
         self,
         states: DecoderStates,
         target: Tensor,
+        gate: Optional[LogitGate] = None,
         *,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
     ) -> Scores:
         if self.output_loss == "plain":
-            return super().target_loss(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+            return super().target_loss(
+                states, target, gate, token_weights=token_weights, label_smoothing=label_smoothing
+            )
         latents, log_prior = self.mixture(states)
         loss, nll = mixture_nll(
             latents,
@@ -167,6 +175,7 @@ class ProjectedOutput(OutputLayer):
             self.projection.label_matrix(),
             target,
             bias=self.projection.bias,
+            gate=gate,
             token_weights=token_weights,
             label_smoothing=label_smoothing,
             chunk_size=self.output_chunk,

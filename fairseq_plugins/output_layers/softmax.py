@@ -8,7 +8,8 @@ from typing import Tuple
 from torch import Tensor
 
 from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.projected import ProjectedOutput, WordProjection
 
 
@@ -28,9 +29,11 @@ class SoftmaxOutput(ProjectedOutput):
 class FullSoftmax(SoftmaxOutput):
     """Softmax with a matrix W (V, D_N) of its own."""
 
-    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+    sharing = Sharing.NEVER
+
+    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
         super().__init__(options)
-        self.projection = WordProjection(layer_widths[-1], vocab_size, shared_weight=None)
+        self.projection = WordProjection(layer_widths[-1], len(dictionary), shared_weight=None)
 
 
 @OUTPUT_LAYERS.register("tied")
@@ -41,11 +44,9 @@ class TiedSoftmax(SoftmaxOutput):
         ValueError: if the last layer is not as wide as the embedding.
     """
 
-    def __init__(self, *, vocab_size, layer_widths, shared_weight, options):
+    sharing = Sharing.REQUIRED
+
+    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
         super().__init__(options)
-        if shared_weight is None:
-            raise ValueError(
-                "--output-layer tied needs a model that shares its embedding: leave out --share-embeddings none, or "
-                "take --output-layer full"
-            )
-        self.projection = WordProjection(layer_widths[-1], vocab_size, shared_weight=shared_weight)
+        assert shared_weight is not None
+        self.projection = WordProjection(layer_widths[-1], len(dictionary), shared_weight=shared_weight)

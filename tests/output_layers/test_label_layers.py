@@ -9,6 +9,7 @@ from argparse import Namespace
 import plain_formulas
 import pytest
 import torch
+from dictionaries import make_dictionary
 from fairseq.optim.adam import Adam as HostAdam
 from torch import nn
 
@@ -28,7 +29,9 @@ def build(name, *, widths=WIDTHS, vocab_size=V, dtype=torch.float64, **flags):
     """A layer whose weights are all well away from zero."""
     shared = nn.Parameter(torch.empty(vocab_size, widths[0]))
     args = Namespace(output_layer=name, **flags)
-    layer = build_output_layer(args, vocab_size=vocab_size, layer_widths=widths, shared_weight=shared).to(dtype)
+    layer = build_output_layer(
+        args, dictionary=make_dictionary(vocab_size), layer_widths=widths, shared_weight=shared
+    ).to(dtype)
     for param in layer.parameters():
         nn.init.uniform_(param, -0.7, 0.7)
     return layer
@@ -62,19 +65,19 @@ def assert_same(layer, states, by_hand):
     """Loss, NLL, log-probabilities and all gradients are those of the probabilities ``by_hand()``, (B, T, V)."""
     for label_smoothing in (0.0, 0.1):
         torch.manual_seed(5)
-        loss, extra = layer(states, TARGET, label_smoothing=label_smoothing)
+        scores = layer(states, TARGET, label_smoothing=label_smoothing)
         log_p = by_hand().log()
         nll = -log_p.gather(-1, TARGET.unsqueeze(-1)).squeeze(-1)
         expected = ((1 - label_smoothing) * nll - label_smoothing * log_p.mean(-1)).sum()
-        torch.testing.assert_close(extra["nll"], nll.detach(), rtol=1e-11, atol=1e-11)
-        torch.testing.assert_close(loss, expected, rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(scores.loss, expected, rtol=1e-11, atol=1e-11)
         inputs = [*layer.parameters(), *states.layers]
-        ours, theirs = (torch.autograd.grad(y, inputs, materialize_grads=True) for y in (loss, expected))
+        ours, theirs = (torch.autograd.grad(y, inputs, materialize_grads=True) for y in (scores.loss, expected))
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
         for with_gradients in (True, False):
             torch.manual_seed(5)
             with torch.set_grad_enabled(with_gradients):
-                log_probs = layer(states)[0]
+                log_probs = layer(states).log_probs
             torch.testing.assert_close(log_probs.detach(), log_p.detach(), rtol=1e-11, atol=1e-11)
 
 
@@ -158,7 +161,7 @@ def test_drill_with_a_network_of_the_hidden_states_whose_first_input_is_not_drop
         drawn = masks[-depth - num_hidden_masks :]
         hidden_masks, label_masks = drawn[:num_hidden_masks], drawn[num_hidden_masks:]
         hidden_masks = [1.0] * (depth - len(hidden_masks)) + hidden_masks
-        hidden = encoded(layer.hidden_encoder, states.layers[-1].flatten(0, 1), flags, hidden_masks).view(3, 4, -1)
+        hidden = encoded(layer.hidden_encoder, states.layers[-1], flags, hidden_masks)
         labels = encoded(layer.projection.label_encoder, layer.projection.weight, flags, label_masks)
         return plain_formulas.output_probs(layer, states.layers, labels, hidden)
 
@@ -187,11 +190,11 @@ def test_mixtures_of_drill_labels(flags, name, experts, rate, mask, masks, state
 def test_awkward_sizes_in_float32(name, flags, widths, vocab_size, make_states):
     layer = build(name, widths=widths, vocab_size=vocab_size, dtype=torch.float32, **flags)
     states = make_states(widths)
-    loss, extra = layer(states, TARGET)
-    ours = torch.autograd.grad(loss, list(layer.parameters()))
+    scores = layer(states, TARGET)
+    ours = torch.autograd.grad(scores.loss, list(layer.parameters()))
     probs = plain_formulas.output_probs(layer.double(), [h.double() for h in states.layers])
     nll = -probs.gather(-1, TARGET.unsqueeze(-1)).squeeze(-1).log()
-    torch.testing.assert_close(extra["nll"].double(), nll.detach(), rtol=2e-6, atol=2e-6)
+    torch.testing.assert_close(scores.nll.double(), nll.detach(), rtol=2e-6, atol=2e-6)
     for ours_, expected in zip(ours, torch.autograd.grad(nll.sum(), list(layer.parameters()))):
         torch.testing.assert_close(ours_.double(), expected, rtol=1e-4, atol=1e-5)
 
@@ -203,7 +206,7 @@ def test_training_under_autocast(name, flags, make_states):
     for enabled in (True, False):
         torch.manual_seed(5)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-            losses.append(layer(states, TARGET)[0])
+            losses.append(layer(states, TARGET).loss)
     torch.testing.assert_close(*losses, rtol=2e-2, atol=0)
     losses[0].backward()
     assert all(param.grad.dtype == torch.float32 and param.grad.isfinite().all() for param in layer.parameters())
@@ -215,11 +218,11 @@ def test_training_under_autocast(name, flags, make_states):
 def results(layer, states):
     """Loss, NLL, log-probabilities with and without gradients, gradients of E, b and the states."""
     torch.manual_seed(5)
-    loss, extra = layer(states, TARGET, label_smoothing=0.1)
+    scores = layer(states, TARGET, label_smoothing=0.1)
     inputs = [layer.projection.weight, layer.projection.bias, states.layers[-1]]
     with torch.no_grad():
-        log_probs = layer(states)[0]
-    return [loss, extra["nll"], layer(states)[0], log_probs, *torch.autograd.grad(loss, inputs)]
+        log_probs = layer(states).log_probs
+    return [scores.loss, scores.nll, layer(states).log_probs, log_probs, *torch.autograd.grad(scores.loss, inputs)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -243,7 +246,7 @@ def test_linear_drill_with_one_layer_and_neither_bias_nor_residual_is_bilinear(t
     bilinear.projection.load_state_dict({name: drill.projection.state_dict()[name] for name in ("weight", "bias")})
     bilinear.bilinear.weight.data = layer.weight.data.t().clone()
     torch.testing.assert_close(results(drill, states), results(bilinear, states), rtol=1e-12, atol=1e-12)
-    drill_loss, bilinear_loss = drill(states, TARGET)[0], bilinear(states, TARGET)[0]
+    drill_loss, bilinear_loss = drill(states, TARGET).loss, bilinear(states, TARGET).loss
     (ours,) = torch.autograd.grad(drill_loss, layer.weight)
     (theirs,) = torch.autograd.grad(bilinear_loss, bilinear.bilinear.weight)
     torch.testing.assert_close(ours, theirs.t(), rtol=1e-11, atol=1e-12)
@@ -294,14 +297,16 @@ def test_labels_are_the_shared_embedding_or_as_wide(name):
     shared = nn.Parameter(torch.zeros(V, 8))
     for given in (shared, None):
         args = Namespace(output_layer=name)
-        layer = build_output_layer(args, vocab_size=V, layer_widths=WIDTHS, shared_weight=given)
+        layer = build_output_layer(args, dictionary=make_dictionary(V), layer_widths=WIDTHS, shared_weight=given)
         assert (layer.projection.weight is shared) == (given is shared)
         assert layer.projection.weight.shape == (V, 8) and not layer.projection.bias.any()
 
 
 def test_the_bilinear_matrix_starts_within_a_tenth():
     args, shared = Namespace(output_layer="bilinear"), nn.Parameter(torch.zeros(V, 200))
-    weight = build_output_layer(args, vocab_size=V, layer_widths=[200, 300], shared_weight=shared).bilinear.weight
+    weight = build_output_layer(
+        args, dictionary=make_dictionary(V), layer_widths=[200, 300], shared_weight=shared
+    ).bilinear.weight
     assert 0.099 < weight.max() <= 0.1 and -0.1 <= weight.min() < -0.099
 
 
@@ -309,7 +314,7 @@ def test_the_bilinear_matrix_starts_within_a_tenth():
 @pytest.mark.parametrize("name", ["dual", "drill"])
 def test_label_init(name, initialisation, bound):
     args, shared = Namespace(output_layer=name, label_init=initialisation), nn.Parameter(torch.zeros(V, 200))
-    layer = build_output_layer(args, vocab_size=V, layer_widths=[200, 200], shared_weight=shared)
+    layer = build_output_layer(args, dictionary=make_dictionary(V), layer_widths=[200, 200], shared_weight=shared)
     networks = [module for module in layer.modules() if isinstance(module, LabelNetwork)]
     matrices = [label_layer.weight for network in networks for label_layer in network.layers]
     assert len(matrices) == 2 and all(0.98 * bound < m.abs().max() <= bound for m in matrices)
@@ -322,14 +327,14 @@ def test_label_init(name, initialisation, bound):
 def test_with_label_dropout_all_parameters_get_gradients_over_several_passes(name, flags, states):
     layer = build(name, label_dropout=RATE, **flags)
     for _ in range(60):
-        layer(states, TARGET)[0].backward()
+        layer(states, TARGET).loss.backward()
     assert all(param.grad.all() for param in layer.parameters())
 
 
 def test_a_dropped_feature_of_the_embedding_learns_through_the_residual_only(masks, states):
     for residual in ("on", "off"):
         layer = build("drill", label_depth=1, label_dropout=RATE, label_residual=residual)
-        layer(states, TARGET)[0].backward()
+        layer(states, TARGET).loss.backward()
         dropped = masks[-1] == 0
         learned = layer.projection.weight.grad[:, dropped]
         assert 0 < dropped.sum() < 8
@@ -365,7 +370,7 @@ def count(monkeypatch):
 
 @torch.no_grad()
 def score(layer, states):
-    return layer(states)[0]
+    return layer(states).log_probs
 
 
 def assert_fresh(layer, states):
@@ -400,7 +405,7 @@ def test_with_gradients_and_in_training_labels_are_encoded_at_every_call(name, f
 def test_a_kept_matrix_does_not_stop_gradients(name, flags, states):
     layer = build(name, **flags).eval()
     score(layer, states)
-    layer(states, TARGET)[0].backward()
+    layer(states, TARGET).loss.backward()
     assert all(param.grad is not None and param.grad.any() for param in layer.parameters())
 
 
@@ -486,7 +491,7 @@ def test_learning_in_evaluation_mode_is_seen_where_the_optimiser_hides_its_updat
     layer = build("drill").eval()
     learner = optimiser(layer.parameters(), lr=0.1)
     score(layer, states)
-    layer(states, TARGET)[0].backward()
+    layer(states, TARGET).loss.backward()
     learner.step()
     assert_fresh(layer, states)
 

@@ -3,6 +3,7 @@
 import plain_formulas
 import pytest
 import torch
+from dictionaries import make_dictionary
 from torch import nn
 
 from fairseq_plugins.output_layers.mixture import DirectOutputConnection, MixtureOfSoftmaxes
@@ -14,7 +15,7 @@ WIDTHS = [6, 9, 8]
 def build(layer, *, widths=WIDTHS, vocab_size=V, latent_dropout=0.0, **options):
     shared = nn.Parameter(torch.empty(vocab_size, widths[0]).uniform_(-0.5, 0.5))
     return layer(
-        vocab_size=vocab_size,
+        dictionary=make_dictionary(vocab_size),
         layer_widths=widths,
         shared_weight=shared,
         options=layer.Options(latent_dropout=latent_dropout, **options),
@@ -34,11 +35,11 @@ def test_probabilities_loss_and_gradients_are_those_of_the_equations(experts, ma
     params = list(layer.parameters())
     expected = plain_formulas.output_probs(layer, states.layers)
     expected_nll = -expected.gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
-    loss, extra = layer(states, target)
-    torch.testing.assert_close(layer(states)[0].exp(), expected, rtol=1e-11, atol=1e-13)
-    torch.testing.assert_close(loss, expected_nll.sum(), rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(extra["nll"], expected_nll.detach(), rtol=1e-11, atol=1e-11)
-    ours = torch.autograd.grad(loss, params)
+    scores = layer(states, target)
+    torch.testing.assert_close(layer(states).log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(scores.loss, expected_nll.sum(), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(scores.nll, expected_nll.detach(), rtol=1e-11, atol=1e-11)
+    ours = torch.autograd.grad(scores.loss, params)
     torch.testing.assert_close(ours, torch.autograd.grad(expected_nll.sum(), params), rtol=1e-9, atol=1e-12)
 
 
@@ -48,12 +49,12 @@ def test_awkward_sizes_in_float32(num_experts, vocab_size, width, make_states):
     layer = build(MixtureOfSoftmaxes, widths=widths, vocab_size=vocab_size, experts_per_layer=f"0 {num_experts}")
     randomise(layer)
     states, target = make_states(widths), torch.randint(vocab_size, (3, 4))
-    loss, extra = layer(states, target)
-    ours = torch.autograd.grad(loss, list(layer.parameters()))
+    scores = layer(states, target)
+    ours = torch.autograd.grad(scores.loss, list(layer.parameters()))
     layer.double()
     expected = plain_formulas.output_probs(layer, [h.double() for h in states.layers])
     expected_nll = -expected.gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
-    torch.testing.assert_close(extra["nll"].double(), expected_nll.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores.nll.double(), expected_nll.detach(), rtol=1e-6, atol=1e-6)
     expected_grads = torch.autograd.grad(expected_nll.sum(), list(layer.parameters()))
     for ours_, expected_ in zip(ours, expected_grads):
         torch.testing.assert_close(ours_.double(), expected_, rtol=1e-4, atol=2e-6)
@@ -66,9 +67,9 @@ def test_label_smoothing_in_float64(label_smoothing, make_states):
     log_probs = plain_formulas.output_probs(layer, states.layers).log()
     nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     expected = (1 - label_smoothing) * nll - label_smoothing * log_probs.sum(-1) / V
-    loss, extra = layer(states, target, label_smoothing=label_smoothing)
-    torch.testing.assert_close(loss, expected.sum(), rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(extra["nll"], nll.detach(), rtol=1e-11, atol=1e-11)
+    scores = layer(states, target, label_smoothing=label_smoothing)
+    torch.testing.assert_close(scores.loss, expected.sum(), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-11, atol=1e-11)
 
 
 def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit(make_states):
@@ -82,13 +83,13 @@ def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit(make_sta
     results = []
     for layer in (mos, doc):
         torch.manual_seed(3)
-        log_probs, extra = layer(states)
+        distribution = layer(states)
         torch.manual_seed(3)
-        loss = layer(states, target)[0]
+        loss = layer(states, target).loss
         grads = torch.autograd.grad(loss, list(layer.parameters()))
-        results.append([log_probs, extra["mixture_weights"], loss, *grads])
+        results.append([distribution.log_probs, distribution.mixture_weights, loss, *grads])
     assert all(torch.equal(a, b) for a, b in zip(*results))
-    assert not torch.equal(results[0][2], mos.eval()(states, target)[0])
+    assert not torch.equal(results[0][2], mos.eval()(states, target).loss)
 
 
 def test_mos_has_per_expert_masks_and_doc_one_mask_by_default(make_states):
@@ -111,10 +112,10 @@ def test_latent_dropout_scales_what_it_keeps(make_states):
 
 def test_mixture_weights_are_the_prior_without_bias(make_states):
     layer, states = build(DirectOutputConnection).eval(), make_states(WIDTHS)
-    weights = layer(states)[1]["mixture_weights"]
+    weights = layer(states).mixture_weights
     assert layer.prior.bias is None and weights.requires_grad
     torch.testing.assert_close(weights, plain_formulas.softmax(states.layers[-1] @ layer.prior.weight.T))
-    torch.testing.assert_close(layer(states, torch.zeros(3, 4, dtype=torch.long))[1]["mixture_weights"], weights)
+    torch.testing.assert_close(layer(states, torch.zeros(3, 4, dtype=torch.long)).mixture_weights, weights)
 
 
 def test_experts_are_ordered_by_the_layer_they_read(make_states):
@@ -136,11 +137,11 @@ def test_in_the_warmup_doc_is_the_mixture_of_the_experts_of_the_last_layer(outpu
     mos.prior.weight.data = doc.prior.weight.data[3:]
     states, target = make_states(WIDTHS), torch.randint(V, (3, 4))
     doc.set_num_updates(9)
-    torch.testing.assert_close(doc(states)[0], mos(states)[0])
-    loss, extra = doc(states, target)
-    torch.testing.assert_close(loss, mos(states, target)[0])
-    assert not extra["mixture_weights"][..., :3].any()
-    loss.backward()
+    torch.testing.assert_close(doc(states).log_probs, mos(states).log_probs)
+    scores = doc(states, target)
+    torch.testing.assert_close(scores.loss, mos(states, target).loss)
+    assert not scores.mixture_weights[..., :3].any()
+    scores.loss.backward()
     assert not any(param.grad.any() for param in doc.latents[:2].parameters())
     assert not doc.prior.weight.grad[:3].any() and doc.prior.weight.grad[3:].all()
     assert all(param.grad.isfinite().all() and param.grad.any() for param in doc.latents[2].parameters())
@@ -151,13 +152,13 @@ def test_after_the_warmup_doc_is_itself(make_states):
     plain = build(DirectOutputConnection, experts_per_layer="1 2 3")
     plain.load_state_dict(doc.state_dict())
     states = make_states(WIDTHS)
-    assert not torch.equal(doc(states)[0], plain(states)[0])
+    assert not torch.equal(doc(states).log_probs, plain(states).log_probs)
     doc.set_num_updates(10)
-    assert torch.equal(doc(states)[0], plain(states)[0])
+    assert torch.equal(doc(states).log_probs, plain(states).log_probs)
     plain.set_num_updates(0)
     doc.load_state_dict(plain.state_dict())
     doc.set_num_updates(0)
-    assert torch.equal(doc(states)[0], plain(states)[0])
+    assert torch.equal(doc(states).log_probs, plain(states).log_probs)
 
 
 def test_a_checkpoint_knows_whether_the_warmup_is_over(make_states):
@@ -167,7 +168,7 @@ def test_a_checkpoint_knows_whether_the_warmup_is_over(make_states):
         doc.set_num_updates(num_updates)
         loaded.load_state_dict(doc.state_dict())
         loaded.set_num_updates(0)
-        assert torch.equal(doc(states)[0], loaded(states)[0])
+        assert torch.equal(doc(states).log_probs, loaded(states).log_probs)
 
 
 @pytest.mark.parametrize(
@@ -191,14 +192,17 @@ def test_doc_starts_with_zero_latent_biases_and_mos_with_the_librarys():
 def test_the_output_bias_starts_at_zero_and_the_matrix_is_the_embedding():
     shared = nn.Parameter(torch.randn(V, WIDTHS[0]))
     layer = DirectOutputConnection(
-        vocab_size=V, layer_widths=WIDTHS, shared_weight=shared, options=DirectOutputConnection.Options()
+        dictionary=make_dictionary(V),
+        layer_widths=WIDTHS,
+        shared_weight=shared,
+        options=DirectOutputConnection.Options(),
     )
     assert layer.projection.weight is shared and not layer.projection.bias.any()
 
 
 def test_without_a_shared_embedding_the_matrix_is_as_wide_as_the_embedding():
     layer = DirectOutputConnection(
-        vocab_size=V, layer_widths=WIDTHS, shared_weight=None, options=DirectOutputConnection.Options()
+        dictionary=make_dictionary(V), layer_widths=WIDTHS, shared_weight=None, options=DirectOutputConnection.Options()
     )
     assert layer.projection.weight.shape == (V, WIDTHS[0])
 

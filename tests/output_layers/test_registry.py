@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 import torch
+from dictionaries import make_dictionary
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.output_layers.base import (
@@ -27,7 +28,10 @@ every_projected_layer = pytest.mark.parametrize(
 def build(name, widths=WIDTHS, vocab_size=VOCAB_SIZE, **flags):
     shared = torch.nn.Parameter(torch.empty(vocab_size, widths[0]).uniform_(-0.5, 0.5))
     return build_output_layer(
-        Namespace(output_layer=name, **flags), vocab_size=vocab_size, layer_widths=widths, shared_weight=shared
+        Namespace(output_layer=name, **flags),
+        dictionary=make_dictionary(vocab_size),
+        layer_widths=widths,
+        shared_weight=shared,
     )
 
 
@@ -49,9 +53,9 @@ def twice(layer, *calls):
 @pytest.mark.parametrize("scale", [1.0, 50.0])
 def test_log_probs_are_the_same_without_gradients(name, scale, make_states):
     layer, states = build(name).eval(), make_states(WIDTHS, scale=scale)
-    with_gradients = layer(states)[0]
+    with_gradients = layer(states).log_probs
     with torch.no_grad():
-        torch.testing.assert_close(layer(states)[0], with_gradients, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(layer(states).log_probs, with_gradients, rtol=1e-5, atol=1e-5)
 
 
 @every_layer
@@ -59,7 +63,7 @@ def test_log_probs_are_the_same_without_gradients(name, scale, make_states):
 @pytest.mark.parametrize("training", [True, False])
 def test_probabilities_sum_to_one(name, scale, training, make_states):
     layer = build(name).train(training)
-    log_probs, _ = layer(make_states(WIDTHS, scale=scale))
+    log_probs = layer(make_states(WIDTHS, scale=scale)).log_probs
     assert log_probs.shape == (3, 4, VOCAB_SIZE) and log_probs.dtype == torch.float32
     sums = log_probs.exp().double().sum(dim=-1)
     torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
@@ -70,11 +74,11 @@ def test_probabilities_sum_to_one(name, scale, training, make_states):
 def test_the_loss_is_the_sum_of_log_probabilities(name, training, make_states):
     layer, states = build(name).train(training), make_states(WIDTHS)
     target = torch.randint(VOCAB_SIZE, (3, 4))
-    (log_probs, _), (loss, extra) = twice(layer, ((states,), {}), ((states, target), {}))
-    expected = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    assert loss.shape == () and not extra["nll"].requires_grad
-    torch.testing.assert_close(extra["nll"], expected.detach(), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(loss, expected.sum(), rtol=1e-6, atol=1e-6)
+    distribution, scores = twice(layer, ((states,), {}), ((states, target), {}))
+    expected = -distribution.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    assert scores.loss.shape == () and not scores.nll.requires_grad
+    torch.testing.assert_close(scores.nll, expected.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores.loss, expected.sum(), rtol=1e-6, atol=1e-6)
 
 
 @every_layer
@@ -82,13 +86,15 @@ def test_the_loss_is_the_sum_of_log_probabilities(name, training, make_states):
 def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing, make_states):
     layer, states = build(name), make_states(WIDTHS)
     target = torch.randint(VOCAB_SIZE, (3, 4))
-    (log_probs, _), (loss, extra) = twice(layer, ((states,), {}), ((states, target), {"label_smoothing": smoothing}))
-    share = torch.full_like(log_probs, smoothing / VOCAB_SIZE).scatter_add(
+    distribution, scores = twice(layer, ((states,), {}), ((states, target), {"label_smoothing": smoothing}))
+    share = torch.full_like(distribution.log_probs, smoothing / VOCAB_SIZE).scatter_add(
         -1, target.unsqueeze(-1), torch.full((3, 4, 1), 1 - smoothing)
     )
-    torch.testing.assert_close(loss.double(), -(share.double() * log_probs.double()).sum(), rtol=1e-6, atol=1e-6)
-    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(extra["nll"], nll.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        scores.loss.double(), -(share.double() * distribution.log_probs.double()).sum(), rtol=1e-6, atol=1e-6
+    )
+    nll = -distribution.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-6, atol=1e-6)
 
 
 @every_layer
@@ -97,12 +103,12 @@ def test_token_weights_are_factors_of_the_loss(name, smoothing, make_states):
     layer, states = build(name).eval().double(), make_states(WIDTHS, dtype=torch.float64)
     target, weights = torch.randint(VOCAB_SIZE, (3, 4)), torch.rand(3, 4).double()
     losses = [
-        layer(states, target, token_weights=one_hot, label_smoothing=smoothing)[0]
+        layer(states, target, token_weights=one_hot, label_smoothing=smoothing).loss
         for one_hot in torch.eye(12).view(12, 3, 4)
     ]
-    loss, extra = layer(states, target, token_weights=weights, label_smoothing=smoothing)
-    torch.testing.assert_close(loss, (torch.stack(losses) * weights.flatten()).sum(), rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(extra["nll"], layer(states, target)[1]["nll"], rtol=1e-10, atol=1e-10)
+    scores = layer(states, target, token_weights=weights, label_smoothing=smoothing)
+    torch.testing.assert_close(scores.loss, (torch.stack(losses) * weights.flatten()).sum(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(scores.nll, layer(states, target).nll, rtol=1e-10, atol=1e-10)
 
 
 @every_layer
@@ -112,16 +118,16 @@ def test_padding_has_neither_nll_nor_gradient(name, smoothing, make_states):
     for h in states.layers:
         h.requires_grad_()
     mask = torch.arange(4) < torch.tensor([[4], [2], [0]])
-    loss, extra = layer(states, torch.randint(VOCAB_SIZE, (3, 4)), token_weights=mask, label_smoothing=smoothing)
-    gradients = [g for g in torch.autograd.grad(loss, states.layers, allow_unused=True) if g is not None]
-    assert torch.equal(extra["nll"] != 0, mask)
+    scores = layer(states, torch.randint(VOCAB_SIZE, (3, 4)), token_weights=mask, label_smoothing=smoothing)
+    gradients = [g for g in torch.autograd.grad(scores.loss, states.layers, allow_unused=True) if g is not None]
+    assert torch.equal(scores.nll != 0, mask)
     assert gradients and all(torch.equal(g.abs().sum(-1) != 0, mask) for g in gradients)
 
 
 @every_layer
 def test_every_parameter_gets_a_gradient_from_the_loss(name, make_states):
     layer = build(name)
-    layer(make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4)))[0].backward()
+    layer(make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4))).loss.backward()
     assert [n for n, p in layer.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
 
 
@@ -129,9 +135,9 @@ def test_every_parameter_gets_a_gradient_from_the_loss(name, make_states):
 def test_half_precision_gives_log_probs_in_float32(name, make_states):
     layer = build(name).bfloat16().eval()
     states = make_states(WIDTHS, dtype=torch.bfloat16)
-    log_probs, _ = layer(states)
-    loss, extra = layer(states, torch.zeros(3, 4, dtype=torch.long))
-    assert log_probs.dtype == loss.dtype == extra["nll"].dtype == torch.float32
+    log_probs = layer(states).log_probs
+    scores = layer(states, torch.zeros(3, 4, dtype=torch.long))
+    assert log_probs.dtype == scores.loss.dtype == scores.nll.dtype == torch.float32
 
 
 @every_layer
@@ -139,17 +145,17 @@ def test_half_precision_gives_log_probs_in_float32(name, make_states):
 def test_a_layer_in_half_precision_trains(name, smoothing, make_states):
     layer, states = build(name).bfloat16().eval(), make_states(WIDTHS, dtype=torch.bfloat16)
     target = torch.randint(VOCAB_SIZE, (3, 4))
-    loss = layer(states, target, label_smoothing=smoothing)[0]
+    loss = layer(states, target, label_smoothing=smoothing).loss
     loss.backward()
     assert all(p.grad.dtype == torch.bfloat16 and p.grad.isfinite().all() for p in layer.parameters())
     torch.optim.SGD(layer.parameters(), lr=0.1).step()
-    assert layer(states, target, label_smoothing=smoothing)[0] < loss
+    assert layer(states, target, label_smoothing=smoothing).loss < loss
 
 
 @every_layer
 def test_evaluation_is_deterministic(name, make_states):
     layer, states = build(name).eval(), make_states(WIDTHS)
-    assert torch.equal(layer(states)[0], layer(states)[0])
+    assert torch.equal(layer(states).log_probs, layer(states).log_probs)
 
 
 # layers whose logits are a matrix product
@@ -168,8 +174,8 @@ def test_the_fused_loss_is_the_plain_loss(name, training, smoothing, make_states
     results = []
     for layer in (fused, plain):
         torch.manual_seed(7)
-        loss, extra = layer.train(training)(states, target, token_weights=weights, label_smoothing=smoothing)
-        results.append([loss.detach(), extra["nll"], *torch.autograd.grad(loss, list(layer.parameters()))])
+        scores = layer.train(training)(states, target, token_weights=weights, label_smoothing=smoothing)
+        results.append([scores.loss.detach(), scores.nll, *torch.autograd.grad(scores.loss, list(layer.parameters()))])
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
 
 
@@ -181,8 +187,8 @@ def test_the_chunk_is_no_part_of_the_result(name, chunk, make_states):
     chunked.load_state_dict(default.state_dict())
     results = []
     for layer in (default, chunked):
-        loss, extra = layer(states, target, label_smoothing=0.1)
-        results.append([loss.detach(), extra["nll"], *torch.autograd.grad(loss, list(layer.parameters()))])
+        scores = layer(states, target, label_smoothing=0.1)
+        results.append([scores.loss.detach(), scores.nll, *torch.autograd.grad(scores.loss, list(layer.parameters()))])
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
 
 
@@ -195,7 +201,7 @@ def test_no_tensor_is_as_large_as_all_log_probabilities(name, smoothing, make_st
     for output_loss, flags in (("fused", {"output_chunk": 2}), ("plain", {})):
         layer = build(name, output_loss=output_loss, **flags)
         with TensorSizes() as training:
-            layer(states, target, label_smoothing=smoothing)[0].backward()
+            layer(states, target, label_smoothing=smoothing).loss.backward()
         with TensorSizes() as scoring, torch.no_grad():
             layer.eval()(states, target)
         largest[output_loss] = (training.largest, scoring.largest)

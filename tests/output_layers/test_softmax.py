@@ -5,6 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 import torch.nn.functional as F
+from dictionaries import make_dictionary
 from torch import nn
 
 from fairseq_plugins.output_layers.base import build_output_layer
@@ -20,7 +21,9 @@ def embedding():
 
 def build(name, embedding, widths=WIDTHS):
     args = Namespace(output_layer=name)
-    return build_output_layer(args, vocab_size=V, layer_widths=widths, shared_weight=embedding).double()
+    return build_output_layer(
+        args, dictionary=make_dictionary(V), layer_widths=widths, shared_weight=embedding
+    ).double()
 
 
 def logits_by_hand(layer, states, embedding):
@@ -34,15 +37,15 @@ def test_loss_and_gradients_are_the_librarys_cross_entropy(name, label_smoothing
     layer = build(name, embedding)
     states, target = make_states(WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
     nn.init.uniform_(layer.projection.bias)
-    loss, extra = layer(states, target, label_smoothing=label_smoothing)
+    scores = layer(states, target, label_smoothing=label_smoothing)
     logits = logits_by_hand(layer, states, embedding)
     expected = F.cross_entropy(logits.movedim(-1, 1), target, reduction="none", label_smoothing=label_smoothing)
-    torch.testing.assert_close(loss, expected.sum(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(scores.loss, expected.sum(), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(
-        extra["nll"], F.cross_entropy(logits.movedim(-1, 1), target, reduction="none").detach(), rtol=1e-12, atol=1e-12
+        scores.nll, F.cross_entropy(logits.movedim(-1, 1), target, reduction="none").detach(), rtol=1e-12, atol=1e-12
     )
     params = list(layer.parameters())
-    ours, theirs = torch.autograd.grad(loss, params), torch.autograd.grad(expected.sum(), params)
+    ours, theirs = torch.autograd.grad(scores.loss, params), torch.autograd.grad(expected.sum(), params)
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
@@ -51,7 +54,7 @@ def test_log_probs(name, embedding, make_states):
     layer, states = build(name, embedding), make_states(WIDTHS, dtype=torch.float64)
     expected = torch.from_numpy(logits_by_hand(layer, states, embedding).detach().numpy())
     expected = expected - expected.exp().sum(-1, keepdim=True).log()
-    torch.testing.assert_close(layer(states)[0].detach(), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(layer(states).log_probs.detach(), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_tied_layer_owns_the_bias_only(embedding):
@@ -78,11 +81,11 @@ def test_tying_needs_equal_widths(embedding):
 
 
 def test_tying_needs_an_embedding():
-    with pytest.raises(ValueError, match="--output-layer tied"):
+    with pytest.raises(AssertionError):
         build("tied", None)
 
 
 def test_the_matrix_has_rank_at_most_d_plus_2(embedding, make_states):
     states = make_states(WIDTHS, num_rows=10, num_steps=10, dtype=torch.float64)
-    log_probs = build("tied", embedding)(states)[0].flatten(0, 1)
+    log_probs = build("tied", embedding)(states).log_probs.flatten(0, 1)
     assert torch.linalg.matrix_rank(log_probs).item() <= WIDTHS[-1] + 2

@@ -1,0 +1,26 @@
+"""What decoders hand to output layers.
+
+Shapes: B batch, T time, S source positions, D_n width of layer n (D_0: embedding), N index of the last layer.
+"""
+
+from dataclasses import dataclass
+from typing import List, Optional
+
+from torch import Tensor
+
+
+@dataclass
+class DecoderStates:
+    """What any decoder hands to any output layer.
+
+    Attributes:
+        layers: h^0 .. h^N, each (B, T, D_n) after its dropout; h^0 is the input embedding.
+        top: h^N before its dropout, (B, T, D_N).
+        tokens: the input tokens, (B, T).
+        attention: attention weights over the source, (B, T, S), or None.
+    """
+
+    layers: List[Tensor]
+    top: Tensor
+    tokens: Tensor
+    attention: Optional[Tensor] = None

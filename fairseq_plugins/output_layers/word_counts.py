@@ -1,0 +1,37 @@
+"""Word counts of the training text that a checkpoint keeps.
+
+Shapes: V vocabulary, M = 5 digits of a number to the base 256.
+"""
+
+import torch
+from torch import Tensor, nn
+
+NUM_DIGITS = 5
+"""Enough for 10^12 words."""
+
+
+class WordCounts(nn.Module):
+    """How often each word occurs in the training text; a checkpoint's counts take the place of the model's own.
+
+    They are kept as digits to the base 256, because every precision that a model is cast to holds these, and the
+    host's moving average of all buffers wants floating-point numbers.
+
+    Args:
+        vocab_size: V.
+    """
+
+    def __init__(self, vocab_size: int):
+        super().__init__()
+        self.register_buffer("digits", torch.zeros(vocab_size, NUM_DIGITS))
+
+    def set(self, counts: Tensor) -> None:
+        """Keep ``counts``, (V,) int64."""
+        self.digits.copy_((counts.unsqueeze(-1) // self._places(counts.device)) % 256)
+
+    def forward(self) -> Tensor:
+        """The counts, (V,) int64; zeros where neither data nor a checkpoint gave them."""
+        return (self.digits.round().long() * self._places(self.digits.device)).sum(dim=-1)
+
+    @staticmethod
+    def _places(device: torch.device) -> Tensor:
+        return 256 ** torch.arange(NUM_DIGITS, device=device)
