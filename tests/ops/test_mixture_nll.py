@@ -6,8 +6,9 @@ from mixture_cases import LEARNED, draw, formula, outcome, plain
 from plain_formulas import mixture, mixture_loss, mixture_nll_gradients
 from tensor_sizes import TensorSizes
 
-from fairseq_plugins.ops import mixture_nll as chunked
-from fairseq_plugins.ops.mixture_nll import CPU_CHUNK_BYTES, MIN_CHUNK_ROWS, default_chunk_size, mixture_nll
+from fairseq_plugins.ops import mixture_chunk
+from fairseq_plugins.ops.chunks import CPU_CHUNK_BYTES, MIN_CHUNK_ROWS, default_chunk_size
+from fairseq_plugins.ops.mixture_nll import mixture_nll
 
 SHAPES = [  # experts, vocabulary, tokens, width
     (1, 50, 40, 8),
@@ -402,8 +403,8 @@ def test_memory_does_not_grow_with_tokens_times_vocabulary(dtype, smoothing):
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 def test_scoring_forms_no_gradient(reduction, monkeypatch):
     formed = []
-    backward = chunked._Chunk.backward
-    monkeypatch.setattr(chunked._Chunk, "backward", lambda *args: formed.append(args) or backward(*args))
+    backward = mixture_chunk.MixtureChunk.backward
+    monkeypatch.setattr(mixture_chunk.MixtureChunk, "backward", lambda *args: formed.append(args) or backward(*args))
     case = draw(*SMALL)
     leaves = case.leaves(torch.float32)
     with torch.no_grad():
