@@ -12,7 +12,7 @@ from typing import Dict, Optional, Union
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
-Value = Union[int, float, str]
+Value = Union[bool, int, float, str]
 
 
 @dataclass(frozen=True)
