@@ -6,11 +6,14 @@ Shapes: B batch rows, T time steps, C input width, D width.
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Tuple
 
+import torch
 from torch import Tensor
 
 from fairseq_plugins.modules.dropout import BroadcastDropout
-from fairseq_plugins.modules.lstm import BiasOptions, LSTMLayer, PreparedLSTM
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.lstm import CLOSED_GATE, BiasOptions, LSTMLayer, PreparedLSTM
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState
+from fairseq_plugins.ops.label_linear import label_linear as linear
+from fairseq_plugins.ops.masked_lstm import masked_lstm
 
 
 @dataclass
@@ -58,6 +61,16 @@ class VariationalLSTM(LSTMLayer):
         return super().step(prepared.lstm, t, late, {**state, "h": h})
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
-        if not self.training or self.recurrent_dropout.rate == 0:
+        mask = self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size))
+        if mask is None:
             return super().forward(x, state, context)
-        return RecurrentCell.forward(self, x, state, context)
+        steps_first = x.transpose(0, 1)
+        inputs = linear(steps_first.flatten(0, 1), self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
+        inputs = inputs.unflatten(0, steps_first.shape[:2])
+        if context.leading_padding is not None:
+            # with the input gate closed, c and h stay zero
+            input_gate, others = inputs.tensor_split([self.hidden_size], dim=-1)
+            closed = context.leading_padding.t().unsqueeze(-1)
+            inputs = torch.cat([input_gate.masked_fill(closed, CLOSED_GATE), others], dim=-1)
+        outputs, c = masked_lstm(inputs, self.weight_hh_l0, mask, state["h"], state["c"])
+        return outputs.transpose(0, 1), {"h": outputs[-1], "c": c}
