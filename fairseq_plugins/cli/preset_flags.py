@@ -25,7 +25,7 @@ def main() -> None:
             parser.error(f"{args.arch} is not fine-tuned in its paper: leave out --fine-tune")
         flags.update(averaging="immediate", **preset.fine_tuning)
     for name, value in flags.items():
-        print(f"--{name}={value}")
+        print(f"--{name}" if value is True else f"--{name}={value}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
-Value = Union[int, float, str]
+Value = Union[bool, int, float, str]
 
 
 @dataclass(frozen=True)

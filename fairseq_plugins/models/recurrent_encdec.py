@@ -5,9 +5,8 @@ Shapes: B sentences, S source positions, T target steps, C embedding width, D_n 
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
-import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
@@ -19,14 +18,16 @@ from fairseq.models import (
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
-from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, state_of_parts
+from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
+from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
-from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
+from fairseq_plugins.modules.attentional_stack import AttentionalStack
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_state import State, select_rows
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
@@ -71,7 +72,10 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
         },
     )
     init_range: float = field(
-        default=0.1, metadata={"help": "all parameters, biases included, start uniformly within plus and minus this"}
+        default=0.1, metadata={"help": "all parameters start uniformly within plus and minus this"}
+    )
+    init_biases: ChoiceEnum(BIASES) = field(
+        default="uniform", metadata={"help": "whether biases start like all parameters, or at zero"}
     )
 
 
@@ -90,26 +94,33 @@ class RecurrentEncoder(FairseqEncoder):
         self.stack = stack
         self.padding_idx = dictionary.pad()
 
-    def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused) -> Dict[str, List[Tensor]]:
+    def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused) -> Dict[str, State]:
         """Annotations of tokens (B, S).
 
         Returns:
-            lists of tensors with the batch first, as the host reorders them: ``encoder_out``, one (B, S, D_N);
-            ``encoder_padding_mask``, one (B, S) or none where nothing is padded; ``state.0``, ..: where each layer of
-            the decoder starts.
+            ``encoder_out``: one tensor (B, S, D_N) in a list; ``encoder_padding_mask``: one (B, S), or none where
+            nothing is padded; ``start``: the state where the layers of the decoder start; ``start_rows``: the row of
+            ``start`` that belongs to each sentence, (B).
         """
         padding = src_tokens.eq(self.padding_idx)
         has_padding = bool(padding.any())
-        annotations, state = self.stack(self.embedding(src_tokens), padding if has_padding else None)
+        annotations, state = self.stack(self.embedding(src_tokens), padding if has_padding else None, tokens=src_tokens)
         return {
             "encoder_out": [annotations],
             "encoder_padding_mask": [padding] if has_padding else [],
-            **{f"state.{n}": list(layer) for n, layer in enumerate(state)},
+            "start": state,
+            "start_rows": None,
         }
 
-    def reorder_encoder_out(self, encoder_out: Dict[str, List[Tensor]], new_order: Tensor) -> Dict[str, List[Tensor]]:
-        """Reorder the sentences, as beam search asks."""
-        return {name: [x.index_select(0, new_order) for x in tensors] for name, tensors in encoder_out.items()}
+    def reorder_encoder_out(self, encoder_out: Dict[str, State], new_order: Tensor) -> Dict[str, State]:
+        """Reorder the sentences, as beam search asks at every step; the start, read at the first, stays as it is."""
+        rows = encoder_out["start_rows"]
+        return {
+            "encoder_out": select_rows(encoder_out["encoder_out"], new_order),
+            "encoder_padding_mask": select_rows(encoder_out["encoder_padding_mask"], new_order),
+            "start": encoder_out["start"],
+            "start_rows": new_order if rows is None else rows.index_select(0, new_order),
+        }
 
     def max_positions(self) -> int:
         return MAX_POSITIONS
@@ -135,8 +146,8 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         self,
         prev_output_tokens: Tensor,
         *,
-        encoder_out: Dict[str, List[Tensor]],
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        encoder_out: Dict[str, State],
+        incremental_state: IncrementalState = None,
         target: Optional[Tensor] = None,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
@@ -159,16 +170,16 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
         embedded = self.embedding(tokens)
         memory, state = self._start(encoder_out, incremental_state)
-        outputs = self.stack(embedded, memory, state)
-        if incremental_state is not None:
-            self._keep(incremental_state, memory, outputs.state)
+        outputs = self.stack(embedded, memory, state, tokens=tokens)
         states = DecoderStates(
             layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens, attention=outputs.attention
         )
         scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+        if incremental_state is not None:
+            self._keep(incremental_state, memory, outputs.state)
         return scores.output, {"attn": [outputs.attention], "states": states, "scores": scores}
 
-    def _start(self, encoder_out, incremental_state) -> Tuple[Optional[Memory], AttentionalState]:
+    def _start(self, encoder_out, incremental_state) -> Tuple[Optional[Memory], Dict[str, State]]:
         (annotations,) = encoder_out["encoder_out"]
         padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
         cached = self.cached(incremental_state)
@@ -177,19 +188,16 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         if attention is not None:
             keys = cached["keys"] if "keys" in cached else attention.keys(annotations)
             memory = Memory(annotations=annotations, keys=keys, padding=padding)
-        handed_over = [tuple(parts) for name, parts in encoder_out.items() if name.startswith("state.")]
-        state = self.stack.initial_state(state_of_parts(cached) or handed_over)
-        if "fed" in cached:
-            state.fed = cached["fed"]
-        return memory, state
+        if cached:
+            return memory, cached["state"]
+        start = encoder_out["start"]
+        if encoder_out["start_rows"] is not None:
+            start = select_rows(start, encoder_out["start_rows"])
+        return memory, self.stack.initial_state(start)
 
-    def _keep(self, incremental_state, memory: Optional[Memory], state: AttentionalState) -> None:
-        tensors = named_parts(state.stack)
-        if state.fed is not None:
-            tensors["fed"] = state.fed
-        if memory is not None and memory.keys is not memory.annotations:
-            tensors["keys"] = memory.keys
-        self.cache(incremental_state, tensors)
+    def _keep(self, incremental_state, memory: Optional[Memory], state: Dict[str, State]) -> None:
+        has_keys = memory is not None and memory.keys is not memory.annotations
+        self.cache(incremental_state, {"state": state, **({"keys": memory.keys} if has_keys else {})})
 
     def max_positions(self) -> int:
         return MAX_POSITIONS
@@ -268,9 +276,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             target, embedding=target_embedding, stack=stack, output_layer=output_layer
         )
         model = cls(encoder, decoder)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.uniform_(-config.init_range, config.init_range)
+        initialise_uniformly(model, config.init_range, biases=config.init_biases)
         return model
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options):

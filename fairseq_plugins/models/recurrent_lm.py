@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Dict, List, Optional, Tuple
 
-from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     FairseqLanguageModel,
@@ -17,16 +17,18 @@ from fairseq.models import (
 from torch import Tensor
 
 from fairseq_plugins.flags.values import check_positive, parse_int_list
-from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, state_of_parts
+from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
+from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.carried_state import CarriedState
-from fairseq_plugins.modules.embedding import RowDropoutEmbedding
-from fairseq_plugins.modules.locked_dropout import LockedDropout
+from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
+from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
+from fairseq_plugins.modules.recurrent_stack import RecurrentStack
+from fairseq_plugins.modules.recurrent_state import State
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
@@ -40,13 +42,25 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     embed_dim: int = field(default=0, metadata={"help": "width of the word embedding"})
     hidden_sizes: str = field(default="", metadata={"help": 'width of each recurrent layer, "D_1 .. D_N"'})
     dropout_embedding: float = field(
-        default=0.0, metadata={"help": "rate at which whole word types are dropped from the input of a window"}
+        default=0.0, metadata={"help": "rate at which whole word types are dropped from the input"}
     )
-    dropout_input: float = field(default=0.0, metadata={"help": "locked dropout rate of the embedded input"})
-    dropout_hidden: float = field(default=0.0, metadata={"help": "locked dropout rate between recurrent layers"})
-    dropout_output: float = field(default=0.0, metadata={"help": "locked dropout rate of the last recurrent layer"})
-    dropout_weight: float = field(
-        default=0.0, metadata={"help": "rate at which elements of the recurrent matrices are dropped (DropConnect)"}
+    word_masks: ChoiceEnum(WORD_MASKS) = field(
+        default="window",
+        metadata={"help": "whether words are dropped in all rows of a window at once, or in each row for itself"},
+    )
+    dropout_input: float = field(default=0.0, metadata={"help": "dropout rate of the embedded input"})
+    dropout_hidden: float = field(default=0.0, metadata={"help": "dropout rate between recurrent layers"})
+    dropout_output: float = field(default=0.0, metadata={"help": "dropout rate of the last recurrent layer"})
+    dropout_masks: ChoiceEnum(sorted(MASKS)) = field(
+        default="locked",
+        metadata={"help": "locked: one dropout mask for all time steps of a window; standard: one for each"},
+    )
+    init_range: Optional[float] = field(
+        default=None,
+        metadata={"help": "all parameters start uniformly within plus and minus this (default: each part's own start)"},
+    )
+    init_biases: ChoiceEnum(BIASES) = field(
+        default="zero", metadata={"help": "start of the biases where there is an --init-range"}
     )
 
 
@@ -56,7 +70,7 @@ class RecurrentDecoder(CachingDecoder):
     Args:
         dictionary: the host's dictionary; its size is V.
         embedding: input embedding, (V, C).
-        input_dropout: locked dropout of the embedded input.
+        input_dropout: dropout of the embedded input.
         stack: the recurrent layers.
         output_layer: reads the states of all layers.
     """
@@ -65,8 +79,8 @@ class RecurrentDecoder(CachingDecoder):
         self,
         dictionary,
         *,
-        embedding: RowDropoutEmbedding,
-        input_dropout: LockedDropout,
+        embedding: WordDropoutEmbedding,
+        input_dropout: BroadcastDropout,
         stack: RecurrentStack,
         output_layer: OutputLayer,
     ):
@@ -77,12 +91,9 @@ class RecurrentDecoder(CachingDecoder):
         self.output = output_layer
         self.carried_state = CarriedState()
 
-    def extract_states(self, tokens: Tensor, state: Optional[StackState] = None) -> Tuple[DecoderStates, StackState]:
-        """States of all layers for tokens (B, T), and the state after the last one."""
-        embedded = self.input_dropout(self.embedding(tokens))
-        outputs = self.stack(embedded, state)
-        states = DecoderStates(layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens)
-        return states, outputs.state
+    def initial_state(self, num_rows: int) -> Dict[str, State]:
+        """The zero state of ``num_rows`` rows."""
+        return {"layers": self.stack.initial_state(self.embedding.weight.new_empty(num_rows, 0))}
 
     def forward(
         self,
@@ -90,7 +101,7 @@ class RecurrentDecoder(CachingDecoder):
         *,
         src_lengths: Optional[Tensor] = None,
         encoder_out: Optional[Dict[str, List[Tensor]]] = None,
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        incremental_state: IncrementalState = None,
         stream: Optional[str] = None,
         position: int = 0,
         target: Optional[Tensor] = None,
@@ -113,16 +124,20 @@ class RecurrentDecoder(CachingDecoder):
             log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
             dictionary: ``states`` (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
         """
-        if incremental_state is not None:
-            last_state = state_of_parts(self.cached(incremental_state)) or None
-            states, new_state = self.extract_states(prev_output_tokens[:, -1:], last_state)
-            self.cache(incremental_state, named_parts(new_state))
-        elif stream is not None:
-            states, new_state = self.extract_states(prev_output_tokens, self.carried_state.get(stream, position))
-            self.carried_state.set(stream, position + prev_output_tokens.size(1), new_state)
-        else:
-            states, _ = self.extract_states(prev_output_tokens)
+        tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
+        state = self.cached(incremental_state)
+        if stream is not None:
+            state = self.carried_state.get(stream, position)
+        state = state or self.initial_state(len(tokens))
+        embedded = self.input_dropout(self.embedding(tokens))
+        outputs = self.stack(embedded, state["layers"], tokens=tokens)
+        states = DecoderStates(layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens)
         scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+        new_state = {"layers": outputs.state}
+        if incremental_state is not None:
+            self.cache(incremental_state, new_state)
+        elif stream is not None:
+            self.carried_state.set(stream, position + tokens.size(1), new_state)
         return scores.output, {"attn": [None], "states": states, "scores": scores}
 
 
@@ -152,15 +167,17 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         dictionary = task.source_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")
-        embedding = RowDropoutEmbedding(len(dictionary), config.embed_dim, row_dropout=config.dropout_embedding)
+        embedding = WordDropoutEmbedding(
+            len(dictionary), config.embed_dim, word_dropout=config.dropout_embedding, word_masks=config.word_masks
+        )
         stack = RecurrentStack(
             config.embed_dim,
             hidden_sizes,
             cell=args.rnn_cell,
             cell_options=RECURRENT_CELLS.read_options(args),
-            weight_dropout=config.dropout_weight,
             hidden_dropout=config.dropout_hidden,
             output_dropout=config.dropout_output,
+            masks=config.dropout_masks,
         )
         output_layer = build_output_layer(
             args,
@@ -169,15 +186,18 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             shared_weight=embedding.weight if SharingFlags().shares(args) else None,
         )
         provide_word_counts(output_layer, task)
-        return cls(
+        input_dropout = BroadcastDropout(
+            config.dropout_input, flag="--dropout-input", shared_dims=MASKS[config.dropout_masks]
+        )
+        model = cls(
             RecurrentDecoder(
-                dictionary,
-                embedding=embedding,
-                input_dropout=LockedDropout(config.dropout_input, flag="--dropout-input"),
-                stack=stack,
-                output_layer=output_layer,
+                dictionary, embedding=embedding, input_dropout=input_dropout, stack=stack, output_layer=output_layer
             )
         )
+        if config.init_range is not None:
+            check_positive(config.init_range, flag="--init-range")
+            initialise_uniformly(model, config.init_range, biases=config.init_biases)
+        return model
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """Copy a checkpoint's parameters into the model.

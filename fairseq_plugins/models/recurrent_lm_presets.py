@@ -48,6 +48,46 @@ _DOC = dict(output_layer="doc", experts_per_layer="0 0 5 15", latent_dropout=0.6
 _DOC_PTB = dict(_MOS_PTB, **_DOC)
 _DOC_WT2 = dict(_MOS_WT2, **_DOC)
 
+# Zaremba et al. 2014 and Gal & Ghahramani 2016 as the base models of Takase et al. 2017: the medium and the large size
+_ZAREMBA = dict(rnn_cell="lstm", rnn_biases="one", output_layer="full", init_biases="zero", dropout_masks="standard")
+_ZAREMBA_MEDIUM = dict(
+    _ZAREMBA,
+    embed_dim=650,
+    hidden_sizes="650 650",
+    init_range=0.05,
+    dropout_input=0.5,
+    dropout_hidden=0.5,
+    dropout_output=0.5,
+)
+_ZAREMBA_LARGE = dict(
+    _ZAREMBA,
+    embed_dim=1500,
+    hidden_sizes="1500 1500",
+    init_range=0.04,
+    dropout_input=0.65,
+    dropout_hidden=0.65,
+    dropout_output=0.65,
+)
+_VARIATIONAL = dict(rnn_cell="variational", dropout_masks="locked", word_masks="row")
+_VARIATIONAL_MEDIUM = dict(
+    _ZAREMBA_MEDIUM,
+    **_VARIATIONAL,
+    dropout_embedding=0.2,
+    dropout_recurrent=0.2,
+    dropout_input=0.35,
+    dropout_hidden=0.35,
+    dropout_output=0.35,
+)
+_VARIATIONAL_LARGE = dict(
+    _ZAREMBA_LARGE,
+    **_VARIATIONAL,
+    dropout_embedding=0.3,
+    dropout_recurrent=0.3,
+    dropout_input=0.5,
+    dropout_hidden=0.5,
+    dropout_output=0.5,
+)
+
 # Shuang et al. 2020: the ratio study at 9:1 (table IX), MoS (table IV) and WikiText-103 (table VI). Of the last, the
 # paper leaves open the softmax (here exact), clipping (as in AWD-LSTM), windows (fixed) and penalties (none)
 _MAJOR_MINOR = dict(rnn_cell="mmlstm", major_proportions="0.9")
@@ -101,6 +141,23 @@ _MM_MOS_PTB_TRAINING = {**_MOS_PTB_TRAINING, "nonmonotone-interval": 10, "max-ep
 _MM_MOS_WT2_TRAINING = {**_MOS_WT2_TRAINING, "nonmonotone-interval": 10, "max-epoch": 500, "lr": 20}
 _MM_WT103_TRAINING = {**_STREAMS, "optimizer": "adam", "lr": 0.001, "batch-size": 128, "max-epoch": 50}
 
+# the loss of an update is summed over the steps of a window and is a mean over its rows, hence --sentence-avg; the rate
+# is constant first, then multiplied in every epoch; the model after the last epoch is the result
+_SGD = {
+    **_STREAMS,
+    "tokens-per-sample": 35,
+    "batch-size": 20,
+    "sentence-avg": True,
+    "optimizer": "sgd",
+    "lr": 1.0,
+    "lr-scheduler": "fixed",
+    "seed": 0,
+}
+_MEDIUM_TRAINING = {**_SGD, "clip-norm": 5, "max-epoch": 39, "force-anneal": 7, "lr-shrink": 1 / 1.2}
+_LARGE_TRAINING = {**_SGD, "clip-norm": 10, "max-epoch": 55, "force-anneal": 15, "lr-shrink": 1 / 1.15}
+_VARIATIONAL_MEDIUM_TRAINING = {**_MEDIUM_TRAINING, "weight-decay": 1e-7}
+_VARIATIONAL_LARGE_TRAINING = {**_LARGE_TRAINING, "weight-decay": 1e-7, "seed": 2}
+
 # published programs cap the windows of AWD-LSTM while fine-tuning only
 _AWD_FINE_TUNING = {"max-window": 80}
 
@@ -134,6 +191,16 @@ ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_mos_wt2": Preset(_MOS_WT2, _MOS_WT2_TRAINING, {"lr": 20}),
     "lstm_lm_doc_ptb": Preset(_DOC_PTB, _DOC_PTB_TRAINING, {}),
     "lstm_lm_doc_wt2": Preset(_DOC_WT2, _DOC_WT2_TRAINING, {}),
+    "lstm_lm_zaremba_medium": Preset(_ZAREMBA_MEDIUM),
+    "lstm_lm_zaremba_medium_ptb": Preset(_ZAREMBA_MEDIUM, _MEDIUM_TRAINING),
+    "lstm_lm_zaremba_medium_wt2": Preset(_ZAREMBA_MEDIUM, _MEDIUM_TRAINING),
+    "lstm_lm_zaremba_large": Preset(_ZAREMBA_LARGE),
+    "lstm_lm_zaremba_large_ptb": Preset(_ZAREMBA_LARGE, _LARGE_TRAINING),
+    "lstm_lm_variational_medium": Preset(_VARIATIONAL_MEDIUM),
+    "lstm_lm_variational_medium_ptb": Preset(_VARIATIONAL_MEDIUM, _VARIATIONAL_MEDIUM_TRAINING),
+    "lstm_lm_variational_medium_wt2": Preset(_VARIATIONAL_MEDIUM, _VARIATIONAL_MEDIUM_TRAINING),
+    "lstm_lm_variational_large": Preset(_VARIATIONAL_LARGE),
+    "lstm_lm_variational_large_ptb": Preset(_VARIATIONAL_LARGE, _VARIATIONAL_LARGE_TRAINING),
     "mmlstm_lm": Preset(dict(_SMALL_TIED, **_MAJOR_MINOR)),
     "mmlstm_lm_mos": Preset(dict(_SMALL_MIXTURE, **_MM_MOS, output_layer="mos")),
     "mmlstm_lm_ptb": Preset(_MM_PTB, {**_AWD_PTB_TRAINING, "max-epoch": 300}),

@@ -5,28 +5,16 @@ N index of the last recurrent layer, M width of the annotations.
 """
 
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.attention import Attention, Memory
-from fairseq_plugins.modules.locked_dropout import LockedDropout
+from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
-
-
-@dataclass
-class AttentionalState:
-    """What a step hands to the next.
-
-    Attributes:
-        stack: state of the recurrent layers.
-        fed: h~ of the last step, (B, D_N), where it is fed back.
-    """
-
-    stack: StackState
-    fed: Optional[Tensor]
+from fairseq_plugins.modules.recurrent_state import State, tensors
 
 
 @dataclass
@@ -37,13 +25,14 @@ class AttentionalOutput:
         layers: output of each recurrent layer and, with attention, h~, after their dropout, (B, T, D_n).
         top: the last of them before its dropout.
         attention: weights, (B, T, S), or None.
-        state: after the last step.
+        state: after the last step: ``layers``, that of the recurrent layers, and where h~ is fed back ``fed``, the last
+            one, (B, D_N).
     """
 
     layers: List[Tensor]
     top: Tensor
     attention: Optional[Tensor]
-    state: AttentionalState
+    state: Dict[str, State]
 
 
 class AttentionalStack(nn.Module):
@@ -86,60 +75,48 @@ class AttentionalStack(nn.Module):
             cell_options=cell_options,
             hidden_dropout=dropout,
             output_dropout=dropout,
-            shared_mask_dims=(),
+            masks="standard",
         )
         self.attention = attention
-        self.dropout = LockedDropout(dropout, flag="--dropout", shared_dims=())
+        self.dropout = BroadcastDropout(dropout, flag="--dropout", shared_dims=MASKS["standard"])
 
-    def initial_state(self, stack_state: StackState) -> AttentionalState:
-        """Start from the states of the layers (B, D_n), with h~_0 = 0."""
-        fed = stack_state[-1][0] if self.feeds else None
-        return AttentionalState(stack=stack_state, fed=None if fed is None else torch.zeros_like(fed))
+    def initial_state(self, layers: StackState) -> Dict[str, State]:
+        """Start from states of the layers, with h~_0 = 0, (B, D_N)."""
+        if not self.feeds:
+            return {"layers": layers}
+        like = next(tensors(layers))
+        return {"layers": layers, "fed": like.new_zeros(like.size(0), self.stack.layers[-1].hidden_size)}
 
-    def forward(self, x: Tensor, memory: Optional[Memory], state: AttentionalState) -> AttentionalOutput:
-        """Run over the embedded target tokens x (B, T, C)."""
+    def forward(
+        self, x: Tensor, memory: Optional[Memory], state: Dict[str, State], *, tokens: Optional[Tensor] = None
+    ) -> AttentionalOutput:
+        """Run over the embedded target tokens x (B, T, C); ``tokens`` (B, T) are for cells to read."""
         if self.feeds and x.size(1) > 1:
-            return self._step_by_step(x, memory, state)
+            return self._step_by_step(x, memory, state, tokens)
         if self.feeds:
-            x = torch.cat([x, state.fed.unsqueeze(1)], dim=-1)
-        outputs = self.stack(x, state.stack)
-        new_state = AttentionalState(stack=outputs.state, fed=None)
+            x = torch.cat([x, state["fed"].unsqueeze(1)], dim=-1)
+        outputs = self.stack(x, state["layers"], tokens=tokens)
         if self.attention is None:
-            return AttentionalOutput(layers=outputs.layers, top=outputs.top, attention=None, state=new_state)
+            return AttentionalOutput(outputs.layers, outputs.top, None, {"layers": outputs.state})
         top, weights = self.attention(outputs.top, memory)
-        if self.feeds:
-            new_state.fed = top.squeeze(1)
-        layers = [*outputs.layers, self.dropout(top)]
-        return AttentionalOutput(layers=layers, top=top, attention=weights, state=new_state)
+        new_state = {"layers": outputs.state, **({"fed": top.squeeze(1)} if self.feeds else {})}
+        return AttentionalOutput([*outputs.layers, self.dropout(top)], top, weights, new_state)
 
-    def _step_by_step(self, x: Tensor, memory: Memory, state: AttentionalState) -> AttentionalOutput:
-        num_steps = x.size(1)
-        first, *others = self.stack.layers
-        runs = [first.steps(x, stack_known=x), *(layer.steps(stack_known=x) for layer in others)]
-        masks = [_mask(dropout, x, layer.hidden_size) for dropout, layer in zip(self.stack.dropouts, self.stack.layers)]
-        states, fed = list(state.stack), state.fed
-        outputs, tops, weights = [[] for _ in runs], [], []
-        for t in range(num_steps):
-            late = fed
-            for n, run in enumerate(runs):
-                states[n] = run(t, late, states[n], stack_late=fed)
-                late = states[n][0] if masks[n] is None else states[n][0] * masks[n][t]
-                outputs[n].append(late)
-            top, step_weights = self.attention(states[-1][0].unsqueeze(1), memory)
-            fed = top.squeeze(1)
+    def _step_by_step(self, x: Tensor, memory: Memory, state: Dict[str, State], tokens) -> AttentionalOutput:
+        steps = self.stack.steps(x, tokens=tokens)
+        layers, fed = state["layers"], state["fed"]
+        outputs, tops, weights = [], [], []
+        for t in range(x.size(1)):
+            run = steps(t, fed, layers)
+            top, step_weights = self.attention(run.top.unsqueeze(1), memory)
+            layers, fed = run.state, top.squeeze(1)
+            outputs.append(run.layers)
             tops.append(fed)
             weights.append(step_weights)
         top = torch.stack(tops, dim=1)
         return AttentionalOutput(
-            layers=[*(torch.stack(steps, dim=1) for steps in outputs), self.dropout(top)],
+            layers=[*(torch.stack(steps, dim=1) for steps in zip(*outputs)), self.dropout(top)],
             top=top,
             attention=torch.cat(weights, dim=1),
-            state=AttentionalState(stack=states, fed=fed),
+            state={"layers": layers, "fed": fed},
         )
-
-
-def _mask(dropout: LockedDropout, x: Tensor, width: int) -> Optional[Tuple[Tensor, ...]]:
-    """The dropout's mask for each step, (B, width), or None where nothing is dropped."""
-    if not dropout.training or dropout.rate == 0.0:
-        return None
-    return dropout(x.new_ones(x.size(0), x.size(1), width)).unbind(1)

@@ -1,4 +1,7 @@
-"""Word embedding with dropout of whole rows."""
+"""Word embedding with dropout of whole words.
+
+Shapes: B batch rows, T time steps, V words, C width of a vector.
+"""
 
 from typing import Optional
 
@@ -7,38 +10,50 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_dropout
 
+WORD_MASKS = ("window", "row")
+"""What shares the choice of dropped words: all rows of a window, or the time steps of one row."""
 
-class RowDropoutEmbedding(nn.Embedding):
-    """Embedding that drops whole word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3).
 
-    A dropped type is zero at every position of the window; the other rows are divided by
-    ``1 - row_dropout``. Only the look-up is masked: an output layer that shares :attr:`weight` reads
-    the full matrix. Rows start as U(-0.1, 0.1).
+class WordDropoutEmbedding(nn.Embedding):
+    """Embedding that drops word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3).
+
+    A dropped word is zero at every position of the window, or of the row; the others are divided by ``1 - rate``. Only
+    the look-up is masked: an output layer that shares :attr:`weight` reads the full matrix. Vectors start as U(-0.1,
+    0.1).
 
     Args:
-        num_embeddings: vocabulary size V.
-        embedding_dim: width of a row, C.
-        row_dropout: probability to drop a word type, 0 <= rate < 1.
+        num_embeddings: V.
+        embedding_dim: C.
+        word_dropout: probability to drop a word type, 0 <= rate < 1.
+        word_masks: a value of :data:`WORD_MASKS`: "window" as in AWD-LSTM, "row" as in variational LSTMs.
 
     Shape:
         tokens: (B, T) int64; output: (B, T, C).
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, *, row_dropout: float = 0.0):
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *, word_dropout: float = 0.0, word_masks: str = "window"
+    ):
         super().__init__(num_embeddings, embedding_dim)
-        self.row_dropout = check_dropout(row_dropout, flag="--dropout-embedding")
+        assert word_masks in WORD_MASKS
+        self.word_dropout = check_dropout(word_dropout, flag="--dropout-embedding")
+        self.word_masks = word_masks
 
     def reset_parameters(self) -> None:
         nn.init.uniform_(self.weight, -0.1, 0.1)
 
-    def row_mask(self) -> Optional[Tensor]:
-        """A fresh mask of shape (V, 1), or None where nothing is dropped."""
-        if not self.training or self.row_dropout == 0.0:
+    def mask(self, tokens: Tensor) -> Optional[Tensor]:
+        """Fresh factors of the tokens (B, T), (B, T, 1), or None where nothing is dropped."""
+        if not self.training or self.word_dropout == 0.0:
             return None
-        mask = self.weight.new_empty(self.num_embeddings, 1)
-        return mask.bernoulli_(1 - self.row_dropout).div_(1 - self.row_dropout)
+        keep = 1 - self.word_dropout
+        if self.word_masks == "window":
+            return F.embedding(tokens, self.weight.new_empty(self.num_embeddings, 1).bernoulli_(keep).div_(keep))
+        drawn = self.weight.new_empty(tokens.shape).bernoulli_(keep).div_(keep)
+        first_place = tokens.unsqueeze(2).eq(tokens.unsqueeze(1)).int().argmax(dim=2)
+        return drawn.gather(1, first_place).unsqueeze(-1)
 
     def forward(self, tokens: Tensor) -> Tensor:
         vectors = super().forward(tokens)
-        mask = self.row_mask()
-        return vectors if mask is None else vectors * F.embedding(tokens, mask)
+        mask = self.mask(tokens)
+        return vectors if mask is None else vectors * mask

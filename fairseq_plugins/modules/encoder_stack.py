@@ -3,6 +3,7 @@
 Shapes: B sentences, S positions, C input width, D_n width of layer n, N index of the last layer.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Callable, List, Optional, Sequence, Tuple
 
@@ -10,8 +11,9 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.recurrent_cell import LayerState
-from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
+from fairseq_plugins.modules.recurrent_cell import CellContext, LayerState, RecurrentCell
+from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState, run_layers
+from fairseq_plugins.modules.recurrent_state import add
 from fairseq_plugins.modules.saved_setting import SavesSettings
 
 DIRECTIONS = ("both", "forward")
@@ -36,7 +38,7 @@ class EncoderStack(SavesSettings):
         hidden_dropout: standard dropout rate between layers.
 
     Shape:
-        x: (B, S, C); padding: (B, S), True where no token is, or None;
+        x: (B, S, C); padding: (B, S), True where no token is, or None; tokens: (B, S) or None;
         output: annotations (B, S, D_N), zero at padding, and the state, one entry a layer.
 
     Raises:
@@ -69,70 +71,84 @@ class EncoderStack(SavesSettings):
                 cell=cell,
                 cell_options=cell_options,
                 hidden_dropout=hidden_dropout,
-                shared_mask_dims=(),
+                masks="standard",
             )
             for _ in range(2 if directions == "both" else 1)
         )
-        self.between = nn.Dropout(hidden_dropout)
 
-    def forward(self, x: Tensor, padding: Optional[Tensor] = None) -> Tuple[Tensor, StackState]:
-        orders = _Orders(x, padding)
+    def forward(
+        self, x: Tensor, padding: Optional[Tensor] = None, *, tokens: Optional[Tensor] = None
+    ) -> Tuple[Tensor, StackState]:
+        directions = _directions(x, padding, tokens)[: len(self.stacks)]
         if self.merge == "top":
-            return self._read_stacks(x, orders)
-        state, stack_input = [], x
-        for n in range(len(self.stacks[0].layers)):
-            x = self.between(x) if n > 0 else x
-            x, layer_state = self._read_layers(n, x, stack_input, orders)
-            state.append(layer_state)
-        return x, state
-
-    def _read_stacks(self, x: Tensor, orders: "_Orders") -> Tuple[Tensor, StackState]:
-        outputs, states = [], []
-        for stack, (reorder, restore) in zip(self.stacks, orders.directions):
-            read = stack(reorder(x), leading_padding=orders.leading_padding)
-            outputs.append(restore(read.top))
-            states.append(read.state)
-        return _total(outputs), [_total_state(layer) for layer in zip(*states)]
-
-    def _read_layers(self, n: int, x: Tensor, stack_input: Tensor, orders: "_Orders") -> Tuple[Tensor, LayerState]:
-        outputs, states = [], []
-        for stack, (reorder, restore) in zip(self.stacks, orders.directions):
-            output, state = stack.layers[n](
-                reorder(x), stack_input=reorder(stack_input), leading_padding=orders.leading_padding
-            )
-            outputs.append(restore(output))
-            states.append(state)
-        return _total(outputs), _total_state(states)
+            runs = [
+                stack(
+                    direction.reorder(x),
+                    tokens=direction.context.tokens,
+                    leading_padding=direction.context.leading_padding,
+                )
+                for stack, direction in zip(self.stacks, directions)
+            ]
+            tops = [direction.restore(run.top) for run, direction in zip(runs, directions)]
+            return add(*tops), add(*(run.state for run in runs))
+        layers = [
+            partial(_read_layer, layers=layers, directions=directions)
+            for layers in zip(*(stack.layers for stack in self.stacks))
+        ]
+        first = self.stacks[0]
+        outputs = run_layers(layers, first.dropouts, x, first.initial_state(x))
+        return outputs.top, outputs.state
 
 
-def _total(tensors: Sequence[Tensor]) -> Tensor:
-    return sum(tensors[1:], tensors[0])
-
-
-def _total_state(states: Sequence[LayerState]) -> LayerState:
-    return tuple(_total(parts) for parts in zip(*states))
-
-
-class _Orders:
-    """Reorders positions so that padding comes first and the tokens follow forwards or backwards.
+@dataclass(frozen=True)
+class _Direction:
+    """One order of reading, with padding first.
 
     Attributes:
-        leading_padding: where padding is then, (B, S), or None.
-        directions: for each direction the function that reorders (B, S, *) and its inverse.
+        reorder, restore: map positions, (B, S, *), to this order and back.
+        context: of the cells, in this order.
     """
 
-    def __init__(self, x: Tensor, padding: Optional[Tensor]):
-        self.leading_padding = None
-        self.directions: List[Tuple[Callable, Callable]] = [(_keep, _keep), (_flip, _flip)]
-        if padding is None:
-            return
+    reorder: Callable[[Tensor], Tensor]
+    restore: Callable[[Tensor], Tensor]
+    context: CellContext
+
+
+def _read_layer(
+    x: Tensor, state: LayerState, *, layers: Sequence[RecurrentCell], directions: Sequence[_Direction]
+) -> Tuple[Tensor, LayerState]:
+    """Sums over the directions of one layer's output and final state."""
+    outputs, states = [], []
+    for layer, direction in zip(layers, directions):
+        output, new_state = layer(direction.reorder(x), state, direction.context)
+        outputs.append(direction.restore(output))
+        states.append(new_state)
+    return add(*outputs), add(*states)
+
+
+def _directions(x: Tensor, padding: Optional[Tensor], tokens: Optional[Tensor]) -> List[_Direction]:
+    """Forwards and backwards."""
+    if padding is None:
+        orders = [(_keep, _keep), (_flip, _flip)]
+    else:
         positions = torch.arange(x.size(1), device=x.device).expand_as(padding)
         ahead = positions.masked_fill(padding, -1).argsort(dim=1, stable=True)
         back = (x.size(1) - positions).masked_fill(padding, -1).argsort(dim=1, stable=True)
-        self.leading_padding = padding.gather(1, ahead)
-        self.directions = [
+        orders = [
             (partial(_take, positions=order), partial(_take, positions=order.argsort(dim=1))) for order in (ahead, back)
         ]
+    return [
+        _Direction(
+            reorder,
+            restore,
+            CellContext(
+                stack_input=reorder(x),
+                leading_padding=None if padding is None else reorder(padding),
+                tokens=None if tokens is None else reorder(tokens),
+            ),
+        )
+        for reorder, restore in orders
+    ]
 
 
 def _keep(x: Tensor) -> Tensor:
@@ -145,4 +161,5 @@ def _flip(x: Tensor) -> Tensor:
 
 def _take(x: Tensor, positions: Tensor) -> Tensor:
     """x (B, S, *) at positions (B, S)."""
-    return x.gather(1, positions.unsqueeze(-1).expand(-1, -1, x.size(-1)))
+    index = positions.view(*positions.shape, *[1] * (x.dim() - 2))
+    return x.gather(1, index.expand_as(x))

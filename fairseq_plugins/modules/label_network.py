@@ -9,7 +9,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.locked_dropout import LockedDropout
+from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.ops.label_linear import label_linear
 
 
@@ -65,7 +65,7 @@ class LabelLayer(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.mask = mask
         self.place = place
-        self.dropout = LockedDropout(dropout, flag="--label-dropout", shared_dims=SHARED_DIMS[mask])
+        self.dropout = BroadcastDropout(dropout, flag="--label-dropout", shared_dims=SHARED_DIMS[mask])
 
     def forward(self, x: Tensor) -> Tensor:
         if self.place == "output":

@@ -1,109 +1,146 @@
-"""LSTM layer with DropConnect on its recurrent matrix."""
+"""LSTM layer with DropConnect on its recurrent matrix.
 
-from typing import List, Optional, Tuple
+Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D width.
+"""
+
+from dataclasses import dataclass, field
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_dropout
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, LayerState, RecurrentCell
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 
 CLOSED_GATE = -1e4
 """Pre-activation at which a gate is zero in every precision."""
 
 
-@RECURRENT_CELLS.register("lstm")
-class WeightDropLSTM(RecurrentCell, nn.LSTM):
-    """One LSTM layer whose hidden-to-hidden matrix loses random elements while training.
+@dataclass
+class BiasOptions(FairseqDataclass):
+    """Flags of every LSTM."""
 
-    Weight drop (Merity et al. 2018, section 2; DropConnect of Wan et al. 2013): a fresh mask a call,
-    that is a window, shared by its time steps and rows; the input-to-hidden matrix and the biases are
-    never masked. The masked matrix is handed to the library's LSTM kernel (oneDNN or cuDNN), so the
-    parameters stay those of :class:`torch.nn.LSTM` and gradients reach the raw matrix.
+    rnn_biases: ChoiceEnum(["one", "two"]) = field(
+        default="two",
+        metadata={"help": "bias vectors of a layer: two, whose sum counts, as in torch; one (default: two)"},
+    )
 
-    Args:
-        input_size: width C of the input.
-        hidden_size: width D of the output.
-        weight_dropout: probability to drop an element, 0 <= rate < 1.
 
-    Shape:
-        x: (B, T, C); state: (h, c), each (B, D), or None for zeros; leading_padding: (B, T) or None;
-        output: (B, T, D) and the new state.
+@dataclass
+class WeightDropOptions(BiasOptions):
+    """Flags of LSTMs whose recurrent matrix is dropped."""
+
+    dropout_weight: float = field(
+        default=0.0,
+        metadata={
+            "help": "rate at which elements of the recurrent matrices are dropped (DropConnect), 0 <= rate < 1 "
+            "(default: 0.0)"
+        },
+    )
+
+
+class PreparedLSTM(NamedTuple):
+    """What all steps of an LSTM read.
+
+    Attributes:
+        known: the known input's share of the gates with the biases, (B, 4 D) a step, or one (4 D) without any.
+        weight: transposed columns of the late input and of the hidden state, (C - C' + D, 4 D).
     """
 
-    def __init__(self, input_size: int, hidden_size: int, *, weight_dropout: float = 0.0):
-        super().__init__(input_size, hidden_size, batch_first=True)
-        self.weight_dropout = check_dropout(weight_dropout, flag="--dropout-weight")
+    known: Sequence[Tensor]
+    weight: Tensor
 
-    def forward(
-        self,
-        x: Tensor,
-        state: Optional[LayerState] = None,
-        *,
-        stack_input: Optional[Tensor] = None,
-        leading_padding: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, LayerState]:
-        h, c = self.initial_state(x) if state is None else state
+
+class LSTMLayer(RecurrentCell, nn.LSTM):
+    """One LSTM layer; i, f, o = sigmoid(.), g = tanh(.), c = f c' + i g, h = o tanh(c).
+
+    The parameters are those of :class:`torch.nn.LSTM`, whose kernel (oneDNN or cuDNN) runs over sequences; with one
+    bias vector the second is left out. The state is h and c, each (B, D).
+
+    Args:
+        input_size: C.
+        hidden_size: D.
+        options: flags.
+    """
+
+    Options = BiasOptions
+
+    def __init__(self, input_size: int, hidden_size: int, *, options: BiasOptions):
+        super().__init__(input_size, hidden_size, batch_first=True)
+        if options.rnn_biases == "one":
+            del self.bias_hh_l0
+            self.register_buffer("bias_hh_l0", torch.zeros(4 * hidden_size), persistent=False)
+
+    def initial_state(self, x: Tensor) -> LayerState:
+        zeros = x.new_zeros(x.size(0), self.hidden_size)
+        return {"h": zeros, "c": zeros}
+
+    def hidden_weight(self) -> Tensor:
+        """The recurrent matrix of a window, (4 D, D)."""
+        return self.weight_hh_l0
+
+    def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
+        num_known = x.size(-1)
+        bias = self.bias_ih_l0 + self.bias_hh_l0
+        known = [bias] * x.size(1)
+        if num_known > 0:
+            known = F.linear(x.transpose(0, 1), self.weight_ih_l0[:, :num_known], bias).unbind(0)
+        weight = torch.cat([self.weight_ih_l0[:, num_known:], self.hidden_weight()], dim=1)
+        return PreparedLSTM(known=known, weight=weight.t())
+
+    def gates(self, prepared: PreparedLSTM, t: int, late: Optional[Tensor], h: Tensor) -> Tensor:
+        """Pre-activations of step t, (B, 4, D)."""
+        operand = h if late is None else torch.cat([late, h], dim=1)
+        return torch.addmm(prepared.known[t], operand, prepared.weight).unflatten(1, (4, self.hidden_size))
+
+    def step(self, prepared: PreparedLSTM, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+        h, c = update(self.gates(prepared, t, late.input, state["h"]), state["c"])
+        return h, {"h": h, "c": c}
+
+    def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         input_weight = self.weight_ih_l0
-        if leading_padding is not None:
+        if context.leading_padding is not None:
             # one more input, which is 1 at padding, closes the input gate there: c and h stay zero
             closing = input_weight.new_zeros(4 * self.hidden_size, 1)
             closing[: self.hidden_size] = CLOSED_GATE
             input_weight = torch.cat([input_weight, closing], dim=1)
-            x = torch.cat([x, leading_padding.unsqueeze(-1).to(x)], dim=-1)
-        weights = [input_weight, self._hidden_weight(), self.bias_ih_l0, self.bias_hh_l0]
+            x = torch.cat([x, context.leading_padding.unsqueeze(-1).to(x)], dim=-1)
+        weights = [input_weight, self.hidden_weight(), self.bias_ih_l0, self.bias_hh_l0]
         output, h, c = torch.lstm(
             x,
-            [h.contiguous().unsqueeze(0), c.contiguous().unsqueeze(0)],  # cuDNN takes no other
+            [state[name].contiguous().unsqueeze(0) for name in ("h", "c")],  # cuDNN takes no other
             _share_storage(weights) if x.is_cuda else weights,
             True,  # has_biases
             1,  # num_layers
             0.0,  # dropout between the layers of the kernel
-            self.training,
+            torch.is_grad_enabled(),  # cuDNN keeps what a backward pass needs in its training mode only
             False,  # bidirectional
             True,  # batch_first
         )
-        return output, (h.squeeze(0), c.squeeze(0))
-
-    def _hidden_weight(self) -> Tensor:
-        return F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
-
-    def steps(self, known: Optional[Tensor] = None, *, stack_known: Optional[Tensor] = None) -> "LSTMSteps":
-        num_known = 0 if known is None else known.size(-1)
-        bias = self.bias_ih_l0 + self.bias_hh_l0
-        if known is not None:
-            known = F.linear(known.transpose(0, 1), self.weight_ih_l0[:, :num_known], bias)
-        weight = torch.cat([self.weight_ih_l0[:, num_known:], self._hidden_weight()], dim=1)
-        return LSTMSteps(known=known, weight=weight, bias=bias)
+        return output, {"h": h.squeeze(0), "c": c.squeeze(0)}
 
 
-class LSTMSteps:
-    """The steps of an LSTM layer over one sequence; what does not depend on the step is computed before.
+@RECURRENT_CELLS.register("lstm")
+class WeightDropLSTM(LSTMLayer):
+    """LSTM whose hidden-to-hidden matrix loses random elements while training.
 
-    Args:
-        known: the known input's share of the gates with the biases, (T, B, 4 D), or None.
-        weight: columns of the input that is known later and of the hidden state, (4 D, C - C' + D).
-        bias: sum of both biases, (4 D).
+    Weight drop (Merity et al. 2018, section 2; DropConnect of Wan et al. 2013): a fresh mask a window, shared by its
+    time steps and rows; the input-to-hidden matrix and the biases are never masked. Gradients reach the raw matrix.
     """
 
-    def __init__(self, *, known: Optional[Tensor], weight: Tensor, bias: Tensor):
-        self.known = None if known is None else known.unbind(0)
-        self.weight = weight.t()
-        self.bias = bias
-        self.hidden_size = len(bias) // 4
+    Options = WeightDropOptions
 
-    def gates(self, t: int, late: Tensor, h: Tensor) -> Tensor:
-        """Pre-activations of step t, (B, 4, D)."""
-        known = self.bias if self.known is None else self.known[t]
-        return torch.addmm(known, torch.cat([late, h], dim=1), self.weight).unflatten(1, (4, self.hidden_size))
+    def __init__(self, input_size: int, hidden_size: int, *, options: WeightDropOptions):
+        super().__init__(input_size, hidden_size, options=options)
+        self.weight_dropout = check_dropout(options.dropout_weight, flag="--dropout-weight")
 
-    def __call__(self, t: int, late: Tensor, state: LayerState, *, stack_late: Optional[Tensor] = None) -> LayerState:
-        h, c = state
-        return update(self.gates(t, late, h), c)
+    def hidden_weight(self) -> Tensor:
+        return F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
 
 
-def update(gates: Tensor, c: Tensor) -> LayerState:
+def update(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
     """h and c, (B, D), after a step with pre-activations (B, 4, D) of input, forget, cell and output gate."""
     i, f, g, o = gates.unbind(1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)

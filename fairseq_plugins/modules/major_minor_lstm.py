@@ -6,15 +6,16 @@ which D_ma are the major LSTM's and D_mi the minor's.
 
 import math
 from dataclasses import dataclass, field
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
 from fairseq_plugins.flags.values import parse_float_list
-from fairseq_plugins.modules.lstm import LSTMSteps, WeightDropLSTM, update
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, LayerState, RecurrentCell
+from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.recurrent_state import map_state
 from fairseq_plugins.modules.saved_setting import SavesSettings
 
 MINOR_INPUTS = ("embedding", "previous")
@@ -22,7 +23,7 @@ MINOR_INPUTS = ("embedding", "previous")
 
 
 @dataclass
-class MajorMinorOptions(FairseqDataclass):
+class MajorMinorOptions(WeightDropOptions):
     """Flags of ``--rnn-cell mmlstm``."""
 
     major_proportions: str = field(
@@ -52,9 +53,8 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
     Args:
         input_size: C.
         sizes: D_ma and D_mi.
-        minor_input_size: C_1, or C for ``minor_input`` previous.
-        minor_input: a value of :data:`MINOR_INPUTS`.
-        weight_dropout: drop rate of the elements of both recurrent matrices.
+        minor_input_size: C_1, or C for ``--minor-input previous``.
+        options: flags.
 
     Raises:
         ValueError: on an unknown minor input.
@@ -62,30 +62,22 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
 
     Options = MajorMinorOptions
 
-    def __init__(
-        self,
-        input_size: int,
-        sizes: Tuple[int, int],
-        *,
-        minor_input_size: int,
-        minor_input: str = "embedding",
-        weight_dropout: float = 0.0,
-    ):
+    def __init__(self, input_size: int, sizes: Tuple[int, int], *, minor_input_size: int, options: MajorMinorOptions):
         super().__init__()
-        if minor_input not in MINOR_INPUTS:
-            raise ValueError(f"--minor-input {minor_input}: choose one of {', '.join(MINOR_INPUTS)}")
-        self.save_setting("minor_input_name", flag="--minor-input", value=minor_input)
+        if options.minor_input not in MINOR_INPUTS:
+            raise ValueError(f"--minor-input {options.minor_input}: choose one of {', '.join(MINOR_INPUTS)}")
+        self.save_setting("minor_input_name", flag="--minor-input", value=options.minor_input)
         self.sizes = sizes
         self.hidden_size = sum(sizes)
-        self.minor_input = minor_input
+        self.minor_reads_stack_input = options.minor_input == "embedding"
         self.major, self.minor = (
-            WeightDropLSTM(width_in, width, weight_dropout=weight_dropout)
+            WeightDropLSTM(width_in, width, options=options)
             for width_in, width in zip((input_size, minor_input_size), sizes)
         )
 
     @classmethod
     def build_layers(
-        cls, input_size: int, hidden_sizes: Sequence[int], *, weight_dropout: float, options: MajorMinorOptions
+        cls, input_size: int, hidden_sizes: Sequence[int], *, options: MajorMinorOptions
     ) -> List[RecurrentCell]:
         """The layers of a stack; one without a minor part is an LSTM.
 
@@ -104,61 +96,44 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
         input_sizes = [input_size, *hidden_sizes[:-1]]
         for width_in, width, proportion in zip(input_sizes, hidden_sizes, proportions):
             if proportion == 1:
-                layers.append(WeightDropLSTM(width_in, width, weight_dropout=weight_dropout))
+                layers.append(WeightDropLSTM(width_in, width, options=options))
                 continue
-            layers.append(
-                cls(
-                    width_in,
-                    _split(width, proportion),
-                    minor_input_size=input_size if options.minor_input == "embedding" else width_in,
-                    minor_input=options.minor_input,
-                    weight_dropout=weight_dropout,
-                )
-            )
+            minor_input_size = input_size if options.minor_input == "embedding" else width_in
+            layers.append(cls(width_in, _split(width, proportion), minor_input_size=minor_input_size, options=options))
         return layers
 
-    def forward(
-        self,
-        x: Tensor,
-        state: Optional[LayerState] = None,
-        *,
-        stack_input: Optional[Tensor] = None,
-        leading_padding: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, LayerState]:
-        h, c = self.initial_state(x) if state is None else state
-        major_state, minor_state = zip(h.split(self.sizes, dim=1), c.split(self.sizes, dim=1))
-        minor_input = stack_input if self.minor_input == "embedding" else x
-        major, major_state = self.major(x, major_state, leading_padding=leading_padding)
-        minor, minor_state = self.minor(minor_input, minor_state, leading_padding=leading_padding)
-        state = tuple(torch.cat(parts, dim=1) for parts in zip(major_state, minor_state))
-        return torch.cat([major, minor], dim=-1), state
+    @property
+    def feature_groups(self) -> Dict[str, slice]:
+        major, width = self.sizes[0], self.hidden_size
+        return {"major": slice(0, major), "minor": slice(major, width)}
 
-    def steps(self, known: Optional[Tensor] = None, *, stack_known: Optional[Tensor] = None) -> "MajorMinorSteps":
-        minor_known = stack_known if self.minor_input == "embedding" else known
-        return MajorMinorSteps(
-            major=self.major.steps(known), minor=self.minor.steps(minor_known), minor_input=self.minor_input
-        )
+    def initial_state(self, x: Tensor) -> LayerState:
+        zeros = x.new_zeros(x.size(0), self.hidden_size)
+        return {"h": zeros, "c": zeros}
 
+    def prepare(self, x: Tensor, context: CellContext) -> Tuple[PreparedLSTM, PreparedLSTM]:
+        return self.major.prepare(x, context), self.minor.prepare(self._minor_input(x, context.stack_input), context)
 
-class MajorMinorSteps:
-    """The steps of both LSTMs of a layer over one sequence.
+    def step(self, prepared, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+        major, minor = prepared
+        major_h, minor_h = state["h"].split(self.sizes, dim=1)
+        minor_late = self._minor_input(late.input, late.stack_input)
+        gates = [self.major.gates(major, t, late.input, major_h), self.minor.gates(minor, t, minor_late, minor_h)]
+        h, c = update(torch.cat(gates, dim=2), state["c"])
+        return h, {"h": h, "c": c}
 
-    Args:
-        major, minor: their steps.
-        minor_input: a value of :data:`MINOR_INPUTS`.
-    """
+    def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
+        inputs = x, self._minor_input(x, context.stack_input)
+        parts = {name: part.split(self.sizes, dim=1) for name, part in state.items()}
+        runs = [
+            lstm(lstm_input, {name: part[i] for name, part in parts.items()}, context)
+            for i, (lstm, lstm_input) in enumerate(zip((self.major, self.minor), inputs))
+        ]
+        outputs, states = zip(*runs)
+        return torch.cat(outputs, dim=-1), map_state(lambda *pair: torch.cat(pair, dim=1), *states)
 
-    def __init__(self, *, major: LSTMSteps, minor: LSTMSteps, minor_input: str):
-        self.major = major
-        self.minor = minor
-        self.minor_input = minor_input
-
-    def __call__(self, t: int, late: Tensor, state: LayerState, *, stack_late: Tensor) -> LayerState:
-        h, c = state
-        major_h, minor_h = h.split((self.major.hidden_size, self.minor.hidden_size), dim=1)
-        minor_late = stack_late if self.minor_input == "embedding" else late
-        gates = [self.major.gates(t, late, major_h), self.minor.gates(t, minor_late, minor_h)]
-        return update(torch.cat(gates, dim=2), c)
+    def _minor_input(self, own: Optional[Tensor], of_stack: Optional[Tensor]) -> Optional[Tensor]:
+        return of_stack if self.minor_reads_stack_input else own
 
 
 def _split(width: int, proportion: float) -> Tuple[int, int]:

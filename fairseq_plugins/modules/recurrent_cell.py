@@ -1,86 +1,127 @@
 """The contract between recurrent layers and the stacks that they make up, and the registry of ``--rnn-cell``.
 
-Shapes: B batch rows, T time steps, C width of a layer's input, C_1 width of the stack's input, D width of the layer.
+Shapes: B batch rows, T time steps, C width of a layer's input, of which C' columns are known in advance, C_1 and C_1'
+the same of the stack's input, D width of the layer.
 """
 
-from typing import List, Optional, Protocol, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.registry import Component, Registry
+from fairseq_plugins.modules.recurrent_state import map_state
 
-LayerState = Tuple[Tensor, ...]
-"""State of one layer: tensors of shape (B, D) of which the first is its output, for an LSTM (h, c)."""
+LayerState = Dict[str, Tensor]
+"""State of one layer by name, each (B, *), such as h and c of an LSTM."""
 
 
-class Steps(Protocol):
-    """A layer that runs step by step."""
+@dataclass(frozen=True)
+class CellContext:
+    """What a layer may read beside its own input.
 
-    def __call__(self, t: int, late: Tensor, state: LayerState, *, stack_late: Tensor) -> LayerState:
-        """State after step t, given what is known only then: the rest of the layer's input, ``late`` (B, C - C'),
-        and of the stack's, ``stack_late`` (B, C_1 - C_1')."""
+    Attributes:
+        stack_input: the columns known in advance of what the stack's first layer reads, (B, T, C_1').
+        leading_padding: True at padding in front of a row, (B, T), or None where there is none.
+        tokens: the words that the stack reads, (B, T), or None where nobody tells.
+    """
+
+    stack_input: Tensor
+    leading_padding: Optional[Tensor] = None
+    tokens: Optional[Tensor] = None
+
+
+class Late(NamedTuple):
+    """What only a step knows of the inputs.
+
+    Attributes:
+        input: the last columns of the layer's input, (B, C - C'), or None where all were known.
+        stack_input: those of the stack's, (B, C_1 - C_1'), or None.
+    """
+
+    input: Optional[Tensor] = None
+    stack_input: Optional[Tensor] = None
 
 
 class RecurrentCell(Component, nn.Module):
     """One recurrent layer.
 
     A subclass registers itself with ``RECURRENT_CELLS.register``, names its flags in the dataclass ``Options``, sets
-    ``hidden_size`` D and implements the methods below; it then is a value of ``--rnn-cell``. It may read, beside its
-    own input, that of the stack's first layer.
+    ``hidden_size`` D and implements the constructor, :meth:`initial_state`, :meth:`prepare` and :meth:`step`; it then
+    is a value of ``--rnn-cell`` in every recurrent model. The runs over a sequence and step by step follow from these;
+    a subclass may override :meth:`forward` by something faster.
+
+    Args:
+        input_size: C.
+        hidden_size: D.
+        options: an instance of ``Options``.
     """
 
     hidden_size: int
 
     @classmethod
     def build_layers(
-        cls, input_size: int, hidden_sizes: Sequence[int], *, weight_dropout: float, options: FairseqDataclass
+        cls, input_size: int, hidden_sizes: Sequence[int], *, options: FairseqDataclass
     ) -> List["RecurrentCell"]:
         """The layers of a stack, bottom first.
 
         Args:
             input_size: C_1.
             hidden_sizes: width of each layer.
-            weight_dropout: drop rate of the recurrent matrices' elements.
             options: an instance of ``Options``.
         """
         input_sizes = [input_size, *hidden_sizes[:-1]]
-        return [cls(size, width, weight_dropout=weight_dropout) for size, width in zip(input_sizes, hidden_sizes)]
+        return [cls(size, width, options=options) for size, width in zip(input_sizes, hidden_sizes)]
+
+    @property
+    def feature_groups(self) -> Dict[str, slice]:
+        """Parts of the output (B, T, D) that are computed apart, by name; none where it is of one piece."""
+        return {}
 
     def initial_state(self, x: Tensor) -> LayerState:
-        """The zero state for the rows of ``x``."""
-        zeros = x.new_zeros(x.size(0), self.hidden_size)
-        return zeros, zeros
+        """The zero state for the rows of ``x``, (B, *)."""
+        raise NotImplementedError
 
-    def forward(
-        self,
-        x: Tensor,
-        state: Optional[LayerState] = None,
-        *,
-        stack_input: Optional[Tensor] = None,
-        leading_padding: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, LayerState]:
-        """Run over all time steps.
+    def prepare(self, x: Tensor, context: CellContext) -> Any:
+        """Compute or draw what all steps read: masks of a window, dropped matrices, products with the input.
 
         Args:
-            x: (B, T, C).
-            state: that before the first step, or None for zeros.
-            stack_input: what the stack's first layer reads, (B, T, C_1); a cell without short cuts ignores it.
-            leading_padding: (B, T), True at padding in front of a row, where the state stays zero.
+            x: the columns of the input that are known in advance, (B, T, C'), 0 <= C' <= C.
+            context: what else can be read.
+        """
+        raise NotImplementedError
+
+    def step(self, prepared: Any, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+        """Output (B, D) of step t and the state after it.
+
+        Args:
+            prepared: what :meth:`prepare` returned.
+            t: number of the step, from 0.
+            late: the columns of the inputs that are known only now.
+            state: that before the step.
+        """
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
+        """Run over all steps of x (B, T, C).
 
         Returns:
-            output (B, T, D) and the state after the last step.
+            output (B, T, D), zero at leading padding, and the state after the last step. Padding leaves the state
+            alone.
         """
-        raise NotImplementedError
-
-    def steps(self, known: Optional[Tensor] = None, *, stack_known: Optional[Tensor] = None) -> Steps:
-        """Run step by step where a part of the input is known only then.
-
-        Args:
-            known: the first columns of the layer's input at all steps, (B, T, C'), or None where none is known.
-            stack_known: the same of the stack's input, (B, T, C_1').
-        """
-        raise NotImplementedError
+        prepared = self.prepare(x, context)
+        paddings = None if context.leading_padding is None else context.leading_padding.unsqueeze(-1).unbind(1)
+        outputs = []
+        for t in range(x.size(1)):
+            output, new_state = self.step(prepared, t, Late(), state)
+            if paddings is not None:
+                output = output.masked_fill(paddings[t], 0)
+                new_state = map_state(lambda new, old, t=t: torch.where(paddings[t], old, new), new_state, state)
+            outputs.append(output)
+            state = new_state
+        return torch.stack(outputs, dim=1), state
 
 
 RECURRENT_CELLS: Registry[RecurrentCell] = Registry("--rnn-cell", help="recurrent layer")

@@ -1,16 +1,17 @@
 """A stack of recurrent layers that returns every layer's output and its state.
 
-Shapes: B batch rows, T time steps, C input width, D_n width of layer n.
+Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D_n width of layer n.
 """
 
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from functools import partial
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.locked_dropout import LockedDropout
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, LayerState
+from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState
 
 StackState = List[LayerState]
 """States of the layers, bottom first."""
@@ -18,7 +19,7 @@ StackState = List[LayerState]
 
 @dataclass
 class StackOutput:
-    """What a :class:`RecurrentStack` returns.
+    """What layers return, for a sequence (B, T, *) or for one step (B, *).
 
     Attributes:
         layers: output of each layer after its dropout, (B, T, D_n).
@@ -31,6 +32,29 @@ class StackOutput:
     state: StackState
 
 
+def run_layers(
+    layers: Sequence[Callable[[Tensor, LayerState], Tuple[Tensor, LayerState]]],
+    dropouts: Sequence[Callable[[Tensor], Tensor]],
+    x: Optional[Tensor],
+    state: StackState,
+) -> StackOutput:
+    """Run one layer after the other, each with dropout on its output.
+
+    Args:
+        layers: bottom first; input and state of a layer to its output and new state.
+        dropouts: of each layer's output.
+        x: input of the first layer.
+        state: of each layer.
+    """
+    outputs, new_state = [], []
+    for layer, dropout, layer_state in zip(layers, dropouts, state):
+        top, layer_state = layer(x, layer_state)
+        x = dropout(top)
+        outputs.append(x)
+        new_state.append(layer_state)
+    return StackOutput(layers=outputs, top=top, state=new_state)
+
+
 class RecurrentStack(nn.Module):
     """Recurrent layers with dropout after each.
 
@@ -39,11 +63,9 @@ class RecurrentStack(nn.Module):
         hidden_sizes: width D_n of each layer.
         cell: a value of ``--rnn-cell``.
         cell_options: an instance of the cell's ``Options``, or None for their defaults.
-        weight_dropout: rate of each layer's recurrent weight drop.
         hidden_dropout: dropout rate between layers.
         output_dropout: dropout rate on the last layer.
-        shared_mask_dims: dimensions of (B, T, D) that share a dropout mask: time for locked dropout, none for
-            the standard one.
+        masks: a key of :data:`~fairseq_plugins.modules.dropout.MASKS`, for both.
 
     Raises:
         ValueError: on an unknown cell, no layer, a width below one, a rate outside [0, 1) or options that do not fit.
@@ -56,37 +78,86 @@ class RecurrentStack(nn.Module):
         *,
         cell: str = "lstm",
         cell_options: Optional[FairseqDataclass] = None,
-        weight_dropout: float = 0.0,
         hidden_dropout: float = 0.0,
         output_dropout: float = 0.0,
-        shared_mask_dims: Sequence[int] = (1,),
+        masks: str = "locked",
     ):
         super().__init__()
         cell_class = RECURRENT_CELLS.find(cell)
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise ValueError(f"--hidden-sizes {list(hidden_sizes)}: every layer needs a width of at least 1")
         self.layers = nn.ModuleList(
-            cell_class.build_layers(
-                input_size, hidden_sizes, weight_dropout=weight_dropout, options=cell_options or cell_class.Options()
-            )
+            cell_class.build_layers(input_size, hidden_sizes, options=cell_options or cell_class.Options())
         )
         self.dropouts = nn.ModuleList(
-            LockedDropout(rate, flag=flag, shared_dims=shared_mask_dims)
+            BroadcastDropout(rate, flag=flag, shared_dims=MASKS[masks])
             for rate, flag in [
                 *[(hidden_dropout, "--dropout-hidden")] * (len(hidden_sizes) - 1),
                 (output_dropout, "--dropout-output"),
             ]
         )
 
+    def initial_state(self, x: Tensor) -> StackState:
+        """The zero state for the rows of ``x``, (B, *)."""
+        return [layer.initial_state(x) for layer in self.layers]
+
     def forward(
-        self, x: Tensor, state: Optional[StackState] = None, *, leading_padding: Optional[Tensor] = None
+        self,
+        x: Tensor,
+        state: Optional[StackState] = None,
+        *,
+        tokens: Optional[Tensor] = None,
+        leading_padding: Optional[Tensor] = None,
     ) -> StackOutput:
-        """Run all layers over x (B, T, C), from ``state`` or from zeros; zeros stay zeros at ``leading_padding``."""
-        outputs, new_state, stack_input = [], [], x
-        for n, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
-            layer_state = None if state is None else state[n]
-            output, layer_state = layer(x, layer_state, stack_input=stack_input, leading_padding=leading_padding)
-            x = dropout(output)
-            outputs.append(x)
-            new_state.append(layer_state)
-        return StackOutput(layers=outputs, top=output, state=new_state)
+        """Run all layers over x (B, T, C), from ``state`` or from zeros.
+
+        ``tokens`` and ``leading_padding``, both (B, T), are for cells to read; see :class:`CellContext`.
+        """
+        context = CellContext(stack_input=x, tokens=tokens, leading_padding=leading_padding)
+        layers = [partial(layer, context=context) for layer in self.layers]
+        return run_layers(layers, self.dropouts, x, self.initial_state(x) if state is None else state)
+
+    def steps(self, x: Tensor, *, tokens: Optional[Tensor] = None) -> "StackSteps":
+        """Run step by step where the last columns of the input are known only then; x (B, T, C') are the first."""
+        return StackSteps(self, x, tokens=tokens)
+
+
+class StackSteps:
+    """The steps of a stack over one sequence; what does not depend on the step is computed at the start.
+
+    Args:
+        stack: the layers.
+        x: the columns of the input that are known in advance, (B, T, C').
+        tokens: (B, T) or None.
+    """
+
+    def __init__(self, stack: RecurrentStack, x: Tensor, *, tokens: Optional[Tensor] = None):
+        context = CellContext(stack_input=x, tokens=tokens)
+        nothing = x[..., :0]
+        inputs = [x, *[nothing] * (len(stack.layers) - 1)]
+        self.layers = [(layer, layer.prepare(known, context)) for layer, known in zip(stack.layers, inputs)]
+        self.masks = [
+            _mask_of_steps(dropout, x, layer.hidden_size) for dropout, layer in zip(stack.dropouts, stack.layers)
+        ]
+
+    def __call__(self, t: int, late: Tensor, state: StackState) -> StackOutput:
+        """Step t, with the last columns of the input, (B, C - C')."""
+
+        def step(layer, prepared, x: Tensor, layer_state: LayerState) -> Tuple[Tensor, LayerState]:
+            return layer.step(prepared, t, Late(x, late), layer_state)
+
+        layers = [partial(step, *layer) for layer in self.layers]
+        return run_layers(layers, [partial(mask, t) for mask in self.masks], late, state)
+
+
+def _mask_of_steps(dropout: BroadcastDropout, x: Tensor, width: int) -> Callable[[int, Tensor], Tensor]:
+    """Dropout of an output (B, width) at step t, with a mask drawn for all steps."""
+    mask = dropout.mask(x, (x.size(0), x.size(1), width))
+    if mask is None:
+        return _keep
+    masks = mask.expand(-1, x.size(1), -1).unbind(1)
+    return lambda t, output: output * masks[t]
+
+
+def _keep(t: int, output: Tensor) -> Tensor:
+    return output

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from fairseq.dataclass import ChoiceEnum
 
 from fairseq_plugins.flags.values import check_coefficient, check_dropout
+from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.label_network import ACTIVATIONS, INITIALISATIONS, MASKS, PLACES, LabelNetwork
-from fairseq_plugins.modules.locked_dropout import LockedDropout
 from fairseq_plugins.output_layers.projected import ProjectedOptions
 
 
@@ -67,9 +67,9 @@ class LabelNetworkOptions(LabelLayerOptions):
     )
 
 
-def label_dropout(options: LabelDropoutOptions) -> LockedDropout:
+def label_dropout(options: LabelDropoutOptions) -> BroadcastDropout:
     """Dropout of labels (V, d) without a network."""
-    return LockedDropout(
+    return BroadcastDropout(
         options.label_dropout,
         flag="--label-dropout",
         shared_dims=(0,) if options.label_mask == "variational" else (),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.flags.values import check_coefficient, parse_int_list
-from fairseq_plugins.modules.locked_dropout import LockedDropout
+from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
@@ -83,7 +83,7 @@ class MixtureOutput(ProjectedOutput):
         )
         # k is (B, T, J, d): the mask is always shared by the time steps, dimension 1
         shared_dims = (1, 2) if (options.latent_mask or self.default_mask) == "shared" else (1,)
-        self.latent_dropout = LockedDropout(options.latent_dropout, flag="--latent-dropout", shared_dims=shared_dims)
+        self.latent_dropout = BroadcastDropout(options.latent_dropout, flag="--latent-dropout", shared_dims=shared_dims)
 
     @classmethod
     def applicable_options(cls, args: Namespace) -> Set[str]:

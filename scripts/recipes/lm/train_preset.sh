@@ -5,9 +5,17 @@
 #   lstm_lm_mos_ptb   Yang et al. 2018      58.08 / 55.97 before fine-tuning, 56.54 / 54.44 after
 #   lstm_lm_doc_ptb   Takase et al. 2018    54.62 / 52.87 after one fine-tuning, 54.12 / 52.38 repeated (fin)
 #   lstm_lm_full_ptb  Pappas & Henderson 2019, table 4   69.9 / 66.8
+#   lstm_lm_zaremba_medium_ptb      Takase et al. 2017   87.1 / 84.0
+#   lstm_lm_zaremba_large_ptb       82.7 / 78.6
+#   lstm_lm_variational_medium_ptb  82.8 / 79.1
+#   lstm_lm_variational_large_ptb   78.1 / 74.6
+#   lstm_lm_zaremba_medium_wt2      102.2 / 96.2
+#   lstm_lm_variational_medium_wt2  97.2 / 91.8
 #   lstm_lm_awd_wt2   69.1 / 66.0 before fine-tuning, 68.6 / 65.8 after
 #   lstm_lm_mos_wt2   66.01 / 63.33 before fine-tuning, 63.88 / 61.45 after
 #   lstm_lm_doc_wt2   60.97 / 58.55 after one fine-tuning
+#
+# The result of Zaremba's and variational LSTMs is the model after the last epoch, checkpoint_last.pt.
 set -euo pipefail
 
 usage="usage: train_preset.sh ARCH DATA SAVE_DIR [fairseq-train flags]

@@ -1,0 +1,107 @@
+"""Checkpoints that commit 8a2f5a0 wrote are read, and do and score what they did at that commit.
+
+``tests/fixtures/older_checkpoints/make.py`` made them there, and wrote down what that commit computed with them.
+"""
+
+import importlib.util
+import json
+import logging
+import re
+import runpy
+import shutil
+import sys
+
+import fairseq_cli.generate
+import pytest
+import torch
+from commands import PLUGINS, ROOT, run
+
+import fairseq_plugins  # noqa: F401
+
+FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
+DATA = FIXTURES / "data"
+EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
+REMEDY = re.compile(r"--(reset-\w+|restore-file|finetune-from-model|save-dir)\b")
+
+
+def import_make():
+    """The script that made the files: its flags and measurements."""
+    spec = importlib.util.spec_from_file_location("make_older_checkpoints", FIXTURES / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclass looks for it
+    spec.loader.exec_module(module)
+    return module
+
+
+make = import_make()
+
+
+@pytest.fixture
+def perplexity(monkeypatch, capsys, caplog):
+    """``perplexity(checkpoint, training)``: of the test set; of a language model as its command prints it."""
+
+    def measure(checkpoint, training) -> float:
+        data = DATA / training.data
+        if not training.is_lm:
+            return make.translation_perplexity(checkpoint, data)
+        caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
+        monkeypatch.setattr(sys, "argv", ["evaluate_lm", str(data), "--path", str(checkpoint), "--json", "--cpu"])
+        runpy.run_module("fairseq_plugins.cli.evaluate_lm", run_name="__main__")
+        return json.loads(capsys.readouterr().out)["perplexity"]
+
+    return measure
+
+
+def test_everything_expected_is_there():
+    assert EXPECTED["models"].keys() == make.MODELS.keys()
+    assert EXPECTED["interrupted"].keys() == make.INTERRUPTED.keys()
+    kept = {*make.MODELS, *(f"{arch}_inside_an_epoch" for arch in make.INTERRUPTED)}
+    assert {path.stem for path in FIXTURES.glob("*.pt")} == kept
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.pt")), ids=lambda path: path.stem)
+def test_the_files_hold_weights_and_flags_only(path):
+    assert "model" in torch.load(path, map_location="cpu", weights_only=True)
+
+
+@pytest.mark.parametrize("arch", make.MODELS)
+def test_same_perplexity(arch, perplexity):
+    expected = EXPECTED["models"][arch]["perplexity"]
+    assert perplexity(FIXTURES / f"{arch}.pt", make.MODELS[arch]) == pytest.approx(expected, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("arch", make.MODELS)
+def test_same_hypotheses(arch, run_here):
+    checkpoint, training = FIXTURES / f"{arch}.pt", make.MODELS[arch]
+    data = DATA / training.data
+    if training.is_lm:
+        found = make.continuations(checkpoint, data)
+    else:
+        output = run_here(fairseq_cli.generate, data, "--path", checkpoint, *make.GENERATION_FLAGS)
+        found = make.read_translations(output)
+    expected = EXPECTED["models"][arch]["hypotheses"]
+    assert [[best["words"] for best in beam] for beam in found] == [[best["words"] for best in b] for b in expected]
+    scores = [[best["score"] for beam in beams for best in beam] for beams in (found, expected)]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("arch", make.INTERRUPTED)
+def test_a_training_stopped_inside_an_epoch_goes_on_or_is_refused_in_one_line(arch, tmp_path, perplexity):
+    kept, last, training = (
+        FIXTURES / f"{arch}_inside_an_epoch.pt",
+        tmp_path / "checkpoint_last.pt",
+        make.INTERRUPTED[arch],
+    )
+    shutil.copy(kept, last)
+    flags = make.training_flags(arch, training, DATA / training.data, tmp_path)
+    result = run("fairseq_cli.train", *flags, *training.end, "--user-dir", PLUGINS)
+    if result.returncode != 0:
+        line = result.stderr.strip().splitlines()[-1]
+        assert line.startswith("ValueError: ") and REMEDY.search(line), result.stderr[-3000:]
+        assert last.read_bytes() == kept.read_bytes()
+        return
+    expected = EXPECTED["interrupted"][arch]["resumed"]
+    reached = make.progress(last)
+    assert (reached["num_updates"], reached["epoch"]) == (expected["num_updates"], expected["epoch"])
+    assert reached["valid_loss"] == pytest.approx(expected["valid_loss"], abs=2e-5)  # the host keeps five digits
+    assert perplexity(last, training) == pytest.approx(expected["perplexity"], rel=1e-5, abs=0)
