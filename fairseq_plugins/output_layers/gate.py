@@ -32,8 +32,8 @@ class OutputGate(Component, SavesSettings):
         super().__init__()
         self.save_setting("gate_name", flag=OUTPUT_GATES.flag, value=self.name)
 
-    def initial_state(self, embedded: Tensor) -> State:
-        """The state before the first token of rows whose input embedding is ``embedded`` (B, T, D_0)."""
+    def initial_state(self, like: Tensor) -> State:
+        """The state before the first token of as many rows as ``like`` (B, ...) has, of its type and device."""
         return {}
 
     def forward(self, states: DecoderStates, state: State) -> Tuple[Optional[LogitGate], State]:
