@@ -1,5 +1,6 @@
 """The host's Transformer with the output layers of this package."""
 
+import example_gates
 import pytest
 import torch
 
@@ -16,6 +17,11 @@ def with_layer(build_transformer, name, **flags):
     shared = {} if name == "full" else dict(share_decoder_input_output_embed=True)
     experts = dict(experts_per_layer="1 1 2") if name == "doc" else {}
     return build_transformer("transformer_full", output_layer=name, **shared, **experts, **flags)
+
+
+@pytest.fixture(autouse=True)
+def gates(monkeypatch):
+    example_gates.register(monkeypatch)
 
 
 @pytest.fixture
@@ -133,3 +139,47 @@ def test_a_checkpoint_without_the_layers_name_is_loaded(name, build_transformer,
     del weights["decoder.output.layer_name"], weights["decoder.output.gate.gate_name"]
     other.load_state_dict(weights)
     assert not torch.equal(model(*batch)[0], other(*batch)[0])
+
+
+# gates
+
+
+every_gate = pytest.mark.parametrize("gate", sorted(example_gates.EXAMPLES))
+
+
+@every_gate
+@pytest.mark.parametrize("name", ["tied", "full", "doc"])
+@torch.no_grad()
+def test_a_gated_model_decodes_as_in_one_pass_whatever_rows_the_beam_takes(name, gate, build_transformer, batch):
+    model = with_layer(build_transformer, name, output_gate=gate).eval()
+    source, lengths, tokens = batch
+    encoder_out, store = model.encoder(source[:1].expand(B, -1), lengths[:1].expand(B)), {}  # a beam of one sentence
+
+    def decode(start, end):
+        steps = range(start + 1, end + 1)
+        return torch.cat([model.decoder(tokens[:, :t], encoder_out, store)[0] for t in steps], dim=1)
+
+    expected = model.decoder(tokens, encoder_out)[0]
+    torch.testing.assert_close(decode(0, 3), expected[:, :3], rtol=1e-5, atol=1e-5)
+    order = torch.tensor([2, 0, 0])
+    model.decoder.reorder_incremental_state_scripting(store, order)
+    tokens = torch.cat([tokens[order, :3], torch.randint(4, V, (B, T - 3))], dim=1)
+    expected = model.decoder(tokens, encoder_out)[0]
+    torch.testing.assert_close(decode(3, T), expected[:, 3:], rtol=1e-5, atol=1e-5)
+
+
+@every_gate
+def test_a_gated_model_trains(gate, build_transformer, batch):
+    model, target = with_layer(build_transformer, "drill", output_gate=gate).train(), torch.randint(4, V, (B, T))
+    loss, _ = model(*batch, target=target)
+    log_probs, _ = model(*batch)
+    torch.testing.assert_close(loss, -log_probs.gather(-1, target.unsqueeze(-1)).sum(), rtol=1e-5, atol=1e-5)
+    loss.backward()
+    assert [key for key, value in model.named_parameters() if value.grad is None or not value.grad.any()] == []
+
+
+def test_a_gate_changes_the_model(build_transformer, batch):
+    plain, gated = (with_layer(build_transformer, "tied", output_gate=gate).eval() for gate in ("none", "trace"))
+    weights = {key: value for key, value in plain.state_dict().items() if not key.endswith("gate_name")}
+    gated.load_state_dict({**gated.state_dict(), **weights})
+    assert not torch.allclose(gated(*batch)[0], plain(*batch)[0], atol=1e-2)
