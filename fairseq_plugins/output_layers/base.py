@@ -18,7 +18,7 @@ from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import NoGate, OutputGate, build_output_gate
-from fairseq_plugins.output_layers.word_counts import WordCounts
+from fairseq_plugins.output_layers.saved_word_counts import SavedWordCounts
 
 
 @dataclass
@@ -79,7 +79,7 @@ class OutputLayer(Component, SavesSettings):
     takes_gate = False
     needs_word_counts = False
     gate: OutputGate
-    word_counts: Optional[WordCounts]
+    word_counts: Optional[SavedWordCounts]
 
     def __init__(self):
         super().__init__()
@@ -175,5 +175,5 @@ def build_output_layer(
             "leave the gate out or take another --output-layer"
         )
     if layer.needs_word_counts:
-        layer.word_counts = WordCounts(len(dictionary))
+        layer.word_counts = SavedWordCounts(len(dictionary))
     return layer

@@ -2,14 +2,18 @@
 
 import re
 from argparse import Namespace
+from dataclasses import dataclass
 
 import pytest
 import torch
+from fairseq.dataclass import FairseqDataclass
 
+from fairseq_plugins.flags.registry import Component
 from fairseq_plugins.models import recurrent_encdec_presets, recurrent_lm_presets, transformer_presets
 from fairseq_plugins.models.presets import Preset, apply_preset
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
 LANGUAGE_MODELS = recurrent_lm_presets.ARCHITECTURES
 RECURRENT = {**LANGUAGE_MODELS, **recurrent_encdec_presets.ARCHITECTURES}
@@ -55,6 +59,47 @@ def test_a_tied_softmax_shares_the_embedding_and_a_full_one_does_not(arch, build
         embedding = decoder.embedding if arch == "lstm_encdec" else decoder.embed_tokens
         shares = any(parameter is embedding.weight for parameter in decoder.output.parameters())
         assert shares == expected, layer
+
+
+@pytest.mark.parametrize("arch", ["lstm_lm_awd_ptb", "mmlstm_lm_ptb"])
+@pytest.mark.parametrize("cell", ["lstm", "mmlstm"])
+def test_cells_with_one_kind_of_weight_drop_have_the_presets_rate(arch, cell, build):
+    layers = build(arch, rnn_cell=cell).decoder.stack.layers
+    rates = {
+        module.weight_dropout for layer in layers for module in layer.modules() if hasattr(module, "weight_dropout")
+    }
+    assert rates == {LANGUAGE_MODELS[arch].model["dropout_weight"]} == {0.5}
+
+
+@dataclass
+class CommonOptions(FairseqDataclass):
+    common: float = 0.0
+
+
+@dataclass
+class FirstOptions(CommonOptions):
+    first: float = 0.0
+
+
+@dataclass
+class SecondOptions(CommonOptions):
+    second: float = 0.0
+
+
+@pytest.mark.parametrize("registry, kept", [(RECURRENT_CELLS, True), (OUTPUT_LAYERS, False), (OUTPUT_GATES, False)])
+def test_what_two_cells_declare_in_common_is_the_presets_and_of_layers_and_gates_nothing(registry, kept, monkeypatch):
+    for name, options in (("one", FirstOptions), ("two", SecondOptions)):
+        monkeypatch.setitem(registry, name, type(name, (Component,), {"name": name, "Options": options}))
+    own = {registry.destination: "one", "common": 0.5, "first": 0.25}
+    others = {other.destination: "same" for other in (RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES)}
+    preset = Preset({**others, **own, "embed_dim": 7})
+    args = Namespace()
+    apply_preset(preset, args)
+    assert vars(args) == preset.model
+    args = Namespace(**{registry.destination: "two"})
+    apply_preset(preset, args)
+    expected = {**others, "embed_dim": 7, registry.destination: "two", **({"common": 0.5} if kept else {})}
+    assert vars(args) == expected
 
 
 def test_another_layer_starts_from_its_own_defaults_and_the_flags_that_are_given():

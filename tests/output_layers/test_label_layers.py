@@ -169,6 +169,17 @@ def test_drill_with_a_network_of_the_hidden_states_whose_first_input_is_not_drop
     assert len(masks) == (6 * (depth + num_hidden_masks) if rate else 0)
 
 
+@pytest.mark.parametrize("place, num_masks", [("input", 3), ("output", 4)])
+def test_a_variational_mask_of_hidden_states_is_drawn_for_each_batch_row(place, num_masks, masks, states):
+    """As the program published with DRILL does; labels have one mask in all."""
+    flags = dict(label_hidden_network="on", label_depth=4, label_dropout=RATE, label_dropout_place=place)
+    build("drill", **flags)(states, TARGET)
+    hidden_masks, label_masks = masks[:num_masks], masks[num_masks:]
+    assert [mask.shape for mask in hidden_masks] == [(3, 1, 8)] * num_masks
+    assert len({tuple(row.flatten().tolist()) for mask in hidden_masks for row in mask}) > num_masks
+    assert {mask.numel() for mask in label_masks} == {8} and len(label_masks) == 4
+
+
 @every_mask
 @pytest.mark.parametrize("rate", [0.0, RATE])
 @pytest.mark.parametrize("name, experts", [("mos", "0 0 3"), ("doc", "1 2 2"), ("doc", "0 3 0")])

@@ -10,7 +10,7 @@ NUM_DIGITS = 5
 """Enough for 10^12 words."""
 
 
-class WordCounts(nn.Module):
+class SavedWordCounts(nn.Module):
     """How often each word occurs in the training text; a checkpoint's counts take the place of the model's own.
 
     They are kept as digits to the base 256, because every precision that a model is cast to holds these, and the
