@@ -6,7 +6,7 @@ which D_ma are the major LSTM's and D_mi the minor's.
 
 import math
 from dataclasses import dataclass, field
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -82,6 +82,11 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
             WeightDropLSTM(width_in, width, weight_dropout=weight_dropout)
             for width_in, width in zip((input_size, minor_input_size), sizes)
         )
+
+    @property
+    def feature_groups(self) -> Dict[str, slice]:
+        """The major and the minor LSTM's features."""
+        return {"major": slice(0, self.sizes[0]), "minor": slice(self.sizes[0], self.hidden_size)}
 
     @classmethod
     def build_layers(

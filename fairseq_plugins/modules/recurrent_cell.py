@@ -3,7 +3,7 @@
 Shapes: B batch rows, T time steps, C width of a layer's input, C_1 width of the stack's input, D width of the layer.
 """
 
-from typing import List, Optional, Protocol, Sequence, Tuple
+from typing import Dict, List, Optional, Protocol, Sequence, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
@@ -46,6 +46,11 @@ class RecurrentCell(Component, nn.Module):
         """
         input_sizes = [input_size, *hidden_sizes[:-1]]
         return [cls(size, width, weight_dropout=weight_dropout) for size, width in zip(input_sizes, hidden_sizes)]
+
+    @property
+    def feature_groups(self) -> Dict[str, slice]:
+        """Parts of the output's features that are told apart when they are analysed, by name; by default none."""
+        return {}
 
     def initial_state(self, x: Tensor) -> LayerState:
         """The zero state for the rows of ``x``."""
