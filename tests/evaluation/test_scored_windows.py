@@ -108,19 +108,16 @@ def test_gradients_are_off_unless_asked_for_and_the_readers_setting_stays(build_
 @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 def test_gradients_of_a_window_are_finite_differences_from_the_state_before_it(name, cell, build_tiny_lm, tokens):
     model = build_tiny_lm(name, rnn_cell=cell, dropout_output=0.5, dropout_weight=0.5).double()
-    before = list(score_windows([model], tokens, num_rows=3, window=6))[0]
-    _, states_after = model.decoder.extract_states(before.inputs)
-    states_after = [tuple(part.detach() for part in layer) for layer in states_after]
     windows = score_windows([model], tokens, num_rows=3, window=6, with_gradients=True)
-    next(windows)
-    window = next(windows)
+    before, window = next(windows), next(windows)
     assert not model.training
     window.scores[0].loss.backward()
+    model(before.inputs, stream="reference", position=0)
 
     @torch.no_grad()
     def loss():
-        states, _ = model.decoder.extract_states(window.inputs, states_after)
-        log_probs = model.decoder.output(states).log_probs
+        # the state before the window stays as it was with the first weights
+        log_probs, _ = model(window.inputs, stream="reference", position=6)
         return -log_probs.gather(-1, window.target.unsqueeze(-1)).sum()
 
     step, found, expected = 1e-6, {}, {}
@@ -161,9 +158,8 @@ def test_weights_may_change_between_windows(name, build_tiny_lm, tokens):
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter -= 0.05 * parameter.grad
-    _, state = same.decoder.extract_states(tokens[None, :30])
+    same.eval()(tokens[None, :30], stream="reference", position=0)
     same.load_state_dict(model.state_dict())
-    states, _ = same.eval().decoder.extract_states(tokens[None, 30:-1], state)
-    log_probs = same.decoder.output(states).log_probs
+    log_probs, _ = same(tokens[None, 30:-1], stream="reference", position=30)
     expected = -log_probs.gather(-1, tokens[None, 31:, None]).squeeze(-1).detach()
     torch.testing.assert_close(second, expected, rtol=1e-10, atol=1e-10)
