@@ -40,3 +40,7 @@ class CarriedState:
         states[position] = detach(state)
         for earlier in sorted(states)[: -1 - self.num_repeatable]:
             del states[earlier]
+
+    def forget(self, stream: str) -> None:
+        """Drop the states of a stream that is not read on."""
+        self._streams.pop(stream, None)
