@@ -36,8 +36,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.cli import quiet_host_logging
+from fairseq_plugins.ops.chunks import default_chunk_size
 from fairseq_plugins.ops.matmul import add_matmul, matmul
-from fairseq_plugins.ops.mixture_nll import default_chunk_size, mixture_nll
+from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.precision import accumulation_dtype
 
 DEFAULT_CASES = [

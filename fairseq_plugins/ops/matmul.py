@@ -38,6 +38,14 @@ def add_matmul(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.addmm_(a, b)
 
 
+def project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, dtype: torch.dtype) -> Tensor:
+    """Logits W k + b of rows k, (n * J, V), in ``dtype``, which may be wider than that of the operands."""
+    if dtype == rows.dtype:
+        return matmul(rows, weight.t(), bias)
+    logits = matmul(rows, weight.t()).to(dtype)
+    return logits if bias is None else logits.add_(bias)
+
+
 def _takes_onednn(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0 and _onednn_linear() is not None
 

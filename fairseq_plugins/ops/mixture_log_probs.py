@@ -8,7 +8,9 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.mixture_nll import default_chunk_size, project
+from fairseq_plugins.ops.chunks import default_chunk_size
+from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gate_values, multiply_by_gate
+from fairseq_plugins.ops.matmul import project
 from fairseq_plugins.ops.precision import accumulation_dtype, autocast_dtype
 
 SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
@@ -32,7 +34,12 @@ def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:
 
 @torch.no_grad()
 def mixture_log_probs_from_latents(
-    latents: Tensor, log_prior: Tensor, weight: Tensor, bias: Optional[Tensor] = None
+    latents: Tensor,
+    log_prior: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    *,
+    gate: Optional[LogitGate] = None,
 ) -> Tensor:
     """:func:`mixture_log_probs` of z = W k + b, without gradients and in a fraction of its time.
 
@@ -45,35 +52,55 @@ def mixture_log_probs_from_latents(
         log_prior: log pi, (*, J), normalised over J, float32 or wider.
         weight: W, (V, d).
         bias: b, (V).
+        gate: g, with features (*, D_g): then z = g * (W k + b).
 
     Returns:
         (*, V) in the type of ``log_prior``.
+
+    Raises:
+        ValueError: if a tensor of the gate has a wrong shape, type or device; the message names it.
     """
     num_experts, width = latents.shape[-2:]
     leading, vocab_size = latents.shape[:-2], weight.size(0)
+    check_gate(gate, latents, vocab_size=vocab_size, caller="mixture_log_probs_from_latents", name="latents")
     operand_dtype = autocast_dtype(latents) or latents.dtype
     rows = latents.reshape(-1, num_experts, width).to(operand_dtype)
     priors = log_prior.reshape(-1, num_experts)
     log_probs = priors.new_empty(rows.size(0), vocab_size)
     chunk_size = default_chunk_size(num_experts, vocab_size, dtype=priors.dtype, device=rows.device)
-    chunks = zip(rows.split(chunk_size), priors.split(chunk_size), log_probs.split(chunk_size))
     with torch.autocast(rows.device.type, enabled=False):
         weight = weight.to(operand_dtype)
-        for chunk, prior, out in chunks:
-            logits = project(chunk.flatten(0, 1), weight, bias, dtype=priors.dtype)
-            if num_experts == 1:
-                torch.log_softmax(logits, dim=-1, out=out)
-            else:
-                _mix(chunk, prior, weight, bias, logits=logits, out=out)
-            del logits  # or two chunks would be held
+        gate = None if gate is None else gate.flattened().with_operands_in(operand_dtype)
+        for first in range(0, rows.size(0), chunk_size):
+            chosen = slice(first, first + chunk_size)
+            values = None
+            if gate is not None:
+                values = gate_values(gate.features[chosen], gate.weight, gate.bias, dtype=priors.dtype)
+            _write_log_probs(rows[chosen], priors[chosen], weight, bias, gate=values, out=log_probs[chosen])
     return log_probs.view(*leading, vocab_size)
 
 
-def _mix(latents: Tensor, log_prior: Tensor, weight: Tensor, bias: Optional[Tensor], *, logits: Tensor, out: Tensor):
-    probs = torch.softmax(logits, dim=-1, out=logits).unflatten(0, log_prior.shape)
+def _write_log_probs(
+    latents: Tensor, log_prior: Tensor, weight: Tensor, bias: Optional[Tensor], *, gate: Optional[Tensor], out: Tensor
+) -> None:
+    logits = _logits(latents, weight, bias, gate=gate, dtype=out.dtype)
+    if log_prior.size(1) == 1:
+        torch.log_softmax(logits.squeeze(1), dim=-1, out=out)
+        return
+    probs = torch.softmax(logits, dim=-1, out=logits)
     torch.bmm(log_prior.exp().unsqueeze(1), probs, out=out.unsqueeze(1))
     inexact = out.amin(dim=-1) < SMALLEST_PROBABILITY[out.dtype]
     out.log_()
     if inexact.any():
-        again = project(latents[inexact].flatten(0, 1), weight, bias, dtype=out.dtype)
-        out[inexact] = mixture_log_probs(again.unflatten(0, (-1, log_prior.size(1))), log_prior[inexact])
+        again = _logits(latents[inexact], weight, bias, gate=None if gate is None else gate[inexact], dtype=out.dtype)
+        out[inexact] = mixture_log_probs(again, log_prior[inexact])
+
+
+def _logits(
+    latents: Tensor, weight: Tensor, bias: Optional[Tensor], *, gate: Optional[Tensor], dtype: torch.dtype
+) -> Tensor:
+    """g * (W k + b), (n, J, V), of latents (n, J, d) and the gate's values (n, V)."""
+    logits = project(latents.flatten(0, 1), weight, bias, dtype=dtype)
+    if gate is not None:
+        multiply_by_gate(logits, gate)
+    return logits.unflatten(0, latents.shape[:2])

@@ -1,0 +1,237 @@
+"""The mixture loss as a function of autograd: chunk by chunk, with its gradients formed in the forward pass.
+
+Shapes: N tokens, n tokens of a chunk, J experts, d latent width, D_g features of the gate, V vocabulary.
+A row is one expert of one token: n * J rows a chunk.
+"""
+
+from typing import NamedTuple, Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from fairseq_plugins.ops.autograd_graph import backward_keeps_graph
+from fairseq_plugins.ops.chunks import cut, default_chunk_size, even_chunk_size
+from fairseq_plugins.ops.float16_scale import float16_scale, logit_bound
+from fairseq_plugins.ops.logit_gate import gate_gradient, gate_values, multiply_by_gate
+from fairseq_plugins.ops.matmul import add_matmul, matmul, project
+from fairseq_plugins.ops.mixture_arguments import LossOptions
+from fairseq_plugins.ops.mixture_chunk import MixtureChunk
+from fairseq_plugins.ops.precision import autocast_dtype
+
+
+class ChunkedMixtureNLL(torch.autograd.Function):
+    """Loss and NLL, both (N), the loss summed to a scalar for ``reduction="sum"``.
+
+    Takes latents (N, J, d), log_prior (N, J), weight (V, d), bias (V) or None, the gate's features (N, D_g),
+    weight (V, D_g) and bias (V), each None without a gate, and target and weights (N).
+    """
+
+    @staticmethod
+    def forward(
+        ctx,
+        latents: Tensor,
+        log_prior: Tensor,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        gate_features: Optional[Tensor],
+        gate_weight: Optional[Tensor],
+        gate_bias: Optional[Tensor],
+        target: Tensor,
+        weights: Tensor,
+        options: LossOptions,
+    ):
+        inputs = _Inputs(latents, log_prior, weight, bias, gate_features, gate_weight, gate_bias)
+        ctx.dtypes = [None if x is None else x.dtype for x in inputs]
+        operand_dtype = autocast_dtype(latents) or latents.dtype
+        chunk_size = options.chunk_size or default_chunk_size(
+            latents.size(1), weight.size(0), dtype=log_prior.dtype, device=latents.device
+        )
+        chunk_size = even_chunk_size(latents.size(0), chunk_size)
+        scales = _Scales()
+        if operand_dtype == torch.float16 and weights.numel():
+            scales = _float16_scales(inputs, weights, chunk_size=chunk_size)
+        ctx.scales = scales
+        ctx.gradients = _Inputs(
+            *(
+                torch.zeros_like(x, dtype=log_prior.dtype, memory_format=torch.contiguous_format)
+                if needed and options.differentiate
+                else None
+                for x, needed in zip(inputs, ctx.needs_input_grad)
+            )
+        )
+        with torch.autocast(latents.device.type, enabled=False):
+            losses, nll = _run_chunks(
+                inputs.with_operands_in(operand_dtype),
+                target,
+                weights,
+                chunk_size=chunk_size,
+                options=options,
+                scales=scales,
+                gradients=ctx.gradients,
+            )
+        if options.reduction == "none":
+            ctx.mark_non_differentiable(losses, nll)
+            return losses, nll
+        ctx.mark_non_differentiable(nll)
+        return losses.sum(), nll
+
+    @staticmethod
+    def backward(ctx, grad_loss, _):
+        if torch.is_grad_enabled():
+            raise RuntimeError("mixture_nll has no second derivative: differentiate mixture_log_probs instead")
+        if ctx.gradients is None:
+            raise RuntimeError("mixture_nll was differentiated before: ask for retain_graph=True the first time")
+        keep_graph = backward_keeps_graph()
+        base, gate = (grad_loss if scale is None else grad_loss / scale for scale in ctx.scales)
+        factors = _Inputs(base, base, base, base, gate, gate, gate)
+        results = [
+            None if gradient is None else (gradient * factor if keep_graph else gradient.mul_(factor)).to(dtype)
+            for gradient, factor, dtype in zip(ctx.gradients, factors, ctx.dtypes)
+        ]
+        if not keep_graph:
+            ctx.gradients = None
+        return (*results, None, None, None)
+
+
+class _Inputs(NamedTuple):
+    """The tensors that may learn, or the gradients by those that do."""
+
+    latents: Optional[Tensor]
+    log_prior: Optional[Tensor]
+    weight: Optional[Tensor]
+    bias: Optional[Tensor]
+    gate_features: Optional[Tensor]
+    gate_weight: Optional[Tensor]
+    gate_bias: Optional[Tensor]
+
+    @property
+    def logits_learn(self) -> bool:
+        """Whether the logits before the gate have a gradient."""
+        return any(x is not None for x in (self.latents, self.weight, self.bias))
+
+    @property
+    def gate_learns(self) -> bool:
+        return any(x is not None for x in (self.gate_features, self.gate_weight, self.gate_bias))
+
+    @property
+    def any_learns(self) -> bool:
+        return any(x is not None for x in self)
+
+    def with_operands_in(self, dtype: torch.dtype) -> "_Inputs":
+        """The operands of matrix products in another type."""
+        operands = {name: getattr(self, name) for name in ("latents", "weight", "gate_features", "gate_weight")}
+        return self._replace(**{name: x.to(dtype) for name, x in operands.items() if x is not None})
+
+
+class _Scales(NamedTuple):
+    """What the gradients of the base's inputs and of the gate's are multiplied by while they are in float16."""
+
+    base: Optional[Tensor] = None
+    gate: Optional[Tensor] = None
+
+
+def _float16_scales(inputs: _Inputs, weights: Tensor, *, chunk_size: int) -> _Scales:
+    base = float16_scale(inputs.latents, inputs.weight, weights, chunk_size=chunk_size)
+    if inputs.gate_features is None:
+        return _Scales(base)
+    # the gradients by the gate's scores are those by the logits, times these before the gate, times g (1 - g) <= 1/4
+    factors = weights * (logit_bound(inputs.latents, inputs.weight, inputs.bias) / 4)
+    return _Scales(base, float16_scale(inputs.gate_features, inputs.gate_weight, factors, chunk_size=chunk_size))
+
+
+def _run_chunks(
+    inputs: _Inputs,
+    target: Tensor,
+    weights: Tensor,
+    *,
+    chunk_size: int,
+    options: LossOptions,
+    scales: _Scales,
+    gradients: _Inputs,
+) -> Tuple[Tensor, Tensor]:
+    """Weighted losses and NLL, both (N); ``gradients`` that are not None receive the losses' gradients, scaled."""
+    losses, nll = torch.zeros_like(weights), torch.zeros_like(weights)
+    for chosen in cut(weights, chunk_size, may_skip=options.may_skip):
+        losses[chosen], nll[chosen] = _run_chunk(
+            inputs,
+            target[chosen],
+            weights[chosen],
+            chosen=chosen,
+            label_smoothing=options.label_smoothing,
+            scales=scales,
+            gradients=gradients,
+        )
+    return losses, nll
+
+
+def _run_chunk(
+    inputs: _Inputs,
+    target: Tensor,
+    weights: Tensor,
+    *,
+    chosen: Union[slice, Tensor],
+    label_smoothing: float,
+    scales: _Scales,
+    gradients: _Inputs,
+) -> Tuple[Tensor, Tensor]:
+    """Weighted losses and NLL of the ``chosen`` tokens, both (n), whose target and weights are given."""
+    rows, log_prior = inputs.latents[chosen].flatten(0, 1), inputs.log_prior[chosen]
+    logits = project(rows, inputs.weight, inputs.bias, dtype=log_prior.dtype)
+    gate = None
+    if inputs.gate_features is not None:
+        features = inputs.gate_features[chosen]
+        gate = gate_values(features, inputs.gate_weight, inputs.gate_bias, dtype=log_prior.dtype)
+        multiply_by_gate(logits, gate)
+    chunk = MixtureChunk(
+        logits=logits,
+        log_prior=log_prior,
+        target=target,
+        label_smoothing=label_smoothing,
+        keep_logits=gradients.gate_learns,
+    )
+    losses, nll = chunk.loss * weights, chunk.nll
+    if gradients.any_learns:
+        d_logits, d_log_prior = chunk.backward(weights if scales.base is None else weights * scales.base)
+        del chunk
+        if gradients.log_prior is not None:
+            gradients.log_prior[chosen] = d_log_prior
+        if gradients.gate_learns:
+            logits.mul_(d_logits)
+        if gradients.logits_learn:
+            if gate is not None:
+                multiply_by_gate(d_logits, gate)
+            _add_base_gradients(d_logits, rows, inputs.weight, chosen=chosen, gradients=gradients)
+        del d_logits
+        if gradients.gate_learns:
+            d_scores = gate_gradient(logits, gate)
+            if scales.gate is not None:
+                d_scores.mul_(scales.gate / scales.base)
+            _add_gate_gradients(d_scores, features, inputs.gate_weight, chosen=chosen, gradients=gradients)
+    return losses, nll
+
+
+def _add_base_gradients(
+    d_logits: Tensor, rows: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: _Inputs
+) -> None:
+    """Those by latents, W and b from those by the chunk's logits W k + b, (n * J, V)."""
+    operand = d_logits.to(rows.dtype)
+    if gradients.latents is not None:
+        shape = (-1, *gradients.latents.shape[1:])
+        gradients.latents[chosen] = matmul(operand, weight).view(shape).to(gradients.latents.dtype)
+    if gradients.weight is not None:
+        add_matmul(gradients.weight, operand.t(), rows)
+    if gradients.bias is not None:
+        gradients.bias.add_(d_logits.sum(dim=0))
+
+
+def _add_gate_gradients(
+    d_scores: Tensor, features: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: _Inputs
+) -> None:
+    """Those by F, U and c from those by the chunk's scores F U' + c, (n, V)."""
+    operand = d_scores.to(features.dtype)
+    if gradients.gate_features is not None:
+        gradients.gate_features[chosen] = matmul(operand, weight).to(gradients.gate_features.dtype)
+    if gradients.gate_weight is not None:
+        add_matmul(gradients.gate_weight, operand.t(), features)
+    if gradients.gate_bias is not None:
+        gradients.gate_bias.add_(d_scores.sum(dim=0))

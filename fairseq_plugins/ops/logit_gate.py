@@ -1,0 +1,108 @@
+"""A gate on the logits of an output layer (Takase et al. 2017, eq. 6).
+
+Shapes: * any leading dimensions, n tokens of a chunk, J experts, D_g features of the gate, V vocabulary.
+"""
+
+from typing import NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_plugins.ops.matmul import project
+from fairseq_plugins.ops.precision import accumulation_dtype, autocast_dtype
+
+
+class LogitGate(NamedTuple):
+    """g = sigmoid(F U' + c), a value for each token and word, which multiplies the logits of all experts.
+
+    Attributes:
+        features: F, (*, D_g).
+        weight: U, (V, D_g).
+        bias: c, (V).
+    """
+
+    features: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    def flattened(self) -> "LogitGate":
+        """The same gate with features (N, D_g), a row for each token."""
+        return self._replace(features=self.features.reshape(-1, self.features.size(-1)))
+
+    def with_operands_in(self, dtype: torch.dtype) -> "LogitGate":
+        """The same gate with F and U, the operands of its matrix product, in another type."""
+        return self._replace(features=self.features.to(dtype), weight=self.weight.to(dtype))
+
+
+def apply_gate(logits: Tensor, gate: LogitGate) -> Tensor:
+    """g * z, differentiable.
+
+    Args:
+        logits: z, (*, J, V).
+
+    Returns:
+        (*, J, V) in float32 or wider.
+
+    Raises:
+        ValueError: if a tensor of the gate has a wrong shape, type or device; the message names it.
+    """
+    check_gate(gate, logits, vocab_size=logits.size(-1), caller="apply_gate", name="logits")
+    scores = torch.nn.functional.linear(gate.features, gate.weight, gate.bias)
+    dtype = accumulation_dtype(logits)
+    return logits.to(dtype) * torch.sigmoid(scores.to(dtype)).unsqueeze(-2)
+
+
+def check_gate(gate: Optional[LogitGate], inputs: Tensor, *, vocab_size: int, caller: str, name: str) -> None:
+    """Refuse a gate that does not fit.
+
+    Args:
+        inputs: what the gate goes with, (*, J, any width), called ``name`` in the messages.
+        caller: the function that was given the gate, for the messages.
+
+    Raises:
+        ValueError: if a tensor of the gate has a wrong shape, type or device.
+    """
+    if gate is None:
+        return
+    num_features = gate.features.size(-1) if gate.features.dim() else 0
+    leading = tuple(inputs.shape[:-2])
+    expected_shapes = {
+        "features": (*leading, num_features),
+        "weight": (vocab_size, num_features),
+        "bias": (vocab_size,),
+    }
+    if num_features == 0 or tuple(gate.features.shape) != expected_shapes["features"]:
+        wanted = ", ".join([*map(str, leading), "width"])
+        raise ValueError(f"{caller}: gate.features is {tuple(gate.features.shape)}: it must be ({wanted})")
+    for part, shape in expected_shapes.items():
+        tensor = getattr(gate, part)
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{caller}: gate.{part} is {tuple(tensor.shape)}: it must be {shape}")
+        if tensor.device != inputs.device:
+            raise ValueError(f"{caller}: gate.{part} is on {tensor.device}, {name} on {inputs.device}")
+        if tensor.dtype != inputs.dtype and autocast_dtype(inputs) is None:
+            raise ValueError(f"{caller}: gate.{part} is {tensor.dtype}, {name} {inputs.dtype}: cast one")
+
+
+def gate_values(features: Tensor, weight: Tensor, bias: Tensor, *, dtype: torch.dtype) -> Tensor:
+    """g of a chunk in ``dtype``, (n, V), without a gradient: features (n, D_g), weight (V, D_g), bias (V)."""
+    return project(features, weight, bias, dtype=dtype).sigmoid_()
+
+
+def multiply_by_gate(logits: Tensor, values: Tensor) -> None:
+    """Multiply the logits of a chunk, or gradients by what they become, (n * J, V), in place by g (n, V)."""
+    logits.view(values.size(0), -1, values.size(1)).mul_(values.unsqueeze(1))
+
+
+def gate_gradient(products: Tensor, values: Tensor) -> Tensor:
+    """Gradient by the scores F U' + c of a chunk, (n, V): (1 - g) sum_j z_j dL/dz_j.
+
+    The logits z are those after the gate: g' times the logits before it is (1 - g) z, without a division by g.
+
+    Args:
+        products: z dL/dz, (n * J, V); overwritten where J = 1.
+        values: g, (n, V); overwritten.
+    """
+    products = products.view(values.size(0), -1, values.size(1))
+    total = products.squeeze(1) if products.size(1) == 1 else products.sum(dim=1)
+    return total.mul_(torch.sub(values.new_ones(()), values, out=values))

@@ -1,0 +1,78 @@
+"""Loss of a chunk of tokens and its gradient by the logits.
+
+Shapes: n tokens, J experts, V vocabulary. A row is one expert of one token: n * J rows.
+"""
+
+from typing import Tuple
+
+import torch
+from torch import Tensor
+
+
+class MixtureChunk:
+    """Scores a chunk in place: of its logits first the softmax is left, then their gradient.
+
+    Where the labels of several experts are smoothed, another tensor as large receives the share of every expert in
+    every P(v).
+
+    Args:
+        logits: z, (n * J, V), overwritten unless they are to be kept: then the softmax is another tensor as large.
+        log_prior: log pi, (n, J).
+        target: words to score, (n).
+        label_smoothing: e, 0 <= e < 1.
+
+    Attributes:
+        nll: -log P(target), (n).
+        loss: (1 - e) NLL + e mean_v(-log P(v)), (n).
+    """
+
+    def __init__(self, *, logits: Tensor, log_prior: Tensor, target: Tensor, label_smoothing: float, keep_logits: bool):
+        self.label_smoothing = label_smoothing
+        self.targets = target.repeat_interleave(log_prior.size(1)).unsqueeze(-1)
+        self.share = None
+        target_logit = logits.gather(1, self.targets).view_as(log_prior)
+        largest = logits.amax(dim=1).view_as(log_prior)
+        if label_smoothing > 0:
+            if log_prior.size(1) > 1:
+                self.share = logits.clone().view(*log_prior.shape, -1)
+            else:
+                mean_logit = logits.mean(dim=1)
+        self.probs = torch.softmax(logits, dim=1, out=torch.empty_like(logits) if keep_logits else logits)
+        # log softmax(z)_v = (z_v - max z) + log max softmax(z): exact where softmax(z)_v underflows
+        log_largest = self.probs.amax(dim=1).log().view_as(log_prior)
+        joint = log_prior + (target_logit - largest + log_largest)
+        log_prob = torch.logsumexp(joint, dim=1)
+        self.target_share = torch.exp(joint - log_prob.unsqueeze(-1))
+        self.nll = -log_prob
+        self.loss = self.nll
+        if label_smoothing > 0:
+            if self.share is not None:
+                mean_log_prob = self._mix(log_prior + log_largest - largest)
+            else:
+                mean_log_prob = mean_logit + (log_prior + log_largest - largest).squeeze(1)
+            self.loss = (1 - label_smoothing) * self.nll - label_smoothing * mean_log_prob
+
+    def _mix(self, log_scale: Tensor) -> Tensor:
+        """mean_v log P(v), (n); leaves the experts' shares where the logits z were, of which
+        log pi + log softmax(z) = z + ``log_scale``, (n, J)."""
+        self.share.add_(log_scale.unsqueeze(-1))
+        largest = self.share.amax(dim=1)
+        total = self.share.sub_(largest.unsqueeze(1)).exp_().sum(dim=1)
+        self.share.div_(total.unsqueeze(1))
+        return largest.add_(total.log_()).mean(dim=-1)
+
+    def backward(self, weights: Tensor) -> Tuple[Tensor, Tensor]:
+        """Gradients of the weighted loss by the logits (n * J, V) and by log pi (n, J)."""
+        on_target = (1 - self.label_smoothing) * weights.unsqueeze(-1) * self.target_share
+        on_word = (self.label_smoothing / self.probs.size(1)) * weights
+        if self.label_smoothing == 0:
+            mass = on_target
+        elif self.share is None:
+            mass = on_target + self.label_smoothing * weights.unsqueeze(-1)
+        else:
+            mass = on_target + self.share.mul_(on_word.view(-1, 1, 1)).sum(dim=-1)
+        d_logits = self.probs.mul_(mass.view(-1, 1))
+        if self.label_smoothing > 0:
+            d_logits.sub_(on_word.unsqueeze(-1) if self.share is None else self.share.flatten(0, 1))
+        d_logits.scatter_add_(1, self.targets, -on_target.view(-1, 1))
+        return d_logits, -mass
