@@ -10,9 +10,12 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
 from torch import Tensor
 
+from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.transformer_presets import ARCHITECTURES, apply_transformer_preset
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, build_output_layer
+
+FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS)
 
 
 class TransformerDecoderWithOutputLayer(TransformerDecoderBase):
@@ -99,8 +102,7 @@ class TransformerWithOutputLayer(TransformerModel):
     @classmethod
     def add_args(cls, parser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
-        super().add_args(parser)
-        OUTPUT_LAYERS.add_args(parser)
+        FLAGS.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):
