@@ -32,7 +32,6 @@ class StreamPosition:
 
     def __init__(self, iterator: EpochBatchIterator):
         self._iterator = iterator
-        self._position = 0
         self._state: Optional[State] = None
 
     @property
@@ -49,7 +48,7 @@ class StreamPosition:
         if len(self._streams.rows) < self._streams.num_rows:
             rows = distributed_utils.all_gather(pack(state), distributed_utils.get_data_parallel_group())
             state = unpack(torch.cat(list(rows)), like=state)
-        self._position, self._state = position, state
+        self._state = state
 
     def checkpoint(self) -> Dict[str, Any]:
         """What a checkpoint keeps.
@@ -57,12 +56,12 @@ class StreamPosition:
         Returns:
             ``next_window``: its start, its length and the length of a row, in tokens, or None at the end of an epoch;
             ``hidden_state``: the tensors of the state before it by name, each (rows of all processes, D), or None
-            where the next window starts from zeros.
+            where the next window starts from zeros. After a window without enough memory, which the host passes over,
+            it is the state before that one.
         """
         window = self._next_window()
         if window is None or window[0] == 0:
             return {"hidden_state": None, "next_window": window}
-        assert window[0] == self._position, "a window was read and not trained on"
         return {"hidden_state": named_tensors(self._state), "next_window": window}
 
     def restore(self, saved: Dict[str, Any], decoder: FairseqDecoder) -> None:
@@ -95,9 +94,8 @@ class StreamPosition:
         device = next(tensors(zeros)).device
         # older checkpoints hold the tensors in nested lists, in the same order
         self._state = with_tensors(zeros, (x.to(device) for x in saved_state))
-        self._position = saved["next_window"][0]
         own = select_rows(self._state, self._streams.own_rows)
-        decoder.carried_state.set(self._streams.name, self._position, own)
+        decoder.carried_state.set(self._streams.name, saved["next_window"][0], own)
 
     @property
     def _streams(self) -> ContiguousStreams:
