@@ -48,9 +48,20 @@ def mixture_nll_gradients(logits: Tensor, prior: Tensor, target: Tensor):
     return -r.unsqueeze(-1) * (one_hot - p), -r
 
 
-def mixture_loss(latents: Tensor, prior: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float = 0.0):
-    """(1 - e) NLL + e mean_v(-log P(v)) and the NLL of each token: latents (*, J, d), prior (*, J), weight (V, d)."""
-    log_p = mixture(latents @ weight.T + bias, prior).log()
+def gated(logits: Tensor, features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """z_j / (1 + exp(-(F U' + c))) for each expert j: logits z (*, J, V), F (*, D_g), U (V, D_g), c (V)."""
+    return logits / (1 + (-(features @ weight.T + bias)).exp()).unsqueeze(-2)
+
+
+def mixture_loss(
+    latents: Tensor, prior: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float = 0.0, gate=None
+):
+    """(1 - e) NLL + e mean_v(-log P(v)) and the NLL of each token: latents (*, J, d), prior (*, J), weight (V, d).
+
+    A gate is (features, weight, bias).
+    """
+    logits = latents @ weight.T + bias
+    log_p = mixture(logits if gate is None else gated(logits, *gate), prior).log()
     nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     return (1 - smoothing) * nll - smoothing * log_p.mean(dim=-1), nll
 

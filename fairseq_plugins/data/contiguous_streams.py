@@ -44,6 +44,11 @@ class ContiguousStreams(FairseqDataset):
         first_row: first row of this process.
         num_own_rows: number of rows of this process, B.
 
+    Attributes:
+        rows: tokens of this process's rows, (B, L).
+        own_rows: their place among all rows.
+        num_rows: rows of all processes together.
+
     Raises:
         ValueError: if a row would have fewer than two tokens.
     """
@@ -57,7 +62,9 @@ class ContiguousStreams(FairseqDataset):
             )
         self.name = name
         rows = tokens[: num_rows * row_length].view(num_rows, row_length)
-        self.rows = rows[first_row : first_row + num_own_rows]
+        self.num_rows = num_rows
+        self.own_rows = slice(first_row, first_row + num_own_rows)
+        self.rows = rows[self.own_rows]
         self.num_leftover_tokens = tokens.numel() - rows.numel()
 
     @property
@@ -67,6 +74,14 @@ class ContiguousStreams(FairseqDataset):
 
     def __len__(self) -> int:
         return self.num_predictions_per_row
+
+    def describe(self) -> str:
+        """How the text was cut, for a log."""
+        return (
+            f"{self.name}: {self.num_rows:,} rows of {len(self) + 1:,} tokens, {self.num_rows * len(self):,} "
+            f"predictions; {self.num_leftover_tokens:,} leftover tokens at the end of the corpus do not fill a row and "
+            "are unused"
+        )
 
     def __getitem__(self, window: Window) -> Dict:
         num_rows = self.rows.size(0)
@@ -82,7 +97,6 @@ class ContiguousStreams(FairseqDataset):
                 "position": window.start,
             },
             "target": self.rows[:, window.start + 1 : end + 1].contiguous(),
-            "start": window.start,
             "nominal_length": window.nominal_length,
         }
 

@@ -1,6 +1,6 @@
 """Two language models compared by how often the predicted word occurs in the training text.
 
-Shapes: n tokens, V vocabulary.
+Shapes: V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.data.contiguous_streams import ContiguousStreams
-from fairseq_plugins.evaluation.perplexity import score_stream
+from fairseq_plugins.evaluation.scored_windows import score_windows
 
 LOWER_BOUNDS = (1, 50, 100, 250, 500, 1000, 2500, 5000)
 """Of the bands of Pappas & Henderson 2019, fig. 3: inclusive; the next one is excluded."""
@@ -41,17 +40,15 @@ class FrequencyBand:
 
 
 def losses_by_type(models: Sequence[FairseqLanguageModel], tokens: Tensor, *, vocab_size: int, **options) -> Tensor:
-    """Summed NLL in nats of every word as a target, (V,) float64, in one row with carried state.
+    """Summed NLL in nats of every word as a target, (V,) float64.
 
     Args:
-        models, options: see :func:`fairseq_plugins.evaluation.perplexity.score_stream`.
-        tokens: (n,) int64.
+        models, tokens, options: see :func:`~fairseq_plugins.evaluation.scored_windows.score_windows`.
         vocab_size: V.
     """
-    streams = ContiguousStreams(tokens, name="evaluation", num_rows=1, first_row=0, num_own_rows=1)
     losses = torch.zeros(vocab_size, dtype=torch.float64)
-    for target, nll in score_stream(models, streams, **options):
-        losses.index_add_(0, target.flatten(), nll.flatten())
+    for window in score_windows(models, tokens, **options):
+        losses.index_add_(0, window.target.flatten().cpu(), window.nll.flatten().cpu())
     return losses
 
 

@@ -1,11 +1,14 @@
 """Parts of a model that a flag chooses by name, each with flags of its own."""
 
-from argparse import Namespace
-from dataclasses import dataclass, fields
-from typing import Callable, Dict, Generic, Set, Type, TypeVar
+from argparse import ArgumentParser, Namespace
+from collections import defaultdict
+from dataclasses import Field, field, fields, make_dataclass
+from typing import Any, Callable, Dict, Generic, List, Sequence, Set, Tuple, Type, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+from fairseq_plugins.flags.owners import Owners, join_owners, option_owners
 
 
 class Component:
@@ -35,6 +38,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         super().__init__()
         self.flag = flag
         self.help = help
+        self._commands: List[Callable[[], Owners]] = [self.owners]
 
     @property
     def destination(self) -> str:
@@ -42,10 +46,17 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         return self.flag.strip("-").replace("-", "_")
 
     def register(self, name: str) -> Callable[[Type[C]], Type[C]]:
-        """Class decorator that makes a component a value of the flag."""
+        """Class decorator that makes a component a value of the flag.
+
+        The decorator raises ValueError if the name is taken, or if another part of a model declares an option of the
+        component.
+        """
 
         def register(cls: Type[C]) -> Type[C]:
-            assert name not in self, f"{self.flag} {name} is registered twice"
+            if name in self:
+                raise ValueError(f"{self.flag} {name} is registered twice: give {cls.__qualname__} another name")
+            for command in self._commands:
+                join_owners(command(), option_owners(cls.Options))
             self[name] = cls
             cls.name = name
             return cls
@@ -66,12 +77,31 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         """Names of the options of all components."""
         return option_names(*(component.Options for component in self.values()))
 
-    def add_args(self, parser) -> None:
-        """Add the flag and those of every component, without defaults (presets set them)."""
+    def owners(self) -> Owners:
+        """The flag and the options of all components, each with who declares it."""
+        own = {self.destination: f"the registry of {self.flag}"}
+        return join_owners(own, *(option_owners(component.Options) for component in self.values()))
+
+    def stand_beside(self, owners: Callable[[], Owners]) -> None:
+        """Refuse components, from now on, with options that are found in ``owners()`` with another owner."""
+        self._commands.append(owners)
+
+    def add_args(self, parser: ArgumentParser) -> None:
+        """Add the flag and those of every component, without defaults (presets set them).
+
+        Help texts begin with the names of the components that have the option, where some have not.
+        """
         parser.add_argument(self.flag, choices=sorted(self), help=self.help)
-        classes = {component.Options for component in self.values()}
-        most_derived_first = sorted(classes, key=lambda options: (-len(options.__mro__), options.__name__))
-        all_options = dataclass(type("AllOptions", tuple(most_derived_first), {}))
+        options, having = {}, defaultdict(list)
+        for component_name, component in sorted(self.items()):
+            for option in fields(component.Options):
+                options[option.name] = option
+                having[option.name].append(component_name)
+        explained = [
+            _explained(options[name], [] if len(having[name]) == len(self) else having[name])
+            for name in sorted(self.all_option_names())
+        ]
+        all_options = make_dataclass("AllOptions", explained, bases=(FairseqDataclass,))
         gen_parser_from_dataclass(parser, all_options(), delete_default=True)
 
     def read_options(self, args: Namespace) -> FairseqDataclass:
@@ -92,5 +122,14 @@ class Registry(Dict[str, Type[C]], Generic[C]):
 
 
 def option_names(*options: Type[FairseqDataclass]) -> Set[str]:
-    """Names of the options that the given dataclasses declare."""
-    return {option.name for cls in options for option in fields(cls) if not option.name.startswith("_")}
+    """Names of the options that the given dataclasses have."""
+    return set().union(*map(option_owners, options))
+
+
+def _explained(option: Field, components: Sequence[str]) -> Tuple[str, Any, Field]:
+    """Name and type of an option, and the option with the names of the components that have it in its help."""
+    metadata = dict(option.metadata)
+    if components and "help" in metadata:
+        metadata["help"] = f"{', '.join(components)}: {metadata['help']}"
+    explained = field(default=option.default, default_factory=option.default_factory, metadata=metadata)
+    return option.name, option.type, explained

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Dict, Optional, Tuple
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     FairseqEncoder,
     FairseqEncoderDecoderModel,
@@ -17,6 +16,7 @@ from fairseq.models import (
 )
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
@@ -77,6 +77,9 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     init_biases: ChoiceEnum(BIASES) = field(
         default="uniform", metadata={"help": "whether biases start like all parameters, or at zero"}
     )
+
+
+FLAGS = ModelFlags(RecurrentEncoderDecoderConfig, RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES)
 
 
 class RecurrentEncoder(FairseqEncoder):
@@ -215,10 +218,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     @staticmethod
     def add_args(parser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
-        gen_parser_from_dataclass(parser, RecurrentEncoderDecoderConfig(), delete_default=True)
-        RECURRENT_CELLS.add_args(parser)
-        OUTPUT_LAYERS.add_args(parser)
-        OUTPUT_GATES.add_args(parser)
+        FLAGS.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):

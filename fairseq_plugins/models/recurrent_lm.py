@@ -8,7 +8,6 @@ from functools import partial
 from typing import Dict, List, Optional, Tuple
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     FairseqLanguageModel,
     register_model,
@@ -16,6 +15,7 @@ from fairseq.models import (
 )
 from torch import Tensor
 
+from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
@@ -62,6 +62,9 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     init_biases: ChoiceEnum(BIASES) = field(
         default="zero", metadata={"help": "start of the biases where there is an --init-range"}
     )
+
+
+FLAGS = ModelFlags(RecurrentLanguageModelConfig, RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES)
 
 
 class RecurrentDecoder(CachingDecoder):
@@ -151,10 +154,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
     @staticmethod
     def add_args(parser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
-        gen_parser_from_dataclass(parser, RecurrentLanguageModelConfig(), delete_default=True)
-        RECURRENT_CELLS.add_args(parser)
-        OUTPUT_LAYERS.add_args(parser)
-        OUTPUT_GATES.add_args(parser)
+        FLAGS.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):

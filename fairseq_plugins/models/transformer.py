@@ -10,6 +10,7 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
 from torch import Tensor
 
+from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.models.caching_decoder import CachingDecoder
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
 from fairseq_plugins.models.transformer_presets import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
@@ -17,6 +18,8 @@ from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+
+FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES)
 
 
 class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
@@ -110,9 +113,7 @@ class TransformerWithOutputLayer(TransformerModel):
     @classmethod
     def add_args(cls, parser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
-        super().add_args(parser)
-        OUTPUT_LAYERS.add_args(parser)
-        OUTPUT_GATES.add_args(parser)
+        FLAGS.add_args(parser)
 
     @classmethod
     def build_model(cls, args, task):

@@ -20,17 +20,20 @@ class CarriedState:
     def get(self, stream: str, position: int) -> Optional[State]:
         """State before the token at ``position``; None, which stands for zeros, at the start of a stream.
 
+        Where a window was passed over, as the host does when memory runs out, the state before that one goes on.
+
         Raises:
-            ValueError: if no window of the stream has ended there.
+            ValueError: if no window of the stream has ended there or before.
         """
         if position == 0:
             return None
         states = self._streams.get(stream, {})
-        if position not in states:
+        earlier = [p for p in states if p <= position]
+        if not earlier:
             raise ValueError(
                 f"stream '{stream}' cannot go on at token {position}: its windows come in order, from token 0"
             )
-        return states[position]
+        return states[max(earlier)]
 
     def set(self, stream: str, position: int, state: State) -> None:
         """Keep the state before the token at ``position``, after the window that ended there."""
@@ -40,3 +43,7 @@ class CarriedState:
         states[position] = detach(state)
         for earlier in sorted(states)[: -1 - self.num_repeatable]:
             del states[earlier]
+
+    def forget(self, stream: str) -> None:
+        """Drop the states of a stream that is not read on."""
+        self._streams.pop(stream, None)

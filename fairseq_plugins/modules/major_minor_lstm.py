@@ -75,6 +75,11 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
             for width_in, width in zip((input_size, minor_input_size), sizes)
         )
 
+    @property
+    def feature_groups(self) -> Dict[str, slice]:
+        """The major and the minor LSTM's features."""
+        return {"major": slice(0, self.sizes[0]), "minor": slice(self.sizes[0], self.hidden_size)}
+
     @classmethod
     def build_layers(
         cls, input_size: int, hidden_sizes: Sequence[int], *, options: MajorMinorOptions
@@ -101,11 +106,6 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
             minor_input_size = input_size if options.minor_input == "embedding" else width_in
             layers.append(cls(width_in, _split(width, proportion), minor_input_size=minor_input_size, options=options))
         return layers
-
-    @property
-    def feature_groups(self) -> Dict[str, slice]:
-        major, width = self.sizes[0], self.hidden_size
-        return {"major": slice(0, major), "minor": slice(major, width)}
 
     def initial_state(self, x: Tensor) -> LayerState:
         zeros = x.new_zeros(x.size(0), self.hidden_size)

@@ -11,6 +11,7 @@ from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
 
 from fairseq_plugins.optim.averaged_sgd import AveragedSGD
+from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class NTASGDConfig(FairseqDataclass):
 
 
 @register_optimizer("nt_asgd", dataclass=NTASGDConfig)
-class NTASGD(FairseqOptimizer):
+class NTASGD(FairseqOptimizer, FollowsValidation):
     """SGD that turns to averaging when validation stops improving.
 
     The task hands over the validation loss at the end of every epoch (:meth:`record_validation`).
@@ -79,7 +80,7 @@ class NTASGD(FairseqOptimizer):
         super().__init__(cfg)
         if cfg.nonmonotone_interval < 0:
             raise ValueError(f"--nonmonotone-interval {cfg.nonmonotone_interval}: give 0 epochs or more")
-        if not hasattr(TASK_REGISTRY.get(cfg.task), "post_validate"):
+        if not issubclass(TASK_REGISTRY.get(cfg.task, type(None)), ReportsValidation):
             raise ValueError(
                 f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
                 "over: use --task stateful_lm, or another optimizer"

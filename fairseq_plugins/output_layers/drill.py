@@ -21,7 +21,7 @@ class DrillOptions(LabelNetworkOptions):
     label_hidden_network: ChoiceEnum(["on", "off"]) = field(
         default="off",
         metadata={
-            "help": "drill: whether the hidden states pass a network of the same shape with weights of its own; "
+            "help": "whether the hidden states pass a network of the same shape with weights of its own; "
             "with --label-dropout-place input its first layer reads all features (default: off, as published)"
         },
     )

@@ -20,7 +20,7 @@ class DualOptions(LabelLayerOptions):
     """Flags of the dual layer."""
 
     label_width: Optional[int] = field(
-        default=None, metadata={"help": "dual: width of the joint space (default: that of the embedding)"}
+        default=None, metadata={"help": "width of the joint space (default: that of the embedding)"}
     )
 
 

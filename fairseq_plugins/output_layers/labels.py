@@ -19,12 +19,12 @@ class LabelDropoutOptions(ProjectedOptions):
 
     label_dropout: float = field(
         default=0.0,
-        metadata={"help": "bilinear, dual, drill: dropout rate of the labels' features, 0 <= rate < 1 (default: 0.0)"},
+        metadata={"help": "dropout rate of the labels' features, 0 <= rate < 1 (default: 0.0)"},
     )
     label_mask: ChoiceEnum(MASKS) = field(
         default="variational",
         metadata={
-            "help": "bilinear, dual, drill: variational: one mask for all labels of a forward pass; standard: one for "
+            "help": "variational: one mask for all labels of a forward pass; standard: one for "
             "each label (default: variational)"
         },
     )
@@ -35,12 +35,12 @@ class LabelLayerOptions(LabelDropoutOptions):
     """One layer of a label network."""
 
     label_activation: ChoiceEnum(sorted(ACTIVATIONS)) = field(
-        default="sigmoid", metadata={"help": "dual, drill: activation of the label network (default: sigmoid)"}
+        default="sigmoid", metadata={"help": "activation of the label network (default: sigmoid)"}
     )
     label_init: ChoiceEnum(INITIALISATIONS) = field(
         default="uniform",
         metadata={
-            "help": "dual, drill: start of the label network's matrices: uniform, in plus and minus 0.1, or glorot; "
+            "help": "start of the label network's matrices: uniform, in plus and minus 0.1, or glorot; "
             "encoder-decoders with --init-range start all parameters alike (default: uniform)"
         },
     )
@@ -50,18 +50,18 @@ class LabelLayerOptions(LabelDropoutOptions):
 class LabelNetworkOptions(LabelLayerOptions):
     """A deep residual label network."""
 
-    label_depth: int = field(default=2, metadata={"help": "drill: layers of the label network (default: 2)"})
+    label_depth: int = field(default=2, metadata={"help": "layers of the label network (default: 2)"})
     label_residual: ChoiceEnum(["on", "off"]) = field(
-        default="on", metadata={"help": "drill: whether every layer adds the label embedding (default: on)"}
+        default="on", metadata={"help": "whether every layer adds the label embedding (default: on)"}
     )
     label_layer_residual: ChoiceEnum(["on", "off"]) = field(
         default="off",
-        metadata={"help": "drill: whether every layer from the second on adds its input as well (default: off)"},
+        metadata={"help": "whether every layer from the second on adds its input as well (default: off)"},
     )
     label_dropout_place: ChoiceEnum(PLACES) = field(
         default="input",
         metadata={
-            "help": "drill: whether each layer's input is dropped, as in the program published with DRILL, or its "
+            "help": "whether each layer's input is dropped, as in the program published with DRILL, or its "
             "output, as in the paper (default: input)"
         },
     )

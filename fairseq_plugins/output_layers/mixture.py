@@ -28,24 +28,24 @@ class MixtureOptions(LabelNetworkOptions):
     experts_per_layer: Optional[str] = field(
         default=None,
         metadata={
-            "help": 'mos, doc: number of softmaxes that read each layer, "i_0 i_1 .. i_N", where layer 0 is the '
+            "help": 'number of softmaxes that read each layer, "i_0 i_1 .. i_N", where layer 0 is the '
             "input embedding (default: four, on the last layer for mos, three and one on the last two for doc)"
         },
     )
     latent_dropout: float = field(
-        default=0.3, metadata={"help": "mos, doc: dropout rate of the latent vectors k_j, 0 <= rate < 1 (default: 0.3)"}
+        default=0.3, metadata={"help": "dropout rate of the latent vectors k_j, 0 <= rate < 1 (default: 0.3)"}
     )
     latent_mask: Optional[ChoiceEnum(["shared", "per-expert"])] = field(
         default=None,
         metadata={
-            "help": "mos, doc: whether all experts of a row share one latent dropout mask "
+            "help": "whether all experts of a row share one latent dropout mask "
             "(default: per-expert for mos, shared for doc)"
         },
     )
     label_encoder: ChoiceEnum(["none", "drill"]) = field(
         default="none",
         metadata={
-            "help": "mos, doc: drill: the label embedding passes DRILL's network, once for all experts; the --label "
+            "help": "drill: the label embedding passes DRILL's network, once for all experts; the --label "
             "flags set it (default: none)"
         },
     )
@@ -175,7 +175,7 @@ class DirectOutputConnectionOptions(MixtureOptions):
     expert_warmup: int = field(
         default=0,
         metadata={
-            "help": "doc: number of updates from the start in which only the experts of the last layer take part, so "
+            "help": "number of updates from the start in which only the experts of the last layer take part, so "
             "that an attention is learned before experts below it compete (default: 0, as in the paper)"
         },
     )

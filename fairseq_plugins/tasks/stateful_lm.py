@@ -2,13 +2,12 @@
 
 import logging
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Dict, List, Optional, Set
 
-import torch
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.distributed import utils as distributed_utils
+from fairseq.models import BaseFairseqModel
+from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import II
@@ -16,8 +15,9 @@ from omegaconf import II
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
 from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
-from fairseq_plugins.modules.carried_state import CarriedState
-from fairseq_plugins.modules.recurrent_state import State, map_state, pack, select_rows, tensors, unpack
+from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
+from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows
+from fairseq_plugins.tasks.stream_position import StreamPosition
 
 logger = logging.getLogger(__name__)
 
@@ -43,28 +43,12 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
         default=None, metadata={"help": "longest random window, in tokens (default: no limit)"}
     )
     seed: int = II("common.seed")
-    update_freq: List[int] = II("optimization.update_freq")
     train_subset: str = II("dataset.train_subset")
     valid_subset: str = II("dataset.valid_subset")
 
 
-@dataclass(frozen=True)
-class RowShare:
-    """The rows of one process among those of all.
-
-    Attributes:
-        num_rows: rows of all processes together.
-        first: first row of this process.
-        num_own: number of rows of this process.
-    """
-
-    num_rows: int
-    first: int
-    num_own: int
-
-
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
-class StatefulLanguageModelingTask(LanguageModelingTask):
+class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
     """Train a language model on the corpus as parallel streams (Merity et al. 2018, section 4).
 
     ``--batch-size`` is the number of rows of one process; the corpus is cut into as many rows as all
@@ -76,14 +60,12 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
 
     def __init__(self, args, dictionary, output_dictionary=None, targets=None):
         super().__init__(args, dictionary, output_dictionary, targets)
-        self._model = None
-        self._optimizer = None
-        self._train_iterator: Optional[EpochBatchIterator] = None
-        self._train_rows: Optional[RowShare] = None
-        self._state_of_all_rows: Optional[State] = None
-        self._window_scales: List[float] = []
+        self._model: Optional[BaseFairseqModel] = None
+        self._optimizer: Optional[FairseqOptimizer] = None
+        self._position: Optional[StreamPosition] = None
+        self._windows = AccumulatedWindows(base_length=args.tokens_per_sample)
         self._first_subset_pending = False
-        self._reported_splits: Set[str] = set()
+        self._described_splits: Set[str] = set()
 
     @classmethod
     def setup_task(cls, args, **kwargs):
@@ -114,9 +96,6 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
                 f"--task stateful_lm needs a model that carries its state, such as --arch lstm_lm_awd; "
                 f"train {type(model).__name__} with --task language_modeling"
             )
-        model.decoder.carried_state.num_repeatable = max(
-            self.args.update_freq
-        )  # --amp repeats the windows of an update
         self._model = model
         return model
 
@@ -143,34 +122,35 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         """
         if not max_sentences:
             raise ValueError("--task stateful_lm needs --batch-size, the number of rows, in place of --max-tokens")
-        share = RowShare(num_rows=max_sentences * num_shards, first=max_sentences * shard_id, num_own=max_sentences)
         streams = ContiguousStreams(
             dataset.tokens,
             name=dataset.split,
-            num_rows=share.num_rows,
-            first_row=share.first,
-            num_own_rows=share.num_own,
+            num_rows=max_sentences * num_shards,
+            first_row=max_sentences * shard_id,
+            num_own_rows=max_sentences,
         )
-        self._report(dataset.split, streams, share)
+        if dataset.split not in self._described_splits:
+            self._described_splits.add(dataset.split)
+            logger.info(streams.describe())
         iterator = EpochBatchIterator(
             dataset=streams,
             collate_fn=streams.collater,
-            batch_sampler=partial(self._cut_windows, dataset.split),
+            batch_sampler=self._cut_windows,
             epoch=epoch,
             disable_shuffling=True,
             skip_remainder_batch=skip_remainder_batch,
         )
         if dataset.split == self.args.train_subset:
-            self._train_iterator, self._train_rows = iterator, share
+            self._position = StreamPosition(iterator)
         return iterator
 
     def eval_lm_dataloader(self, dataset: TokenStream, batch_size: Optional[int] = None, **kwargs):
         """Windows for ``fairseq-eval-lm``, by default of one row."""
         return self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
 
-    def _cut_windows(self, split: str, streams: ContiguousStreams, epoch: int) -> List[List[Window]]:
+    def _cut_windows(self, streams: ContiguousStreams, epoch: int) -> List[List[Window]]:
         length = self.args.tokens_per_sample
-        if split == self.args.train_subset and self.args.window_lengths == "random":
+        if streams.name == self.args.train_subset and self.args.window_lengths == "random":
             windows = random_windows(
                 streams.num_predictions_per_row,
                 length=length,
@@ -181,49 +161,28 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             windows = fixed_windows(streams.num_predictions_per_row, length=length)
         return [[window] for window in windows]
 
-    def _report(self, split: str, streams: ContiguousStreams, share: RowShare) -> None:
-        if split in self._reported_splits:
-            return
-        self._reported_splits.add(split)
-        num_predictions = streams.num_predictions_per_row
-        logger.info(
-            f"{split}: {share.num_rows:,} rows of {num_predictions + 1:,} tokens, "
-            f"{share.num_rows * num_predictions:,} predictions; "
-            f"{streams.num_leftover_tokens:,} leftover tokens at the end of the corpus do not fill a row and are unused"
-        )
-
     # training
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
-        """The host's step; notes the window length and, with several processes, collects the hidden state."""
-        self._optimizer = getattr(optimizer, "fp32_optimizer", optimizer)
-        if all(parameter.grad is None for parameter in model.parameters()):
-            self._window_scales.clear()
+        """The host's step; notes the window, and where the stream stands after it."""
+        self._optimizer = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
+        self._windows.begin(model)
+        self._model.decoder.carried_state.num_repeatable = len(self._windows) + 1  # --amp repeats those of an update
         result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
-        self._window_scales.append(sample["nominal_length"] / self.args.tokens_per_sample)
-        if self._train_rows.num_own < self._train_rows.num_rows:
-            # only the first process writes checkpoints, and no collective operation can run by then
-            own = self._carried_state.get(
-                sample["net_input"]["stream"], sample["net_input"]["position"] + sample["target"].size(1)
-            )
-            rows = distributed_utils.all_gather(pack(own), distributed_utils.get_data_parallel_group())
-            self._state_of_all_rows = unpack(torch.cat(list(rows)), like=own)
+        self._windows.add(sample["nominal_length"])
+        end = sample["net_input"]["position"] + sample["target"].size(1)
+        self._position.advance(self._model.decoder, position=end)
         return result
 
     def optimizer_step(self, optimizer, model, update_num) -> None:
-        """One update at the learning rate scaled by the mean of window length / ``--tokens-per-sample``."""
-        scale = sum(self._window_scales) / len(self._window_scales)
-        lr = optimizer.param_groups[0]["lr"]
-        optimizer.set_lr(lr * scale)
-        try:
+        """One update at the learning rate that its windows' lengths ask for."""
+        with self._windows.scaled_learning_rate(optimizer):
             super().optimizer_step(optimizer, model, update_num)
-        finally:
-            optimizer.set_lr(lr)
 
     def begin_valid_epoch(self, epoch, model) -> None:
         """Prepare a validation; it sees averaged weights even where the last update was skipped."""
         self._first_subset_pending = True
-        if hasattr(self._optimizer, "show_average"):
+        if isinstance(self._optimizer, FollowsValidation):
             self._optimizer.show_average()
 
     def post_validate(self, model, stats, agg) -> None:
@@ -231,57 +190,27 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         if not self._first_subset_pending:
             return
         self._first_subset_pending = False
-        if self._train_iterator.end_of_epoch() and hasattr(self._optimizer, "record_validation"):
-            self._optimizer.record_validation(float(agg["loss"].avg))
+        if self._position.is_end_of_epoch:
+            self.report_validation(float(agg["loss"].avg))
+
+    def report_validation(self, loss: float) -> None:
+        """See :class:`ReportsValidation`."""
+        if isinstance(self._optimizer, FollowsValidation):
+            self._optimizer.record_validation(loss)
 
     # checkpoints
 
-    @property
-    def _carried_state(self) -> CarriedState:
-        return self._model.decoder.carried_state
-
     def get_checkpoint_dict(self) -> Dict[str, Dict]:
-        """The hidden state of all rows, where it belongs, and the vocabulary's digest, for the host to save."""
-        next_window = self._next_window()
-        state = None
-        if next_window is not None:
-            state = self._state_of_all_rows or self._carried_state.get(self.args.train_subset, next_window[0])
-        return {type(self).__name__: {"hidden_state": state, "next_window": next_window, **self.state_dict()}}
-
-    def _next_window(self) -> Optional[List[int]]:
-        """Start and length of the window that comes next in the epoch, and the length of a row."""
-        index, windows = self._train_iterator.iterations_in_epoch, self._train_iterator.frozen_batches
-        if index >= len(windows):
-            return None
-        (window,) = windows[index]
-        return [window.start, window.length, self._train_iterator.dataset.rows.size(1)]
+        """Position in the training text and the vocabulary's digest, under a key of their own, for the host to save."""
+        return {type(self).__name__: {**self._position.checkpoint(), **self.state_dict()}}
 
     def set_checkpoint_dict(self, saved: Dict) -> None:
-        """Take this process's rows of a saved hidden state.
+        """Go on in the training text where a checkpoint stopped.
 
         Raises:
-            ValueError: if, inside an epoch, the rows or windows differ from the checkpoint's.
+            ValueError: if, inside an epoch, the rows, windows or model differ from the checkpoint's.
         """
-        if self._train_iterator.iterations_in_epoch == 0:
-            return
-        state, share = saved["hidden_state"], self._train_rows
-        num_saved_rows = next(tensors(state)).size(0)
-        if num_saved_rows != share.num_rows:
-            raise ValueError(
-                f"the checkpoint stopped inside an epoch of {num_saved_rows} rows and cannot go on with "
-                f"{share.num_rows}: use the same --batch-size times processes, or start the epoch anew with "
-                "--reset-dataloader"
-            )
-        if saved["next_window"] != self._next_window():
-            raise ValueError(
-                "the checkpoint stopped inside an epoch that was cut into other windows: use the same text, --seed, "
-                "--tokens-per-sample, --window-lengths and --max-window, or start the epoch anew with "
-                "--reset-dataloader"
-            )
-        own = slice(share.first, share.first + share.num_own)
-        device = next(self._model.parameters()).device
-        state = map_state(lambda x: x.to(device), select_rows(state, own))
-        self._carried_state.set(self.args.train_subset, saved["next_window"][0], state)
+        self._position.restore(saved, self._model.decoder)
 
     def state_dict(self) -> Dict:
         return {"dictionary_fingerprint": dictionary_fingerprint(self.dictionary)}

@@ -12,7 +12,7 @@ from fairseq_plugins.data.windows import Window, fixed_windows
 def make(num_tokens, num_rows, first=0, num_own=None):
     tokens = torch.arange(num_tokens)
     return ContiguousStreams(
-        tokens, num_rows=num_rows, first_row=first, num_own_rows=num_rows if num_own is None else num_own
+        tokens, name="text", num_rows=num_rows, first_row=first, num_own_rows=num_rows if num_own is None else num_own
     )
 
 
@@ -50,13 +50,25 @@ def test_windows_of_a_row_join_without_a_gap():
     assert torch.equal(joined, make(103, 4).rows[:, :-1])
 
 
-def test_a_batch_states_its_counts_and_whether_the_stream_starts():
-    first, *others = batches(make(103, 4), 7)
-    assert first["net_input"]["stream_start"] is True
-    assert not any(batch["net_input"]["stream_start"] for batch in others)
+def test_a_batch_states_its_counts_and_its_place_in_the_stream():
+    found = batches(make(103, 4), 7)
+    first, *others = found
+    assert [batch["net_input"]["position"] for batch in found] == [0, 7, 14, 21]
+    assert {batch["net_input"]["stream"] for batch in found} == {"text"}
     assert first["ntokens"] == 28 and first["nsentences"] == 4 and first["id"].tolist() == [0, 1, 2, 3]
     assert first["net_input"]["src_lengths"].tolist() == [7] * 4
     assert others[-1]["ntokens"] == 4 * 3 and others[-1]["nominal_length"] == 7
+
+
+def test_a_share_knows_its_place_among_all_rows():
+    share = make(103, 4, first=1, num_own=2)
+    assert share.num_rows == 4 and torch.equal(share.rows, make(103, 4).rows[share.own_rows])
+
+
+def test_the_description_counts_all_rows_together():
+    expected = "text: 4 rows of 25 tokens, 96 predictions; 3 leftover tokens at the end of the corpus do not fill a row"
+    assert make(103, 4).describe().startswith(expected)
+    assert make(103, 4, first=2, num_own=2).describe() == make(103, 4).describe()
 
 
 def test_the_nominal_length_is_handed_on():

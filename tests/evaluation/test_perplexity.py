@@ -111,7 +111,7 @@ def test_training_streams_go_on_after_an_evaluation(build_tiny_lm, tokens):
     for lm in (model, undisturbed):
         lm.train()(first, stream="text", position=0)
     evaluate_perplexity([model], tokens, unknown=UNKNOWN)
-    outputs = [lm.train()(second, stream_start=False)[0] for lm in (model, undisturbed)]
+    outputs = [lm.train()(second, stream="text", position=5)[0] for lm in (model, undisturbed)]
     assert torch.equal(*outputs)
 
 
@@ -131,6 +131,26 @@ def test_log_probabilities_of_a_window_are_never_held(name, build_tiny_lm):
             evaluate_perplexity([model], tokens, unknown=UNKNOWN, window=window)
         largest.append(sizes.largest)
     assert largest[0] < window * vocab_size <= largest[1]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_model_that_diverged_or_is_damaged_is_refused(value, build_tiny_lm, tokens):
+    model = build_tiny_lm("tied")
+    model.decoder.output.projection.bias.data[7] = float(value)
+    with pytest.raises(
+        ValueError, match="loss of the model is (nan|inf): .* diverged .* damaged; take another"
+    ) as error:
+        evaluate_perplexity([model], tokens, unknown=UNKNOWN, window=7)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="loss of model 2 of 2 is"):
+        evaluate_perplexity([build_tiny_lm("tied"), model], tokens, unknown=UNKNOWN)
+
+
+def test_a_large_loss_is_no_mistake(build_tiny_lm, tokens):
+    model = build_tiny_lm("tied")
+    model.decoder.output.projection.bias.data[7] = 1e4
+    result = evaluate_perplexity([model], tokens, unknown=UNKNOWN)
+    assert 5000 < result.nll < 1e4 and result.perplexity == math.inf
 
 
 def test_a_perplexity_beyond_floats_is_infinite():

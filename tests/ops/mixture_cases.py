@@ -1,13 +1,20 @@
 """Random inputs of the mixture loss, its formula in probability space, and what autograd makes of it."""
 
 from dataclasses import dataclass
-from typing import Callable, Dict, NamedTuple
+from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
 import plain_formulas
+import pytest
 import torch
 from torch import Tensor
 
-LEARNED = ("latents", "log_prior", "weight", "bias")
+from fairseq_plugins.ops.logit_gate import LogitGate
+
+BASE = ("latents", "log_prior", "weight", "bias")
+GATE = ("gate_features", "gate_weight", "gate_bias")
+
+smoothed_or_not = pytest.mark.parametrize("smoothing", [0.0, 0.1])
+gated_or_not = pytest.mark.parametrize("gate_width", [None, 6], ids=["no gate", "gated"])
 
 
 class Loss(NamedTuple):
@@ -17,7 +24,10 @@ class Loss(NamedTuple):
 
 @dataclass
 class Case:
-    """Inputs in float64 that are exact in a narrower type: latents (N, J, d), weight (V, d)."""
+    """Inputs in float64 that are exact in a narrower type: latents (N, J, d), weight (V, d).
+
+    With a gate, gate_features (N, D_g), gate_weight (V, D_g) and gate_bias (V).
+    """
 
     latents: Tensor
     log_prior: Tensor
@@ -25,18 +35,25 @@ class Case:
     bias: Tensor
     target: Tensor
     token_weights: Tensor
+    gate_features: Optional[Tensor] = None
+    gate_weight: Optional[Tensor] = None
+    gate_bias: Optional[Tensor] = None
+
+    @property
+    def learned(self) -> Tuple[str, ...]:
+        return BASE if self.gate_features is None else BASE + GATE
 
     def leaves(self, dtype: torch.dtype) -> Dict[str, Tensor]:
         """Copies that learn: log_prior in float32 or wider, the others in ``dtype``."""
         wide = torch.promote_types(dtype, torch.float32)
-        dtypes = {name: wide if name == "log_prior" else dtype for name in LEARNED}
-        return {name: getattr(self, name).to(dtypes[name], copy=True).requires_grad_() for name in LEARNED}
+        dtypes = {name: wide if name == "log_prior" else dtype for name in self.learned}
+        return {name: getattr(self, name).to(dtypes[name], copy=True).requires_grad_() for name in self.learned}
 
 
-def draw(num_experts, vocab_size, num_tokens, width, *, scale=1.0, dtype=torch.float32) -> Case:
+def draw(num_experts, vocab_size, num_tokens, width, *, scale=1.0, dtype=torch.float32, gate_width=None) -> Case:
     """A case whose logits have a standard deviation of about ``scale``; a third of the tokens weigh nothing."""
     weights = torch.rand(num_tokens).masked_fill(torch.arange(num_tokens) % 3 == 1, 0)
-    return Case(
+    case = Case(
         latents=torch.randn(num_tokens, num_experts, width).to(dtype).double(),
         log_prior=torch.log_softmax(torch.randn(num_tokens, num_experts), dim=-1).double(),
         weight=(scale * torch.randn(vocab_size, width) / width**0.5).to(dtype).double(),
@@ -44,17 +61,25 @@ def draw(num_experts, vocab_size, num_tokens, width, *, scale=1.0, dtype=torch.f
         target=torch.randint(vocab_size, (num_tokens,)),
         token_weights=weights.double(),
     )
+    if gate_width is not None:
+        case.gate_features = torch.randn(num_tokens, gate_width).to(dtype).double()
+        case.gate_weight = (torch.randn(vocab_size, gate_width) / gate_width**0.5).to(dtype).double()
+        case.gate_bias = torch.randn(vocab_size).to(dtype).double()
+    return case
 
 
-def formula(latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0) -> Loss:
+def formula(latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0, gate=None) -> Loss:
     """The logarithm of the sum of probabilities, as the papers write it; to be taken in float64."""
-    loss, nll = plain_formulas.mixture_loss(latents, log_prior.exp(), weight, bias, target, label_smoothing)
+    loss, nll = plain_formulas.mixture_loss(latents, log_prior.exp(), weight, bias, target, label_smoothing, gate)
     return Loss((loss * token_weights).sum(), nll.masked_fill(token_weights == 0, 0).detach())
 
 
-def plain(latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0) -> Loss:
-    """The careful path by autograd: everything after the matrix product is in log space and in float32."""
+def plain(latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0, gate=None) -> Loss:
+    """The careful path by autograd: everything after the matrix products is in log space and in float32."""
     logits = torch.nn.functional.linear(latents, weight, bias)
+    if gate is not None:
+        scores = torch.nn.functional.linear(gate.features, gate.weight, gate.bias).to(log_prior.dtype)
+        logits = logits.to(log_prior.dtype) * torch.sigmoid(scores).unsqueeze(-2)
     log_softmax = torch.log_softmax(logits, dim=-1, dtype=log_prior.dtype)
     log_p = torch.logsumexp(log_softmax + log_prior.unsqueeze(-1), dim=-2)
     nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
@@ -62,17 +87,25 @@ def plain(latents, log_prior, weight, target, *, bias, token_weights, label_smoo
     return Loss((loss * token_weights).sum(), nll.masked_fill(token_weights == 0, 0).detach())
 
 
+def call(function: Callable[..., Loss], case: Case, leaves: Dict[str, Tensor], **options) -> Loss:
+    """The loss of a case with all its arguments."""
+    if GATE[0] in leaves:
+        options = {"gate": LogitGate(*(leaves[name] for name in GATE)), **options}
+    options = {"bias": leaves["bias"], "token_weights": case.token_weights, **options}
+    return function(leaves["latents"], leaves["log_prior"], leaves["weight"], case.target, **options)
+
+
 def outcome(function: Callable[..., Loss], case: Case, dtype: torch.dtype = torch.float64, **options):
     """Loss, NLL and gradients of ``function`` with the case in ``dtype``."""
     leaves = case.leaves(dtype)
-    loss, nll = function(
-        leaves["latents"],
-        leaves["log_prior"],
-        leaves["weight"],
-        case.target,
-        bias=leaves["bias"],
-        token_weights=case.token_weights.to(leaves["log_prior"].dtype),
-        **options,
-    )
+    token_weights = case.token_weights.to(leaves["log_prior"].dtype)
+    loss, nll = call(function, case, leaves, **{"token_weights": token_weights, **options})
     gradients = torch.autograd.grad(loss, list(leaves.values()))
-    return {"loss": loss.detach(), "nll": nll, **dict(zip(LEARNED, gradients))}
+    return {"loss": loss.detach(), "nll": nll, **dict(zip(leaves, gradients))}
+
+
+def assert_same(ours, expected, rtol=1e-10, atol=1e-12):
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            ours[name], value, rtol=rtol, atol=atol, msg=lambda text, name=name: f"{name}: {text}"
+        )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_plugins.ops import matmul as module
-from fairseq_plugins.ops.matmul import add_matmul, matmul
+from fairseq_plugins.ops.matmul import add_matmul, matmul, project
 
 
 @pytest.fixture(params=["the fastest kernel", "torch's own"], autouse=True)
@@ -56,6 +56,17 @@ def test_add_matmul(layout, dtype):
         total = before.clone()
         add_matmul(total, a, b)
         assert_product(total, a, b, before.double(), dtype)
+
+
+@dtypes
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_projected_rows_in_a_wider_type(with_bias, dtype):
+    rows, weight = draw(6, 5, "rows", dtype), draw(7, 5, "rows", dtype)
+    for wide in {dtype, torch.promote_types(dtype, torch.float32)}:
+        bias = torch.randn(7).to(wide) if with_bias else None
+        logits = project(rows, weight, bias, dtype=wide)
+        assert logits.dtype == wide
+        assert_product(logits, rows, weight.t(), bias.double() if with_bias else torch.zeros(()), dtype)
 
 
 def test_operands_with_gaps_take_no_slow_kernel():

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from plain_formulas import mixture, softmax
+from plain_formulas import gated, mixture, softmax
+from tensor_sizes import TensorSizes
 
 from fairseq_plugins.ops import mixture_log_probs as module
+from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 
 SIZES = [(3, 252), (20, 507), (1, 123)]
@@ -151,3 +153,75 @@ def test_without_gradients_autocast_rounds_the_operands():
 def test_without_gradients_no_token_gives_no_row(num_experts):
     latents, log_prior, weight, bias = draw_latents(num_experts, 11)
     assert mixture_log_probs_from_latents(latents[:0], log_prior[:0], weight, bias).shape == (0, 15, 11)
+
+
+# the gate
+
+
+def draw_gate(vocab_size, *, scale=1.0, dtype=torch.float64):
+    shapes = (4, 15, 6), (vocab_size, 6), (vocab_size,)
+    features, weight, bias = (torch.randn(shape, dtype=dtype) for shape in shapes)
+    return LogitGate(features, scale * weight, bias)
+
+
+def from_gated_formula(latents, log_prior, weight, bias, gate):
+    logits = latents.double() @ weight.double().T + bias.double()
+    return mixture(gated(logits, *(x.double() for x in gate)), log_prior.double().exp()).log()
+
+
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_gated_log_probs_are_the_log_of_the_mixture(num_experts, vocab_size, chunk_size):
+    arguments, gate = draw_latents(num_experts, vocab_size), draw_gate(vocab_size)
+    expected = from_gated_formula(*arguments, gate)
+    log_probs = mixture_log_probs_from_latents(*arguments, gate=gate)
+    torch.testing.assert_close(log_probs, expected, rtol=1e-11, atol=1e-11)
+    latents, log_prior, weight, bias = arguments
+    logits = apply_gate(torch.nn.functional.linear(latents, weight, bias), gate)
+    torch.testing.assert_close(mixture_log_probs(logits, log_prior), expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_gated_log_probs_of_improbable_words_are_exact(num_experts, chunk_size):
+    arguments, gate = draw_latents(num_experts, 101, scale=80, dtype=torch.float32), draw_gate(101, dtype=torch.float32)
+    expected = from_gated_formula(*arguments, gate)
+    assert (expected < -110).any()  # e^-110 is zero in float32
+    latents, _, weight, _ = arguments
+    largest_logit = (latents.abs().flatten(0, 2) @ weight.abs().T).max()
+    error = (mixture_log_probs_from_latents(*arguments, gate=gate).double() - expected).abs().max()
+    assert error <= 4 * torch.finfo(torch.float32).eps * largest_logit
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gated_16_bit_latents_are_scored_in_float32(dtype, num_experts):
+    arguments, gate = draw_latents(num_experts, 101, dtype=dtype), draw_gate(101, dtype=dtype)
+    log_probs = mixture_log_probs_from_latents(*arguments, gate=gate)
+    assert log_probs.dtype == torch.float32
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(log_probs.double(), from_gated_formula(*arguments, gate), rtol=tolerance, atol=tolerance)
+
+
+def test_autocast_rounds_the_operands_of_the_gate():
+    (latents, log_prior, weight, bias), gate = draw_latents(3, 101, dtype=torch.float32), draw_gate(101)
+    gate = LogitGate(*(x.float() for x in gate))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        log_probs = mixture_log_probs_from_latents(latents, log_prior, weight, bias, gate=gate)
+        rounded = gate._replace(features=gate.features.bfloat16(), weight=gate.weight.bfloat16())
+        expected = mixture_log_probs_from_latents(latents.bfloat16(), log_prior, weight.bfloat16(), bias, gate=rounded)
+    assert torch.equal(log_probs, expected)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_gated_no_token_gives_no_row(num_experts):
+    (latents, log_prior, weight, bias), gate = draw_latents(num_experts, 11), draw_gate(11)
+    gate = gate._replace(features=gate.features[:0])
+    assert mixture_log_probs_from_latents(latents[:0], log_prior[:0], weight, bias, gate=gate).shape == (0, 15, 11)
+
+
+def test_scoring_holds_one_chunk_beside_the_distribution(monkeypatch):
+    monkeypatch.setattr(module, "default_chunk_size", lambda *args, **kwargs: 2)
+    arguments, gate = draw_latents(20, 5000), draw_gate(5000)
+    with TensorSizes() as sizes:
+        mixture_log_probs_from_latents(*arguments, gate=gate)
+    result, chunk, values, parameters = 60, 2 * 20, 2, 6 + 6 + 1 + 1  # multiples of the vocabulary
+    assert result + chunk + values <= sizes.peak / 5000 < result + chunk + values + parameters + 1

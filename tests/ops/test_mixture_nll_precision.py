@@ -1,13 +1,10 @@
-"""Rounding: the chunked loss is no further from float64 than the careful path by autograd.
-
-Errors are root mean squares over all elements and several seeds, because which of two paths rounds a single
-number better is chance.
-"""
+"""Rounding: the chunked loss is no further from float64 than the careful path by autograd."""
 
 import pytest
 import torch
-from mixture_cases import LEARNED, draw, formula, outcome, plain
+from mixture_cases import draw, formula, gated_or_not, outcome, plain, smoothed_or_not
 from plain_formulas import mixture_loss
+from rounding_errors import EPS, rms_errors, under_autocast
 
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 
@@ -18,69 +15,33 @@ SHAPES = [  # experts, vocabulary, tokens, width
     (20, 123, 50, 12),
 ]
 AWKWARD = [(3, 1, 10, 4), (4, 30, 1, 5)]
-EPS = torch.finfo(torch.float32).eps
-NUM_SEEDS = 5
 
-smoothed_or_not = pytest.mark.parametrize("smoothing", [0.0, 0.1])
 sixteen_bits = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-
-
-def rms_errors(function, shape, dtype, *, scale=1.0, with_bias=True, loss_scale=1.0, token_weight=None, **options):
-    """Root mean squared error of the NLL and of each gradient, with ``loss_scale`` taken out again."""
-    squares = {name: [] for name in ("nll", *LEARNED)}
-    for seed in range(NUM_SEEDS):
-        torch.manual_seed(seed)
-        case = draw(*shape, scale=scale, dtype=dtype)
-        if not with_bias:
-            case.bias.zero_()
-        if token_weight is not None:
-            case.token_weights.fill_(token_weight)
-        exact = outcome(formula, case, label_smoothing=options.get("label_smoothing", 0.0))
-        ours = outcome(scaled_by(loss_scale, function), case, dtype, **options)
-        for name in squares:
-            value = ours[name].double() / (1 if name == "nll" else loss_scale)
-            squares[name].append((value - exact[name]).square().mean())
-    return {name: torch.stack(values).mean().sqrt().item() for name, values in squares.items()}
-
-
-def scaled_by(factor, function):
-    """Multiplies the loss."""
-
-    def scaled(*args, **options):
-        loss, nll = function(*args, **options)
-        return loss * factor, nll
-
-    return scaled
-
-
-def under_autocast(dtype, function):
-    def call(*args, **options):
-        with torch.autocast("cpu", dtype):
-            return function(*args, **options)
-
-    return call
 
 
 # float32
 
 
+@gated_or_not
 @smoothed_or_not
 @pytest.mark.parametrize("scale", [1, 10, 30])
 @pytest.mark.parametrize("shape", SHAPES + AWKWARD)
-def test_float32_error_is_no_larger_than_that_of_autograd(shape, scale, smoothing):
-    ours = rms_errors(mixture_nll, shape, torch.float32, scale=scale, label_smoothing=smoothing)
-    theirs = rms_errors(plain, shape, torch.float32, scale=scale, label_smoothing=smoothing)
+def test_float32_error_is_no_larger_than_that_of_autograd(shape, scale, smoothing, gate_width):
+    options = dict(scale=scale, label_smoothing=smoothing, gate_width=gate_width)
+    ours, theirs = [rms_errors(function, shape, torch.float32, **options) for function in (mixture_nll, plain)]
     for name, error in ours.items():
         # the sums run in another order; one rounding of 1 is added because autograd is exact where V = 1
         assert error <= 1.25 * theirs[name] + EPS, name
 
 
+@gated_or_not
 @smoothed_or_not
 @pytest.mark.parametrize("chunk_size", [1, 7])
-def test_small_chunks_lose_no_precision(chunk_size, smoothing):
+def test_small_chunks_lose_no_precision(chunk_size, smoothing, gate_width):
     shape = (3, 252, 60, 7)
-    ours = rms_errors(mixture_nll, shape, torch.float32, label_smoothing=smoothing, chunk_size=chunk_size)
-    theirs = rms_errors(plain, shape, torch.float32, label_smoothing=smoothing)
+    options = dict(label_smoothing=smoothing, gate_width=gate_width)
+    ours = rms_errors(mixture_nll, shape, torch.float32, chunk_size=chunk_size, **options)
+    theirs = rms_errors(plain, shape, torch.float32, **options)
     # the products of the chunks are added one by one, each with a rounding
     assert all(error <= 1.5 * theirs[name] + EPS for name, error in ours.items())
 
@@ -159,36 +120,42 @@ def test_ruled_out_experts_and_words_stay_finite(scale, smoothing):
 # 16 bits
 
 
+@gated_or_not
 @sixteen_bits
 @smoothed_or_not
 @pytest.mark.parametrize("scale, with_bias", [(1, False), (1, True), (10, False)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sixteen_bit_error_is_no_larger_than_that_of_autograd(shape, scale, with_bias, smoothing, dtype):
-    options = dict(scale=scale, with_bias=with_bias, label_smoothing=smoothing)
+def test_sixteen_bit_error_is_no_larger_than_that_of_autograd(shape, scale, with_bias, smoothing, dtype, gate_width):
+    options = dict(scale=scale, with_bias=with_bias, label_smoothing=smoothing, gate_width=gate_width)
     ours, theirs = [rms_errors(function, shape, dtype, **options) for function in (mixture_nll, plain)]
     for name, error in ours.items():
-        # both paths take the same logits and products in 16 bits, and differ in how they round sums in float32
-        assert error <= 1.05 * theirs[name] + EPS, name
+        # both paths take the same logits and products in 16 bits, and differ in how they round sums in float32;
+        # the careful path rounds a gate's bias with its product, so that by chance its gate may be nearer
+        assert error <= (1.05 if gate_width is None else 1.2) * theirs[name] + EPS, name
 
 
+@gated_or_not
 @sixteen_bits
 @smoothed_or_not
 @pytest.mark.parametrize("shape", SHAPES)
-def test_many_small_chunks_add_one_rounding_in_sixteen_bits(shape, smoothing, dtype):
-    ours = rms_errors(mixture_nll, shape, dtype, label_smoothing=smoothing, chunk_size=7)
-    theirs = rms_errors(plain, shape, dtype, label_smoothing=smoothing)
+def test_many_small_chunks_add_one_rounding_in_sixteen_bits(shape, smoothing, dtype, gate_width):
+    options = dict(label_smoothing=smoothing, gate_width=gate_width)
+    ours = rms_errors(mixture_nll, shape, dtype, chunk_size=7, **options)
+    theirs = rms_errors(plain, shape, dtype, **options)
     for name, error in ours.items():
         # the product of each chunk is rounded and together they weigh as much as their sum's: sqrt(2) at most
-        assert error <= (1.42 if name == "weight" else 1.05) * theirs[name] + EPS, name
+        rounding = 1.42 if name in ("weight", "gate_weight") else 1.05 if gate_width is None else 1.2
+        assert error <= rounding * theirs[name] + EPS, name
 
 
+@gated_or_not
 @sixteen_bits
-def test_sixteen_bit_inputs_have_losses_in_float32_and_gradients_of_their_own_type(dtype):
-    case = draw(*SHAPES[0], dtype=dtype)
+def test_sixteen_bit_inputs_have_losses_in_float32_and_gradients_of_their_own_type(dtype, gate_width):
+    case = draw(*SHAPES[0], dtype=dtype, gate_width=gate_width)
     ours = outcome(mixture_nll, case, dtype)
     wide = {"loss", "nll", "log_prior"}
     assert {name: value.dtype for name, value in ours.items()} == {
-        name: torch.float32 if name in wide else dtype for name in ("loss", "nll", *LEARNED)
+        name: torch.float32 if name in wide else dtype for name in ("loss", "nll", *case.learned)
     }
 
 
@@ -204,42 +171,15 @@ def test_contributions_of_many_small_chunks_add_up(num_tokens, dtype):
         torch.testing.assert_close(gradient.flatten().float(), expected, rtol=torch.finfo(dtype).eps, atol=0)
 
 
-@pytest.mark.parametrize("token_weight, latent, weight", [(1, 1, 0), (16, 1, 0), (1, 16, 0), (1, 1, 16)])
-@pytest.mark.parametrize("chunk_size", [None, 1, 100])
-@pytest.mark.parametrize("num_tokens", [300, 4000])
-def test_float16_gradients_of_a_frequent_word_are_finite(num_tokens, chunk_size, token_weight, latent, weight):
-    """They stay below 65,504, as far as float16 goes, so what is formed on the way must stay there too."""
-    case = draw(1, 50, num_tokens, 1)
-    case.latents.fill_(latent)
-    case.bias.zero_()
-    case.weight[:25], case.weight[25:] = -weight, weight
-    case.target.fill_(7)
-    case.token_weights.fill_(token_weight)
-    exact = outcome(formula, case)
-    ours = outcome(mixture_nll, case, torch.float16, chunk_size=chunk_size)
-    for name in LEARNED:
-        assert exact[name].abs().max() < torch.finfo(torch.float16).max and ours[name].isfinite().all(), name
-        # a rounding each of p - 1, of the product and of the result
-        rounding = 3 * torch.finfo(torch.float16).eps * exact[name].abs().max()
-        torch.testing.assert_close(ours[name].double(), exact[name], rtol=0, atol=rounding.item() + EPS)
-
-
-@smoothed_or_not
-@pytest.mark.parametrize("loss_scale, token_weight", [(2.0**7, 1.0), (2.0**16, 2.0**-9)])
-@pytest.mark.parametrize("shape", [(1, 3000, 300, 8), (3, 600, 200, 8)])
-def test_a_loss_scale_saves_small_gradients_in_float16(shape, loss_scale, token_weight, smoothing):
-    options = dict(scale=0.3, loss_scale=loss_scale, token_weight=token_weight, label_smoothing=smoothing)
-    ours, theirs = [rms_errors(function, shape, torch.float16, **options) for function in (mixture_nll, plain)]
-    for name, error in ours.items():
-        assert error <= 1.05 * theirs[name] + EPS * token_weight, name
-
-
+@gated_or_not
 @sixteen_bits
 @smoothed_or_not
 @pytest.mark.parametrize("loss_scale", [1.0, 2.0**16])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_under_autocast_parameters_in_float32_have_gradients_in_float32(shape, loss_scale, smoothing, dtype):
-    options = dict(loss_scale=loss_scale, label_smoothing=smoothing)
+def test_under_autocast_parameters_in_float32_have_gradients_in_float32(
+    shape, loss_scale, smoothing, dtype, gate_width
+):
+    options = dict(loss_scale=loss_scale, label_smoothing=smoothing, gate_width=gate_width)
     ours, theirs = [
         rms_errors(under_autocast(dtype, function), shape, torch.float32, **options)
         for function in (mixture_nll, plain)
@@ -247,7 +187,8 @@ def test_under_autocast_parameters_in_float32_have_gradients_in_float32(shape, l
     for name, error in ours.items():
         # both round the operands of the same products to 16 bits; here the bias of the careful path is rounded too
         assert error <= 1.05 * theirs[name] + EPS, name
-    types = outcome(under_autocast(dtype, mixture_nll), draw(*shape), torch.float32, label_smoothing=smoothing)
+    case = draw(*shape, gate_width=gate_width)
+    types = outcome(under_autocast(dtype, mixture_nll), case, torch.float32, label_smoothing=smoothing)
     assert {value.dtype for value in types.values()} == {torch.float32}
 
 
@@ -261,9 +202,10 @@ def test_autocast_takes_its_products_in_sixteen_bits(dtype):
     assert not torch.equal(mixture_nll(*args).nll, rounded)
 
 
+@gated_or_not
 @sixteen_bits
-def test_autocast_leaves_float64_alone(dtype):
-    case = draw(*SHAPES[0])
+def test_autocast_leaves_float64_alone(dtype, gate_width):
+    case = draw(*SHAPES[0], gate_width=gate_width)
     with torch.autocast("cpu", dtype):
         ours = outcome(mixture_nll, case)
     assert all(

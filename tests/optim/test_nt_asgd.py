@@ -5,9 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.tasks import TASK_REGISTRY
+from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_plugins.optim.nt_asgd import NTASGD, is_triggered
+from fairseq_plugins.optim.validation_protocol import FollowsValidation
 
 NAN, INF = math.nan, math.inf
 
@@ -140,8 +144,42 @@ def test_the_first_learning_rate_and_the_weight_decay_reach_the_updates():
         (dict(task="no_such_task"), "--task no_such_task"),
         (dict(fp16=True), "--fp16"),
         (dict(bf16=True), "--bf16"),
+        (
+            dict(averaging="immediate", lr_scheduler="cosine"),
+            "--lr-scheduler cosine: use fixed or reduce_lr_on_plateau",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(flags, told):
     with pytest.raises(ValueError, match=told):
         make(**flags)
+
+
+def test_a_task_with_hooks_of_the_host_alone_is_refused(monkeypatch):
+    """``post_validate`` is called by the host, and says nothing about optimisers."""
+    monkeypatch.setitem(TASK_REGISTRY, "hooks", type("Hooks", (), {"post_validate": lambda *args: None}))
+    with pytest.raises(ValueError, match="--task hooks"):
+        make(task="hooks")
+    monkeypatch.setitem(TASK_REGISTRY, "reports", type("Reports", (), {"report_validation": lambda *args: None}))
+    assert isinstance(make(task="reports")[1], FollowsValidation)
+
+
+@pytest.mark.parametrize("scale", [1.0, 128.0])
+def test_updates_under_amp_do_not_depend_on_the_loss_scale(scale):
+    model, optimizer = make()
+    nn.init.zeros_(model.weight)
+    common = {"fp16_init_scale": scale, "min_loss_scale": 1e-4}
+    amp = AMPOptimizer.__new__(AMPOptimizer)
+    amp.cfg, amp.fp32_optimizer, amp.min_loss_scale = OmegaConf.create(common), optimizer, 1e-4
+    amp._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    amp.zero_grad()
+    amp.backward(2 * model(torch.ones(1, 3)).sum())
+    amp.clip_grad_norm(0.0)
+    amp.step()
+    torch.testing.assert_close(model.weight.detach(), torch.full_like(model.weight, -0.5 * 2))
+
+
+def test_fine_tuning_refuses_the_state_of_a_plain_training():
+    plain = make()[1].state_dict()
+    with pytest.raises(ValueError, match="--finetune-from-model, or add --reset-optimizer"):
+        make(averaging="immediate")[1].load_state_dict(plain)

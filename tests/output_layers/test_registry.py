@@ -1,4 +1,4 @@
-"""What every registered output layer must satisfy, and the registry itself."""
+"""What every registered output layer must satisfy, and the values and flags of ``--output-layer``."""
 
 import argparse
 from argparse import Namespace
@@ -11,7 +11,6 @@ from tensor_sizes import TensorSizes
 
 from fairseq_plugins.output_layers.base import (
     OUTPUT_LAYERS,
-    OutputLayer,
     build_output_layer,
 )
 from fairseq_plugins.output_layers.projected import ProjectedOutput
@@ -226,18 +225,12 @@ def test_the_loss_is_fused_unless_the_flag_says_plain():
         parser.parse_args(["--output-loss", "slow"])
 
 
-# the registry
+# the values and flags of --output-layer
 
 
 def test_the_layers_of_the_papers_are_registered():
     assert {"tied", "full", "mos", "doc"} <= set(OUTPUT_LAYERS)
     assert all(OUTPUT_LAYERS[name].name == name for name in OUTPUT_LAYERS)
-
-
-def test_a_name_is_registered_once():
-    with pytest.raises(AssertionError, match="tied"):
-        OUTPUT_LAYERS.register("tied")(type("Other", (OutputLayer,), {}))
-    assert OUTPUT_LAYERS["tied"].__name__ == "TiedSoftmax"
 
 
 def test_flags_of_all_layers_are_added_without_defaults():

@@ -1,0 +1,115 @@
+"""Separate sequences scored by language models, each from a fresh state.
+
+Shapes: M models, n tokens of a sequence, B rows of a batch, T its longest sequence, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Sequence
+
+import torch
+from fairseq.models import FairseqLanguageModel
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
+
+from fairseq_plugins.evaluation.ensemble import average_nll
+from fairseq_plugins.output_layers.base import OutputLayer
+
+
+@dataclass(frozen=True)
+class ScoredSequence:
+    """How well a sequence is predicted.
+
+    Attributes:
+        token_nll: negative log-likelihood of each token in nats, (n,) float64 on the CPU.
+    """
+
+    token_nll: Tensor
+
+    @property
+    def nll(self) -> float:
+        """Negative log-likelihood of the sequence in nats."""
+        return float(self.token_nll.sum())
+
+
+@torch.no_grad()
+def score_sequences(
+    models: Sequence[FairseqLanguageModel],
+    sequences: Sequence[Tensor],
+    *,
+    max_tokens: int = 4096,
+    device: str = "cpu",
+    show_progress: bool = False,
+) -> List[ScoredSequence]:
+    """Score sequences that do not know of each other; the results are in the order of ``sequences``.
+
+    Every token is predicted, the first from an end mark as the input, and the end mark at the end too if the sequence
+    has it. Sequences are batched by length and padded behind.
+
+    Args:
+        models: language models on ``device``, the host's included, with one vocabulary; put into evaluation mode. None
+            reads or changes a carried state. Several are averaged as probabilities.
+        sequences: each (n,) int64, not empty.
+        max_tokens: of a batch, padding included, unless one sequence is longer; does not change the result beyond
+            rounding.
+        device: where the models are.
+        show_progress: draw a bar.
+
+    Raises:
+        ValueError: if the models have different vocabularies, a sequence is longer than a model reads, a batch would
+            have no token, or an NLL is not finite.
+    """
+    if max_tokens < 1:
+        raise ValueError(f"batches of {max_tokens} tokens: give at least 1")
+    assert all(len(sequence) > 0 for sequence in sequences)
+    dictionary = models[0].decoder.dictionary
+    for model in models:
+        if model.eval().decoder.dictionary != dictionary:
+            raise ValueError(
+                "the models have different vocabularies and cannot be averaged: take models that were trained with the "
+                "same dict.txt"
+            )
+    lengths = [len(sequence) for sequence in sequences]
+    _check_lengths(lengths, longest=min(int(model.max_positions()) for model in models))
+
+    scored: Dict[int, ScoredSequence] = {}
+    with tqdm(total=sum(lengths), unit="token", disable=not show_progress) as progress:
+        for indices in _batches(lengths, max_tokens=max_tokens):
+            target = pad_sequence([sequences[i] for i in indices], batch_first=True, padding_value=dictionary.pad())
+            target = target.to(device)
+            inputs = target.roll(1, dims=1)
+            inputs[:, 0] = dictionary.eos()
+            ends = torch.tensor([[lengths[i]] for i in indices], device=device)
+            is_token = torch.arange(target.size(1), device=device) < ends
+            nll = average_nll([_target_nll(model, inputs, target, is_token) for model in models]).cpu()
+            scored.update((i, ScoredSequence(row[: lengths[i]].clone())) for i, row in zip(indices, nll))
+            progress.update(sum(lengths[i] for i in indices))
+    return [scored[i] for i in range(len(sequences))]
+
+
+def _check_lengths(lengths: Sequence[int], *, longest: int) -> None:
+    for number, length in enumerate(lengths, start=1):
+        if length > longest:
+            raise ValueError(
+                f"sequence {number} has {length:,} tokens and the model reads at most {longest:,}: cut it into several"
+            )
+
+
+def _batches(lengths: Sequence[int], *, max_tokens: int) -> Iterator[List[int]]:
+    """Indices of sequences, the longest first, so that what does not fit into memory fails at once."""
+    batch: List[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if batch and lengths[batch[0]] * (len(batch) + 1) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def _target_nll(model: FairseqLanguageModel, inputs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:
+    """NLL of each target, (B, T), 0 where ``is_token`` (B, T) is False."""
+    if isinstance(getattr(model.decoder, "output", None), OutputLayer):
+        return model(inputs, target=target, token_weights=is_token)[1]["scores"].nll
+    log_probs = model.get_normalized_probs(model(inputs), log_probs=True)
+    return -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).masked_fill(~is_token, 0)

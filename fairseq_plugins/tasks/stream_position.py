@@ -1,0 +1,110 @@
+"""Where a training stands in its text, as checkpoints keep it."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import FairseqDecoder
+
+from fairseq_plugins.data.contiguous_streams import ContiguousStreams
+from fairseq_plugins.modules.recurrent_state import (
+    State,
+    named_tensors,
+    pack,
+    select_rows,
+    tensors,
+    unpack,
+    with_tensors,
+)
+
+
+class StreamPosition:
+    """The next window of an epoch, and the state before it of the rows of all processes.
+
+    Decoders that are passed to the methods have ``carried_state``, a
+    :class:`~fairseq_plugins.modules.carried_state.CarriedState` of this process's rows, and a method
+    ``initial_state(num_rows)``.
+
+    Args:
+        iterator: of windows of :class:`ContiguousStreams`.
+    """
+
+    def __init__(self, iterator: EpochBatchIterator):
+        self._iterator = iterator
+        self._state: Optional[State] = None
+
+    @property
+    def is_end_of_epoch(self) -> bool:
+        """Whether no window is left."""
+        return self._iterator.end_of_epoch()
+
+    def advance(self, decoder: FairseqDecoder, *, position: int) -> None:
+        """Take the state after a window, before the token at ``position``; all processes do so together.
+
+        Only the first process writes checkpoints, and no collective operation can run by then.
+        """
+        state = decoder.carried_state.get(self._streams.name, position)
+        if len(self._streams.rows) < self._streams.num_rows:
+            rows = distributed_utils.all_gather(pack(state), distributed_utils.get_data_parallel_group())
+            state = unpack(torch.cat(list(rows)), like=state)
+        self._state = state
+
+    def checkpoint(self) -> Dict[str, Any]:
+        """What a checkpoint keeps.
+
+        Returns:
+            ``next_window``: its start, its length and the length of a row, in tokens, or None at the end of an epoch;
+            ``hidden_state``: the tensors of the state before it by name, each (rows of all processes, D), or None
+            where the next window starts from zeros. After a window without enough memory, which the host passes over,
+            it is the state before that one.
+        """
+        window = self._next_window()
+        if window is None or window[0] == 0:
+            return {"hidden_state": None, "next_window": window}
+        return {"hidden_state": named_tensors(self._state), "next_window": window}
+
+    def restore(self, saved: Dict[str, Any], decoder: FairseqDecoder) -> None:
+        """Give the decoder its rows of what :meth:`checkpoint` returned, if the iterator stands inside an epoch.
+
+        Raises:
+            ValueError: if the rows or windows differ from the checkpoint's, or the state is that of another model.
+        """
+        if self._iterator.iterations_in_epoch == 0:
+            return
+        saved_state, num_rows = list(tensors(saved["hidden_state"])), self._streams.num_rows
+        if len(saved_state[0]) != num_rows:
+            raise ValueError(
+                f"the checkpoint stopped inside an epoch of {len(saved_state[0])} rows and cannot go on with "
+                f"{num_rows}: use the same --batch-size times processes, or start the epoch anew with "
+                "--reset-dataloader"
+            )
+        if saved["next_window"] != self._next_window():
+            raise ValueError(
+                "the checkpoint stopped inside an epoch that was cut into other windows: use the same text, --seed, "
+                "--tokens-per-sample, --window-lengths and --max-window, or start the epoch anew with "
+                "--reset-dataloader"
+            )
+        zeros = decoder.initial_state(num_rows)
+        if [x.shape for x in saved_state] != [x.shape for x in tensors(zeros)]:
+            raise ValueError(
+                "the checkpoint stopped inside an epoch with the hidden state of another model: give the --arch and "
+                "the flags that it was trained with, or start the epoch anew with --reset-dataloader"
+            )
+        device = next(tensors(zeros)).device
+        # older checkpoints hold the tensors in nested lists, in the same order
+        self._state = with_tensors(zeros, (x.to(device) for x in saved_state))
+        own = select_rows(self._state, self._streams.own_rows)
+        decoder.carried_state.set(self._streams.name, saved["next_window"][0], own)
+
+    @property
+    def _streams(self) -> ContiguousStreams:
+        return self._iterator.dataset
+
+    def _next_window(self) -> Optional[List[int]]:
+        """Start and length of the window that comes next in the epoch, and the length of a row."""
+        index, windows = self._iterator.iterations_in_epoch, self._iterator.frozen_batches
+        if index >= len(windows):
+            return None
+        (window,) = windows[index]
+        return [window.start, window.length, self._streams.rows.size(1)]

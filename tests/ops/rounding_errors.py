@@ -1,0 +1,50 @@
+"""Errors of a mixture loss against float64: root mean squares over all elements and several seeds.
+
+Which of two paths rounds a single number better is chance.
+"""
+
+from collections import defaultdict
+
+import torch
+from mixture_cases import draw, formula, outcome
+
+EPS = torch.finfo(torch.float32).eps
+NUM_SEEDS = 5
+
+
+def rms_errors(
+    function, shape, dtype, *, scale=1.0, with_bias=True, loss_scale=1.0, token_weight=None, gate_width=None, **options
+):
+    """Root mean squared error of the NLL and of each gradient, with ``loss_scale`` taken out again."""
+    squares = defaultdict(list)
+    for seed in range(NUM_SEEDS):
+        torch.manual_seed(seed)
+        case = draw(*shape, scale=scale, dtype=dtype, gate_width=gate_width)
+        if not with_bias:
+            case.bias.zero_()
+        if token_weight is not None:
+            case.token_weights.fill_(token_weight)
+        exact = outcome(formula, case, label_smoothing=options.get("label_smoothing", 0.0))
+        ours = outcome(scaled_by(loss_scale, function), case, dtype, **options)
+        for name in ("nll", *case.learned):
+            value = ours[name].double() / (1 if name == "nll" else loss_scale)
+            squares[name].append((value - exact[name]).square().mean())
+    return {name: torch.stack(values).mean().sqrt().item() for name, values in squares.items()}
+
+
+def scaled_by(factor, function):
+    """Multiplies the loss."""
+
+    def scaled(*args, **options):
+        loss, nll = function(*args, **options)
+        return loss * factor, nll
+
+    return scaled
+
+
+def under_autocast(dtype, function):
+    def call(*args, **options):
+        with torch.autocast("cpu", dtype):
+            return function(*args, **options)
+
+    return call

@@ -1,0 +1,195 @@
+"""A gate on the logits: its formula, its limits, and what it refuses wherever it is given."""
+
+import pytest
+import torch
+from mixture_cases import GATE, assert_same, draw, outcome, smoothed_or_not
+from plain_formulas import gated, mixture_loss
+
+from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate, gate_gradient, gate_values, multiply_by_gate
+from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs_from_latents
+from fairseq_plugins.ops.mixture_nll import mixture_nll
+
+
+def draw_gate(*leading, num_features=6, vocab_size=7, dtype=torch.float64):
+    shapes = (*leading, num_features), (vocab_size, num_features), (vocab_size,)
+    return LogitGate(*(torch.randn(shape, dtype=dtype) for shape in shapes))
+
+
+# the differentiable gate
+
+
+@pytest.mark.parametrize("leading", [(), (4,), (2, 3)])
+@pytest.mark.parametrize("num_experts, vocab_size", [(1, 123), (3, 252), (20, 507)])
+def test_gated_logits_are_those_of_the_formula(num_experts, vocab_size, leading):
+    logits, gate = torch.randn(*leading, num_experts, vocab_size).double(), draw_gate(*leading, vocab_size=vocab_size)
+    torch.testing.assert_close(apply_gate(logits, gate), gated(logits, *gate), rtol=1e-12, atol=1e-12)
+
+
+def test_gradcheck():
+    inputs = [torch.randn(2, 3, 7).double(), *draw_gate(2)]
+    for x in inputs:
+        x.requires_grad_()
+    assert torch.autograd.gradcheck(lambda z, *gate: apply_gate(z, LogitGate(*gate)), inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_16_bit_logits_are_gated_in_float32(dtype):
+    logits, gate = torch.randn(5, 3, 7).to(dtype), draw_gate(5, dtype=dtype)
+    ours = apply_gate(logits, gate)
+    expected = gated(logits.double(), *(x.double() for x in gate))
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours.double(), expected, rtol=0, atol=8 * torch.finfo(dtype).eps)
+
+
+def test_under_autocast_the_gate_may_be_of_another_type():
+    logits, gate = torch.randn(5, 3, 7).bfloat16(), draw_gate(5, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = apply_gate(logits, gate)
+    expected = gated(logits.double(), *(x.double() for x in gate))
+    torch.testing.assert_close(ours.double(), expected, rtol=0, atol=0.1)
+
+
+# the gate of a chunk
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_the_gate_of_a_chunk_and_its_gradient_are_those_of_autograd(num_experts):
+    logits, gate = torch.randn(5, num_experts, 7).double().requires_grad_(), draw_gate(5)
+    gate.bias.requires_grad_()
+    scores = (gate.features @ gate.weight.T + gate.bias).detach().requires_grad_()
+    z = logits * torch.sigmoid(scores).unsqueeze(1)
+    d_z = torch.randn_like(z)
+    d_scores, d_logits = torch.autograd.grad(z, [scores, logits], d_z)
+
+    ours = logits.detach().flatten(0, 1).clone()
+    with torch.no_grad():
+        values = gate_values(*gate, dtype=torch.float64)
+    multiply_by_gate(ours, values)
+    torch.testing.assert_close(ours.view_as(z), z.detach(), rtol=1e-12, atol=1e-12)
+    products = ours.mul_(d_z.flatten(0, 1))
+    multiply_by_gate(d_z.view(-1, 7), values)
+    torch.testing.assert_close(d_z, d_logits, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gate_gradient(products, values), d_scores, rtol=1e-12, atol=1e-12)
+
+
+# in the mixture loss
+
+
+@smoothed_or_not
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_a_gate_that_is_open_everywhere_changes_nothing(num_experts, smoothing):
+    case = draw(num_experts, 252, 60, 7, scale=3, gate_width=6)
+    case.gate_bias.fill_(40)
+    gated = outcome(mixture_nll, case, torch.float32, label_smoothing=smoothing)
+    case.gate_features = None
+    expected = outcome(mixture_nll, case, torch.float32, label_smoothing=smoothing)
+    assert_same(gated, expected, rtol=1e-6, atol=1e-6)
+    assert not any(gated[name].any() for name in GATE)  # 1 - sigmoid(40) is zero in float32
+
+
+@smoothed_or_not
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_a_gate_that_is_closed_everywhere_leaves_a_uniform_distribution(num_experts, smoothing):
+    case = draw(num_experts, 252, 60, 7, scale=30, gate_width=6)
+    case.gate_bias.fill_(-200)  # the sigmoid is zero in float32, so no division by it can stand
+    case.token_weights.fill_(1)
+    ours = outcome(mixture_nll, case, torch.float32, label_smoothing=smoothing)
+    torch.testing.assert_close(ours["nll"], torch.full((60,), 252.0).log(), rtol=1e-6, atol=0)
+    assert all(ours[name].isfinite().all() for name in case.learned)
+    assert not any(ours[name].any() for name in case.learned if name != "log_prior")
+
+
+def test_a_gate_serves_all_experts_of_its_token():
+    """Token 0 reads the gate (1, 0), token 1 the gate (0, 1), so that each has one logit of two."""
+    gate = LogitGate(torch.tensor([[80.0, -80.0], [-80.0, 80.0]]), torch.eye(2), torch.zeros(2))
+    latents = torch.tensor([[2.0, 3.0], [-1.0, 5.0]]).expand(2, 2, 2)
+    log_prior = torch.tensor([0.25, 0.75]).log().expand(2, 2)
+    nll = mixture_nll(latents, log_prior, torch.eye(2), torch.tensor([0, 0]), gate=gate).nll
+    sigmoid = torch.sigmoid(torch.tensor([[2.0, -1.0], [-3.0, -5.0]]))
+    torch.testing.assert_close(nll, -(sigmoid @ torch.tensor([0.25, 0.75])).log(), rtol=1e-6, atol=0)
+
+
+def test_the_gate_and_the_latents_may_share_what_they_read():
+    """Features that are the embedding of the latents' words, and one matrix for both."""
+    weight = torch.randn(11, 5, dtype=torch.float64, requires_grad=True)
+    log_prior = torch.log_softmax(torch.randn(8, 2, dtype=torch.float64), -1)
+    tokens, target = torch.randint(11, (2, 8))
+    latents = torch.stack([torch.tanh(weight[tokens]), weight[tokens]], dim=1)
+    zeros = torch.zeros(11, dtype=torch.float64)
+    gate = LogitGate(weight[tokens], weight, zeros)
+    loss = mixture_nll(latents, log_prior, weight, target, gate=gate, chunk_size=3).loss
+    expected = mixture_loss(latents, log_prior.exp(), weight, zeros, target, gate=gate)[0].sum()
+    ours, theirs = [torch.autograd.grad(value, weight, retain_graph=True) for value in (loss, expected)]
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+# what is refused
+
+
+def told_to_loss(gate):
+    """Two rows of three tokens, four experts, width five, seven words."""
+    latents, log_prior, target = torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long)
+    return mixture_nll(latents, log_prior, torch.zeros(7, 5), target, gate=gate).loss
+
+
+def told_to_log_probs(gate):
+    return mixture_log_probs_from_latents(torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4), torch.zeros(7, 5), gate=gate)
+
+
+def told_to_apply(gate):
+    return apply_gate(torch.zeros(2, 3, 4, 7), gate)
+
+
+CALLERS = [
+    (told_to_loss, "mixture_nll", "latents"),
+    (told_to_log_probs, "mixture_log_probs_from_latents", "latents"),
+    (told_to_apply, "apply_gate", "logits"),
+]
+FITTING = LogitGate(torch.zeros(2, 3, 6), torch.zeros(7, 6), torch.zeros(7))
+
+
+@pytest.mark.parametrize("function, caller, name", CALLERS)
+def test_the_gate_that_is_changed_below_is_taken(function, caller, name):
+    assert function(FITTING).isfinite().all()
+
+
+@pytest.mark.parametrize("function, caller, name", CALLERS)
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        (dict(features=torch.zeros(6, 6)), r"gate.features is \(6, 6\): it must be \(2, 3, width\)"),
+        (dict(features=torch.zeros(2, 1, 6)), r"gate.features is \(2, 1, 6\)"),
+        (dict(features=torch.zeros(2, 3, 4, 6)), r"gate.features is \(2, 3, 4, 6\)"),
+        (dict(features=torch.zeros(2, 3)), r"gate.features is \(2, 3\)"),
+        (dict(features=torch.zeros(())), r"gate.features is \(\)"),
+        (dict(features=torch.zeros(2, 3, 0), weight=torch.zeros(7, 0)), r"gate.features is \(2, 3, 0\)"),
+        (dict(features=torch.zeros(2, 3, 5)), r"gate.weight is \(7, 6\): it must be \(7, 5\)"),
+        (dict(weight=torch.zeros(6, 7)), r"gate.weight is \(6, 7\): it must be \(7, 6\)"),
+        (dict(weight=torch.zeros(1, 6)), r"gate.weight is \(1, 6\)"),
+        (dict(weight=torch.zeros(7)), r"gate.weight is \(7,\)"),
+        (dict(bias=torch.zeros(6)), r"gate.bias is \(6,\): it must be \(7,\)"),
+        (dict(bias=torch.zeros(1)), r"gate.bias is \(1,\)"),
+        (dict(bias=torch.zeros(())), r"gate.bias is \(\)"),
+    ],
+)
+def test_shapes_that_do_not_fit(changes, told, function, caller, name):
+    with pytest.raises(ValueError, match=f"^{caller}: {told}"):
+        function(FITTING._replace(**changes))
+
+
+@pytest.mark.parametrize("function, caller, name", CALLERS)
+@pytest.mark.parametrize("part", LogitGate._fields)
+def test_types_and_devices_that_do_not_fit(part, function, caller, name):
+    tensor = getattr(FITTING, part)
+    for dtype in (torch.float64, torch.bfloat16, torch.long):
+        with pytest.raises(ValueError, match=f"^{caller}: gate.{part} is {dtype}, {name} torch.float32: cast one"):
+            function(FITTING._replace(**{part: tensor.to(dtype)}))
+    with pytest.raises(ValueError, match=f"^{caller}: gate.{part} is on meta, {name} on cpu"):
+        function(FITTING._replace(**{part: tensor.to("meta")}))
+
+
+def test_under_autocast_the_types_may_differ():
+    with torch.autocast("cpu", torch.bfloat16):
+        for part in LogitGate._fields:
+            gate = FITTING._replace(**{part: getattr(FITTING, part).bfloat16()})
+            assert all(function(gate).isfinite().all() for function, _, _ in CALLERS)

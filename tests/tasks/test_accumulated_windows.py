@@ -1,0 +1,63 @@
+"""The learning rate follows the windows of an update."""
+
+import pytest
+import torch
+from stateful_training import BASE_LENGTH, LR, Training, make_optimizer
+
+from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows
+
+
+@pytest.fixture
+def training(make_dictionary, build_tiny_lm):
+    return Training(make_dictionary, build_tiny_lm("tied").train())
+
+
+def test_learning_rate_follows_the_nominal_window_length(training):
+    lengths = set()
+    for sample in training.windows:
+        gradients, steps = training.update([sample])
+        lengths.add(sample["nominal_length"])
+        rate = LR * sample["nominal_length"] / BASE_LENGTH
+        for gradient, step in zip(gradients, steps):
+            torch.testing.assert_close(step, rate * gradient, rtol=1e-4, atol=1e-6)
+        assert training.optimizer.get_lr() == LR
+    assert len(lengths) > 2, "the windows must differ for the test to mean anything"
+    assert sample["nominal_length"] > sample["target"].size(1), "the last window must be cut short"
+
+
+def test_learning_rate_of_accumulated_windows_is_their_mean(training):
+    first, second = next(training.windows), next(training.windows)
+    gradients, steps = training.update([first, second])
+    rate = LR * (first["nominal_length"] + second["nominal_length"]) / (2 * BASE_LENGTH)
+    for gradient, step in zip(gradients, steps):
+        torch.testing.assert_close(step, rate * gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_skipped_update_leaves_nothing_behind(training):
+    first, second = next(training.windows), next(training.windows)
+    training.optimizer.zero_grad()
+    training.accumulate(first)
+    gradients, steps = training.update([second])
+    for gradient, step in zip(gradients, steps):
+        torch.testing.assert_close(step, LR * second["nominal_length"] / BASE_LENGTH * gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_windows_add_up_until_the_gradients_are_cleared():
+    model, windows = torch.nn.Linear(2, 1), AccumulatedWindows(base_length=10)
+    for expected in (0, 1, 2):
+        windows.begin(model)
+        assert len(windows) == expected
+        model(torch.ones(1, 2)).sum().backward()
+        windows.add(7)
+    model.zero_grad()
+    windows.begin(model)
+    assert len(windows) == 0
+
+
+def test_the_schedule_keeps_its_learning_rate_also_after_a_failure():
+    optimizer, windows = make_optimizer(torch.nn.Linear(2, 1)), AccumulatedWindows(base_length=10)
+    windows.add(5)
+    with pytest.raises(FloatingPointError), windows.scaled_learning_rate(optimizer):
+        assert optimizer.get_lr() == LR / 2
+        raise FloatingPointError
+    assert optimizer.get_lr() == LR
