@@ -10,6 +10,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.flags.registry import option_names
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates
 
 
@@ -73,10 +74,11 @@ def build_tiny_lm():
             dropout_input=0.0,
             dropout_hidden=0.0,
             dropout_output=0.0,
-            dropout_weight=0.0,
         )
-        if OUTPUT_LAYERS.get(output_layer) and "latent_dropout" in option_names(OUTPUT_LAYERS[output_layer].Options):
-            flags["latent_dropout"] = 0.0
+        chosen = OUTPUT_LAYERS.get(output_layer), RECURRENT_CELLS.get(overrides.get("rnn_cell", "lstm"))
+        for component in filter(None, chosen):
+            rates = {"latent_dropout", "dropout_weight"} & option_names(component.Options)
+            flags.update(dict.fromkeys(rates, 0.0))
         model = _build_lm("lstm_lm_awd", vocab_size, output_layer=output_layer, **{**flags, **overrides})
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
