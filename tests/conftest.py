@@ -14,6 +14,9 @@ from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates
 
 
+pytest.register_assert_rewrite("cell_contract", "decoder_contract")
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes longer than a few seconds")
     config.addinivalue_line("markers", "data: needs a real corpus on disk")
