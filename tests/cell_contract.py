@@ -25,7 +25,7 @@ def make_stack(cell, flags, *, rate=0.0, dtype=torch.float64):
     stack = RecurrentStack(C, WIDTHS, cell=cell, cell_options=options(**{**rates, **flags})).to(dtype)
     with torch.no_grad():
         for param in stack.parameters():
-            param.uniform_(-0.7, 0.7)
+            param.uniform_(-0.5, 0.5)
     return stack
 
 

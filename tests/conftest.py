@@ -13,7 +13,6 @@ from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates
 
-
 pytest.register_assert_rewrite("cell_contract", "decoder_contract")
 
 

@@ -179,26 +179,6 @@ class DecoderContract:
         torch.testing.assert_close(first[:, :4], second[:, :4], rtol=1e-5, atol=1e-5)
         assert (first[:, 4] != second[:, 4]).any(-1).all()
 
-    # the source
-
-    def test_padding_never_changes_a_sentence(self, build, sentences, tokens):
-        decoding = build()
-        if not decoding.sentences:
-            pytest.skip("reads no source")
-        alone = [
-            decoding.model(sentence.unsqueeze(0), torch.tensor([len(sentence)]), tokens[b : b + 1])[0]
-            for b, sentence in enumerate(sentences)
-        ]
-        for decoding.side, decoding.extra in (("left", 0), ("right", 0), ("left", 3), ("right", 3)):
-            log_probs, extra = decoding(tokens)
-            torch.testing.assert_close(log_probs, torch.cat(alone), rtol=1e-5, atol=1e-5)
-            weights = extra["attn"][0]
-            if weights is not None:
-                assert weights.shape == (B, T, decoding.source[0].size(1))
-                torch.testing.assert_close(weights.sum(-1), torch.ones(B, T), rtol=0, atol=1e-6)
-                padding = decoding.source[0].eq(PAD).unsqueeze(1).expand_as(weights)
-                assert not weights[padding].any() and (weights[~padding] > 0).all()
-
     # decoding
 
     @torch.no_grad()
@@ -274,3 +254,23 @@ class DecoderContract:
         assert not torch.equal(other(tokens)[0], decoding(tokens)[0])
         other.model.load_state_dict(decoding.model.state_dict())
         assert torch.equal(other(tokens)[0], decoding(tokens)[0])
+
+
+class TranslatorContract(DecoderContract):
+    """Tests of a decoder that reads a source as well."""
+
+    def test_padding_never_changes_a_sentence(self, build, sentences, tokens):
+        decoding = build()
+        alone = [
+            decoding.model(sentence.unsqueeze(0), torch.tensor([len(sentence)]), tokens[b : b + 1])[0]
+            for b, sentence in enumerate(sentences)
+        ]
+        for decoding.side, decoding.extra in (("left", 0), ("right", 0), ("left", 3), ("right", 3)):
+            log_probs, extra = decoding(tokens)
+            torch.testing.assert_close(log_probs, torch.cat(alone), rtol=1e-5, atol=1e-5)
+            weights = extra["attn"][0]
+            if weights is not None:
+                assert weights.shape == (B, T, decoding.source[0].size(1))
+                torch.testing.assert_close(weights.sum(-1), torch.ones(B, T), rtol=0, atol=1e-6)
+                padding = decoding.source[0].eq(PAD).unsqueeze(1).expand_as(weights)
+                assert not weights[padding].any() and (weights[~padding] > 0).all()

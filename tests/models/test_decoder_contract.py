@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from decoder_contract import SOURCES, DecoderContract, Decoding, V
+from decoder_contract import SOURCES, DecoderContract, Decoding, TranslatorContract, V
 
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -32,7 +32,7 @@ class TestRecurrentLanguageModel(DecoderContract):
         return lambda **flags: Decoding(build_tiny_lm(name, rnn_cell=cell, **experts, **flags), [], num_layers=3)
 
 
-class TestRecurrentEncoderDecoder(DecoderContract):
+class TestRecurrentEncoderDecoder(TranslatorContract):
     @pytest.fixture(params=ENCODER_DECODERS, ids=joined)
     def build(self, request, build_tiny_encdec, sentences):
         cell, name, attention, feeding = request.param
@@ -47,7 +47,7 @@ class TestRecurrentEncoderDecoder(DecoderContract):
         return build
 
 
-class TestTransformer(DecoderContract):
+class TestTransformer(TranslatorContract):
     # among as many rows as before the host does not reorder what it keeps of the source: they are one sentence's
     @pytest.fixture(params=[[1, 1, 0, 2, 1, 3], [3, 0], [1, 1, 1]], ids=str)
     def order(self, request):

@@ -120,7 +120,9 @@ def test_proportion_one_is_the_plain_lstm_bit_for_bit(training, dtype, x):
         outputs = stack(x.to(dtype))
         outputs.layers[-1].sum().backward()
         gradients = {name: param.grad for name, param in stack.named_parameters()}
-        results.append([*outputs.layers, *(part for layer in outputs.state for part in layer.values()), *gradients.values()])
+        results.append(
+            [*outputs.layers, *(part for layer in outputs.state for part in layer.values()), *gradients.values()]
+        )
         names = list(stack.state_dict())
     assert all(torch.equal(*pair) for pair in zip(*results))
     assert names == list(RecurrentStack(C, WIDTHS).state_dict())
