@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, state_of_parts
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
+from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, apply_encdec_preset
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
@@ -272,7 +272,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.uniform_(-config.init_range, config.init_range)
-        return model
+        return keep_vocabularies(model, task)
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options):
         """Encode the source (B, S), then :meth:`RecurrentAttentionalDecoder.forward` with ``options``."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.caching_decoder import CachingDecoder, named_parts, state_of_parts
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
+from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 from fairseq_plugins.modules.carried_state import CarriedState
@@ -163,7 +163,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             layer_widths=[config.embed_dim, *hidden_sizes],
             shared_weight=embedding.weight,
         )
-        return cls(
+        model = cls(
             RecurrentDecoder(
                 dictionary,
                 embedding=embedding,
@@ -172,6 +172,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
                 output_layer=output_layer,
             )
         )
+        return keep_vocabularies(model, task)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """Copy a checkpoint's parameters into the model.

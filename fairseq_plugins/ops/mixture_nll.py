@@ -10,7 +10,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-from fairseq_plugins import compat
+from fairseq_plugins.ops.autograd_graph import backward_keeps_graph
 from fairseq_plugins.ops.matmul import add_matmul, matmul
 from fairseq_plugins.ops.precision import accumulation_dtype, autocast_dtype
 
@@ -233,7 +233,7 @@ class _MixtureNLL(torch.autograd.Function):
             raise RuntimeError("mixture_nll has no second derivative: differentiate mixture_log_probs instead")
         if ctx.gradients is None:
             raise RuntimeError("mixture_nll was differentiated before: ask for retain_graph=True the first time")
-        keep_graph = compat.backward_keeps_graph()
+        keep_graph = backward_keeps_graph()
         scale = grad_loss if ctx.gradient_scale is None else grad_loss / ctx.gradient_scale
         results = [
             None if gradient is None else (gradient * scale if keep_graph else gradient.mul_(scale)).to(dtype)

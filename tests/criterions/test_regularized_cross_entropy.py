@@ -219,3 +219,14 @@ def test_balance_needs_a_mixture(make_criterion, build_tiny_lm, sample):
 def test_values_that_cannot_be_are_refused_with_the_flag(flags, told, make_criterion):
     with pytest.raises(ValueError, match=told):
         make_criterion(**flags)
+
+
+@pytest.mark.parametrize("arch", ["lstm_lm", "transformer_lm"])
+def test_an_architecture_of_the_host_is_told_its_criterion(arch, build_lm, make_criterion, sample):
+    flags = dict(tokens_per_sample=T, max_target_positions=T, decoder_embed_dim=8, decoder_ffn_embed_dim=8)
+    flags.update(decoder_layers=1, decoder_attention_heads=1, decoder_hidden_size=8, decoder_out_embed_dim=8)
+    model = build_lm(arch, V, **flags)
+    with pytest.raises(
+        ValueError, match="needs an --arch of fairseq_plugins: with this one take --criterion cross_ent"
+    ):
+        make_criterion()(model, sample)
