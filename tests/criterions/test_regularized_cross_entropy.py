@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from fairseq.logging import metrics
+from fairseq.models import FairseqLanguageModel
+from fairseq.models.lstm import LSTMDecoder
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
@@ -221,12 +223,14 @@ def test_values_that_cannot_be_are_refused_with_the_flag(flags, told, make_crite
         make_criterion(**flags)
 
 
-@pytest.mark.parametrize("arch", ["lstm_lm", "transformer_lm"])
-def test_an_architecture_of_the_host_is_told_its_criterion(arch, build_lm, make_criterion, sample):
-    flags = dict(tokens_per_sample=T, max_target_positions=T, decoder_embed_dim=8, decoder_ffn_embed_dim=8)
-    flags.update(decoder_layers=1, decoder_attention_heads=1, decoder_hidden_size=8, decoder_out_embed_dim=8)
-    model = build_lm(arch, V, **flags)
+def test_an_architecture_of_the_host_is_told_its_criterion(make_dictionary, make_criterion, sample):
+    decoder = LSTMDecoder(make_dictionary(V), embed_dim=8, hidden_size=8, out_embed_dim=8, attention=False)
     with pytest.raises(
         ValueError, match="needs an --arch of fairseq_plugins: with this one take --criterion cross_ent"
     ):
-        make_criterion()(model, sample)
+        make_criterion()(FairseqLanguageModel(decoder), sample)
+
+
+def test_an_encoder_without_a_decoder_is_told_its_criterion(make_criterion, sample):
+    with pytest.raises(ValueError, match="needs an --arch of fairseq_plugins"):
+        make_criterion()(torch.nn.Linear(1, 1), sample)

@@ -96,7 +96,7 @@ def test_a_split_knows_its_length():
 
 
 def test_loading_workers_serve_the_windows_in_order():
-    streams = ContiguousStreams(torch.arange(200), num_rows=2, first_row=0, num_own_rows=2)
+    streams = ContiguousStreams(torch.arange(200), name="train", num_rows=2, first_row=0, num_own_rows=2)
     batches = [[window] for window in fixed_windows(streams.num_predictions_per_row, length=7)]
     loader = DataLoader(streams, batch_sampler=batches, collate_fn=streams.collater, num_workers=2)
     served = torch.cat([batch["target"] for batch in loader], dim=1)
