@@ -11,7 +11,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor
 
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
+from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.transformer_presets import ARCHITECTURES, apply_transformer_preset
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, DecoderStates, build_output_layer
 
@@ -118,7 +118,7 @@ class TransformerWithOutputLayer(TransformerModel):
                 "--output-layer full has a matrix of its own, which the flags that share the embedding forbid: take "
                 "--output-layer tied"
             )
-        return super().build_model(args, task)
+        return keep_vocabularies(super().build_model(args, task), task)
 
     @classmethod
     def build_decoder(cls, args, tgt_dict, embed_tokens):

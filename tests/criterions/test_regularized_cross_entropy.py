@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from fairseq.logging import metrics
+from fairseq.models import FairseqLanguageModel
+from fairseq.models.lstm import LSTMDecoder
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
@@ -219,3 +221,16 @@ def test_balance_needs_a_mixture(make_criterion, build_tiny_lm, sample):
 def test_values_that_cannot_be_are_refused_with_the_flag(flags, told, make_criterion):
     with pytest.raises(ValueError, match=told):
         make_criterion(**flags)
+
+
+def test_an_architecture_of_the_host_is_told_its_criterion(make_dictionary, make_criterion, sample):
+    decoder = LSTMDecoder(make_dictionary(V), embed_dim=8, hidden_size=8, out_embed_dim=8, attention=False)
+    with pytest.raises(
+        ValueError, match="needs an --arch of fairseq_plugins: with this one take --criterion cross_ent"
+    ):
+        make_criterion()(FairseqLanguageModel(decoder), sample)
+
+
+def test_an_encoder_without_a_decoder_is_told_its_criterion(make_criterion, sample):
+    with pytest.raises(ValueError, match="needs an --arch of fairseq_plugins"):
+        make_criterion()(torch.nn.Linear(1, 1), sample)
