@@ -5,11 +5,9 @@ Shapes: B sentences, S source positions, T target steps, C embedding width, D_n 
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Dict, Optional, Tuple
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import (
-    FairseqEncoder,
     FairseqEncoderDecoderModel,
     register_model,
     register_model_architecture,
@@ -18,21 +16,18 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
-from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
+from fairseq_plugins.models.recurrent_attentional_decoder import RecurrentAttentionalDecoder
 from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
+from fairseq_plugins.models.recurrent_encoder import RecurrentEncoder
 from fairseq_plugins.models.word_counts import provide_word_counts
-from fairseq_plugins.modules.attention import ATTENTIONS, Memory
+from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.modules.recurrent_state import State, select_rows
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
-from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
-
-MAX_POSITIONS = 100_000
 
 
 @dataclass
@@ -80,130 +75,6 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
 
 
 FLAGS = ModelFlags(RecurrentEncoderDecoderConfig, RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES)
-
-
-class RecurrentEncoder(FairseqEncoder):
-    """Reads source sentences, wherever their padding stands; each ends with the host's end mark.
-
-    Args:
-        dictionary: the source dictionary.
-        embedding: (source words, C).
-        stack: all directions and layers.
-    """
-
-    def __init__(self, dictionary, *, embedding: nn.Embedding, stack: EncoderStack):
-        super().__init__(dictionary)
-        self.embedding = embedding
-        self.stack = stack
-        self.padding_idx = dictionary.pad()
-
-    def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused) -> Dict[str, State]:
-        """Annotations of tokens (B, S).
-
-        Returns:
-            ``encoder_out``: one tensor (B, S, D_N) in a list; ``encoder_padding_mask``: one (B, S), or none where
-            nothing is padded; ``start``: the state where the layers of the decoder start; ``start_rows``: the row of
-            ``start`` that belongs to each sentence, (B).
-        """
-        padding = src_tokens.eq(self.padding_idx)
-        has_padding = bool(padding.any())
-        annotations, state = self.stack(self.embedding(src_tokens), padding if has_padding else None, tokens=src_tokens)
-        return {
-            "encoder_out": [annotations],
-            "encoder_padding_mask": [padding] if has_padding else [],
-            "start": state,
-            "start_rows": None,
-        }
-
-    def reorder_encoder_out(self, encoder_out: Dict[str, State], new_order: Tensor) -> Dict[str, State]:
-        """Reorder the sentences, as beam search asks at every step; the start, read at the first, stays as it is."""
-        rows = encoder_out["start_rows"]
-        return {
-            "encoder_out": select_rows(encoder_out["encoder_out"], new_order),
-            "encoder_padding_mask": select_rows(encoder_out["encoder_padding_mask"], new_order),
-            "start": encoder_out["start"],
-            "start_rows": new_order if rows is None else rows.index_select(0, new_order),
-        }
-
-    def max_positions(self) -> int:
-        return MAX_POSITIONS
-
-
-class RecurrentAttentionalDecoder(CachingDecoder):
-    """Predicts the next target token.
-
-    Args:
-        dictionary: the target dictionary; its size is V.
-        embedding: (V, C).
-        stack: recurrent layers and attention.
-        output_layer: reads the states of all layers; the attention's output is the last.
-    """
-
-    def __init__(self, dictionary, *, embedding: nn.Embedding, stack: AttentionalStack, output_layer: OutputLayer):
-        super().__init__(dictionary)
-        self.embedding = embedding
-        self.stack = stack
-        self.output = output_layer
-
-    def forward(
-        self,
-        prev_output_tokens: Tensor,
-        *,
-        encoder_out: Dict[str, State],
-        incremental_state: IncrementalState = None,
-        target: Optional[Tensor] = None,
-        token_weights: Optional[Tensor] = None,
-        label_smoothing: float = 0.0,
-        **unused,
-    ) -> Tuple[Tensor, Dict]:
-        """Score the next token at every position.
-
-        Args:
-            prev_output_tokens: (B, T).
-            encoder_out: what the encoder returned.
-            incremental_state: the host's store for step-by-step decoding; only the last token is read then.
-            target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
-            token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
-
-        Returns:
-            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
-            dictionary: ``attn``, a list of the attention weights (B, T, S) or None, ``states``
-            (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
-        """
-        tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
-        embedded = self.embedding(tokens)
-        memory, state = self._start(encoder_out, incremental_state)
-        outputs = self.stack(embedded, memory, state, tokens=tokens)
-        states = DecoderStates(
-            layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens, attention=outputs.attention
-        )
-        scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
-        if incremental_state is not None:
-            self._keep(incremental_state, memory, outputs.state)
-        return scores.output, {"attn": [outputs.attention], "states": states, "scores": scores}
-
-    def _start(self, encoder_out, incremental_state) -> Tuple[Optional[Memory], Dict[str, State]]:
-        (annotations,) = encoder_out["encoder_out"]
-        padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
-        cached = self.cached(incremental_state)
-        attention = self.stack.attention
-        memory = None
-        if attention is not None:
-            keys = cached["keys"] if "keys" in cached else attention.keys(annotations)
-            memory = Memory(annotations=annotations, keys=keys, padding=padding)
-        if cached:
-            return memory, cached["state"]
-        start = encoder_out["start"]
-        if encoder_out["start_rows"] is not None:
-            start = select_rows(start, encoder_out["start_rows"])
-        return memory, self.stack.initial_state(start)
-
-    def _keep(self, incremental_state, memory: Optional[Memory], state: Dict[str, State]) -> None:
-        has_keys = memory is not None and memory.keys is not memory.annotations
-        self.cache(incremental_state, {"state": state, **({"keys": memory.keys} if has_keys else {})})
-
-    def max_positions(self) -> int:
-        return MAX_POSITIONS
 
 
 @register_model("recurrent_encdec")

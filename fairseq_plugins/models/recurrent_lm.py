@@ -5,7 +5,7 @@ Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V v
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Dict, List, Optional, Tuple
+from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import (
@@ -13,24 +13,20 @@ from fairseq.models import (
     register_model,
     register_model_architecture,
 )
-from torch import Tensor
 
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
-from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.models.presets import apply_preset
+from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 from fairseq_plugins.models.word_counts import provide_word_counts
-from fairseq_plugins.modules.carried_state import CarriedState
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
-from fairseq_plugins.modules.recurrent_state import State
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
-from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.output_layers.sharing import SharingFlags
 
@@ -65,83 +61,6 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
 
 
 FLAGS = ModelFlags(RecurrentLanguageModelConfig, RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES)
-
-
-class RecurrentDecoder(CachingDecoder):
-    """Predicts the next token of a stream or of separate sequences.
-
-    Args:
-        dictionary: the host's dictionary; its size is V.
-        embedding: input embedding, (V, C).
-        input_dropout: dropout of the embedded input.
-        stack: the recurrent layers.
-        output_layer: reads the states of all layers.
-    """
-
-    def __init__(
-        self,
-        dictionary,
-        *,
-        embedding: WordDropoutEmbedding,
-        input_dropout: BroadcastDropout,
-        stack: RecurrentStack,
-        output_layer: OutputLayer,
-    ):
-        super().__init__(dictionary)
-        self.embedding = embedding
-        self.input_dropout = input_dropout
-        self.stack = stack
-        self.output = output_layer
-        self.carried_state = CarriedState()
-
-    def initial_state(self, num_rows: int) -> Dict[str, State]:
-        """The zero state of ``num_rows`` rows."""
-        return {"layers": self.stack.initial_state(self.embedding.weight.new_empty(num_rows, 0))}
-
-    def forward(
-        self,
-        prev_output_tokens: Tensor,
-        *,
-        src_lengths: Optional[Tensor] = None,
-        encoder_out: Optional[Dict[str, List[Tensor]]] = None,
-        incremental_state: IncrementalState = None,
-        stream: Optional[str] = None,
-        position: int = 0,
-        target: Optional[Tensor] = None,
-        token_weights: Optional[Tensor] = None,
-        label_smoothing: float = 0.0,
-    ) -> Tuple[Tensor, Dict]:
-        """Score the next token at every position.
-
-        Args:
-            prev_output_tokens: (B, T).
-            src_lengths, encoder_out: ignored; the host passes them.
-            incremental_state: the host's store for step-by-step decoding; only the last token is read then.
-            stream: None for separate sequences, which start from a zero state; or the name of a stream whose parallel
-                rows these are, such as "train": they go on from its carried state.
-            position: of the first of these tokens in the rows of the stream; at 0 it starts from a zero state.
-            target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
-            token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
-
-        Returns:
-            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
-            dictionary: ``states`` (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
-        """
-        tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
-        state = self.cached(incremental_state)
-        if stream is not None:
-            state = self.carried_state.get(stream, position)
-        state = state or self.initial_state(len(tokens))
-        embedded = self.input_dropout(self.embedding(tokens))
-        outputs = self.stack(embedded, state["layers"], tokens=tokens)
-        states = DecoderStates(layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens)
-        scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
-        new_state = {"layers": outputs.state}
-        if incremental_state is not None:
-            self.cache(incremental_state, new_state)
-        elif stream is not None:
-            self.carried_state.set(stream, position + tokens.size(1), new_state)
-        return scores.output, {"attn": [None], "states": states, "scores": scores}
 
 
 @register_model("recurrent_lm")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.dropout import BroadcastDropout
-from fairseq_plugins.ops.label_linear import label_linear
+from fairseq_plugins.ops.linear import linear
 
 
 def identity(x: Tensor) -> Tensor:
@@ -74,10 +74,10 @@ class LabelLayer(nn.Module):
         if features is None:
             return self._layer(self.dropout(x))
         weight = self.weight.index_select(1, features) / (1 - self.dropout.rate)
-        return self.activation(label_linear(x, weight, self.bias, features=features))
+        return self.activation(linear(x, weight, self.bias, features=features))
 
     def _layer(self, x: Tensor) -> Tensor:
-        return self.activation(label_linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])
+        return self.activation(linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])
 
     def _kept_features(self) -> Optional[Tensor]:
         """Features that a fresh variational mask keeps, or None where there is no such mask."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.lstm import CLOSED_GATE, BiasOptions, LSTMLayer, PreparedLSTM
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState
-from fairseq_plugins.ops.label_linear import label_linear as linear
+from fairseq_plugins.ops.linear import linear
 from fairseq_plugins.ops.masked_lstm import masked_lstm
 
 

@@ -1,6 +1,6 @@
-"""A linear map of all labels that reads chosen features only.
+"""A linear map by the fastest kernel at hand, which may read chosen features only.
 
-Shapes: V labels, C features, K chosen features, D outputs.
+Shapes: N rows, C features, K chosen features, D outputs.
 """
 
 from typing import Optional
@@ -12,24 +12,24 @@ from fairseq_plugins.ops.matmul import matmul
 from fairseq_plugins.ops.precision import autocast_dtype
 
 
-def label_linear(x: Tensor, weight: Tensor, bias: Tensor, *, features: Optional[Tensor] = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor, *, features: Optional[Tensor] = None) -> Tensor:
     """x[:, features] weight' + bias, at the price of the chosen features' products.
 
     Args:
-        x: (V, C).
+        x: (N, C).
         weight: (D, K), or (D, C) without ``features``.
         bias: (D).
         features: indices of the features to read, (K), int64, none twice; by default all.
 
     Returns:
-        (V, D), differentiable once.
+        (N, D), differentiable once.
     """
     dtype = autocast_dtype(x) or x.dtype
     with torch.autocast(x.device.type, enabled=False):
-        return _LabelLinear.apply(x.to(dtype), weight.to(dtype), bias.to(dtype), features)
+        return _Linear.apply(x.to(dtype), weight.to(dtype), bias.to(dtype), features)
 
 
-class _LabelLinear(torch.autograd.Function):
+class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, features):
         chosen = x if features is None else x.index_select(1, features)

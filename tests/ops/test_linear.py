@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_plugins.ops import matmul as matmul_module
-from fairseq_plugins.ops.label_linear import label_linear
+from fairseq_plugins.ops.linear import linear
 
 SIZES = [(7, 5, 2, 3), (252, 7, 6, 13), (123, 11, 1, 1), (1, 1, 1, 1), (40, 3, 3, 50)]
 NOTHING_TO_MULTIPLY = [(5, 4, 0, 3), (0, 4, 2, 3), (0, 4, 0, 3)]
@@ -40,7 +40,7 @@ def assert_rounded_only(result, inputs, features):
 @pytest.mark.parametrize("sizes", SIZES + NOTHING_TO_MULTIPLY)
 def test_result_and_gradients_are_those_of_the_formula(sizes):
     inputs, features = draw(*sizes)
-    result, expected = label_linear(*inputs, features=features), formula(*inputs, features)
+    result, expected = linear(*inputs, features=features), formula(*inputs, features)
     torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
     upstream = torch.randn_like(expected)
     ours, theirs = (torch.autograd.grad(y, inputs, upstream) for y in (result, expected))
@@ -50,13 +50,13 @@ def test_result_and_gradients_are_those_of_the_formula(sizes):
 @pytest.mark.parametrize("num_chosen", [0, 3, 5])
 def test_gradcheck(num_chosen):
     inputs, features = draw(4, 5, num_chosen, 2)
-    assert torch.autograd.gradcheck(lambda *inputs: label_linear(*inputs, features=features), inputs)
+    assert torch.autograd.gradcheck(lambda *inputs: linear(*inputs, features=features), inputs)
 
 
 def test_by_default_all_features_are_read():
     inputs, _ = draw(6, 4, 4, 3)
-    assert torch.equal(label_linear(*inputs), label_linear(*inputs, features=torch.arange(4)))
-    assert torch.autograd.gradcheck(label_linear, inputs)
+    assert torch.equal(linear(*inputs), linear(*inputs, features=torch.arange(4)))
+    assert torch.autograd.gradcheck(linear, inputs)
 
 
 @pytest.mark.parametrize("kernel", ["the fastest kernel", "torch's own"])
@@ -69,7 +69,7 @@ def test_narrow_types_are_as_exact_as_they_can_be(sizes, dtype, kernel, monkeypa
         num_labels, width, num_chosen, out_width = sizes
         inputs, features = draw(num_labels, width, num_chosen if features_given else width, out_width, dtype)
         features = features if features_given else None
-        result = label_linear(*inputs, features=features)
+        result = linear(*inputs, features=features)
         assert result.dtype == dtype
         assert_rounded_only(result, inputs, features)
 
@@ -77,8 +77,8 @@ def test_narrow_types_are_as_exact_as_they_can_be(sizes, dtype, kernel, monkeypa
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_may_come_expanded(dtype):
     inputs, features = draw(6, 5, 3, 4, dtype)
-    ours = torch.autograd.grad(label_linear(*inputs, features=features).sum(), inputs)
-    theirs = torch.autograd.grad(label_linear(*inputs, features=features), inputs, torch.ones(6, 4, dtype=dtype))
+    ours = torch.autograd.grad(linear(*inputs, features=features).sum(), inputs)
+    theirs = torch.autograd.grad(linear(*inputs, features=features), inputs, torch.ones(6, 4, dtype=dtype))
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
 
 
@@ -88,7 +88,7 @@ def test_gradients_may_come_expanded(dtype):
 )
 def test_nothing_to_multiply(sizes, dtype):
     inputs, features = draw(*sizes, dtype)
-    result = label_linear(*inputs, features=features)
+    result = linear(*inputs, features=features)
     result.sum().backward()
     assert torch.equal(result, inputs[2].expand_as(result))
     assert not inputs[0].grad.any() and not inputs[1].grad.any()
@@ -99,7 +99,7 @@ def test_nothing_to_multiply(sizes, dtype):
 def test_autocast_multiplies_in_bfloat16_and_gradients_have_the_types_of_the_inputs(dtype):
     inputs, features = draw(23, 9, 4, 5, dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        result = label_linear(*inputs, features=features)
+        result = linear(*inputs, features=features)
     assert result.dtype == torch.bfloat16
     assert all(g.dtype == dtype for g in torch.autograd.grad(result.sum(), inputs, retain_graph=True))
     assert_rounded_only(result, inputs, features)
@@ -107,15 +107,15 @@ def test_autocast_multiplies_in_bfloat16_and_gradients_have_the_types_of_the_inp
 
 def test_autocast_leaves_float64_alone():
     inputs, features = draw(23, 9, 4, 5)
-    plain = label_linear(*inputs, features=features)
+    plain = linear(*inputs, features=features)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(label_linear(*inputs, features=features), plain)
+        assert torch.equal(linear(*inputs, features=features), plain)
 
 
 def products(inputs, features, backward=True):
     """Multiply-adds."""
     with FlopCounterMode(display=False) as counter:
-        result = label_linear(*inputs, features=features)
+        result = linear(*inputs, features=features)
         if backward:
             result.sum().backward()
     return counter.get_total_flops() / 2
@@ -140,21 +140,21 @@ def test_gradients_that_nobody_needs_are_not_computed(needed):
 def test_without_a_gradient_to_compute_the_result_has_none():
     inputs, features = draw(5, 4, 2, 3)
     with torch.no_grad():
-        assert not label_linear(*inputs, features=features).requires_grad
-    assert not label_linear(*(x.detach() for x in inputs), features=features).requires_grad
+        assert not linear(*inputs, features=features).requires_grad
+    assert not linear(*(x.detach() for x in inputs), features=features).requires_grad
 
 
 def test_the_backward_pass_keeps_the_chosen_features_only():
     inputs, features = draw(50, 10, 4, 7)
     sizes = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
-        label_linear(*inputs, features=features)
+        linear(*inputs, features=features)
     assert max(sizes) == 50 * 4
 
 
 def test_a_second_derivative_is_refused():
     inputs, features = draw(5, 4, 2, 3)
-    loss = label_linear(*inputs, features=features).square().sum()
+    loss = linear(*inputs, features=features).square().sum()
     (gradient,) = torch.autograd.grad(loss, inputs[0], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()

@@ -1,0 +1,62 @@
+"""Encoder of recurrent encoder-decoders.
+
+Shapes: B sentences, S source positions, C embedding width, D_N width of the last layer.
+"""
+
+from typing import Dict, Optional
+
+from fairseq.models import FairseqEncoder
+from torch import Tensor, nn
+
+from fairseq_plugins.modules.encoder_stack import EncoderStack
+from fairseq_plugins.modules.recurrent_state import State, select_rows
+
+MAX_POSITIONS = 100_000
+"""Tokens of the longest sentence that the host may ask for; recurrent networks have no limit of their own."""
+
+
+class RecurrentEncoder(FairseqEncoder):
+    """Reads source sentences, wherever their padding stands; each ends with the host's end mark.
+
+    Args:
+        dictionary: the source dictionary.
+        embedding: (source words, C).
+        stack: all directions and layers.
+    """
+
+    def __init__(self, dictionary, *, embedding: nn.Embedding, stack: EncoderStack):
+        super().__init__(dictionary)
+        self.embedding = embedding
+        self.stack = stack
+        self.padding_idx = dictionary.pad()
+
+    def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused) -> Dict[str, State]:
+        """Annotations of tokens (B, S).
+
+        Returns:
+            ``encoder_out``: one tensor (B, S, D_N) in a list; ``encoder_padding_mask``: one (B, S), or none where
+            nothing is padded; ``start``: the state where the layers of the decoder start; ``start_rows``: the row of
+            ``start`` that belongs to each sentence, (B).
+        """
+        padding = src_tokens.eq(self.padding_idx)
+        has_padding = bool(padding.any())
+        annotations, state = self.stack(self.embedding(src_tokens), padding if has_padding else None, tokens=src_tokens)
+        return {
+            "encoder_out": [annotations],
+            "encoder_padding_mask": [padding] if has_padding else [],
+            "start": state,
+            "start_rows": None,
+        }
+
+    def reorder_encoder_out(self, encoder_out: Dict[str, State], new_order: Tensor) -> Dict[str, State]:
+        """Reorder the sentences, as beam search asks at every step; the start, read at the first, stays as it is."""
+        rows = encoder_out["start_rows"]
+        return {
+            "encoder_out": select_rows(encoder_out["encoder_out"], new_order),
+            "encoder_padding_mask": select_rows(encoder_out["encoder_padding_mask"], new_order),
+            "start": encoder_out["start"],
+            "start_rows": new_order if rows is None else rows.index_select(0, new_order),
+        }
+
+    def max_positions(self) -> int:
+        return MAX_POSITIONS
