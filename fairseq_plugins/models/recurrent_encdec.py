@@ -177,9 +177,15 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         states = DecoderStates(
             layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens, attention=outputs.attention
         )
-        scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
+        scores = self.output(
+            states,
+            target,
+            token_weights=token_weights,
+            label_smoothing=label_smoothing,
+            gate_state=self.cached(incremental_state).get("gate"),
+        )
         if incremental_state is not None:
-            self._keep(incremental_state, memory, outputs.state)
+            self._keep(incremental_state, memory, outputs.state, gate_state=scores.gate_state)
         return scores.output, {"attn": [outputs.attention], "states": states, "scores": scores}
 
     def _start(self, encoder_out, incremental_state) -> Tuple[Optional[Memory], Dict[str, State]]:
@@ -198,9 +204,10 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             start = select_rows(start, encoder_out["start_rows"])
         return memory, self.stack.initial_state(start)
 
-    def _keep(self, incremental_state, memory: Optional[Memory], state: Dict[str, State]) -> None:
+    def _keep(self, incremental_state, memory: Optional[Memory], state: Dict[str, State], *, gate_state: State) -> None:
         has_keys = memory is not None and memory.keys is not memory.annotations
-        self.cache(incremental_state, {"state": state, **({"keys": memory.keys} if has_keys else {})})
+        kept = {"state": state, "gate": gate_state, **({"keys": memory.keys} if has_keys else {})}
+        self.cache(incremental_state, kept)
 
     def max_positions(self) -> int:
         return MAX_POSITIONS

@@ -95,8 +95,9 @@ class RecurrentDecoder(CachingDecoder):
         self.carried_state = CarriedState()
 
     def initial_state(self, num_rows: int) -> Dict[str, State]:
-        """The zero state of ``num_rows`` rows."""
-        return {"layers": self.stack.initial_state(self.embedding.weight.new_empty(num_rows, 0))}
+        """The state of ``num_rows`` rows before their first token."""
+        like = self.embedding.weight.new_empty(num_rows, 0)
+        return {"layers": self.stack.initial_state(like), "gate": self.output.gate.initial_state(like)}
 
     def forward(
         self,
@@ -135,8 +136,14 @@ class RecurrentDecoder(CachingDecoder):
         embedded = self.input_dropout(self.embedding(tokens))
         outputs = self.stack(embedded, state["layers"], tokens=tokens)
         states = DecoderStates(layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens)
-        scores = self.output(states, target, token_weights=token_weights, label_smoothing=label_smoothing)
-        new_state = {"layers": outputs.state}
+        scores = self.output(
+            states,
+            target,
+            token_weights=token_weights,
+            label_smoothing=label_smoothing,
+            gate_state=state["gate"],
+        )
+        new_state = {"layers": outputs.state, "gate": scores.gate_state}
         if incremental_state is not None:
             self.cache(incremental_state, new_state)
         elif stream is not None:
