@@ -17,6 +17,7 @@ setup(
         "torch>=2.6",
         "ve-fairseq>=0.12.3",  # imports as fairseq; the official 0.12.2 cannot be imported on Python >= 3.11
         "numpy",
+        "filelock",
         "sacrebleu",
         "rouge-score",
         "regex",

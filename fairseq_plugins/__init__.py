@@ -8,9 +8,9 @@ import logging
 
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX when imported
 
-from fairseq_plugins import compat  # noqa: E402
+from fairseq_plugins.host import mend_host  # noqa: E402
 
-compat.adapt_host()
+mend_host()
 
 from fairseq_plugins.criterions import regularized_cross_entropy  # noqa: E402, F401
 from fairseq_plugins.models import recurrent_encdec, recurrent_lm, transformer  # noqa: E402, F401

@@ -14,6 +14,8 @@ from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
+pytest.register_assert_rewrite("cell_contract", "decoder_contract")
+
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes longer than a few seconds")
@@ -68,10 +70,10 @@ def build_tiny_lm():
             dropout_hidden=0.0,
             dropout_output=0.0,
         )
-        if "dropout_weight" in option_names(RECURRENT_CELLS[overrides.get("rnn_cell", "lstm")].Options):
-            flags["dropout_weight"] = 0.0
-        if OUTPUT_LAYERS.get(output_layer) and "latent_dropout" in option_names(OUTPUT_LAYERS[output_layer].Options):
-            flags["latent_dropout"] = 0.0
+        chosen = OUTPUT_LAYERS.get(output_layer), RECURRENT_CELLS.get(overrides.get("rnn_cell", "lstm"))
+        for component in filter(None, chosen):
+            rates = {"latent_dropout", "dropout_weight"} & option_names(component.Options)
+            flags.update(dict.fromkeys(rates, 0.0))
         model = _build_lm("lstm_lm_awd", vocab_size, output_layer=output_layer, **{**flags, **overrides})
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():

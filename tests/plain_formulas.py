@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 
-def lstm(x: Tensor, h: Tensor, c: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor):
-    """An LSTM step by step: x (B, T, C), h and c (B, D); returns the outputs (B, T, D), h and c."""
+def lstm(x: Tensor, h: Tensor, c: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor = 0.0, *, mask=1.0):
+    """An LSTM step by step: x (B, T, C), h, c and the mask of h (B, D); returns the outputs (B, T, D), h and c."""
     outputs = []
     for x_t in x.unbind(1):
-        i, f, g, o = (x_t @ w_x.T + b_x + h @ w_h.T + b_h).chunk(4, dim=1)
+        i, f, g, o = (x_t @ w_x.T + b_x + (mask * h) @ w_h.T + b_h).chunk(4, dim=1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         outputs.append(h)
@@ -21,7 +21,7 @@ def recurrent(layer, x: Tensor, h: Tensor, c: Tensor, e: Tensor):
         return lstm(x, h, c, *layer.parameters())
     sizes = layer.major.hidden_size, layer.minor.hidden_size
     (h_ma, h_mi), (c_ma, c_mi) = h.split(sizes, dim=1), c.split(sizes, dim=1)
-    minor_input = e if layer.minor_input == "embedding" else x
+    minor_input = e if layer.minor_reads_stack_input else x
     major = lstm(x, h_ma, c_ma, *layer.major.parameters())
     minor = lstm(minor_input, h_mi, c_mi, *layer.minor.parameters())
     return tuple(torch.cat(parts, dim=-1) for parts in zip(major, minor))

@@ -2,11 +2,12 @@
 
 import argparse
 
+from fairseq_plugins.models.presets import command_line
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
 
 def main() -> None:
-    """Print the flags, one ``--name=value`` a line."""
+    """Print the flags, one a line."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins.cli.preset_flags",
         description="Print the fairseq-train flags of a paper's setting, one a line; the architecture itself "
@@ -24,8 +25,7 @@ def main() -> None:
         if preset.fine_tuning is None:
             parser.error(f"{args.arch} is not fine-tuned in its paper: leave out --fine-tune")
         flags.update(averaging="immediate", **preset.fine_tuning)
-    for name, value in flags.items():
-        print(f"--{name}" if value is True else f"--{name}={value}")
+    print("\n".join(command_line(flags)))
 
 
 if __name__ == "__main__":

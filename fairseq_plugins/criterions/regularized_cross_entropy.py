@@ -1,16 +1,18 @@
 """Cross-entropy with the penalties of AWD-LSTM and DOC, in nats."""
 
+import inspect
 import logging
 import math
 from dataclasses import dataclass, field
-from typing import Dict, List, Tuple
+from functools import lru_cache
+from typing import Dict, List, Tuple, Type
 
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_coefficient
 from fairseq_plugins.ops.regularizers import (
@@ -19,7 +21,6 @@ from fairseq_plugins.ops.regularizers import (
     prior_balance_by_row,
     temporal_activation_regularization,
 )
-from fairseq_plugins.output_layers.base import OutputLayer
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
     multiplied by it first.
 
     Raises:
-        ValueError: on a coefficient below zero, a balance term without a mixture, or a model of the host.
+        ValueError: on a coefficient below zero, or a balance term without a mixture.
     """
 
     def __init__(
@@ -97,12 +98,11 @@ class RegularizedCrossEntropy(FairseqCriterion):
         """Loss summed over the tokens of a batch, the number that the host divides by, and what is logged.
 
         With ``reduce=False`` the first item is the NLL of each position, (B, T), zero at padding.
+
+        Raises:
+            ValueError: if the model cannot compute losses by itself, as those of the host.
         """
-        if not isinstance(getattr(getattr(model, "decoder", None), "output", None), OutputLayer):
-            raise ValueError(
-                "--criterion regularized_cross_entropy needs an --arch of fairseq_plugins: with one of the host take "
-                "--criterion cross_entropy or label_smoothed_cross_entropy"
-            )
+        _check_architecture(model)
         target = sample["target"]
         mask = target.ne(self.padding_idx)
         num_tokens = int(sample["ntokens"])
@@ -157,3 +157,16 @@ class RegularizedCrossEntropy(FairseqCriterion):
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         return True
+
+
+def _check_architecture(model: nn.Module) -> None:
+    if not (hasattr(model, "decoder") and _computes_losses(type(model.decoder))):
+        raise ValueError(
+            "--criterion regularized_cross_entropy needs an --arch of fairseq_plugins: with this one take --criterion "
+            "cross_entropy or label_smoothed_cross_entropy"
+        )
+
+
+@lru_cache(maxsize=None)
+def _computes_losses(decoder_class: Type[nn.Module]) -> bool:
+    return "token_weights" in inspect.signature(decoder_class.forward).parameters

@@ -7,7 +7,7 @@ translation stand in scripts/recipes/translation.
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Dict, Optional, Union
+from typing import Dict, List, Mapping, Optional, Union
 
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -50,3 +50,8 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
     for flag, value in preset.model.items():
         if not hasattr(args, flag) and flag not in left_out:
             setattr(args, flag, value)
+
+
+def command_line(flags: Mapping[str, Value]) -> List[str]:
+    """Flags as ``fairseq-train`` reads them, ``--name=value``; one without a value is on."""
+    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
+from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.word_counts import provide_word_counts
@@ -284,7 +284,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         )
         model = cls(encoder, decoder)
         initialise_uniformly(model, config.init_range, biases=config.init_biases)
-        return model
+        return keep_vocabularies(model, task)
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options):
         """Encode the source (B, S), then :meth:`RecurrentAttentionalDecoder.forward` with ``options``."""

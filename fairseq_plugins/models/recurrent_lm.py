@@ -18,7 +18,7 @@ from torch import Tensor
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
+from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
@@ -204,7 +204,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         if config.init_range is not None:
             check_positive(config.init_range, flag="--init-range")
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
-        return model
+        return keep_vocabularies(model, task)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """Copy a checkpoint's parameters into the model.

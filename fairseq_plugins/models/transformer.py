@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.models.caching_decoder import CachingDecoder
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size
+from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.transformer_presets import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
@@ -126,7 +126,7 @@ class TransformerWithOutputLayer(TransformerModel):
             raise ValueError("--adaptive-softmax-cutoff is an output layer of the host: leave it out")
         model = super().build_model(args, task)
         provide_word_counts(model.decoder.output, task)
-        return model
+        return keep_vocabularies(model, task)
 
     @classmethod
     def build_decoder(cls, args, tgt_dict, embed_tokens):

@@ -5,6 +5,7 @@ the same of the stack's input, D width of the layer.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -112,16 +113,21 @@ class RecurrentCell(Component, nn.Module):
             alone.
         """
         prepared = self.prepare(x, context)
-        paddings = None if context.leading_padding is None else context.leading_padding.unsqueeze(-1).unbind(1)
+        paddings = None if context.leading_padding is None else context.leading_padding.unbind(1)
         outputs = []
         for t in range(x.size(1)):
             output, new_state = self.step(prepared, t, Late(), state)
             if paddings is not None:
-                output = output.masked_fill(paddings[t], 0)
-                new_state = map_state(lambda new, old, t=t: torch.where(paddings[t], old, new), new_state, state)
+                output = output.masked_fill(paddings[t].unsqueeze(-1), 0)
+                new_state = map_state(partial(_keep_at, paddings[t]), new_state, state)
             outputs.append(output)
             state = new_state
         return torch.stack(outputs, dim=1), state
+
+
+def _keep_at(padding: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """Rows of ``old`` where padding (B) is, of ``new``, (B, *), elsewhere."""
+    return torch.where(padding.view(-1, *[1] * (new.dim() - 1)), old, new)
 
 
 RECURRENT_CELLS: Registry[RecurrentCell] = Registry("--rnn-cell", help="recurrent layer")

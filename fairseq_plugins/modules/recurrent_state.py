@@ -64,7 +64,7 @@ def add(state: State, *others: State) -> State:
 
 def pack(state: State) -> Tensor:
     """All tensors side by side, (B, sum of their sizes)."""
-    return torch.cat([x.flatten(1) for x in tensors(state)], dim=1)
+    return torch.cat([x.unsqueeze(-1).flatten(1) for x in tensors(state)], dim=1)
 
 
 def unpack(packed: Tensor, like: State) -> State:
@@ -72,4 +72,4 @@ def unpack(packed: Tensor, like: State) -> State:
     shapes = [x.shape[1:] for x in tensors(like)]
     parts = packed.split([shape.numel() for shape in shapes], dim=1)
     # the host's broadcast of a checkpoint garbles tensors that are not contiguous
-    return with_tensors(like, (part.unflatten(1, shape).contiguous() for part, shape in zip(parts, shapes)))
+    return with_tensors(like, (part.reshape(len(part), *shape).contiguous() for part, shape in zip(parts, shapes)))

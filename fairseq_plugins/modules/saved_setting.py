@@ -1,9 +1,10 @@
 """Settings that are kept in checkpoints, because no weight's shape shows them."""
 
-from typing import Dict, Tuple
+from functools import partial
+from typing import Callable, Dict, Tuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class SavesSettings(nn.Module):
@@ -11,21 +12,32 @@ class SavesSettings(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self._settings: Dict[str, Tuple[str, str]] = {}
+        self._settings: Dict[str, Tuple[str, Callable[[str], str]]] = {}
 
     def save_setting(self, name: str, *, flag: str, value: str) -> None:
         """Keep the value of a flag as the buffer ``name``; a checkpoint without it is loaded as if it fitted."""
+        self.save_text(name, value, explain=partial(_explain_flag, flag, value))
+
+    def save_text(self, name: str, value: str, *, explain: Callable[[str], str]) -> None:
+        """Keep a text as the buffer ``name``; a checkpoint without it is loaded as if it fitted.
+
+        ``explain`` gives the message of the error for a checkpoint that holds another text, which it is called with.
+        """
         # every precision holds these numbers, and the host's moving average of all buffers wants floating ones
         self.register_buffer(name, torch.tensor(list(value.encode()), dtype=torch.float32))
-        self._settings[name] = (flag, value)
+        self._settings[name] = (value, explain)
 
-    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:
-        for name, (flag, value) in self._settings.items():
+    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args, **kwargs) -> None:
+        for name, (value, explain) in self._settings.items():
             saved = state_dict.setdefault(f"{prefix}{name}", getattr(self, name))
             saved_value = bytes(saved.round().int().tolist()).decode()
             if saved_value != value:
-                raise ValueError(
-                    f"the checkpoint was trained with {flag} {saved_value}, this model has {flag} {value}: "
-                    f"give the same --arch and {flag}"
-                )
+                raise ValueError(explain(saved_value))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _explain_flag(flag: str, value: str, saved_value: str) -> str:
+    return (
+        f"the checkpoint was trained with {flag} {saved_value}, this model has {flag} {value}: "
+        f"give the same --arch and {flag}"
+    )

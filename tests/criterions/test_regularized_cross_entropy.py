@@ -266,9 +266,17 @@ def test_its_loss_in_training_has_no_perplexity():
     assert aggregated.get_smoothed_values() == {"loss": pytest.approx(3.0)}
 
 
-def test_a_model_of_the_host_is_refused_with_criteria_for_it(make_criterion, make_dictionary, sample):
-    model = FairseqLanguageModel(LSTMDecoder(make_dictionary(V)))
+# models of the host
+
+
+def test_an_architecture_of_the_host_is_told_its_criterion(make_dictionary, make_criterion, sample):
+    decoder = LSTMDecoder(make_dictionary(V), embed_dim=8, hidden_size=8, out_embed_dim=8, attention=False)
     with pytest.raises(
-        ValueError, match="needs an --arch of fairseq_plugins: .*--criterion cross_entropy or label_smooth"
+        ValueError, match="needs an --arch of fairseq_plugins: with this one take --criterion cross_ent"
     ):
-        make_criterion()(model, sample)
+        make_criterion()(FairseqLanguageModel(decoder), sample)
+
+
+def test_an_encoder_without_a_decoder_is_told_its_criterion(make_criterion, sample):
+    with pytest.raises(ValueError, match="needs an --arch of fairseq_plugins"):
+        make_criterion()(torch.nn.Linear(1, 1), sample)

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
 from fairseq_plugins.data.windows import Window, fixed_windows
@@ -104,3 +105,11 @@ def test_a_batch_is_one_window():
 
 def test_a_split_knows_its_length():
     assert len(TokenStream(torch.arange(12), "valid")) == 12
+
+
+def test_loading_workers_serve_the_windows_in_order():
+    streams = ContiguousStreams(torch.arange(200), name="train", num_rows=2, first_row=0, num_own_rows=2)
+    batches = [[window] for window in fixed_windows(streams.num_predictions_per_row, length=7)]
+    loader = DataLoader(streams, batch_sampler=batches, collate_fn=streams.collater, num_workers=2)
+    served = torch.cat([batch["target"] for batch in loader], dim=1)
+    assert torch.equal(served, torch.stack([torch.arange(1, 100), torch.arange(101, 200)]))

@@ -1,11 +1,13 @@
 """What a user can do wrong ends with a line that names the cause and the remedy, and overwrites nothing."""
 
+import random
 import re
 import shutil
 import subprocess
 
 import pytest
 from commands import ENVIRONMENT, PLUGINS, preprocess, run, train_command
+from translation_commands import EPOCHS, HOST_FLAGS, train_translation
 
 
 def fail(data, save_dir, *flags) -> str:
@@ -86,11 +88,11 @@ def other_data(text, tmp_path_factory):
     return preprocess(changed, root / "larger")
 
 
-def exchange_words(data, out):
+def exchange_words(data, out, dictionary="dict.txt"):
     shutil.copytree(data, out)
-    lines = (data / "dict.txt").read_text().splitlines()
+    lines = (data / dictionary).read_text().splitlines()
     lines[3], lines[4] = lines[4], lines[3]
-    (out / "dict.txt").write_text("\n".join(lines) + "\n")
+    (out / dictionary).write_text("\n".join(lines) + "\n")
     return out
 
 
@@ -157,6 +159,18 @@ def test_training_on_from_a_truncated_checkpoint(trained, data, tmp_path):
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
 
 
+@pytest.mark.parametrize("arch, task", [("lstm_lm", "language_modeling"), ("transformer", "translation")])
+def test_criterion_of_this_package_with_an_architecture_of_the_host(data, pair_data, tmp_path, arch, task):
+    flags = ["--task", task, "--arch", arch, "--optimizer", "sgd", "--batch-size", 2, "--user-dir", PLUGINS, "--cpu"]
+    flags += ["--criterion", "regularized_cross_entropy", "--lr", 1, "--num-workers", 0]
+    flags += ["--tokens-per-sample", 20] if task == "language_modeling" else []
+    text = data if task == "language_modeling" else pair_data
+    result = run("fairseq_cli.train", text, "--save-dir", tmp_path, *flags)
+    assert result.returncode != 0
+    line = result.stderr.strip().splitlines()[-1]
+    assert line.startswith("ValueError: --criterion regularized_cross_entropy needs an --arch of fairseq_plugins")
+
+
 def evaluate_and_fail(*args) -> str:
     result = run("fairseq_plugins.cli.evaluate_lm", *args)
     assert result.returncode == 2 and result.stdout == ""
@@ -177,3 +191,44 @@ def test_evaluation_of_a_missing_or_truncated_file_or_split(trained, data, tmp_p
     assert "truncated.pt is no checkpoint or was cut short" in evaluate_and_fail(data, "--path", truncated)
     assert "there is no split 'dev'" in evaluate_and_fail(data, "--path", checkpoint, "--split", "dev")
     assert "both must be at least 1" in evaluate_and_fail(data, "--path", checkpoint, "--rows", 0)
+
+
+def test_evaluation_of_a_damaged_file(trained, data, tmp_path):
+    content, damaged = bytearray((trained / "checkpoint_best.pt").read_bytes()), tmp_path / "damaged.pt"
+    generator = random.Random(1)
+    for position in generator.sample(range(len(content)), 50):
+        content[position] ^= 1 << generator.randrange(8)
+    damaged.write_bytes(content)
+    line = evaluate_and_fail(data, "--path", damaged)
+    assert line.count(str(damaged)) == 1 and "take an earlier one" in line
+
+
+@pytest.mark.parametrize("side, flag", [("src", "--srcdict"), ("tgt", "--tgtdict")])
+def test_translation_with_other_words(translator, pair_data, tmp_path, side, flag):
+    other = exchange_words(pair_data, tmp_path / "bin", f"dict.{side}.txt")
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    shutil.copy(translator / "checkpoint_last.pt", checkpoint)
+    before = checkpoint.read_bytes()
+    name = {"src": "source", "tgt": "target"}[side]
+    told = f"ValueError: the {name} dictionary, dict.{side}.txt, is not the one that the checkpoint was trained with"
+    decoded = run("fairseq_cli.generate", other, *HOST_FLAGS, "--path", checkpoint)
+    trained_on = train_translation(other, tmp_path, "--max-epoch", EPOCHS + 1)
+    tuned = train_translation(other, tmp_path / "tuned", "--finetune-from-model", checkpoint, "--max-epoch", 1)
+    for result in (decoded, trained_on, tuned):
+        assert result.returncode != 0
+        line = result.stderr.strip().splitlines()[-1]
+        assert line.startswith(told) and f"fairseq-preprocess {flag}" in line
+    assert checkpoint.read_bytes() == before
+
+
+def test_language_model_with_other_words_under_the_task_of_the_host(data, tmp_path):
+    flags = ["--task", "language_modeling", "--arch", "lstm_lm_awd", "--embed-dim", 8, "--hidden-sizes", "8 8"]
+    flags += ["--criterion", "cross_entropy", "--optimizer", "sgd", "--lr", 1, "--batch-size", 2, "--cpu"]
+    flags += ["--tokens-per-sample", 20, "--user-dir", PLUGINS, "--num-workers", 0, "--disable-validation"]
+    first = run("fairseq_cli.train", data, "--save-dir", tmp_path, *flags, "--max-update", 1)
+    assert first.returncode == 0, first.stderr[-3000:]
+    other = exchange_words(data, tmp_path / "bin")
+    then = run("fairseq_cli.train", other, "--save-dir", tmp_path, *flags, "--max-update", 2)
+    line = then.stderr.strip().splitlines()[-1]
+    assert then.returncode != 0
+    assert line.startswith("ValueError: the vocabulary, dict.txt, is not the one that the checkpoint was trained with")

@@ -99,4 +99,4 @@ def test_other_number_of_rows_inside_an_epoch_is_refused(data, tmp_path, uninter
     )
     assert result.returncode != 0
     assert "epoch of 4 rows and cannot go on with 3" in result.stderr.strip().splitlines()[-1]
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("*.pt"))

@@ -55,10 +55,12 @@ def build_tiny_encdec(build_encdec):
 def build_transformer(build_encdec):
     """``build_transformer(arch, **flags)``: two layers on either side, no dropout, weights in +- ``init_range``."""
 
-    def build(arch: str, *, source_size: int = 19, vocab_size: int = 23, init_range: float = 0.5, **overrides):
+    def build(
+        arch: str, *, source_size: int = 19, vocab_size: int = 23, init_range: float = 0.5, seed: int = 0, **overrides
+    ):
         sizes = dict(embed_dim=8, ffn_embed_dim=16, layers=2, attention_heads=2)
         flags = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
         flags = {**flags, "max_source_positions": 64, "max_target_positions": 64, "dropout": 0.0, **overrides}
-        return randomise(build_encdec(arch, source_size, vocab_size, **flags), init_range)
+        return randomise(build_encdec(arch, source_size, vocab_size, **flags), init_range, seed=seed)
 
     return build

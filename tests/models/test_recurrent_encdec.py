@@ -1,29 +1,19 @@
-"""The recurrent encoder-decoder as the host builds and calls it."""
+"""The recurrent encoder-decoder as the host builds it; for its decoder see test_decoder_contract.py."""
 
 import argparse
-import itertools
 import math
 
 import plain_formulas
 import pytest
 import torch
+from decoder_contract import LENGTHS, PAD, SOURCES, B, T, V, pad
 from torch.nn.utils import parameters_to_vector
 
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
-from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_state import select_rows, tensors
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
-PAD = 1
-SOURCES, V, T = 19, 23, 6
-LENGTHS = [7, 1, 4, 6]
-B, S = len(LENGTHS), max(LENGTHS)
-
-ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
-CASES = [(name, *case) for name, case in itertools.product(sorted(OUTPUT_LAYERS), ATTENTION_CASES)]
-
-every_case = pytest.mark.parametrize("name, attention, input_feeding", CASES)
-every_attention = pytest.mark.parametrize("attention, input_feeding", ATTENTION_CASES)
 every_output_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 
 
@@ -37,18 +27,9 @@ def tokens():
     return torch.randint(4, V, (B, T))
 
 
-def pad(sentences, left, extra=0):
-    """Sentences in one batch, as the host pads them, and their lengths."""
-    lengths = torch.tensor([len(sentence) for sentence in sentences])
-    source = torch.full((len(sentences), int(lengths.max()) + extra), PAD)
-    for row, sentence in zip(source, sentences):
-        row[len(row) - len(sentence) if left else 0 :][: len(sentence)] = sentence
-    return source, lengths
-
-
 @pytest.fixture
 def source(sentences):
-    return pad(sentences, left=True)
+    return pad(sentences, side="left")
 
 
 def experts(name, attention):
@@ -152,43 +133,6 @@ def test_the_encoders_merge_is_that_of_the_flag(build, source, tokens):
 # losses
 
 
-@every_case
-def test_with_a_target_the_output_is_its_loss(name, attention, input_feeding, build, source, tokens):
-    model, target = build(name, attention, input_feeding), torch.randint(V, (B, T))
-    log_probs, (loss, extra) = model(*source, tokens)[0], model(*source, tokens, target=target)
-    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).detach()
-    torch.testing.assert_close(extra["scores"].nll, nll, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(loss.detach(), nll.sum(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
-
-
-@every_output_layer
-def test_token_weights_and_label_smoothing_reach_the_output_layer(name, build, source, tokens):
-    model, target, weights = build(name).double(), torch.randint(V, (B, T)), torch.rand(B, T).double()
-    weights[1] = 0
-    log_probs = model(*source, tokens)[0]
-    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    expected = ((0.8 * nll - 0.2 * log_probs.mean(-1)) * weights).sum()
-    loss, extra = model(*source, tokens, target=target, token_weights=weights, label_smoothing=0.2)
-    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
-    assert torch.equal(extra["scores"].nll != 0, weights != 0)
-
-
-@every_case
-def test_every_parameter_gets_a_gradient(name, attention, input_feeding, build, source, tokens):
-    model = build(name, attention, input_feeding)
-    model(*source, tokens, target=torch.randint(V, (B, T)))[0].backward()
-    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
-
-
-@every_output_layer
-def test_the_hosts_normalised_probabilities_are_the_models(name, build, source, tokens):
-    model = build(name)
-    net_output = model(*source, tokens)
-    normalised = model.get_normalized_probs(net_output, log_probs=True)
-    torch.testing.assert_close(normalised, net_output[0], rtol=1e-6, atol=1e-6)
-
-
 def test_bfloat16_is_near_float32(build, source, tokens):
     model = build("doc")
     expected = model(*source, tokens)[0]
@@ -198,17 +142,6 @@ def test_bfloat16_is_near_float32(build, source, tokens):
 
 
 # padding
-
-
-@every_case
-def test_padding_never_changes_a_sentence(name, attention, input_feeding, build, sentences, tokens):
-    model = build(name, attention, input_feeding)
-    expected = torch.cat(
-        [model(s.unsqueeze(0), torch.tensor([len(s)]), tokens[b : b + 1])[0] for b, s in enumerate(sentences)]
-    )
-    for left, extra in ((True, 0), (False, 0), (True, 3), (False, 3)):
-        log_probs, _ = model(*pad(sentences, left, extra), tokens)
-        torch.testing.assert_close(log_probs, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("merge", ["top", "layer"])
@@ -222,65 +155,39 @@ def test_padding_is_a_row_of_the_embedding_that_is_never_read(merge, build, sour
     assert torch.equal(model(*source, tokens)[0], expected)
 
 
-@every_attention
-def test_attention_is_returned_for_every_step(attention, input_feeding, build, source, tokens):
-    (weights,) = build("full", attention, input_feeding)(*source, tokens)[1]["attn"]
-    if attention == "none":
-        assert weights is None
-        return
-    assert weights.shape == (B, T, S)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(B, T), rtol=0, atol=1e-6)
-    assert torch.equal(weights == 0, source[0].eq(PAD).unsqueeze(1).expand(B, T, S))
+# the start of decoding
 
 
-# decoding
+def test_the_decoder_starts_from_the_sums_of_the_encoders_final_states(build, sentences, source):
+    encoder = build("full").double().encoder
+    start = encoder(source[0])["start"]
+    for row, sentence in enumerate(sentences):
+        _, expected = encode_by_hand(encoder, sentence)
+        found = [(state["h"], state["c"]) for state in select_rows(start, slice(row, row + 1))]
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@every_case
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_incremental_decoding_is_the_full_forward(cell, name, attention, input_feeding, build, source, tokens):
-    model = build(name, attention, input_feeding, rnn_cell=cell, dropout=0.5).eval()
-    full, full_extra = model(*source, tokens)
+@torch.no_grad()
+def test_the_start_is_read_once_and_stays_as_it_is_when_beams_are_reordered(build, source, tokens, monkeypatch):
+    model, selections = build("full").eval(), []
     encoder_out, incremental_state = model.encoder(source[0], src_lengths=source[1]), {}
-    for t in range(T):
-        step, extra = model.decoder(tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)
-        assert step.shape == (B, 1, V)
-        torch.testing.assert_close(step[:, 0], full[:, t], rtol=1e-5, atol=1e-5)
-        if attention != "none":
-            torch.testing.assert_close(extra["attn"][0][:, 0], full_extra["attn"][0][:, t], rtol=1e-5, atol=1e-5)
+    start = {id(part) for part in tensors(encoder_out["start"])}
+    library = torch.Tensor.index_select
 
+    def spy(x, *arguments):
+        selections.append(id(x) in start)
+        return library(x, *arguments)
 
-@every_case
-@pytest.mark.parametrize("order", [[2, 0, 3, 1], [1, 1, 0, 2, 1, 3]])
-def test_rows_can_be_reordered_while_decoding(name, attention, input_feeding, order, build, source, tokens):
-    model, order = build(name, attention, input_feeding).eval(), torch.tensor(order)
-    encoder_out, incremental_state = model.encoder(source[0], src_lengths=source[1]), {}
-    for t in range(3):
-        model.decoder(tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)
-    model.decoder.reorder_incremental_state_scripting(incremental_state, order)
-    encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
-    reordered = tokens[order]
-    full = model(source[0][order], source[1][order], reordered)[0]
-    for t in range(3, T):
-        step = model.decoder(reordered[:, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)[0]
-        torch.testing.assert_close(step[:, 0], full[:, t], rtol=1e-5, atol=1e-5)
-
-
-def test_reordering_before_the_first_step_is_harmless(build, source, tokens):
-    model, incremental_state = build("full").eval(), {}
-    model.decoder.reorder_incremental_state_scripting(incremental_state, torch.tensor([1, 0, 2, 3]))
-    step = model.decoder(tokens[:, :1], encoder_out=model.encoder(source[0]), incremental_state=incremental_state)[0]
-    torch.testing.assert_close(step, model(*source, tokens[:, :1])[0], rtol=1e-6, atol=1e-6)
-
-
-def test_decoding_one_sentence_leaves_another_alone(build, source, tokens):
-    model, states = build("full").eval(), ({}, {})
-    encoder_out = model.encoder(source[0])
-    other = model.encoder.reorder_encoder_out(encoder_out, torch.tensor([3, 2, 1, 0]))
-    for t in range(3):
-        for out, row_order, state in ((encoder_out, [0, 1, 2, 3], states[0]), (other, [3, 2, 1, 0], states[1])):
-            step = model.decoder(tokens[row_order, : t + 1], encoder_out=out, incremental_state=state)[0]
-            torch.testing.assert_close(step[:, 0], model(*source, tokens)[0][row_order, t], rtol=1e-5, atol=1e-5)
+    monkeypatch.setattr(torch.Tensor, "index_select", spy)
+    orders = [[0, 0, 1, 1, 2, 2, 3, 3], [1, 0, 2, 2, 5, 4, 7, 6], [0, 1, 4, 5, 6, 7], [1, 1, 2, 3, 5, 4]]
+    for t, order in enumerate(map(torch.tensor, orders)):
+        encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+        model.decoder.reorder_incremental_state_scripting(incremental_state, order)
+        assert {id(part) for part in tensors(encoder_out["start"])} == start
+        rows = torch.arange(len(order)) % B
+        model.decoder(tokens[rows, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)
+    assert sum(selections) == len(start) == 4 and len(selections) > 4
+    assert encoder_out["start_rows"].tolist() == [0, 0, 2, 2, 3, 3]
 
 
 # dropout
@@ -296,8 +203,8 @@ def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(build, 
     query, memory = read[0]
     assert (query != 0).all() and (memory.annotations[~source[0].eq(PAD)] != 0).all()
     assert (states.top != 0).all()
-    handed_over = [parts for name, parts in model.encoder(source[0]).items() if name.startswith("state.")]
-    assert len(handed_over) == 2 and all(part.ne(0).all() for parts in handed_over for part in parts)
+    handed_over = list(tensors(model.encoder(source[0])["start"]))
+    assert len(handed_over) == 4 and all(part.ne(0).all() for part in handed_over)
 
 
 @pytest.mark.parametrize("merge", ["top", "layer"])
@@ -350,15 +257,19 @@ def test_sharing_with_an_output_layer_that_has_its_own_matrix_is_refused_with_th
 
 
 @every_output_layer
-def test_all_parameters_start_uniformly_within_the_range(name, build_encdec):
+@pytest.mark.parametrize("biases", [None, "uniform", "zero"])
+def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(name, biases, build_encdec):
     shared = "output" if name == "tied" else "none"
+    flags = {} if biases is None else {"init_biases": biases}
     model = build_encdec(
         "lstm_encdec", 200, 210, output_layer=name, init_range=0.07, share_embeddings=shared, embed_dim=32,
-        hidden_sizes="40 32",
+        hidden_sizes="40 32", **flags,
     )  # fmt: skip
     for key, param in model.named_parameters():
         assert param.abs().max() <= 0.07, key
-        if param.numel() > 100:
+        if biases == "zero" and "bias" in key:
+            assert not param.any(), key
+        elif param.numel() > 100:
             assert param.max() > 0.06 and param.min() < -0.06, key
             assert param.std().item() == pytest.approx(0.14 / 12**0.5, rel=0.2), key
             assert param.mean().abs() < 5 * 0.04 / param.numel() ** 0.5, key
@@ -369,9 +280,9 @@ def test_all_parameters_start_uniformly_within_the_range(name, build_encdec):
 
 @pytest.mark.parametrize(
     "name, flags",
-    [("full", {}), ("tied", {}), ("mos", {}), ("doc", {}), ("doc", {"share_embeddings": "all", "source_size": V})],
+    [("mos", {"share_embeddings": "output"}), ("doc", {"share_embeddings": "all", "source_size": V})],
 )
-def test_a_state_dict_goes_round(name, flags, build, source, tokens):
+def test_a_state_dict_with_shared_embeddings_goes_round(name, flags, build, source, tokens):
     model, other = build(name, seed=1, **flags), build(name, seed=2, **flags)
     other.load_state_dict(model.state_dict())
     assert torch.equal(other.eval()(*source, tokens)[0], model.eval()(*source, tokens)[0])

@@ -1,4 +1,4 @@
-"""The recurrent language model as the host builds and calls it."""
+"""The recurrent language model as the host builds it; for its decoder see test_decoder_contract.py."""
 
 import argparse
 import math
@@ -7,7 +7,10 @@ import plain_formulas
 import pytest
 import torch
 
+from fairseq_plugins.models.initialisation import BIASES
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
+from fairseq_plugins.modules.dropout import MASKS
+from fairseq_plugins.modules.embedding import WORD_MASKS
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
@@ -48,47 +51,6 @@ def test_the_distribution_is_that_of_the_equations(name, flags, cell, build_tiny
     torch.testing.assert_close(model(tokens)[0].exp(), expected, rtol=1e-11, atol=1e-13)
 
 
-@every_output_layer
-def test_with_a_target_the_output_is_its_loss(name, build_tiny_lm, tokens):
-    model, target = build_tiny_lm(name), torch.randint(V, (B, T))
-    log_probs, (loss, extra) = model(tokens)[0], model(tokens, target=target)
-    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).detach()
-    torch.testing.assert_close(extra["scores"].nll, nll, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(loss.detach(), nll.sum(), rtol=1e-6, atol=1e-6)
-    assert not extra["scores"].nll.requires_grad
-
-
-@every_output_layer
-def test_token_weights_and_label_smoothing_reach_the_output_layer(name, build_tiny_lm, tokens):
-    model, target, weights = build_tiny_lm(name).double(), torch.randint(V, (B, T)), torch.rand(B, T).double()
-    weights[1] = 0
-    log_probs = model(tokens)[0]
-    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    expected = ((0.8 * nll - 0.2 * log_probs.mean(-1)) * weights).sum()
-    loss, extra = model(tokens, target=target, token_weights=weights, label_smoothing=0.2)
-    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
-    assert torch.equal(extra["scores"].nll != 0, weights != 0)
-
-
-@every_output_layer
-def test_the_hosts_normalised_probabilities_are_the_models(name, build_tiny_lm, tokens):
-    net_output = build_tiny_lm(name)(tokens)
-    model = build_tiny_lm(name)
-    torch.testing.assert_close(
-        model.get_normalized_probs(net_output, log_probs=True), net_output[0], rtol=1e-6, atol=1e-6
-    )
-    sums = model.get_normalized_probs(net_output, log_probs=False).sum(-1)
-    torch.testing.assert_close(sums, torch.ones(B, T), rtol=0, atol=1e-5)
-    assert net_output[1]["attn"] == [None]
-
-
-@every_output_layer
-def test_every_parameter_gets_a_gradient(name, build_tiny_lm, tokens):
-    model = build_tiny_lm(name)
-    model(tokens, target=torch.randint(V, (B, T)))[0].backward()
-    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
-
-
 def test_states_hold_the_input_embedding_and_all_layers(build_tiny_lm, tokens):
     model = build_tiny_lm("tied").double()
     states = model(tokens)[1]["states"]
@@ -99,7 +61,7 @@ def test_states_hold_the_input_embedding_and_all_layers(build_tiny_lm, tokens):
 def test_each_dropout_acts_at_its_place(build_tiny_lm, tokens):
     rates = dict(dropout_embedding=0.1, dropout_input=0.2, dropout_hidden=0.3, dropout_output=0.4, dropout_weight=0.5)
     decoder = build_tiny_lm("tied", **rates).decoder
-    assert decoder.embedding.row_dropout == 0.1
+    assert decoder.embedding.word_dropout == 0.1
     assert decoder.input_dropout.rate == 0.2
     assert [dropout.rate for dropout in decoder.stack.dropouts] == [0.3, 0.4]
     assert [layer.weight_dropout for layer in decoder.stack.layers] == [0.5, 0.5]
@@ -130,18 +92,25 @@ def test_the_tied_output_matrix_is_not_masked(build_tiny_lm, tokens):
 def test_windows_of_a_stream_are_one_long_sequence(name, cell, build_tiny_lm, tokens):
     model = build_tiny_lm(name, rnn_cell=cell).double()
     whole = model(tokens)[0]
-    first = model(tokens[:, :2], stream="text", position=0)[0]
-    second = model(tokens[:, 2:5], stream_start=False)[0]
-    third = model(tokens[:, 5:], stream_start=False)[0]
-    torch.testing.assert_close(torch.cat([first, second, third], dim=1), whole, rtol=1e-11, atol=1e-11)
+    windows = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 5), (5, T))]
+    torch.testing.assert_close(torch.cat(windows, dim=1), whole, rtol=1e-11, atol=1e-11)
 
 
 def test_a_new_stream_starts_from_zero(build_tiny_lm, tokens):
     model = build_tiny_lm("tied")
     expected = model(tokens)[0]
     model(torch.randint(V, (B, T)), stream="text", position=0)
-    assert not torch.equal(model(tokens, stream_start=False)[0], expected)
+    assert not torch.equal(model(tokens, stream="text", position=T)[0], expected)
     assert torch.equal(model(tokens, stream="text", position=0)[0], expected)
+
+
+def test_a_window_can_be_repeated(build_tiny_lm, tokens):
+    model = build_tiny_lm("tied")
+    model(tokens, stream="text", position=0)
+    outputs = [model(tokens, stream="text", position=T)[0] for _ in range(3)]
+    assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
+    with pytest.raises(ValueError, match="stream 'text' cannot go on at token 5"):
+        model(tokens, stream="text", position=5)
 
 
 def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(build_tiny_lm, tokens):
@@ -150,64 +119,42 @@ def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(build_ti
         lm(tokens, stream="text", position=0)
     fresh = build_tiny_lm("tied")(tokens)[0]
     assert torch.equal(model(tokens)[0], fresh)
-    assert torch.equal(model(tokens, stream_start=False)[0], other(tokens, stream_start=False)[0])
+    outputs = [lm(tokens, stream="text", position=T)[0] for lm in (model, other)]
+    assert torch.equal(*outputs) and not torch.equal(outputs[0], fresh)
 
 
 def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(build_tiny_lm, tokens):
     model, undisturbed = build_tiny_lm("tied"), build_tiny_lm("tied")
     for lm in (model, undisturbed):
-        lm.train()(tokens, stream="text", position=0)
+        lm.train()(tokens, stream="train", position=0)
     model.eval()
-    assert torch.equal(model(tokens[:1], stream_start=False)[0], build_tiny_lm("tied")(tokens[:1])[0])
-    for start in (True, False):
-        model(torch.randint(V, (5, T)), stream_start=start)
-    outputs = [lm.train()(tokens, stream_start=False)[0] for lm in (model, undisturbed)]
+    first = model(tokens[:1], stream="valid", position=0)[0]
+    assert torch.equal(first, build_tiny_lm("tied")(tokens[:1])[0])
+    for position in (0, T):
+        model(torch.randint(V, (5, T)), stream="valid", position=position)
+    outputs = [lm.train()(tokens, stream="train", position=T)[0] for lm in (model, undisturbed)]
     assert torch.equal(*outputs)
+
+
+def test_the_mode_of_the_model_does_not_change_the_stream(build_tiny_lm, tokens):
+    """Statistics over the training text are taken beside the training, from a stream of their own."""
+    model, expected = build_tiny_lm("tied"), build_tiny_lm("tied")
+    for lm, mode in ((model, False), (expected, True)):
+        lm.train()(tokens, stream="train", position=0)
+        lm.train(mode)(tokens, stream="statistics", position=0)
+        lm.train(mode)(tokens, stream="train", position=T)
+    states = [lm.decoder.carried_state.get("train", 2 * T) for lm in (model, expected)]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 def test_no_gradient_crosses_windows_of_a_stream(build_tiny_lm, tokens):
     model = build_tiny_lm("tied")
     model(tokens, stream="text", position=0)
     second = torch.full((B, 1), 4)
-    states = model(second, stream_start=False)[1]["states"]
+    states = model(second, stream="text", position=T)[1]["states"]
     states.top.sum().backward()
     rows = model.decoder.embedding.weight.grad.abs().sum(-1).nonzero().flatten().tolist()
     assert rows == [4]
-
-
-# decoding
-
-
-@every_output_layer
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_incremental_decoding_is_the_full_forward(name, cell, build_tiny_lm, tokens):
-    model = build_tiny_lm(name, rnn_cell=cell, dropout_output=0.5, dropout_weight=0.5).eval()
-    full, incremental_state = model(tokens)[0], {}
-    for t in range(T):
-        step = model(tokens[:, : t + 1], incremental_state=incremental_state)[0]
-        assert step.shape == (B, 1, V)
-        torch.testing.assert_close(step[:, 0], full[:, t], rtol=1e-5, atol=1e-5)
-
-
-@every_output_layer
-@pytest.mark.parametrize("order", [[2, 0, 1], [0, 0, 0], [1, 1, 2, 0, 2]])
-def test_rows_can_be_reordered_while_decoding(name, order, build_tiny_lm, tokens):
-    model, incremental_state, order = build_tiny_lm(name).eval(), {}, torch.tensor(order)
-    for t in range(3):
-        model(tokens[:, : t + 1], incremental_state=incremental_state)
-    model.decoder.reorder_incremental_state_scripting(incremental_state, order)
-    reordered = tokens[order]
-    full = model(reordered)[0]
-    for t in range(3, T):
-        step = model(reordered[:, : t + 1], incremental_state=incremental_state)[0]
-        torch.testing.assert_close(step[:, 0], full[:, t], rtol=1e-5, atol=1e-5)
-
-
-def test_reordering_before_the_first_step_is_harmless(build_tiny_lm, tokens):
-    model, incremental_state = build_tiny_lm("tied").eval(), {}
-    model.decoder.reorder_incremental_state_scripting(incremental_state, torch.tensor([1, 0, 2]))
-    step = model(tokens[:, :1], incremental_state=incremental_state)[0]
-    torch.testing.assert_close(step, model(tokens[:, :1])[0], rtol=1e-6, atol=1e-6)
 
 
 def test_decoding_leaves_the_streams_alone(build_tiny_lm, tokens):
@@ -215,17 +162,54 @@ def test_decoding_leaves_the_streams_alone(build_tiny_lm, tokens):
     for lm in (model, undisturbed):
         lm(tokens, stream="text", position=0)
     model(tokens, incremental_state={})
-    assert torch.equal(model(tokens, stream_start=False)[0], undisturbed(tokens, stream_start=False)[0])
+    outputs = [lm(tokens, stream="text", position=T)[0] for lm in (model, undisturbed)]
+    assert torch.equal(*outputs)
 
 
-# flags and checkpoints
+# initial values
+
+
+def initial_values(build_lm, **flags):
+    sizes = dict(embed_dim=32, hidden_sizes="40 32")
+    return build_lm("lstm_lm_awd", 200, **sizes, **flags).named_parameters()
 
 
 @every_output_layer
-def test_a_state_dict_goes_round(name, build_tiny_lm, tokens):
-    model, other = build_tiny_lm(name, seed=1), build_tiny_lm(name, seed=2)
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other.eval()(tokens)[0], model.eval()(tokens)[0])
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(name, cell, build_lm):
+    for biases in ("zero", "uniform"):
+        flags = dict(output_layer=name, rnn_cell=cell, init_range=0.07, init_biases=biases)
+        for key, param in initial_values(build_lm, **flags):
+            assert param.abs().max() <= 0.07, key
+            if biases == "zero" and "bias" in key:
+                assert not param.any(), key
+            elif param.numel() > 100:
+                assert param.max() > 0.06 and param.min() < -0.06, key
+                assert param.std().item() == pytest.approx(0.14 / 12**0.5, rel=0.2), key
+                assert param.mean().abs() < 5 * 0.04 / param.numel() ** 0.5, key
+            else:
+                assert param.any(), key
+
+
+def test_biases_start_at_zero_unless_told_otherwise(build_lm):
+    biases = [param for key, param in initial_values(build_lm, init_range=0.07) if "bias" in key]
+    assert len(biases) == 5 and not any(bias.any() for bias in biases)
+
+
+def test_without_a_range_every_part_starts_in_its_own_way(build_lm):
+    params = dict(initial_values(build_lm))
+    assert 0.09 < params["decoder.embedding.weight"].abs().max() <= 0.1
+    assert 0.95 / 40**0.5 < params["decoder.stack.layers.0.weight_hh_l0"].abs().max() <= 1 / 40**0.5
+    assert params["decoder.stack.layers.0.bias_hh_l0"].any()
+
+
+@pytest.mark.parametrize("init_range", [-0.1, 0.0, math.nan, math.inf])
+def test_what_is_no_range_is_refused_with_its_flag(init_range, build_tiny_lm):
+    with pytest.raises(ValueError, match="--init-range"):
+        build_tiny_lm("tied", init_range=init_range)
+
+
+# flags and checkpoints
 
 
 def test_a_checkpoint_of_another_vocabulary_is_refused(build_tiny_lm):
@@ -239,14 +223,37 @@ def test_flags_have_no_defaults_of_their_own():
     assert vars(parser.parse_args([])) == {}
 
 
-RATES = ["dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output", "dropout_weight"]
+@pytest.mark.parametrize(
+    "flag, choices",
+    [
+        ("--dropout-masks", sorted(MASKS)),
+        ("--word-masks", WORD_MASKS),
+        ("--init-biases", BIASES),
+        ("--rnn-biases", ["one", "two"]),
+        ("--rnn-cell", sorted(RECURRENT_CELLS)),
+    ],
+)
+def test_the_command_line_knows_the_choices(flag, choices, capsys):
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    RecurrentLanguageModel.add_args(parser)
+    for choice in choices:
+        assert list(vars(parser.parse_args([flag, choice])).values()) == [choice]
+    with pytest.raises(SystemExit):
+        parser.parse_args([flag, "none of them"])
+    assert flag in capsys.readouterr().err
+
+
+RATES = {
+    **{f"dropout_{place}": "lstm" for place in ("embedding", "input", "hidden", "output", "weight")},
+    "dropout_recurrent": "variational",
+}
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
 @pytest.mark.parametrize("flag", RATES)
 def test_what_is_no_dropout_rate_is_refused_with_its_flag(flag, rate, build_tiny_lm):
     with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')}"):
-        build_tiny_lm("tied", **{flag: rate})
+        build_tiny_lm("tied", rnn_cell=RATES[flag], **{flag: rate})
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
@@ -269,6 +276,8 @@ def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(name, rate, bui
         ("tied", {"hidden_sizes": "12 9"}, "--hidden-sizes.*--embed-dim"),
         ("tied", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
         ("tied", {"minor_input": "previous"}, "--minor-input: not a flag of --rnn-cell lstm"),
+        ("tied", {"dropout_recurrent": 0.2}, "--dropout-recurrent: not a flag of --rnn-cell lstm"),
+        ("tied", {"rnn_cell": "variational", "dropout_weight": 0.2}, "--dropout-weight: not a flag of --rnn-cell var"),
         ("tied", {"rnn_cell": "mmlstm", "major_proportions": "0.9 0.5 0.5"}, "3 values for 2 layers"),
         ("soft", {}, "--output-layer soft"),
         ("mos", {"experts_per_layer": "0 4"}, "--experts-per-layer"),

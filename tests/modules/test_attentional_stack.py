@@ -7,6 +7,8 @@ import torch
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
 from fairseq_plugins.modules.major_minor_lstm import MajorMinorOptions
+from fairseq_plugins.modules.recurrent_state import tensors
+from fairseq_plugins.modules.variational_lstm import VariationalOptions
 
 B, T, S, C = 3, 6, 5, 4
 WIDTHS = [6, 7]  # the last is the annotations' as well
@@ -16,6 +18,7 @@ CELLS = {
     "lstm": None,
     "mmlstm": MajorMinorOptions(major_proportions="0.6"),
     "mmlstm, minors read the layer below": MajorMinorOptions(major_proportions="0.6", minor_input="previous"),
+    "variational": VariationalOptions(rnn_biases="one"),
 }
 
 every_cell = pytest.mark.parametrize("cell", CELLS)
@@ -27,7 +30,7 @@ def make(attention, feeding, *, cell="lstm", widths=WIDTHS, dropout=0.0):
     stack = AttentionalStack(
         C,
         widths,
-        cell="mmlstm" if cell.startswith("mmlstm") else cell,
+        cell=cell.split(",")[0],
         cell_options=CELLS[cell],
         attention=built,
         input_feeding=feeding,
@@ -54,7 +57,7 @@ def make_memory(stack, width=WIDTHS[-1]):
 
 
 def make_state(stack, widths=WIDTHS):
-    return stack.initial_state([tuple(torch.randn(2, B, width, dtype=torch.float64)) for width in widths])
+    return stack.initial_state([dict(zip("hc", torch.randn(2, B, width, dtype=torch.float64))) for width in widths])
 
 
 def attend_by_hand(attention, h, memory):
@@ -73,14 +76,15 @@ def attend_by_hand(attention, h, memory):
 
 def by_hand(stack, x, memory, state, feeding, masks=None):
     """All layers' outputs, h~ before dropout, weights, final states; ``masks`` multiply the layers' outputs."""
-    states, num_layers = list(state.stack), len(state.stack)
-    fed = torch.zeros_like(states[-1][0])
+    states, num_layers = list(state["layers"]), len(state["layers"])
+    fed = torch.zeros_like(states[-1]["h"])
     outputs, tops, weights = [[] for _ in range(num_layers + 1)], [], []
     for t in range(T):
         below = first = torch.cat([x[:, t], fed], dim=1) if feeding == "on" else x[:, t]
         for n, layer in enumerate(stack.stack.layers):
-            _, h, c = plain_formulas.recurrent(layer, below.unsqueeze(1), *states[n], first.unsqueeze(1))
-            states[n], below = (h, c), h if masks is None else h * masks[n][:, t]
+            h, c = states[n]["h"], states[n]["c"]
+            _, h, c = plain_formulas.recurrent(layer, below.unsqueeze(1), h, c, first.unsqueeze(1))
+            states[n], below = {"h": h, "c": c}, h if masks is None else h * masks[n][:, t]
             outputs[n].append(below)
         top = h
         if memory is not None:
@@ -97,7 +101,7 @@ def assert_as_by_hand(outputs, expected):
     layers, top, weights, states = expected
     torch.testing.assert_close(outputs.layers, layers, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(outputs.top, top, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(outputs.state.stack, states, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(outputs.state["layers"], states, rtol=1e-12, atol=1e-12)
     if weights is None:
         assert outputs.attention is None
     else:
@@ -126,7 +130,7 @@ def test_two_calls_with_the_state_handed_on_are_one(cell, attention, feeding, x)
     second = stack(x[:, 2:], memory, first.state)
     for layer, *halves in zip(whole.layers, first.layers, second.layers):
         torch.testing.assert_close(torch.cat(halves, dim=1), layer, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(second.state.stack, whole.state.stack, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(second.state, whole.state, rtol=1e-12, atol=1e-12)
 
 
 @every_case
@@ -140,8 +144,7 @@ def test_one_step_a_call_is_all_steps_in_one_call(cell, attention, feeding, x):
         state = steps[-1].state
     found = [torch.cat(parts, dim=1) for parts in zip(*([*step.layers, step.top] for step in steps))]
     torch.testing.assert_close(found, [*whole.layers, whole.top], rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(state.stack, whole.state.stack, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(state.fed, whole.state.fed, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(state, whole.state, rtol=1e-12, atol=1e-12)
     if memory is not None:
         weights = torch.cat([step.attention for step in steps], dim=1)
         torch.testing.assert_close(weights, whole.attention, rtol=1e-12, atol=1e-12)
@@ -162,16 +165,17 @@ def test_the_first_layer_reads_the_embedding_first_and_then_what_is_fed(x):
 def test_what_is_fed_starts_at_zero_and_is_the_attentions_output_of_the_last_step(x):
     stack = make("general", "on", dropout=0.5)
     state = make_state(stack)
-    assert state.fed.shape == (B, WIDTHS[-1]) and not state.fed.any()
+    assert state["fed"].shape == (B, WIDTHS[-1]) and not state["fed"].any()
     outputs = stack(x, make_memory(stack), state)
-    assert torch.equal(outputs.state.fed, outputs.top[:, -1]) and (outputs.state.fed != 0).all()
+    fed = outputs.state["fed"]
+    assert torch.equal(fed, outputs.top[:, -1]) and (fed != 0).all()
 
 
 @pytest.mark.parametrize("attention", ["general", "none"])
 def test_without_feeding_there_is_nothing_fed(attention, x):
     stack = make(attention, "off")
     state = make_state(stack)
-    assert state.fed is None and stack(x, make_memory(stack), state).state.fed is None
+    assert list(state) == list(stack(x, make_memory(stack), state).state) == ["layers"]
 
 
 @every_case
@@ -213,7 +217,7 @@ def test_every_call_draws_fresh_masks_and_evaluation_none(attention, feeding, x)
 def test_gradients_are_those_of_the_equations(cell, attention, feeding, x):
     stack = make(attention, feeding, cell=cell)
     memory, state = make_memory(stack), make_state(stack)
-    wanted = [x, *(part for layer in state.stack for part in layer), *stack.parameters()]
+    wanted = [x, *tensors(state["layers"]), *stack.parameters()]
     if memory is not None:
         wanted.append(memory.annotations)
     for tensor in wanted:

@@ -1,53 +1,115 @@
-"""State between windows: training and evaluation apart, no gradient, packing."""
+"""State between windows: by stream and position, repeatable, without gradient."""
 
+import pytest
 import torch
 
-from fairseq_plugins.modules.carried_state import CarriedState, pack_state, unpack_state
+from fairseq_plugins.modules.carried_state import CarriedState
 
 
-def make_state(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return [tuple(torch.randn(3, width, generator=generator) for _ in range(2)) for width in (4, 7, 2)]
+def make_state(value=0.0):
+    return {"layers": [{"h": torch.full((3, 4), value), "c": torch.full((3, 4), value)}, {"h": torch.zeros(3, 7)}]}
 
 
-def test_there_is_no_state_at_first():
-    carried = CarriedState()
-    assert carried.get(training=True) is None and carried.get(training=False) is None
+def value(state):
+    """What :func:`make_state` was given."""
+    return state["layers"][0]["h"][0, 0].item()
 
 
-def test_training_and_evaluation_are_apart():
-    carried, training, evaluation = CarriedState(), make_state(1), make_state(2)
-    carried.set(training, training=True)
-    carried.set(evaluation, training=False)
-    assert torch.equal(carried.get(training=True)[1][0], training[1][0])
-    assert torch.equal(carried.get(training=False)[1][0], evaluation[1][0])
-    carried.start(training=False)
-    assert carried.get(training=False) is None
-    assert torch.equal(carried.get(training=True)[2][1], training[2][1])
+def read(carried, stream, *, windows):
+    """Go over windows (start, end); the state after each is its end."""
+    for start, end in windows:
+        state = carried.get(stream, start)
+        assert (state is None) == (start == 0) and (state is None or value(state) == start)
+        carried.set(stream, end, make_state(float(end)))
 
 
-def test_start_without_a_state_is_harmless():
-    carried = CarriedState()
-    carried.start(training=True)
-    assert carried.get(training=True) is None
+@pytest.fixture
+def carried():
+    return CarriedState()
 
 
-def test_no_gradient_crosses_a_window():
-    state = [tuple(part.requires_grad_() * 2 for part in layer) for layer in make_state()]
-    carried = CarriedState()
-    carried.set(state, training=True)
-    assert not any(part.requires_grad for layer in carried.get(training=True) for part in layer)
+def test_a_stream_starts_from_nothing(carried):
+    assert carried.get("train", 0) is None
+    carried.set("train", 5, make_state())
+    assert carried.get("train", 0) is None
 
 
-def test_packing_joins_all_parts_in_order():
-    state = make_state()
-    packed = pack_state(state)
-    assert packed.shape == (3, 2 * (4 + 7 + 2))
-    assert torch.equal(packed[:, :4], state[0][0]) and torch.equal(packed[:, -2:], state[2][1])
+def test_every_window_starts_where_the_one_before_ended(carried):
+    read(carried, "train", windows=[(0, 4), (4, 9), (9, 10), (10, 17)])
 
 
-def test_unpacking_is_the_inverse_and_takes_another_number_of_rows():
-    state = make_state()
-    unpacked = unpack_state(torch.cat([pack_state(state), pack_state(make_state(3))]), like=state)
-    expected = [tuple(torch.cat(pair) for pair in zip(*layers)) for layers in zip(state, make_state(3))]
-    assert all(torch.equal(a, b) for x, y in zip(unpacked, expected) for a, b in zip(x, y))
+@pytest.mark.parametrize("position", [-1, 1, 3, 5, 99])
+def test_a_position_where_no_window_ended_is_refused_with_the_stream(carried, position):
+    carried.set("valid", 4, make_state())
+    with pytest.raises(ValueError, match=f"stream 'valid' cannot go on at token {position}: .* from token 0"):
+        carried.get("valid", position)
+
+
+def test_an_unknown_stream_can_only_start(carried):
+    carried.set("train", 4, make_state())
+    assert carried.get("valid", 0) is None
+    with pytest.raises(ValueError, match="stream 'valid'"):
+        carried.get("valid", 4)
+
+
+def test_interleaved_streams_do_not_know_of_each_other(carried):
+    for step in range(3):
+        for n, stream in enumerate(("train", "valid", "train, for statistics")):
+            start, end = 4 * step, 4 * step + 4
+            state = carried.get(stream, start)
+            assert state is None if step == 0 else value(state) == 100 * n + start
+            carried.set(stream, end, make_state(100.0 * n + end))
+
+
+@pytest.mark.parametrize("num_repeatable", [1, 2, 4])
+def test_the_last_windows_can_be_read_again_and_no_others(carried, num_repeatable):
+    carried.num_repeatable = num_repeatable
+    ends = [3, 7, 9, 15, 20, 22, 30]
+    read(carried, "train", windows=list(zip([0, *ends], ends)))
+    starts = ends[-1 - num_repeatable : -1]
+    for first in range(len(starts)):
+        again = [*starts[first:], ends[-1]]
+        read(carried, "train", windows=list(zip(again, again[1:])))
+        assert value(carried.get("train", 30)) == 30
+    with pytest.raises(ValueError, match="token"):
+        carried.get("train", ends[-2 - num_repeatable])
+
+
+def test_the_first_window_can_be_read_again(carried):
+    for _ in range(2):
+        read(carried, "train", windows=[(0, 4)])
+    read(carried, "train", windows=[(4, 8)])
+
+
+def test_a_window_that_is_read_again_takes_the_place_of_what_came_after(carried):
+    carried.set("train", 4, make_state(1.0))
+    carried.set("train", 8, make_state(2.0))
+    carried.set("train", 4, make_state(3.0))
+    assert value(carried.get("train", 4)) == 3
+    with pytest.raises(ValueError, match="token 8"):
+        carried.get("train", 8)
+
+
+def test_an_epoch_starts_anew(carried):
+    for _ in range(2):
+        read(carried, "train", windows=[(0, 10), (10, 20), (20, 25)])
+
+
+def test_the_states_of_a_long_stream_do_not_pile_up(carried):
+    read(carried, "train", windows=[(t, t + 1) for t in range(50)])
+    alive = [position for position in range(1, 51) if is_kept(carried, position)]
+    assert alive == [49, 50]
+
+
+def is_kept(carried, position):
+    try:
+        return carried.get("train", position) is not None
+    except ValueError:
+        return False
+
+
+def test_no_gradient_crosses_a_window(carried):
+    h = torch.ones(3, 4, requires_grad=True)
+    carried.set("train", 4, {"layers": [{"h": 2 * h}]})
+    kept = carried.get("train", 4)["layers"][0]["h"]
+    assert not kept.requires_grad and torch.equal(kept, 2 * h.detach())

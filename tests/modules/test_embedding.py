@@ -1,11 +1,13 @@
-"""Embedding whose rows are dropped by word type."""
+"""Embedding whose words are dropped by type, in a window or in each row."""
 
 import pytest
 import torch
 
-from fairseq_plugins.modules.embedding import RowDropoutEmbedding
+from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
 
 V, C = 200, 6
+
+every_masks = pytest.mark.parametrize("word_masks", WORD_MASKS)
 
 
 @pytest.fixture
@@ -13,56 +15,113 @@ def tokens():
     return torch.randint(V, (8, 30))
 
 
+def make(rate, word_masks="window"):
+    return WordDropoutEmbedding(V, C, word_dropout=rate, word_masks=word_masks)
+
+
 def dropped_types(vectors, tokens):
     return set(tokens[vectors.eq(0).all(dim=-1)].tolist())
 
 
-def test_a_dropped_type_vanishes_at_all_positions_and_the_others_are_scaled(tokens):
-    embedding = RowDropoutEmbedding(V, C, row_dropout=0.3)
+def dropped_types_of_rows(vectors, tokens):
+    return [dropped_types(*row) for row in zip(vectors, tokens)]
+
+
+def assert_types_are_dropped(embedding, vectors, tokens, dropped, rate):
+    gone = torch.isin(tokens, torch.tensor(sorted(dropped), dtype=torch.long))
+    assert torch.equal(vectors[gone], torch.zeros_like(vectors[gone]))
+    torch.testing.assert_close(vectors[~gone], embedding.weight[tokens[~gone]] / (1 - rate), rtol=1e-6, atol=0)
+
+
+def test_a_dropped_type_vanishes_at_all_positions_of_a_window_and_the_others_are_scaled(tokens):
+    embedding = make(0.3)
     vectors = embedding(tokens)
     dropped = dropped_types(vectors, tokens)
     assert 0 < len(dropped) < len(tokens.unique())
-    gone = torch.isin(tokens, torch.tensor(sorted(dropped)))
-    assert torch.equal(vectors[gone], torch.zeros_like(vectors[gone]))
-    torch.testing.assert_close(vectors[~gone], embedding.weight[tokens[~gone]] / 0.7, rtol=1e-6, atol=0)
+    assert_types_are_dropped(embedding, vectors, tokens, dropped, 0.3)
 
 
-def test_every_call_draws_fresh_types(tokens):
-    embedding = RowDropoutEmbedding(V, C, row_dropout=0.3)
-    assert dropped_types(embedding(tokens), tokens) != dropped_types(embedding(tokens), tokens)
+def test_a_dropped_type_of_a_row_vanishes_at_all_its_places_there_and_the_others_are_scaled():
+    embedding, tokens = make(0.3, "row"), torch.randint(10, (8, 30))  # each type about three times a row
+    vectors = embedding(tokens)
+    for row, dropped in enumerate(dropped_types_of_rows(vectors, tokens)):
+        assert len(dropped) < 10
+        assert_types_are_dropped(embedding, vectors[row], tokens[row], dropped, 0.3)
 
 
-def test_the_rate_is_the_share_of_dropped_types():
-    n = 50_000
-    mask = RowDropoutEmbedding(n, 1, row_dropout=0.1).row_mask()
-    assert mask.shape == (n, 1)
-    assert mask.eq(0).double().mean().item() == pytest.approx(0.1, abs=4 * (0.09 / n) ** 0.5)
+def test_every_row_drops_types_of_its_own():
+    tokens = torch.arange(20).expand(50, 20)
+    dropped = make(0.5, "row")(tokens).eq(0).all(dim=-1)
+    assert len({tuple(row.tolist()) for row in dropped}) == 50
+    together = dropped.double().T.corrcoef()  # of the types over the rows
+    assert together.fill_diagonal_(0).abs().max() < 0.7
+    window = make(0.5)(tokens).eq(0).all(dim=-1)
+    assert torch.equal(window, window[:1].expand_as(window)) and window.any() and not window.all()
 
 
+@every_masks
+def test_a_mask_is_what_a_call_multiplies_by(word_masks, tokens):
+    embedding = make(0.3, word_masks)
+    torch.manual_seed(5)
+    mask = embedding.mask(tokens)
+    torch.manual_seed(5)
+    assert mask.shape == (8, 30, 1)
+    assert torch.equal(embedding(tokens), embedding.weight[tokens] * mask)
+
+
+@every_masks
+def test_every_call_draws_fresh_types(word_masks, tokens):
+    embedding = make(0.3, word_masks)
+    first, second = (dropped_types_of_rows(embedding(tokens), tokens) for _ in range(2))
+    assert all(a != b for a, b in zip(first, second))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+@every_masks
+def test_the_rate_is_the_share_of_dropped_types(word_masks, rate):
+    n = 6400
+    embedding = WordDropoutEmbedding(n, 1, word_dropout=rate, word_masks=word_masks)
+    tokens = torch.arange(n).view(64, 100) if word_masks == "window" else torch.arange(100).expand(64, 100)
+    dropped = embedding.mask(tokens).eq(0).double().mean().item()
+    assert dropped == pytest.approx(rate, abs=4 * (rate * (1 - rate) / n) ** 0.5)
+
+
+def test_repeated_types_do_not_change_the_rate():
+    tokens = torch.randint(7, (4000, 35))
+    mask = make(0.3, "row").mask(tokens).squeeze(-1)
+    n = sum(len(row.unique()) for row in tokens)
+    dropped = sum(len(row[gone].unique()) for row, gone in zip(tokens, mask.eq(0)))
+    assert dropped / n == pytest.approx(0.3, abs=4 * (0.21 / n) ** 0.5)
+
+
+@every_masks
 @pytest.mark.parametrize("rate, training", [(0.3, False), (0.0, True)])
-def test_evaluation_and_rate_zero_are_a_plain_look_up(tokens, rate, training):
-    embedding = RowDropoutEmbedding(V, C, row_dropout=rate).train(training)
+def test_evaluation_and_rate_zero_are_a_plain_look_up(tokens, rate, training, word_masks):
+    embedding = make(rate, word_masks).train(training)
     assert torch.equal(embedding(tokens), embedding.weight[tokens])
 
 
-def test_the_matrix_itself_is_not_masked(tokens):
-    embedding = RowDropoutEmbedding(V, C, row_dropout=0.9)
+@every_masks
+def test_the_matrix_itself_is_not_masked(word_masks, tokens):
+    embedding = make(0.9, word_masks)
     before = embedding.weight.detach().clone()
     embedding(tokens)
     assert torch.equal(embedding.weight, before)
 
 
-def test_gradients_reach_the_kept_rows_only(tokens):
-    embedding = RowDropoutEmbedding(V, C, row_dropout=0.3)
+@every_masks
+def test_gradients_reach_the_kept_words_only(word_masks, tokens):
+    embedding = make(0.3, word_masks)
     vectors = embedding(tokens)
     vectors.sum().backward()
-    counts = torch.bincount(tokens.flatten(), minlength=V).double()
-    counts[sorted(dropped_types(vectors, tokens))] = 0
+    kept = vectors.ne(0).any(dim=-1)
+    assert 0 < kept.sum() < kept.numel()
+    counts = torch.bincount(tokens[kept], minlength=V).double()
     torch.testing.assert_close(embedding.weight.grad.double(), (counts / 0.7)[:, None].expand(V, C))
 
 
-def test_rows_start_uniform_within_a_tenth():
-    weight = RowDropoutEmbedding(2000, 50).weight.detach()
+def test_vectors_start_uniform_within_a_tenth():
+    weight = WordDropoutEmbedding(2000, 50).weight.detach()
     assert -0.1 <= weight.min() < -0.0999 and 0.0999 < weight.max() <= 0.1
     assert weight.std().item() == pytest.approx(0.2 / 12**0.5, rel=0.01)
 
@@ -70,4 +129,4 @@ def test_rows_start_uniform_within_a_tenth():
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
 def test_what_is_no_rate_is_refused(rate):
     with pytest.raises(ValueError, match="--dropout-embedding"):
-        RowDropoutEmbedding(V, C, row_dropout=rate)
+        make(rate)

@@ -6,6 +6,7 @@ import torch
 
 from fairseq_plugins.modules.encoder_stack import MERGES, EncoderStack
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_state import select_rows
 
 C = 5
 WIDTHS = [7, 6, 8]
@@ -47,7 +48,7 @@ def by_hand(stack, x, merge):
     for layer, other in zip(*cells(stack)):
         ahead, h, c = read(layer, ahead, e)
         back, other_h, other_c = read(other, back, e.flip(1))
-        state.append((h + other_h, c + other_c))
+        state.append({"h": h + other_h, "c": c + other_c})
         if merge == "layer":
             x = ahead + back.flip(1)
             ahead, back = x, x.flip(1)
@@ -82,7 +83,7 @@ def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge
     for row, sentence in enumerate(sentences):
         expected, expected_state = by_hand(stack, sentence, merge)
         torch.testing.assert_close(annotations[row, ~padding[row]], expected[0], rtol=1e-12, atol=1e-12)
-        found = [tuple(part[row : row + 1] for part in layer) for layer in state]
+        found = select_rows(state, slice(row, row + 1))
         torch.testing.assert_close(found, expected_state, rtol=1e-12, atol=1e-12)
     assert not annotations[padding].any()
 
@@ -95,7 +96,7 @@ def test_sentences_of_one_length_need_no_padding(merge, length):
     for row in range(B):
         expected, expected_state = by_hand(stack, x[row : row + 1], merge)
         torch.testing.assert_close(annotations[row : row + 1], expected, rtol=1e-12, atol=1e-12)
-        found = [tuple(part[row : row + 1] for part in layer) for layer in state]
+        found = select_rows(state, slice(row, row + 1))
         torch.testing.assert_close(found, expected_state, rtol=1e-12, atol=1e-12)
     nothing_padded = stack(x, torch.zeros(B, length, dtype=torch.bool))
     torch.testing.assert_close(nothing_padded, (annotations, state), rtol=1e-12, atol=1e-12)
@@ -118,7 +119,7 @@ def test_gradients_reach_every_parameter_and_no_padding(sentences, merge):
     x, padding = batch(sentences, "mixed")
     x.requires_grad_()
     annotations, state = stack(x, padding)
-    (annotations.pow(2).sum() + sum((h * c).sum() for h, c in state)).backward()
+    (annotations.pow(2).sum() + sum((layer["h"] * layer["c"]).sum() for layer in state)).backward()
     assert [name for name, param in stack.named_parameters() if not param.grad.abs().sum() > 0] == []
     assert not x.grad[padding].any() and (x.grad[~padding].abs().sum(-1) > 0).all()
 
@@ -178,7 +179,7 @@ def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, c
     for row, sentence in enumerate(sentences):
         expected = stack.stacks[0](sentence)
         torch.testing.assert_close(annotations[row, ~padding[row]], expected.top[0], rtol=1e-12, atol=1e-12)
-        found = [tuple(part[row : row + 1] for part in layer) for layer in state]
+        found = select_rows(state, slice(row, row + 1))
         torch.testing.assert_close(found, expected.state, rtol=1e-12, atol=1e-12)
     assert len(stack.stacks) == 1 and not annotations[padding].any()
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_plugins.modules.lstm import WeightDropLSTM
+from fairseq_plugins.modules.lstm import WeightDropLSTM, WeightDropOptions
 from fairseq_plugins.modules.major_minor_lstm import MINOR_INPUTS, MajorMinorLSTM, MajorMinorOptions
+from fairseq_plugins.modules.recurrent_cell import CellContext
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 
 B, T, C = 3, 6, 5
@@ -21,6 +22,15 @@ def make(proportions=PROPORTIONS, minor_input="embedding", *, widths=WIDTHS, **r
     return RecurrentStack(C, widths, cell="mmlstm", cell_options=options, **rates).double()
 
 
+def make_layer(input_size=C, sizes=(7, 3), *, minor_input_size=C, **options):
+    return MajorMinorLSTM(input_size, sizes, minor_input_size=minor_input_size, options=MajorMinorOptions(**options))
+
+
+def run(layer, x, state=None):
+    """Output of one layer that is the first of its stack."""
+    return layer(x, layer.initial_state(x) if state is None else state, CellContext(stack_input=x))[0]
+
+
 @pytest.fixture
 def x():
     return torch.randn(B, T, C, dtype=torch.float64)
@@ -28,19 +38,19 @@ def x():
 
 @pytest.fixture
 def state():
-    return [tuple(torch.randn(2, B, width, dtype=torch.float64)) for width in WIDTHS]
+    return [dict(zip("hc", torch.randn(2, B, width, dtype=torch.float64))) for width in WIDTHS]
 
 
 def by_hand(stack, x, state, minor_input):
     """Outputs and states from the equations: majors read the layer below, minors the stack's input or that layer."""
     below, outputs, states = x, [], []
-    for layer, (major_size, _), (h, c) in zip(stack.layers, SIZES, state):
-        (h_ma, h_mi), (c_ma, c_mi) = ((part[:, :major_size], part[:, major_size:]) for part in (h, c))
+    for layer, (major_size, _), before in zip(stack.layers, SIZES, state):
+        (h_ma, h_mi), (c_ma, c_mi) = ((before[name][:, :major_size], before[name][:, major_size:]) for name in "hc")
         major = plain_formulas.lstm(below, h_ma, c_ma, *layer.major.parameters())
         minor = plain_formulas.lstm(x if minor_input == "embedding" else below, h_mi, c_mi, *layer.minor.parameters())
         below, h, c = (torch.cat(parts, dim=-1) for parts in zip(major, minor))
         outputs.append(below)
-        states.append((h, c))
+        states.append({"h": h, "c": c})
     return outputs, states
 
 
@@ -72,13 +82,13 @@ def test_a_proportion_is_the_majors_share_of_the_width():
 
 
 def test_the_two_lstms_of_a_layer_never_see_each_others_state(x, state):
-    layer = MajorMinorLSTM(C, (7, 3), minor_input_size=C).double()
-    plain, _ = layer(x, state[0], stack_input=x)
+    layer = make_layer().double()
+    plain = run(layer, x, state[0])
     for changed, kept in ((slice(7, None), slice(None, 7)), (slice(None, 7), slice(7, None))):
-        other = tuple(part.clone() for part in state[0])
-        for part in other:
+        other = {name: part.clone() for name, part in state[0].items()}
+        for part in other.values():
             part[:, changed] += 1
-        output, _ = layer(x, other, stack_input=x)
+        output = run(layer, x, other)
         assert torch.equal(output[..., kept], plain[..., kept])
         assert (output[..., changed] != plain[..., changed]).all()
 
@@ -99,14 +109,20 @@ def test_minors_that_read_the_embedding_do_not_see_the_layer_below(x):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_proportion_one_is_the_plain_lstm_bit_for_bit(training, dtype, x):
     results = []
-    rates = dict(weight_dropout=0.5, hidden_dropout=0.3, output_dropout=0.2)
-    for cell, options in (("lstm", None), ("mmlstm", MajorMinorOptions(major_proportions="1"))):
+    rates = dict(hidden_dropout=0.3, output_dropout=0.2)
+    cells = {
+        "lstm": WeightDropOptions(dropout_weight=0.5),
+        "mmlstm": MajorMinorOptions(dropout_weight=0.5, major_proportions="1"),
+    }
+    for cell, options in cells.items():
         torch.manual_seed(3)
         stack = RecurrentStack(C, WIDTHS, cell=cell, cell_options=options, **rates).to(dtype).train(training)
         outputs = stack(x.to(dtype))
         outputs.layers[-1].sum().backward()
         gradients = {name: param.grad for name, param in stack.named_parameters()}
-        results.append([*outputs.layers, *(part for layer in outputs.state for part in layer), *gradients.values()])
+        results.append(
+            [*outputs.layers, *(part for layer in outputs.state for part in layer.values()), *gradients.values()]
+        )
         names = list(stack.state_dict())
     assert all(torch.equal(*pair) for pair in zip(*results))
     assert names == list(RecurrentStack(C, WIDTHS).state_dict())
@@ -119,15 +135,14 @@ def test_a_minor_can_be_left_out_of_any_layer(x):
 
 
 def test_weight_drop_masks_both_recurrent_matrices_and_nothing_else(x):
-    layer = MajorMinorLSTM(C, (7, 3), minor_input_size=C, weight_dropout=0.5).double()
-    undropped = MajorMinorLSTM(C, (7, 3), minor_input_size=C).double()
+    layer, undropped = make_layer(dropout_weight=0.5).double(), make_layer().double()
     undropped.load_state_dict(layer.state_dict())
-    outputs = [layer(x, stack_input=x)[0] for _ in range(2)]
-    expected = undropped(x, stack_input=x)[0]
+    outputs = [run(layer, x) for _ in range(2)]
+    expected = run(undropped, x)
     for part in (slice(None, 7), slice(7, None)):
         assert not torch.allclose(outputs[0][..., part], outputs[1][..., part])
         torch.testing.assert_close(outputs[0][:, 0, part], expected[:, 0, part])  # h_0 = 0 knows no recurrent matrix
-    assert torch.equal(layer.eval()(x, stack_input=x)[0], expected)
+    assert torch.equal(run(layer.eval(), x), expected)
 
 
 def test_one_mask_acts_on_both_parts_of_a_layers_output(x):
@@ -138,40 +153,32 @@ def test_one_mask_acts_on_both_parts_of_a_layers_output(x):
 
 
 def test_each_part_starts_as_an_lstm_of_its_own_width():
-    layer = MajorMinorLSTM(30, (400, 25), minor_input_size=30)
+    layer = make_layer(30, (400, 25), minor_input_size=30)
     for part, bound in ((layer.major, 0.05), (layer.minor, 0.2)):
         assert all(0.9 * bound < param.abs().max() <= bound for param in part.parameters())
 
 
 def test_parameters_are_those_of_two_lstms():
-    layer = MajorMinorLSTM(5, (7, 3), minor_input_size=4)
     expected = [nn.LSTM(5, 7), nn.LSTM(4, 3)]
-    assert sum(p.numel() for p in layer.parameters()) == sum(p.numel() for lstm in expected for p in lstm.parameters())
+    num_expected = sum(p.numel() for lstm in expected for p in lstm.parameters())
+    for biases, num_less in (("two", 0), ("one", 4 * (7 + 3))):
+        layer = make_layer(5, minor_input_size=4, rnn_biases=biases)
+        assert sum(p.numel() for p in layer.parameters()) == num_expected - num_less
 
 
-# step by step
-
-
-@every_minor_input
-@pytest.mark.parametrize("num_known", [0, 2, C])
-def test_steps_are_the_whole_call(num_known, minor_input, x, state):
-    minor_input_size = 4 if minor_input == "embedding" else C
-    layer = MajorMinorLSTM(C, (7, 3), minor_input_size=minor_input_size, minor_input=minor_input).double()
-    stack_input, state = torch.randn(B, T, 4, dtype=torch.float64), state[0]
-    expected, expected_state = layer(x, state, stack_input=stack_input)
-    run = layer.steps(x[..., :num_known] if num_known else None, stack_known=stack_input[..., :1])
-    outputs = []
-    for t in range(T):
-        state = run(t, x[:, t, num_known:], state, stack_late=stack_input[:, t, 1:])
-        outputs.append(state[0])
-    torch.testing.assert_close((torch.stack(outputs, dim=1), state), (expected, expected_state), rtol=1e-12, atol=1e-12)
+def test_the_parts_are_named(x):
+    assert [layer.feature_groups for layer in make("0.7 1 0.6").layers] == [
+        {"major": slice(0, 7), "minor": slice(7, 10)},
+        {},
+        {"major": slice(0, 3), "minor": slice(3, 5)},
+    ]
 
 
 # what does not fit
 
 
 def test_a_checkpoint_with_another_minor_input_is_refused_with_both():
-    layers = [MajorMinorLSTM(C, (7, 3), minor_input_size=C, minor_input=name) for name in MINOR_INPUTS]
+    layers = [make_layer(minor_input=name) for name in MINOR_INPUTS]
     with pytest.raises(ValueError, match="--minor-input embedding, this model has --minor-input previous"):
         layers[1].load_state_dict(layers[0].state_dict())
 

@@ -30,3 +30,15 @@ def test_a_checkpoint_without_the_setting_is_loaded():
     layer = Layer("layer")
     layer.load_state_dict(saved)
     assert layer.state_dict()["kind_name"].tolist() == list(b"layer")
+
+
+class Note(SavesSettings):
+    def __init__(self, text):
+        super().__init__()
+        self.save_text("note", text, explain=lambda saved: f"{saved} is not {text}")
+
+
+def test_another_text_is_refused_in_its_own_words():
+    Note("a").load_state_dict(Note("a").state_dict())
+    with pytest.raises(ValueError, match="^a is not b$"):
+        Note("b").load_state_dict(Note("a").state_dict())

@@ -1,0 +1,114 @@
+"""Two trainings do not write to one ``--save-dir``.
+
+Mends: the host starts the second without a word, and their checkpoints replace each other's.
+Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+Needed as long as ``test_the_host_alone_takes_a_directory_that_is_in_use`` passes.
+"""
+
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Callable, Dict, Optional, Tuple
+
+from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import CheckpointConfig
+from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
+from filelock import FileLock, Timeout
+
+from fairseq_plugins.host.wrapping import wrap
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE, OWNER_FILE = ".training.lock", ".training.owner"
+"""The file that is locked, and the one with the process id and the host name of the training that locked it last."""
+ORPHANS_SECONDS = 30
+"""How long the processes that load data for a training that was killed may still hold its lock."""
+
+_held: Dict[Tuple[int, str], FileLock] = {}
+
+
+def mend() -> None:
+    """Wrap the host's ``load_checkpoint``, with which a training, and no other command, begins to use its directory."""
+    wrap(checkpoint_utils, "load_checkpoint", _lock_and_load)
+
+
+def _lock_and_load(load_checkpoint: Callable, cfg: CheckpointConfig, trainer: Trainer, **kwargs):
+    if not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training):
+        lock_save_dir(cfg.save_dir)
+    return load_checkpoint(cfg, trainer, **kwargs)
+
+
+def lock_save_dir(save_dir: str) -> None:
+    """Lock a directory until this process ends, however it ends; the operating system sees to that.
+
+    A file system without locks is left unlocked with a warning.
+
+    Raises:
+        ValueError: if another process holds the lock.
+    """
+    key = os.getpid(), os.path.realpath(save_dir)
+    if key in _held:
+        return
+    lock = FileLock(Path(save_dir) / LOCK_FILE)
+    try:
+        if not os.path.isdir(save_dir):
+            raise NotADirectoryError("it is no local directory")
+        _acquire(lock, save_dir)
+        if not isinstance(lock, FileLock):
+            raise NotImplementedError("its file system knows no locks that end with their process")
+        _write_owner(save_dir)
+    except (NotImplementedError, OSError) as error:
+        lock.release(force=True)
+        logger.warning(f"{save_dir} cannot be locked ({error}): take care that no other training writes to it")
+        return
+    _held[key] = lock
+
+
+def _acquire(lock: FileLock, save_dir: str) -> None:
+    try:
+        lock.acquire(timeout=0)
+        return
+    except Timeout:
+        owner = _read_owner(save_dir)
+    if owner is not None and _has_ended(*owner):
+        logger.info(f"{save_dir}: waiting for the last processes of a training that was killed")
+        try:
+            lock.acquire(timeout=ORPHANS_SECONDS)
+            return
+        except Timeout:
+            owner = _read_owner(save_dir)
+    name = "another training" if owner is None else "the training with process id {} on host {}".format(*owner)
+    raise ValueError(
+        f"{name} writes to --save-dir {save_dir}: wait until it has ended, end it, or give another --save-dir"
+    )
+
+
+def _write_owner(save_dir: str) -> None:
+    path = Path(save_dir) / OWNER_FILE
+    written = path.with_name(f"{OWNER_FILE}.tmp")
+    written.write_text(f"{os.getpid()} {socket.gethostname()}\n")
+    os.replace(written, path)
+
+
+def _read_owner(save_dir: str) -> Optional[Tuple[int, str]]:
+    """Process id and host name, or None where nobody has written them yet."""
+    try:
+        pid, host = (Path(save_dir) / OWNER_FILE).read_text().split()
+        return int(pid), host
+    except (OSError, ValueError):
+        return None
+
+
+def _has_ended(pid: int, host: str) -> bool:
+    """Whether a process is known to have ended; those of other hosts are not."""
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False

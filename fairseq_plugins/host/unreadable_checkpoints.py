@@ -1,0 +1,91 @@
+"""A checkpoint that is damaged, cut short or refused is named, with the remedy.
+
+Mends: torch compares no checksum of the archive, so that a file with flipped bits is read as wrong weights; what it
+refuses or cannot read ends in errors that name no file.
+Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
+Needed as long as ``test_the_host_alone_reads_flipped_bits`` passes.
+"""
+
+import errno
+import os
+import pickle
+import re
+import zipfile
+from typing import Callable, Union
+
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from fairseq_plugins.host.wrapping import wrap
+
+ARCHIVE_START = b"PK\x03\x04"
+"""First bytes of the archives that torch writes."""
+MS_DOS_DIRECTORY = 0x10
+"""Bit of a record's attributes."""
+
+
+def mend() -> None:
+    """Wrap the host's ``load_checkpoint_to_cpu``."""
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", _explain_unreadable)
+
+
+def _explain_unreadable(load_checkpoint_to_cpu: Callable, path: Union[str, os.PathLike], *args, **kwargs):
+    """Load a checkpoint.
+
+    Raises:
+        ValueError: if the file is damaged, or holds what checkpoints may not hold.
+    """
+    is_local = os.path.isfile(path) and not PathManager.path_requires_pathmanager(str(path))
+    may_be_anything = is_local and not _check_archive(path)
+    try:
+        return load_checkpoint_to_cpu(path, *args, **kwargs)
+    except pickle.UnpicklingError as error:
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if refused is None:
+            raise ValueError(_cut_short(path)) from error
+        raise ValueError(
+            f"{path} is refused: it holds an object of class {refused.group(1)}, and checkpoints may hold weights and "
+            "flags only, because other objects can run code when they are loaded"
+        ) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise ValueError(_cut_short(path)) from error
+    except Exception as error:
+        if not (may_be_anything or isinstance(error, EOFError) or "PytorchStreamReader" in str(error)):
+            raise
+        raise ValueError(_cut_short(path)) from error
+
+
+def _check_archive(path: Union[str, os.PathLike]) -> bool:
+    """Compare the checksums of an archive that torch wrote; files before torch 1.6 are none and have no checksums.
+
+    Returns:
+        whether the file is an archive.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
+    with open(path, "rb") as file:
+        begins_as_archive = file.read(len(ARCHIVE_START)) == ARCHIVE_START
+        try:
+            if not begins_as_archive and not zipfile.is_zipfile(file):
+                return False
+            archive = zipfile.ZipFile(file)
+            records = archive.infolist()
+            # torch.serialization.set_crc32_options(False) writes zeros
+            damaged = archive.testzip() if any(record.CRC for record in records) else None
+        except Exception as error:  # flipped bits lead to errors of any kind
+            raise ValueError(_cut_short(path)) from error
+    for record in records:
+        # torch reads zeros where a record is marked as a directory
+        if record.filename == damaged or record.external_attr & MS_DOS_DIRECTORY:
+            raise ValueError(
+                f"{path} is damaged (its record {record.filename} is not as it was written): take an earlier one, or "
+                "remove it to start anew"
+            )
+    return True
+
+
+def _cut_short(path: Union[str, os.PathLike]) -> str:
+    return f"{path} is no checkpoint or was cut short: take an earlier one, or remove it to start anew"

@@ -1,0 +1,36 @@
+"""Functions of the host, wrapped."""
+
+import functools
+from types import ModuleType
+from typing import Callable, Union
+
+
+def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable) -> None:
+    """Have ``wrapper(function, *args, **kwargs)`` answer calls of the function or method ``name`` of ``owner``.
+
+    What was wrapped by the same wrapper before is left alone. Static methods stay static.
+    """
+    function = getattr(owner, name)
+    if wrapper in _wrappers(function):
+        return
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        return wrapper(function, *args, **kwargs)
+
+    wrapped.wrapper = wrapper
+    is_static = isinstance(vars(owner).get(name), staticmethod)
+    setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
+
+
+def unwrapped(function: Callable) -> Callable:
+    """The host's own function below all wrappers of :func:`wrap`."""
+    while hasattr(function, "wrapper"):
+        function = function.__wrapped__
+    return function
+
+
+def _wrappers(function: Callable):
+    while hasattr(function, "wrapper"):
+        yield function.wrapper
+        function = function.__wrapped__

@@ -1,0 +1,146 @@
+"""Two trainings and one directory; trainings that are killed are tested with the commands."""
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from types import SimpleNamespace
+
+import pytest
+from fairseq import checkpoint_utils
+
+from fairseq_plugins.host import save_dir_lock
+from fairseq_plugins.host.save_dir_lock import LOCK_FILE, OWNER_FILE, lock_save_dir
+
+
+@pytest.fixture
+def hold():
+    """``hold(save_dir)``: another process that holds the lock, until it is killed or ``then`` returns."""
+    context, processes = multiprocessing.get_context("fork"), []
+
+    def run(save_dir, then, connection):
+        lock_save_dir(str(save_dir))
+        connection.send("locked")
+        then()
+
+    def start(save_dir, then=signal.pause):
+        here, there = context.Pipe()
+        process = context.Process(target=run, args=(save_dir, then, there))
+        process.start()
+        processes.append(process)
+        assert here.recv() == "locked"
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+@pytest.fixture(autouse=True)
+def release_afterwards():
+    yield
+    for lock in save_dir_lock._held.values():
+        lock.release(force=True)
+    save_dir_lock._held.clear()
+
+
+def test_a_directory_in_use_is_refused_by_process_and_host(tmp_path, hold):
+    process = hold(tmp_path)
+    told = (
+        f"training with process id {process.pid} on host {socket.gethostname()} writes to --save-dir {tmp_path}: wait"
+    )
+    for _ in range(2):
+        with pytest.raises(ValueError, match=told):
+            lock_save_dir(str(tmp_path))
+
+
+def test_another_spelling_of_the_directory_is_refused_too(tmp_path, hold):
+    hold(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match="writes to --save-dir"):
+        lock_save_dir(str(tmp_path / "link"))
+
+
+def test_a_directory_whose_training_was_killed_is_taken_over(tmp_path, hold):
+    process = hold(tmp_path)
+    process.kill()
+    process.join()
+    lock_save_dir(str(tmp_path))
+    assert (tmp_path / OWNER_FILE).read_text() == f"{os.getpid()} {socket.gethostname()}\n"
+
+
+def test_the_last_processes_of_a_training_that_was_killed_are_waited_for(tmp_path, hold):
+    killed = hold(tmp_path)
+    killed.kill()
+    killed.join()
+    hold(tmp_path, then=lambda: time.sleep(1))
+    (tmp_path / OWNER_FILE).write_text(f"{killed.pid} {socket.gethostname()}\n")
+    lock_save_dir(str(tmp_path))
+
+
+def test_a_training_on_another_host_is_not_waited_for(tmp_path, hold):
+    hold(tmp_path)
+    (tmp_path / OWNER_FILE).write_text("1 elsewhere\n")
+    with pytest.raises(ValueError, match="process id 1 on host elsewhere writes"):
+        lock_save_dir(str(tmp_path))
+
+
+def test_an_owner_that_is_not_written_yet(tmp_path, hold):
+    hold(tmp_path)
+    for content in ("", "no number"):
+        (tmp_path / OWNER_FILE).write_text(content)
+        with pytest.raises(ValueError, match="^another training writes to"):
+            lock_save_dir(str(tmp_path))
+
+
+def test_one_process_may_train_twice(tmp_path):
+    lock_save_dir(str(tmp_path))
+    lock_save_dir(f"{tmp_path}/")
+    assert len(save_dir_lock._held) == 1
+
+
+def test_a_process_that_ends_unlocks(tmp_path, hold):
+    hold(tmp_path, then=lambda: None).join()
+    lock_save_dir(str(tmp_path))
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_told_once_and_used(tmp_path, monkeypatch, caplog, recwarn, code):
+    def flock(*args):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    lock_save_dir(str(tmp_path))
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith(f"{tmp_path} cannot be locked (") and "take care that no other training" in warning
+    monkeypatch.undo()
+    lock_save_dir(str(tmp_path))
+    assert len(save_dir_lock._held) == 1
+
+
+def test_a_directory_that_is_no_local_one_is_told(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    lock_save_dir("s3://bucket/checkpoints")
+    assert "s3://bucket/checkpoints cannot be locked (it is no local directory)" in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
+def trainer(rank):
+    return SimpleNamespace(cfg=SimpleNamespace(distributed_training=SimpleNamespace(distributed_rank=rank)))
+
+
+@pytest.mark.parametrize("rank, no_save, locks", [(0, False, True), (1, False, False), (0, True, False)])
+def test_the_first_process_of_a_training_that_saves_locks(tmp_path, rank, no_save, locks):
+    cfg = SimpleNamespace(save_dir=str(tmp_path), no_save=no_save)
+    loaded = save_dir_lock._lock_and_load(lambda *args, **kwargs: (args, kwargs), cfg, trainer(rank), option=1)
+    assert loaded[0][0] is cfg and loaded[1] == {"option": 1}
+    assert (tmp_path / LOCK_FILE).exists() is locks
+
+
+def test_the_host_alone_takes_a_directory_that_is_in_use(tmp_path, hold):
+    hold(tmp_path)
+    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))

@@ -1,0 +1,67 @@
+"""Every decoder keeps to the contract of decoders, below every output layer."""
+
+import itertools
+
+import pytest
+from decoder_contract import SOURCES, DecoderContract, Decoding, TranslatorContract, V
+
+from fairseq_plugins.modules.attention import ATTENTIONS
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+
+CELLS, LAYERS = sorted(RECURRENT_CELLS), sorted(OUTPUT_LAYERS)
+ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
+ENCODER_DECODERS = [
+    (cell, name, *attention)
+    for cell, name, attention in itertools.product(CELLS, LAYERS, ATTENTION_CASES)
+    if cell == "lstm" or name == "doc" or attention == ("general", "on")
+]
+
+
+def joined(case):
+    return " ".join(case)
+
+
+class TestRecurrentLanguageModel(DecoderContract):
+    dropouts = {f"dropout_{place}": 0.5 for place in ("embedding", "input", "hidden", "output")}
+
+    @pytest.fixture(params=itertools.product(CELLS, LAYERS), ids=joined)
+    def build(self, request, build_tiny_lm):
+        cell, name = request.param
+        experts = {"experts_per_layer": "1 1 2"} if name == "doc" else {}
+        return lambda **flags: Decoding(build_tiny_lm(name, rnn_cell=cell, **experts, **flags), [], num_layers=3)
+
+
+class TestRecurrentEncoderDecoder(TranslatorContract):
+    @pytest.fixture(params=ENCODER_DECODERS, ids=joined)
+    def build(self, request, build_tiny_encdec, sentences):
+        cell, name, attention, feeding = request.param
+        experts = "1 1 2" if attention == "none" else "1 1 2 2"
+        flags = {"rnn_cell": cell, "attention": attention, "input_feeding": feeding}
+        flags.update({"experts_per_layer": experts} if name == "doc" else {})
+        num_layers = len(experts.split())
+
+        def build(**others):
+            return Decoding(build_tiny_encdec(name, source_size=SOURCES, **flags, **others), sentences, num_layers)
+
+        return build
+
+
+class TestTransformer(TranslatorContract):
+    # among as many rows as before the host does not reorder what it keeps of the source: they are one sentence's
+    @pytest.fixture(params=[[1, 1, 0, 2, 1, 3], [3, 0], [1, 1, 1]], ids=str)
+    def order(self, request):
+        return request.param
+
+    @pytest.fixture(params=LAYERS)
+    def build(self, request, build_transformer, sentences):
+        name = request.param
+        flags = {} if name == "full" else {"share_decoder_input_output_embed": True}
+        flags.update({"latent_dropout": 0.0} if name in ("mos", "doc") else {})
+        flags.update({"experts_per_layer": "1 1 2"} if name == "doc" else {})
+
+        def build(**others):
+            model = build_transformer("transformer_full", output_layer=name, vocab_size=V, **flags, **others)
+            return Decoding(model, sentences, num_layers=3)
+
+        return build

@@ -1,0 +1,20 @@
+"""Every value of --rnn-cell keeps to the contract of recurrent cells."""
+
+import pytest
+from cell_contract import CellContract
+
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+
+CASES = [(cell, {}) for cell in sorted(RECURRENT_CELLS)] + [
+    ("lstm", {"rnn_biases": "one"}),
+    ("mmlstm", {"rnn_biases": "one"}),
+    ("mmlstm", {"minor_input": "previous"}),
+    ("mmlstm", {"major_proportions": "0.6 1"}),
+    ("variational", {"rnn_biases": "one"}),
+]
+
+
+class TestEveryCell(CellContract):
+    @pytest.fixture(params=CASES, ids=lambda case: " ".join([case[0], *map(str, case[1].values())]))
+    def case(self, request):
+        return request.param
