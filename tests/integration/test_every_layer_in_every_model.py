@@ -1,8 +1,9 @@
-"""Every output layer and cell in every model trains, saves, loads, and decodes or scores, by the host's commands."""
+"""Every output layer, cell and gate in every model trains, saves, loads, and decodes or scores, by host commands."""
 
 import math
 import re
 
+import example_gates
 import pytest
 from commands import load
 from fairseq.models import MODEL_REGISTRY
@@ -11,6 +12,7 @@ from translation_commands import TRANSFORMER_SIZES
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
 RECURRENT = ["--embed-dim", "12", "--hidden-sizes", "16 12"]
 MODELS = {
@@ -30,27 +32,37 @@ def test_all_models_are_tested():
 
 
 CASES = [
-    *((model, layer, "lstm") for model in sorted(MODELS) for layer in sorted(OUTPUT_LAYERS)),
+    *((model, layer, "lstm", "none") for model in sorted(MODELS) for layer in sorted(OUTPUT_LAYERS)),
     *(
-        (f"recurrent_{kind}", "doc", cell)
+        (f"recurrent_{kind}", "doc", cell, "none")
         for kind in ("lm", "encdec")
         for cell in sorted(set(RECURRENT_CELLS) - {"lstm"})
+    ),
+    *(
+        (model, "doc", "lstm", gate)
+        for model in sorted(MODELS)
+        for gate in sorted({*OUTPUT_GATES, *example_gates.EXAMPLES} - {"none"})
     ),
 ]
 
 
-@pytest.mark.parametrize("model, layer, cell", CASES)
-def test_two_updates_a_checkpoint_and_its_use(model, layer, cell, data, pair_data, tmp_path, run_here):
+@pytest.mark.parametrize("model, layer, cell, gate", CASES)
+def test_two_updates_a_checkpoint_and_its_use(
+    model, layer, cell, gate, data, pair_data, tmp_path, run_here, monkeypatch
+):
+    example_gates.register(monkeypatch)
     is_lm = model == "recurrent_lm"
     corpus, task = (data, "stateful_lm") if is_lm else (pair_data, "translation")
     flags = [flag for flag in MODELS[model] if not (layer == "full" and flag in SHARING)]
     training = ["--task", task, *flags, "--output-layer", layer, "--criterion", "regularized_cross_entropy"]
     training += ["--optimizer", "adam", "--lr", "0.01", "--batch-size", "4", "--num-workers", "0"]
     training += ["--rnn-cell", cell] if cell != "lstm" else []
+    training += ["--output-gate", gate] if gate != "none" else []
     training += ["--max-update", "2", "--log-format", "simple", "--save-dir", tmp_path]
     run_here(train, corpus, *training)
     checkpoint = tmp_path / "checkpoint_last.pt"
     state = load(checkpoint)
+    assert bytes(map(int, state["model"]["decoder.output.gate.gate_name"])).decode() == gate
     assert state["cfg"]["model"].output_layer == layer and state["optimizer_history"][-1]["num_updates"] == 2
     if is_lm:
         log = run_here(eval_lm, corpus, "--path", checkpoint, "--task", task, "--gen-subset", "valid")

@@ -88,11 +88,8 @@ def test_same_hypotheses(arch, run_here):
 
 @pytest.mark.parametrize("arch", make.INTERRUPTED)
 def test_a_training_stopped_inside_an_epoch_goes_on_or_is_refused_in_one_line(arch, tmp_path, run_here, perplexity):
-    kept, last, training = (
-        FIXTURES / f"{arch}_inside_an_epoch.pt",
-        tmp_path / "checkpoint_last.pt",
-        make.INTERRUPTED[arch],
-    )
+    training, kept = make.INTERRUPTED[arch], FIXTURES / f"{arch}_inside_an_epoch.pt"
+    last = tmp_path / "checkpoint_last.pt"
     shutil.copy(kept, last)
     flags = make.training_flags(arch, training, DATA / training.data, tmp_path)
     try:
