@@ -50,9 +50,12 @@ class VariationalLSTM(LSTMLayer):
         super().__init__(input_size, hidden_size, options=options)
         self.recurrent_dropout = BroadcastDropout(options.dropout_recurrent, flag="--dropout-recurrent", shared_dims=())
 
+    def hidden_mask(self, x: Tensor) -> Optional[Tensor]:
+        """Fresh factors of a window's hidden states, (B, D), for the rows of x; None where nothing is dropped."""
+        return self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size))
+
     def prepare(self, x: Tensor, context: CellContext) -> PreparedVariationalLSTM:
-        mask = self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size))
-        return PreparedVariationalLSTM(super().prepare(x, context), mask)
+        return PreparedVariationalLSTM(super().prepare(x, context), self.hidden_mask(x))
 
     def step(
         self, prepared: PreparedVariationalLSTM, t: int, late: Late, state: LayerState
@@ -61,7 +64,7 @@ class VariationalLSTM(LSTMLayer):
         return super().step(prepared.lstm, t, late, {**state, "h": h})
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
-        mask = self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size))
+        mask = self.hidden_mask(x)
         if mask is None:
             return super().forward(x, state, context)
         steps_first = x.transpose(0, 1)

@@ -115,7 +115,7 @@ def test_the_command_line_offers_the_cell_and_its_flag(model):
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     model.add_args(parser)
     cell, rate = (next(a for a in parser._actions if name in a.option_strings) for name in FLAGS)
-    assert "tanh" in cell.choices and rate.help == "rate of one mask of the states of a window"
+    assert "tanh" in cell.choices and rate.help == "tanh: rate of one mask of the states of a window"
     assert vars(parser.parse_args([])) == {}
 
 

@@ -97,7 +97,7 @@ def masks_of(layer, x, state, monkeypatch):
     """Factors of the hidden state of every call of the recurrent matrix, (T, B, D)."""
     read, gates = [], LSTMLayer.gates
     monkeypatch.setattr(LSTMLayer, "gates", lambda self, p, t, late, h: read.append(h) or gates(self, p, t, late, h))
-    output, _ = run(layer, x, state)
+    output, _ = run_steps(layer, x, state, C)
     before = torch.cat([state["h"].unsqueeze(1), output[:, :-1]], dim=1).transpose(0, 1)
     return torch.stack(read) / before
 
@@ -126,17 +126,17 @@ def test_all_gates_share_the_mask(x, state):
 
 
 def test_every_layer_of_a_stack_has_a_mask_of_its_own(monkeypatch):
-    drawn, prepare = [], VariationalLSTM.prepare
+    drawn, hidden_mask = [], VariationalLSTM.hidden_mask
 
-    def spy(self, x, context):
-        drawn.append(prepare(self, x, context))
+    def spy(self, x):
+        drawn.append(hidden_mask(self, x))
         return drawn[-1]
 
-    monkeypatch.setattr(VariationalLSTM, "prepare", spy)
+    monkeypatch.setattr(VariationalLSTM, "hidden_mask", spy)
     RecurrentStack(C, [16, 16], cell="variational", cell_options=VariationalOptions(dropout_recurrent=0.5))(
         torch.randn(B, T, C)
     )
-    first, second = (prepared.mask for prepared in drawn)
+    first, second = drawn
     assert first.shape == second.shape == (B, 16) and not torch.equal(first, second)
 
 
