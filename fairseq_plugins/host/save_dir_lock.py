@@ -32,6 +32,7 @@ _held: Dict[Tuple[int, str], FileLock] = {}
 def mend() -> None:
     """Wrap the host's ``load_checkpoint``, with which a training, and no other command, begins to use its directory."""
     wrap(checkpoint_utils, "load_checkpoint", _lock_and_load)
+    logging.getLogger("filelock").setLevel(logging.WARNING)  # the host's debug logging outlives its streams
 
 
 def _lock_and_load(load_checkpoint: Callable, cfg: CheckpointConfig, trainer: Trainer, **kwargs):

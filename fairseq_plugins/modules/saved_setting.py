@@ -30,7 +30,7 @@ class SavesSettings(nn.Module):
     def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args, **kwargs) -> None:
         for name, (value, explain) in self._settings.items():
             saved = state_dict.setdefault(f"{prefix}{name}", getattr(self, name))
-            saved_value = bytes(saved.round().int().tolist()).decode()
+            saved_value = bytes(saved.nan_to_num().round().clamp(0, 255).int().tolist()).decode(errors="replace")
             if saved_value != value:
                 raise ValueError(explain(saved_value))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

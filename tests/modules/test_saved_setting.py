@@ -42,3 +42,9 @@ def test_another_text_is_refused_in_its_own_words():
     Note("a").load_state_dict(Note("a").state_dict())
     with pytest.raises(ValueError, match="^a is not b$"):
         Note("b").load_state_dict(Note("a").state_dict())
+
+
+@pytest.mark.parametrize("value", [float("nan"), -1.0, 1e9, 204.0])
+def test_a_text_that_is_none_is_refused_like_another(value):
+    with pytest.raises(ValueError, match=" is not b$"):
+        Note("b").load_state_dict({"note": torch.full((3,), value)})
