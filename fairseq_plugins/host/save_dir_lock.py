@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from fairseq_plugins.host.wrapping import wrap
 
 logger = logging.getLogger(__name__)
+logging.getLogger("filelock").setLevel(logging.INFO)  # it logs even while the interpreter ends
 
 LOCK_FILE, OWNER_FILE = ".training.lock", ".training.owner"
 """The file that is locked, and the one with the process id and the host name of the training that locked it last."""
