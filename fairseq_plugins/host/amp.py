@@ -2,7 +2,7 @@
 
 Mends: the host unscales the gradients of one object and steps its wrapper, so that the scaler unscales them again.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_the_host_alone_steps_the_wrapper`` passes.
+Needed as long as the host's ``AMPOptimizer.step`` passes itself to ``scaler.step``.
 """
 
 from typing import Callable

@@ -109,8 +109,8 @@ class RecurrentCell(Component, nn.Module):
         """Run over all steps of x (B, T, C).
 
         Returns:
-            output (B, T, D), zero at leading padding, and the state after the last step. Padding leaves the state
-            alone.
+            output (B, T, D), zero at leading padding, and the state after the last step. Padding leaves a state of
+            zeros alone, which is all that an encoder needs.
         """
         prepared = self.prepare(x, context)
         paddings = None if context.leading_padding is None else context.leading_padding.unbind(1)

@@ -76,4 +76,4 @@ class VariationalLSTM(LSTMLayer):
             closed = context.leading_padding.t().unsqueeze(-1)
             inputs = torch.cat([input_gate.masked_fill(closed, CLOSED_GATE), others], dim=-1)
         outputs, c = masked_lstm(inputs, self.weight_hh_l0, mask, state["h"], state["c"])
-        return outputs.transpose(0, 1), {"h": outputs[-1], "c": c}
+        return outputs.transpose(0, 1), {"h": outputs[-1].clone(), "c": c}

@@ -201,8 +201,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
     # checkpoints
 
     def get_checkpoint_dict(self) -> Dict[str, Dict]:
-        """Position in the training text and the vocabulary's digest, under a key of their own, for the host to save."""
-        return {type(self).__name__: {**self._position.checkpoint(), **self.state_dict()}}
+        """Position in the training text, under a key of its own, for the host to save."""
+        return {type(self).__name__: self._position.checkpoint()}
 
     def set_checkpoint_dict(self, saved: Dict) -> None:
         """Go on in the training text where a checkpoint stopped.
@@ -212,14 +212,11 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         """
         self._position.restore(saved, self._model.decoder)
 
-    def state_dict(self) -> Dict:
-        return {"dictionary_fingerprint": dictionary_fingerprint(self.dictionary)}
-
     def load_state_dict(self, state_dict: Dict) -> None:
         self.check_vocabulary(state_dict)
 
     def check_vocabulary(self, saved: Dict) -> None:
-        """Check that the data's dictionary is the one of a checkpoint.
+        """Check that the data's dictionary is the one of an older checkpoint; in newer ones the model's state tells.
 
         Raises:
             ValueError: if it is not.
