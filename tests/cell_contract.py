@@ -8,7 +8,7 @@ import torch
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, RecurrentCell
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
-from fairseq_plugins.modules.recurrent_state import map_state, named_tensors, select_rows, tensors
+from fairseq_plugins.modules.recurrent_state import map_state, named_tensors, select_rows, state_tensors
 
 B, T, C = 3, 8, 5
 WIDTHS = [9, 8]
@@ -35,7 +35,7 @@ def random_state(stack, x):
 
 def loss(outputs, state):
     """A scalar that every value of both enters."""
-    return outputs.pow(2).sum() + sum(part.pow(2).sum() + part.sum() for part in tensors(state))
+    return outputs.pow(2).sum() + sum(part.pow(2).sum() + part.sum() for part in state_tensors(state))
 
 
 def steps_of_layer(layer, x, state, context, *, num_known, num_stack_known):
@@ -88,8 +88,8 @@ class CellContract:
             results = []
             for layer, layer_input, state in zip(stack.layers, inputs, states):
                 torch.manual_seed(5)
-                wanted = [layer_input.requires_grad_(), *tensors(state), *layer.parameters()]
-                for part in tensors(state):
+                wanted = [layer_input.requires_grad_(), *state_tensors(state), *layer.parameters()]
+                for part in state_tensors(state):
                     part.requires_grad_()
                 found = function(layer, layer_input, state, context)
                 results.append((found, torch.autograd.grad(loss(*found), wanted)))
@@ -168,8 +168,8 @@ class CellContract:
         assert len(start) == len(end) == len(WIDTHS)
         shapes = [{name: part.shape for name, part in named_tensors(state).items()} for state in (start, end)]
         assert shapes[0] == shapes[1] and all(shape[0] == B for shape in shapes[0].values())
-        assert all(part.dtype == torch.float64 and not part.any() for part in tensors(start))
-        assert all(part.dtype == torch.float32 for part in tensors(stack.initial_state(x.float())))
+        assert all(part.dtype == torch.float64 and not part.any() for part in state_tensors(start))
+        assert all(part.dtype == torch.float32 for part in state_tensors(stack.initial_state(x.float())))
 
     def test_rows_do_not_see_each_other_and_travel_with_their_state(self, make, x, tokens):
         stack, rows = make(), torch.tensor([2, 0, 0, 1])
@@ -202,7 +202,7 @@ class CellContract:
             found = [layer[rows, kept] for layer in outputs.layers]
             torch.testing.assert_close(found, alone.layers, rtol=tolerance, atol=tolerance)
             torch.testing.assert_close(select_rows(outputs.state, rows), alone.state, rtol=tolerance, atol=tolerance)
-        assert not any(part[-1].any() for part in tensors(outputs.state))
+        assert not any(part[-1].any() for part in state_tensors(outputs.state))
 
     def test_states_are_contiguous_as_a_gpus_kernel_demands(self, make, x, tokens, monkeypatch):
         stack, library, found = make(), torch.lstm, []
@@ -215,7 +215,7 @@ class CellContract:
         outputs = stack(x, stack(x, tokens=tokens).state, tokens=tokens)
         steps = stack.steps(x[..., :2], tokens=tokens)(0, x[:, 0, 2:], outputs.state)
         assert all(found)
-        assert all(part.is_contiguous() for state in (outputs.state, steps.state) for part in tensors(state))
+        assert all(part.is_contiguous() for state in (outputs.state, steps.state) for part in state_tensors(state))
 
     @every_mode
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.attention import Attention, Memory
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
-from fairseq_plugins.modules.recurrent_state import State, tensors
+from fairseq_plugins.modules.recurrent_state import State, state_tensors
 
 
 @dataclass
@@ -84,7 +84,7 @@ class AttentionalStack(nn.Module):
         """Start from states of the layers, with h~_0 = 0, (B, D_N)."""
         if not self.feeds:
             return {"layers": layers}
-        like = next(tensors(layers))
+        like = next(state_tensors(layers))
         return {"layers": layers, "fed": like.new_zeros(like.size(0), self.stack.layers[-1].hidden_size)}
 
     def forward(

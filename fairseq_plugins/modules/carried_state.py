@@ -1,8 +1,8 @@
 """Recurrent state that a model keeps from one window of a text stream to the next."""
 
-from typing import Dict, Optional
+from typing import Dict, Optional, Protocol, runtime_checkable
 
-from fairseq_plugins.modules.recurrent_state import State, detach
+from fairseq_plugins.modules.recurrent_state import State, detach_state
 
 
 class CarriedState:
@@ -13,7 +13,7 @@ class CarriedState:
     """
 
     def __init__(self):
-        self._streams: Dict[str, Dict[int, State]] = {}
+        self._streams: Dict[str, Dict[int, Optional[State]]] = {}
         self.num_repeatable = 1
         """Windows of a stream, counted from the last, that can be read again."""
 
@@ -26,7 +26,7 @@ class CarriedState:
             ValueError: if no window of the stream has ended there or before.
         """
         if position == 0:
-            return None
+            self._streams[stream] = {0: None}
         states = self._streams.get(stream, {})
         earlier = [p for p in states if p <= position]
         if not earlier:
@@ -40,10 +40,24 @@ class CarriedState:
         states = self._streams.setdefault(stream, {})
         for later in [p for p in states if p >= position]:
             del states[later]
-        states[position] = detach(state)
+        states[position] = detach_state(state)
         for earlier in sorted(states)[: -1 - self.num_repeatable]:
             del states[earlier]
 
     def forget(self, stream: str) -> None:
         """Drop the states of a stream that is not read on."""
         self._streams.pop(stream, None)
+
+
+@runtime_checkable
+class CarriesState(Protocol):
+    """A decoder that goes on in a stream of text from the state after the window before.
+
+    Attributes:
+        carried_state: its states.
+    """
+
+    carried_state: CarriedState
+
+    def initial_state(self, num_rows: int) -> State:
+        """The state of ``num_rows`` rows at the start of a stream."""

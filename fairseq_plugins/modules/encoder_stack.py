@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.recurrent_cell import CellContext, LayerState, RecurrentCell
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState, run_layers
-from fairseq_plugins.modules.recurrent_state import add
+from fairseq_plugins.modules.recurrent_state import add_states
 from fairseq_plugins.modules.saved_setting import SavesSettings
 
 DIRECTIONS = ("both", "forward")
@@ -90,7 +90,7 @@ class EncoderStack(SavesSettings):
                 for stack, direction in zip(self.stacks, directions)
             ]
             tops = [direction.restore(run.top) for run, direction in zip(runs, directions)]
-            return add(*tops), add(*(run.state for run in runs))
+            return add_states(*tops), add_states(*(run.state for run in runs))
         layers = [
             partial(_read_layer, layers=layers, directions=directions)
             for layers in zip(*(stack.layers for stack in self.stacks))
@@ -123,7 +123,7 @@ def _read_layer(
         output, new_state = layer(direction.reorder(x), state, direction.context)
         outputs.append(direction.restore(output))
         states.append(new_state)
-    return add(*outputs), add(*states)
+    return add_states(*outputs), add_states(*states)
 
 
 def _directions(x: Tensor, padding: Optional[Tensor], tokens: Optional[Tensor]) -> List[_Direction]:

@@ -34,7 +34,7 @@ def named_tensors(state: State) -> Dict[str, Tensor]:
     }
 
 
-def tensors(state: State) -> Iterator[Tensor]:
+def state_tensors(state: State) -> Iterator[Tensor]:
     """The tensors in their order."""
     return iter(named_tensors(state).values())
 
@@ -52,24 +52,28 @@ def select_rows(state: State, rows: Union[Tensor, slice]) -> State:
     return map_state(lambda x: x.index_select(0, rows), state)
 
 
-def detach(state: State) -> State:
+def detach_state(state: State) -> State:
     """The state without its gradients."""
     return map_state(Tensor.detach, state)
 
 
-def add(state: State, *others: State) -> State:
+def add_states(state: State, *others: State) -> State:
     """The sum of states of one structure."""
     return map_state(lambda *parts: sum(parts[1:], parts[0]), state, *others)
 
 
-def pack(state: State) -> Tensor:
+def pack_state(state: State) -> Tensor:
     """All tensors side by side, (B, sum of their sizes)."""
-    return torch.cat([x.unsqueeze(-1).flatten(1) for x in tensors(state)], dim=1)
+    return torch.cat([x.unsqueeze(-1).flatten(1) for x in state_tensors(state)], dim=1)
 
 
-def unpack(packed: Tensor, like: State) -> State:
-    """Inverse of :func:`pack` for a state of the structure and sizes of ``like``, whatever its number of rows."""
-    shapes = [x.shape[1:] for x in tensors(like)]
-    parts = packed.split([shape.numel() for shape in shapes], dim=1)
+def unpack_state(packed: Tensor, like: State) -> State:
+    """Inverse of :func:`pack_state` for a state that has the structure, sizes and types of ``like``.
+
+    The number of rows is that of ``packed``.
+    """
+    old = list(state_tensors(like))
+    parts = packed.split([x.shape[1:].numel() for x in old], dim=1)
     # the host's broadcast of a checkpoint garbles tensors that are not contiguous
-    return with_tensors(like, (part.reshape(len(part), *shape).contiguous() for part, shape in zip(parts, shapes)))
+    new = (part.reshape(len(part), *x.shape[1:]).to(x.dtype).contiguous() for part, x in zip(parts, old))
+    return with_tensors(like, new)

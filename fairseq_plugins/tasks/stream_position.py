@@ -11,10 +11,10 @@ from fairseq_plugins.data.contiguous_streams import ContiguousStreams
 from fairseq_plugins.modules.recurrent_state import (
     State,
     named_tensors,
-    pack,
+    pack_state,
     select_rows,
-    tensors,
-    unpack,
+    state_tensors,
+    unpack_state,
     with_tensors,
 )
 
@@ -46,8 +46,8 @@ class StreamPosition:
         """
         state = decoder.carried_state.get(self._streams.name, position)
         if len(self._streams.rows) < self._streams.num_rows:
-            rows = distributed_utils.all_gather(pack(state), distributed_utils.get_data_parallel_group())
-            state = unpack(torch.cat(list(rows)), like=state)
+            rows = distributed_utils.all_gather(pack_state(state), distributed_utils.get_data_parallel_group())
+            state = unpack_state(torch.cat(list(rows)), like=state)
         self._state = state
 
     def checkpoint(self) -> Dict[str, Any]:
@@ -72,7 +72,7 @@ class StreamPosition:
         """
         if self._iterator.iterations_in_epoch == 0:
             return
-        saved_state, num_rows = list(tensors(saved["hidden_state"])), self._streams.num_rows
+        saved_state, num_rows = list(state_tensors(saved["hidden_state"])), self._streams.num_rows
         if len(saved_state[0]) != num_rows:
             raise ValueError(
                 f"the checkpoint stopped inside an epoch of {len(saved_state[0])} rows and cannot go on with "
@@ -86,12 +86,12 @@ class StreamPosition:
                 "--reset-dataloader"
             )
         zeros = decoder.initial_state(num_rows)
-        if [x.shape for x in saved_state] != [x.shape for x in tensors(zeros)]:
+        if [x.shape for x in saved_state] != [x.shape for x in state_tensors(zeros)]:
             raise ValueError(
                 "the checkpoint stopped inside an epoch with the hidden state of another model: give the --arch and "
                 "the flags that it was trained with, or start the epoch anew with --reset-dataloader"
             )
-        device = next(tensors(zeros)).device
+        device = next(state_tensors(zeros)).device
         # older checkpoints hold the tensors in nested lists, in the same order
         self._state = with_tensors(zeros, (x.to(device) for x in saved_state))
         own = select_rows(self._state, self._streams.own_rows)

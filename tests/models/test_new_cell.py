@@ -19,7 +19,7 @@ from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.encoder_stack import MERGES
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, RecurrentCell
-from fairseq_plugins.modules.recurrent_state import named_tensors, pack, tensors, unpack
+from fairseq_plugins.modules.recurrent_state import named_tensors, pack_state, state_tensors, unpack_state
 
 # the cell
 
@@ -193,12 +193,16 @@ def test_a_training_goes_on_from_a_checkpoint_within_a_text(build_tiny_lm, token
     model, resumed = (build_tiny_lm("tied", rnn_cell="tanh", seed=seed) for seed in (1, 2))
     train(model, [0, 2])
     state = model.decoder.carried_state.get("train", 4)
-    assert list(named_tensors(state)) == ["layers.0.recent", "layers.1.recent"] and all(map(torch.any, tensors(state)))
+    assert list(named_tensors(state)) == ["layers.0.recent", "layers.1.recent"] and all(
+        map(torch.any, state_tensors(state))
+    )
     torch.save({"model": model.state_dict(), "state": state}, tmp_path / "checkpoint.pt")
     saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     resumed.load_state_dict(saved["model"])
-    rows = [unpack(pack(saved["state"])[part], like=state) for part in (slice(0, 1), slice(1, B))]  # two processes
-    joined = unpack(torch.cat([pack(part) for part in rows]), like=state)
+    rows = [
+        unpack_state(pack_state(saved["state"])[part], like=state) for part in (slice(0, 1), slice(1, B))
+    ]  # two processes
+    joined = unpack_state(torch.cat([pack_state(part) for part in rows]), like=state)
     resumed.decoder.carried_state.set("train", 4, joined)
     for lm in (model, resumed):
         train(lm, [4])

@@ -11,7 +11,7 @@ from torch.nn.utils import parameters_to_vector
 
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.modules.recurrent_state import select_rows, tensors
+from fairseq_plugins.modules.recurrent_state import select_rows, state_tensors
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 every_output_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
@@ -171,7 +171,7 @@ def test_the_decoder_starts_from_the_sums_of_the_encoders_final_states(build, se
 def test_the_start_is_read_once_and_stays_as_it_is_when_beams_are_reordered(build, source, tokens, monkeypatch):
     model, selections = build("full").eval(), []
     encoder_out, incremental_state = model.encoder(source[0], src_lengths=source[1]), {}
-    start = {id(part) for part in tensors(encoder_out["start"])}
+    start = {id(part) for part in state_tensors(encoder_out["start"])}
     library = torch.Tensor.index_select
 
     def spy(x, *arguments):
@@ -183,7 +183,7 @@ def test_the_start_is_read_once_and_stays_as_it_is_when_beams_are_reordered(buil
     for t, order in enumerate(map(torch.tensor, orders)):
         encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
         model.decoder.reorder_incremental_state_scripting(incremental_state, order)
-        assert {id(part) for part in tensors(encoder_out["start"])} == start
+        assert {id(part) for part in state_tensors(encoder_out["start"])} == start
         rows = torch.arange(len(order)) % B
         model.decoder(tokens[rows, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)
     assert sum(selections) == len(start) == 4 and len(selections) > 4
@@ -203,7 +203,7 @@ def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(build, 
     query, memory = read[0]
     assert (query != 0).all() and (memory.annotations[~source[0].eq(PAD)] != 0).all()
     assert (states.top != 0).all()
-    handed_over = list(tensors(model.encoder(source[0])["start"]))
+    handed_over = list(state_tensors(model.encoder(source[0])["start"]))
     assert len(handed_over) == 4 and all(part.ne(0).all() for part in handed_over)
 
 

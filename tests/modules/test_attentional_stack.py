@@ -7,7 +7,7 @@ import torch
 from fairseq_plugins.modules.attention import ATTENTIONS, Memory
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
 from fairseq_plugins.modules.major_minor_lstm import MajorMinorOptions
-from fairseq_plugins.modules.recurrent_state import tensors
+from fairseq_plugins.modules.recurrent_state import state_tensors
 from fairseq_plugins.modules.variational_lstm import VariationalOptions
 
 B, T, S, C = 3, 6, 5, 4
@@ -217,7 +217,7 @@ def test_every_call_draws_fresh_masks_and_evaluation_none(attention, feeding, x)
 def test_gradients_are_those_of_the_equations(cell, attention, feeding, x):
     stack = make(attention, feeding, cell=cell)
     memory, state = make_memory(stack), make_state(stack)
-    wanted = [x, *tensors(state["layers"]), *stack.parameters()]
+    wanted = [x, *state_tensors(state["layers"]), *stack.parameters()]
     if memory is not None:
         wanted.append(memory.annotations)
     for tensor in wanted:

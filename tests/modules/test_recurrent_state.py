@@ -19,7 +19,7 @@ def assert_same(state, other):
     """Of one structure, with equal tensors."""
     assert list(recurrent_state.named_tensors(state)) == list(recurrent_state.named_tensors(other)) == PATHS
     torch.testing.assert_close(
-        list(recurrent_state.tensors(state)), list(recurrent_state.tensors(other)), rtol=0, atol=0
+        list(recurrent_state.state_tensors(state)), list(recurrent_state.state_tensors(other)), rtol=0, atol=0
     )
 
 
@@ -28,14 +28,14 @@ def test_tensors_are_named_by_their_path_in_order():
     named = recurrent_state.named_tensors(state)
     assert list(named) == PATHS
     assert named["layers.1.recent"] is state["layers"][1]["recent"] and named["gate.0"] is state["gate"][0]
-    assert [id(x) for x in recurrent_state.tensors(state)] == [id(x) for x in named.values()]
+    assert [id(x) for x in recurrent_state.state_tensors(state)] == [id(x) for x in named.values()]
 
 
 def test_a_tensor_alone_is_a_state():
     x = torch.randn(3, 4)
     assert recurrent_state.named_tensors(x) == {"": x}
     assert torch.equal(recurrent_state.map_state(torch.neg, x), -x)
-    assert torch.equal(recurrent_state.unpack(recurrent_state.pack(x), x), x)
+    assert torch.equal(recurrent_state.unpack_state(recurrent_state.pack_state(x), x), x)
 
 
 @pytest.mark.parametrize("empty", [{}, [], (), {"layers": []}, [[], {}]])
@@ -47,13 +47,13 @@ def test_an_empty_state_has_no_tensors(empty):
 def test_a_function_reaches_every_tensor_of_all_states_at_its_place():
     first, second = make_state(), make_state(seed=1)
     joined = recurrent_state.map_state(lambda a, b: a - b, first, second)
-    assert_same(joined, recurrent_state.add(first, recurrent_state.map_state(torch.neg, second)))
+    assert_same(joined, recurrent_state.add_states(first, recurrent_state.map_state(torch.neg, second)))
     assert torch.equal(joined["layers"][1]["recent"], first["layers"][1]["recent"] - second["layers"][1]["recent"])
     assert isinstance(joined["layers"], list) and list(joined) == list(first)
 
 
 def test_the_sum_of_one_state_is_itself():
-    assert_same(recurrent_state.add(make_state()), make_state())
+    assert_same(recurrent_state.add_states(make_state()), make_state())
 
 
 @pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 1, 0, 2], [0], []])
@@ -62,7 +62,7 @@ def test_rows_are_selected_everywhere(rows):
     selected = recurrent_state.select_rows(state, rows)
     assert_same(selected, recurrent_state.map_state(lambda x: x[rows], state))
     before = make_state()
-    for x in recurrent_state.tensors(selected):
+    for x in recurrent_state.state_tensors(selected):
         x.add_(1)
     assert_same(state, before)
 
@@ -75,20 +75,20 @@ def test_a_slice_of_rows():
 
 def test_a_detached_state_has_no_gradient_and_the_same_values():
     state = recurrent_state.map_state(lambda x: x.requires_grad_() * 1, make_state())
-    detached = recurrent_state.detach(state)
-    assert not any(x.requires_grad for x in recurrent_state.tensors(detached))
+    detached = recurrent_state.detach_state(state)
+    assert not any(x.requires_grad for x in recurrent_state.state_tensors(detached))
     assert_same(detached, make_state())
 
 
 def test_others_take_the_tensors_places():
     state = make_state()
-    negatives = [-x for x in recurrent_state.tensors(state)]
+    negatives = [-x for x in recurrent_state.state_tensors(state)]
     assert_same(recurrent_state.with_tensors(state, negatives), recurrent_state.map_state(torch.neg, state))
 
 
 def test_packing_joins_all_tensors_in_order():
     state = make_state()
-    packed = recurrent_state.pack(state)
+    packed = recurrent_state.pack_state(state)
     assert packed.shape == (3, 4 + 4 + 6 + 7 + 1)
     assert torch.equal(packed[:, :4], state["layers"][0]["h"])
     assert torch.equal(packed[:, 8:14], state["layers"][1]["recent"].flatten(1))
@@ -97,7 +97,7 @@ def test_packing_joins_all_tensors_in_order():
 
 def test_unpacking_is_the_inverse_and_takes_another_number_of_rows():
     state, other = make_state(), make_state(2, seed=3)
-    packed = torch.cat([recurrent_state.pack(state), recurrent_state.pack(other)])
-    unpacked = recurrent_state.unpack(packed, like=state)
+    packed = torch.cat([recurrent_state.pack_state(state), recurrent_state.pack_state(other)])
+    unpacked = recurrent_state.unpack_state(packed, like=state)
     assert_same(unpacked, recurrent_state.map_state(lambda *rows: torch.cat(rows), state, other))
-    assert all(x.is_contiguous() for x in recurrent_state.tensors(unpacked))
+    assert all(x.is_contiguous() for x in recurrent_state.state_tensors(unpacked))

@@ -10,7 +10,7 @@ import torch
 from dictionaries import make_dictionary
 from torch import nn
 
-from fairseq_plugins.modules.recurrent_state import tensors
+from fairseq_plugins.modules.recurrent_state import state_tensors
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
@@ -128,9 +128,9 @@ def test_windows_that_hand_their_state_on_are_one_pass(name, gate, scoring, stat
 def test_the_trace_is_a_state_and_a_gate_that_keeps_nothing_has_none(states):
     for gate, num_tensors in (("none", 0), ("top", 0), ("trace", 1)):
         layer = build("tied", gate)
-        assert len(list(tensors(layer(states).gate_state))) == num_tensors
-        assert len(list(tensors(layer.gate.initial_state(states.layers[0])))) == num_tensors
-    (trace,) = tensors(layer(states).gate_state)
+        assert len(list(state_tensors(layer(states).gate_state))) == num_tensors
+        assert len(list(state_tensors(layer.gate.initial_state(states.layers[0])))) == num_tensors
+    (trace,) = state_tensors(layer(states).gate_state)
     scaled = layer.gate.scale * states.layers[0]
     torch.testing.assert_close(trace, sum(0.5 ** (T - 1 - t) * scaled[:, t] for t in range(T)))
 
