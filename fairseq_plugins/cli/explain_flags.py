@@ -35,7 +35,8 @@ def flags_parser(arch: str) -> argparse.ArgumentParser:
     ]
     if arch in LANGUAGE_MODELS:
         parts.append(("--task stateful_lm", TASK_REGISTRY["stateful_lm"]))
-        parts.append(("--optimizer nt_asgd", OPTIMIZER_REGISTRY["nt_asgd"]))
+        if LANGUAGE_MODELS[arch].training.get("optimizer", "nt_asgd") == "nt_asgd":
+            parts.append(("--optimizer nt_asgd", OPTIMIZER_REGISTRY["nt_asgd"]))
     for title, part in parts:
         part.add_args(parser.add_argument_group(title))
     parser.set_defaults(**ARCHITECTURES[arch].model)
@@ -46,8 +47,8 @@ def main() -> None:
     """Print the flags of ``--arch``, ``--task``, ``--criterion`` and ``--optimizer`` with their meaning."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins.cli.explain_flags",
-        description="Explain the flags that an architecture and the task, criterion and optimiser that go with it "
-        "add to fairseq-train, with their defaults.",
+        description="Explain the flags that an architecture and this package's task, criterion and optimiser that "
+        "go with it add to fairseq-train, with their defaults.",
     )
     parser.add_argument(
         "arch",

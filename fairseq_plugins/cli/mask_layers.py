@@ -20,7 +20,7 @@ from fairseq_plugins.cli import (
 )
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.layer_masking import MASKS, MaskedRuns, masking_curves
+from fairseq_plugins.evaluation.layer_masking import LAYER_MASKS, MaskedRuns, masking_curves
 from fairseq_plugins.flags.values import named_paths
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
@@ -48,7 +48,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=5, help="runs of each, seeds 1, 2, ... (default: %(default)s)")
     parser.add_argument(
         "--mask",
-        choices=MASKS,
+        choices=LAYER_MASKS,
         default="element",
         help="element: a fresh mask for every element; locked: one for each feature that stays (default: %(default)s)",
     )

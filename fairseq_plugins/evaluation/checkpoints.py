@@ -8,6 +8,7 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 
 from fairseq_plugins.data.corpus import load_dictionary
+from fairseq_plugins.modules.carried_state import CarriesState
 
 
 def load_language_models(
@@ -32,7 +33,7 @@ def load_language_models(
             )
         except ValueError as error:
             raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-        if not hasattr(model.decoder, "carried_state"):
+        if not isinstance(model.decoder, CarriesState):
             raise ValueError(
                 f"{path} holds a {type(model).__name__}, which carries no state from window to window: "
                 "evaluate it with fairseq-eval-lm"

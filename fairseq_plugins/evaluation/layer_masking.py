@@ -15,7 +15,7 @@ from tqdm import tqdm
 from fairseq_plugins.evaluation.layer_outputs import changed_layer_outputs
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 
-MASKS = ("element", "locked")
+LAYER_MASKS = ("element", "locked")
 """A fresh mask for every element of every time step, or one for each feature of a row that stays for a whole run."""
 
 
@@ -26,7 +26,7 @@ class LayerMask:
     Attributes:
         layers: numbers of the masked layers, from 1 on.
         probability: of an element to be set to zero, 0 <= P <= 1; what is kept is not rescaled.
-        kind: a value of :data:`MASKS`.
+        kind: a value of :data:`LAYER_MASKS`.
     """
 
     layers: Collection[int]
@@ -34,7 +34,7 @@ class LayerMask:
     kind: str = "element"
 
     def __post_init__(self):
-        assert self.kind in MASKS and 0 <= self.probability <= 1
+        assert self.kind in LAYER_MASKS and 0 <= self.probability <= 1
 
 
 def masked_perplexities(
@@ -86,7 +86,7 @@ def masking_curves(
         models: by name, all with the same number of layers.
         tokens, options: as :func:`~fairseq_plugins.evaluation.perplexity.evaluate_perplexity`.
         probabilities: to mask with.
-        kind: a value of :data:`MASKS`.
+        kind: a value of :data:`LAYER_MASKS`.
         num_runs: runs with other masks, seeds 1, 2, ...
         show_progress: whether a bar is drawn on standard error.
 

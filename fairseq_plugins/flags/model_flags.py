@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from functools import partial
-from typing import Callable, Set, Type
+from typing import Callable, Optional, Type
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
@@ -27,14 +27,9 @@ class ModelFlags:
     """
 
     def __init__(self, own: Type[FairseqDataclass], *registries: Registry):
-        self._add_own = partial(
-            gen_parser_from_dataclass, dataclass_instance=own(), delete_default=True, with_prefix=""
-        )
+        self._add_own = _adds_flags(own)
         self._registries = registries
-        self._fixed = join_owners(
-            {name: FairseqConfig for name in _added_names(_add_general_flags)},
-            {name: own for name in _added_names(self._add_own)},
-        )
+        self._fixed = join_owners(_added(FairseqConfig, prefix=None), _added(own))
         self.owners()
         for registry in registries:
             registry.stand_beside(self.owners)
@@ -47,6 +42,15 @@ class ModelFlags:
         """
         return join_owners(self._fixed, *(registry.owners() for registry in self._registries))
 
+    def stand_beside(self, *configs: Type[FairseqDataclass]) -> None:
+        """Refuse options, from now on, that tasks, criteria or optimisers with these dataclasses declare.
+
+        Raises:
+            ValueError: if a part declares one already.
+        """
+        self._fixed = join_owners(self._fixed, *map(_added, configs))
+        self.owners()
+
     def add_args(self, parser: ArgumentParser) -> None:
         """Add the model's flags and those of its parts, without defaults (presets set them)."""
         self._add_own(parser)
@@ -54,10 +58,12 @@ class ModelFlags:
             registry.add_args(parser)
 
 
-_add_general_flags = partial(gen_parser_from_dataclass, dataclass_instance=FairseqConfig())
+def _adds_flags(config: Type[FairseqDataclass], *, prefix: Optional[str] = "") -> Callable[[ArgumentParser], None]:
+    return partial(gen_parser_from_dataclass, dataclass_instance=config(), delete_default=True, with_prefix=prefix)
 
 
-def _added_names(add_args: Callable[[ArgumentParser], None]) -> Set[str]:
+def _added(config: Type[FairseqDataclass], *, prefix: Optional[str] = "") -> Owners:
+    """The options that a dataclass adds to a command, without those that it takes from others."""
     parser = ArgumentParser(add_help=False)
-    add_args(parser)
-    return {action.dest for action in parser._actions}
+    _adds_flags(config, prefix=prefix)(parser)
+    return {action.dest: config for action in parser._actions}

@@ -20,7 +20,6 @@ from filelock import FileLock, Timeout
 from fairseq_plugins.host.wrapping import wrap
 
 logger = logging.getLogger(__name__)
-logging.getLogger("filelock").setLevel(logging.INFO)  # it logs even while the interpreter ends
 
 LOCK_FILE, OWNER_FILE = ".training.lock", ".training.owner"
 """The file that is locked, and the one with the process id and the host name of the training that locked it last."""
@@ -33,7 +32,7 @@ _held: Dict[Tuple[int, str], FileLock] = {}
 def mend() -> None:
     """Wrap the host's ``load_checkpoint``, with which a training, and no other command, begins to use its directory."""
     wrap(checkpoint_utils, "load_checkpoint", _lock_and_load)
-    logging.getLogger("filelock").setLevel(logging.WARNING)  # the host's debug logging outlives its streams
+    logging.getLogger("filelock").setLevel(logging.WARNING)  # it logs even while the interpreter ends
 
 
 def _lock_and_load(load_checkpoint: Callable, cfg: CheckpointConfig, trainer: Trainer, **kwargs):

@@ -23,13 +23,6 @@ def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable) -> None:
     setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
 
 
-def unwrapped(function: Callable) -> Callable:
-    """The host's own function below all wrappers of :func:`wrap`."""
-    while hasattr(function, "wrapper"):
-        function = function.__wrapped__
-    return function
-
-
 def _wrappers(function: Callable):
     while hasattr(function, "wrapper"):
         yield function.wrapper

@@ -67,7 +67,8 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
         },
     )
     init_range: float = field(
-        default=0.1, metadata={"help": "all parameters start uniformly within plus and minus this"}
+        default=0.1,
+        metadata={"help": "all parameters start uniformly within plus and minus this, biases as --init-biases says"},
     )
     init_biases: ChoiceEnum(BIASES) = field(
         default="uniform", metadata={"help": "whether biases start like all parameters, or at zero"}

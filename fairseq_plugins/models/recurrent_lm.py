@@ -53,7 +53,10 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     )
     init_range: Optional[float] = field(
         default=None,
-        metadata={"help": "all parameters start uniformly within plus and minus this (default: each part's own start)"},
+        metadata={
+            "help": "all parameters start uniformly within plus and minus this, biases as --init-biases says "
+            "(default: each part's own start)"
+        },
     )
     init_biases: ChoiceEnum(BIASES) = field(
         default="zero", metadata={"help": "start of the biases where there is an --init-range"}

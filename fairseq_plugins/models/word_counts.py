@@ -1,19 +1,39 @@
 """Word counts for the output layers that read them."""
 
+from pathlib import Path
+from typing import List
+
+import torch
+from fairseq import utils
 from fairseq.tasks import FairseqTask
 
-from fairseq_plugins.data.word_counts import training_word_counts
+from fairseq_plugins.data.word_counts import count_words
 from fairseq_plugins.output_layers.base import OutputLayer
 
 
 def provide_word_counts(output_layer: OutputLayer, task: FairseqTask) -> None:
-    """Count the words of the task's training text, if ``output_layer`` needs that and the text is there.
+    """Count the target words of the task's training text, if ``output_layer`` needs that and the text is there.
 
-    Raises:
-        ValueError: if the text does not fit the dictionary or its file cannot be read.
+    Several data directories are one text. What is wrong with it is told where the counts are read.
     """
     if output_layer.word_counts is None:
         return
-    counts = training_word_counts(task)
-    if counts is not None:
-        output_layer.word_counts.set(counts)
+    splits = training_splits(task)
+    try:
+        if splits:
+            counts = [count_words(split, len(task.target_dictionary)) for split in splits]
+            output_layer.word_counts.set(torch.stack(counts).sum(dim=0))
+    except ValueError as error:
+        output_layer.word_counts.refuse(error)
+
+
+def training_splits(task: FairseqTask) -> List[Path]:
+    """Paths, without suffix, of the binarised target side of the task's training text, as far as they are there."""
+    config = task.args if task.cfg is None else task.cfg
+    subset = getattr(config, "train_subset", "train")  # the host's language modelling task does not know it
+    source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
+    names = [subset]
+    if target is not None:
+        names = [f"{subset}.{source}-{target}.{target}", f"{subset}.{target}-{source}.{target}"]
+    candidates = [Path(path) / name for path in utils.split_paths(config.data) for name in names]
+    return [split for split in candidates if Path(f"{split}.bin").is_file() and Path(f"{split}.idx").is_file()]

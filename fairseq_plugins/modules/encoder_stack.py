@@ -79,11 +79,11 @@ class EncoderStack(SavesSettings):
     def forward(
         self, x: Tensor, padding: Optional[Tensor] = None, *, tokens: Optional[Tensor] = None
     ) -> Tuple[Tensor, StackState]:
-        directions = _directions(x, padding, tokens)[: len(self.stacks)]
+        directions = _directions(x, padding, tokens, num_directions=len(self.stacks))
         if self.merge == "top":
             runs = [
                 stack(
-                    direction.reorder(x),
+                    direction.context.stack_input,
                     tokens=direction.context.tokens,
                     leading_padding=direction.context.leading_padding,
                 )
@@ -126,8 +126,10 @@ def _read_layer(
     return add_states(*outputs), add_states(*states)
 
 
-def _directions(x: Tensor, padding: Optional[Tensor], tokens: Optional[Tensor]) -> List[_Direction]:
-    """Forwards and backwards."""
+def _directions(
+    x: Tensor, padding: Optional[Tensor], tokens: Optional[Tensor], *, num_directions: int
+) -> List[_Direction]:
+    """Forwards, and where there are two backwards."""
     if padding is None:
         orders = [(_keep, _keep), (_flip, _flip)]
     else:
@@ -147,7 +149,7 @@ def _directions(x: Tensor, padding: Optional[Tensor], tokens: Optional[Tensor]) 
                 tokens=None if tokens is None else reorder(tokens),
             ),
         )
-        for reorder, restore in orders
+        for reorder, restore in orders[:num_directions]
     ]
 
 

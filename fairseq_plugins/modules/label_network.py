@@ -19,9 +19,10 @@ def identity(x: Tensor) -> Tensor:
 
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh, "linear": identity}
-MASKS = ("variational", "standard")
+LABEL_MASKS = ("variational", "standard")
 """Masks of labels that a flag chooses between."""
 SHARED_DIMS = {"variational": (0,), "row": (1,), "standard": ()}
+"""Dimensions that share a mask: of labels (V, C) the labels, of hidden states (B, T, C) the time steps of a row."""
 PLACES = ("input", "output")
 INITIALISATIONS = ("uniform", "glorot")
 

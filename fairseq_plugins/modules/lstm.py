@@ -74,8 +74,7 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
             self.register_buffer("bias_hh_l0", torch.zeros(4 * hidden_size), persistent=False)
 
     def initial_state(self, x: Tensor) -> LayerState:
-        zeros = x.new_zeros(x.size(0), self.hidden_size)
-        return {"h": zeros, "c": zeros}
+        return zero_state(x, self.hidden_size)
 
     def hidden_weight(self) -> Tensor:
         """The recurrent matrix of a window, (4 D, D)."""
@@ -138,6 +137,12 @@ class WeightDropLSTM(LSTMLayer):
 
     def hidden_weight(self) -> Tensor:
         return F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
+
+
+def zero_state(x: Tensor, width: int) -> LayerState:
+    """h and c, (B, width), at the start of the rows of x (B, *)."""
+    zeros = x.new_zeros(x.size(0), width)
+    return {"h": zeros, "c": zeros}
 
 
 def update(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:

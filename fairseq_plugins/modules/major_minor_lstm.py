@@ -13,7 +13,7 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
 from fairseq_plugins.flags.values import parse_float_list
-from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update
+from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.modules.recurrent_state import map_state
 from fairseq_plugins.modules.saved_setting import SavesSettings
@@ -108,8 +108,7 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
         return layers
 
     def initial_state(self, x: Tensor) -> LayerState:
-        zeros = x.new_zeros(x.size(0), self.hidden_size)
-        return {"h": zeros, "c": zeros}
+        return zero_state(x, self.hidden_size)
 
     def prepare(self, x: Tensor, context: CellContext) -> Tuple[PreparedLSTM, PreparedLSTM]:
         return self.major.prepare(x, context), self.minor.prepare(self._minor_input(x, context.stack_input), context)

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class ReportsValidation(Protocol):
-    """A task that tells an optimiser of validations; see :class:`FollowsValidation`."""
+    """A task that tells an optimiser of validations, as :class:`FollowsValidation` needs; optimisers ask for it."""
 
     def report_validation(self, loss: float) -> None:
         """Hand ``loss``, of a validation at the end of an epoch, to an optimiser that follows it."""

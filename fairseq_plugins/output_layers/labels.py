@@ -9,7 +9,14 @@ from fairseq.dataclass import ChoiceEnum
 
 from fairseq_plugins.flags.values import check_coefficient, check_dropout
 from fairseq_plugins.modules.dropout import BroadcastDropout
-from fairseq_plugins.modules.label_network import ACTIVATIONS, INITIALISATIONS, MASKS, PLACES, LabelNetwork
+from fairseq_plugins.modules.label_network import (
+    ACTIVATIONS,
+    INITIALISATIONS,
+    LABEL_MASKS,
+    PLACES,
+    SHARED_DIMS,
+    LabelNetwork,
+)
 from fairseq_plugins.output_layers.projected import ProjectedOptions
 
 
@@ -21,7 +28,7 @@ class LabelDropoutOptions(ProjectedOptions):
         default=0.0,
         metadata={"help": "dropout rate of the labels' features, 0 <= rate < 1 (default: 0.0)"},
     )
-    label_mask: ChoiceEnum(MASKS) = field(
+    label_mask: ChoiceEnum(LABEL_MASKS) = field(
         default="variational",
         metadata={
             "help": "variational: one mask for all labels of a forward pass; standard: one for "
@@ -41,7 +48,7 @@ class LabelLayerOptions(LabelDropoutOptions):
         default="uniform",
         metadata={
             "help": "start of the label network's matrices: uniform, in plus and minus 0.1, or glorot; "
-            "encoder-decoders with --init-range start all parameters alike (default: uniform)"
+            "with --init-range all parameters start alike (default: uniform)"
         },
     )
 
@@ -69,11 +76,8 @@ class LabelNetworkOptions(LabelLayerOptions):
 
 def label_dropout(options: LabelDropoutOptions) -> BroadcastDropout:
     """Dropout of labels (V, d) without a network."""
-    return BroadcastDropout(
-        options.label_dropout,
-        flag="--label-dropout",
-        shared_dims=(0,) if options.label_mask == "variational" else (),
-    )
+    shared_dims = SHARED_DIMS[options.label_mask]
+    return BroadcastDropout(options.label_dropout, flag="--label-dropout", shared_dims=shared_dims)
 
 
 def label_layer(in_width: int, out_width: int, options: LabelLayerOptions, *, dropout: float) -> LabelNetwork:

@@ -3,6 +3,8 @@
 Shapes: V vocabulary, M = 5 digits of a number to the base 256.
 """
 
+from typing import Optional
+
 import torch
 from torch import Tensor, nn
 
@@ -23,13 +25,30 @@ class SavedWordCounts(nn.Module):
     def __init__(self, vocab_size: int):
         super().__init__()
         self.register_buffer("digits", torch.zeros(vocab_size, NUM_DIGITS))
+        self._error: Optional[ValueError] = None
 
     def set(self, counts: Tensor) -> None:
         """Keep ``counts``, (V,) int64."""
         self.digits.copy_((counts.unsqueeze(-1) // self._places(counts.device)) % 256)
 
+    def refuse(self, error: ValueError) -> None:
+        """Raise ``error`` where the counts are read, unless a checkpoint brings them."""
+        self._error = error
+
+    def _load_from_state_dict(self, *args, **kwargs) -> None:
+        self._error = None
+        super()._load_from_state_dict(*args, **kwargs)
+
     def forward(self) -> Tensor:
-        """The counts, (V,) int64; zeros where neither data nor a checkpoint gave them."""
+        """The counts, (V,) int64; zeros where neither data nor a checkpoint gave them.
+
+        A model that starts from a checkpoint's weights has the counts of the text that those were trained on.
+
+        Raises:
+            ValueError: if the training text could not be counted.
+        """
+        if self._error is not None:
+            raise self._error
         return (self.digits.round().long() * self._places(self.digits.device)).sum(dim=-1)
 
     @staticmethod

@@ -15,6 +15,7 @@ from omegaconf import II
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
 from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
+from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows
 from fairseq_plugins.tasks.stream_position import StreamPosition
@@ -91,7 +92,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
 
     def build_model(self, args, from_checkpoint=False):
         model = super().build_model(args, from_checkpoint)
-        if not hasattr(model.decoder, "carried_state"):
+        if not isinstance(model.decoder, CarriesState):
             raise ValueError(
                 f"--task stateful_lm needs a model that carries its state, such as --arch lstm_lm_awd; "
                 f"train {type(model).__name__} with --task language_modeling"

@@ -1,13 +1,14 @@
 """Where a training stands in its text, as checkpoints keep it."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import torch
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
-from fairseq.models import FairseqDecoder
+from torch import Tensor
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams
+from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.modules.recurrent_state import (
     State,
     named_tensors,
@@ -22,9 +23,7 @@ from fairseq_plugins.modules.recurrent_state import (
 class StreamPosition:
     """The next window of an epoch, and the state before it of the rows of all processes.
 
-    Decoders that are passed to the methods have ``carried_state``, a
-    :class:`~fairseq_plugins.modules.carried_state.CarriedState` of this process's rows, and a method
-    ``initial_state(num_rows)``.
+    The decoders that are passed to the methods hold the rows of this process.
 
     Args:
         iterator: of windows of :class:`ContiguousStreams`.
@@ -39,7 +38,7 @@ class StreamPosition:
         """Whether no window is left."""
         return self._iterator.end_of_epoch()
 
-    def advance(self, decoder: FairseqDecoder, *, position: int) -> None:
+    def advance(self, decoder: CarriesState, *, position: int) -> None:
         """Take the state after a window, before the token at ``position``; all processes do so together.
 
         Only the first process writes checkpoints, and no collective operation can run by then.
@@ -60,11 +59,10 @@ class StreamPosition:
             it is the state before that one.
         """
         window = self._next_window()
-        if window is None or window[0] == 0:
-            return {"hidden_state": None, "next_window": window}
-        return {"hidden_state": named_tensors(self._state), "next_window": window}
+        goes_on = window is not None and window[0] > 0 and self._state is not None
+        return {"hidden_state": named_tensors(self._state) if goes_on else None, "next_window": window}
 
-    def restore(self, saved: Dict[str, Any], decoder: FairseqDecoder) -> None:
+    def restore(self, saved: Dict[str, Any], decoder: CarriesState) -> None:
         """Give the decoder its rows of what :meth:`checkpoint` returned, if the iterator stands inside an epoch.
 
         Raises:
@@ -72,10 +70,13 @@ class StreamPosition:
         """
         if self._iterator.iterations_in_epoch == 0:
             return
-        saved_state, num_rows = list(state_tensors(saved["hidden_state"])), self._streams.num_rows
-        if len(saved_state[0]) != num_rows:
+        num_rows = self._streams.num_rows
+        zeros = named_tensors(decoder.initial_state(num_rows))
+        saved_state = _named(saved["hidden_state"], like=zeros)
+        num_saved_rows = len(next(iter(saved_state.values())))
+        if num_saved_rows != num_rows:
             raise ValueError(
-                f"the checkpoint stopped inside an epoch of {len(saved_state[0])} rows and cannot go on with "
+                f"the checkpoint stopped inside an epoch of {num_saved_rows} rows and cannot go on with "
                 f"{num_rows}: use the same --batch-size times processes, or start the epoch anew with "
                 "--reset-dataloader"
             )
@@ -85,15 +86,13 @@ class StreamPosition:
                 "--tokens-per-sample, --window-lengths and --max-window, or start the epoch anew with "
                 "--reset-dataloader"
             )
-        zeros = decoder.initial_state(num_rows)
-        if [x.shape for x in saved_state] != [x.shape for x in state_tensors(zeros)]:
+        if [(name, x.shape) for name, x in saved_state.items()] != [(name, x.shape) for name, x in zeros.items()]:
             raise ValueError(
                 "the checkpoint stopped inside an epoch with the hidden state of another model: give the --arch and "
                 "the flags that it was trained with, or start the epoch anew with --reset-dataloader"
             )
-        device = next(state_tensors(zeros)).device
-        # older checkpoints hold the tensors in nested lists, in the same order
-        self._state = with_tensors(zeros, (x.to(device) for x in saved_state))
+        like = decoder.initial_state(num_rows)
+        self._state = with_tensors(like, (x.to(zeros[name]) for name, x in saved_state.items()))
         own = select_rows(self._state, self._streams.own_rows)
         decoder.carried_state.set(self._streams.name, saved["next_window"][0], own)
 
@@ -108,3 +107,14 @@ class StreamPosition:
             return None
         (window,) = windows[index]
         return [window.start, window.length, self._streams.rows.size(1)]
+
+
+def _named(saved: Optional[State], *, like: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    """The tensors of a saved state by name: zeros where none was saved, and ``like``'s names where it had none."""
+    if saved is None:
+        return like
+    if isinstance(saved, Mapping):
+        return named_tensors(saved)
+    # older checkpoints hold the tensors in nested lists, in the same order
+    found = list(state_tensors(saved))
+    return dict(zip(like, found)) if len(found) == len(like) else named_tensors(saved)

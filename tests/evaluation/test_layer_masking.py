@@ -6,13 +6,13 @@ import plain_formulas
 import pytest
 import torch
 
-from fairseq_plugins.evaluation.layer_masking import MASKS, LayerMask, masked_perplexities
+from fairseq_plugins.evaluation.layer_masking import LAYER_MASKS, LayerMask, masked_perplexities
 from fairseq_plugins.evaluation.layer_outputs import changed_layer_outputs
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 
 V, UNKNOWN, NUM_TOKENS = 23, 3, 121
-every_mask = pytest.mark.parametrize("kind", MASKS)
+every_mask = pytest.mark.parametrize("kind", LAYER_MASKS)
 
 
 @pytest.fixture

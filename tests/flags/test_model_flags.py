@@ -109,3 +109,30 @@ def test_cells_and_output_layers_know_each_others_flags():
     with pytest.raises(ValueError, match="--minor-input is declared by .*MajorMinorOptions and by"):
         OUTPUT_LAYERS.register("late")(component("minor_input"))
     assert "late" not in RECURRENT_CELLS and "late" not in OUTPUT_LAYERS
+
+
+def test_options_of_tasks_criteria_and_optimisers_are_taken_too():
+    @dataclass
+    class Penalties(FairseqDataclass):
+        """Of a criterion."""
+
+        penalty: float = field(default=0.0, metadata={"help": "of something"})
+
+    @dataclass
+    class PenaltyOptions(FairseqDataclass):
+        """Of a component."""
+
+        penalty: float = field(default=0.0, metadata={"help": "of something else"})
+
+    registry = Registry("--part", help="a part")
+    flags = ModelFlags(FairseqDataclass, registry)
+    flags.stand_beside(Penalties)
+    with pytest.raises(ValueError, match=r"--penalty is declared by \S*Penalties and by \S*PenaltyOptions"):
+        registry.register("penal")(type("Penal", (Component,), {"Options": PenaltyOptions}))
+    assert "penal" not in registry
+
+
+@pytest.mark.parametrize("model", [recurrent_lm, recurrent_encdec, transformer])
+@pytest.mark.parametrize("taken", ["label_smoothing", "averaging", "max_window"])
+def test_the_models_know_the_options_of_this_packages_task_criterion_and_optimiser(model, taken):
+    assert taken in model.FLAGS.owners()

@@ -1,8 +1,9 @@
 """Wrapped functions of the host."""
 
+from inspect import unwrap
 from types import SimpleNamespace
 
-from fairseq_plugins.host.wrapping import unwrapped, wrap
+from fairseq_plugins.host.wrapping import wrap
 
 
 def add_one(function, *args, **kwargs):
@@ -45,4 +46,4 @@ def test_the_same_wrapper_wraps_once_and_another_one_besides():
     both = owner.function
     wrap(owner, "function", add_one)
     assert owner.function is both and both(1) == 4
-    assert unwrapped(both) is original
+    assert unwrap(both) is original

@@ -13,8 +13,9 @@ every_gate = pytest.mark.parametrize("gate", sorted(example_gates.EXAMPLES))
 
 
 @pytest.fixture(autouse=True)
-def gates(monkeypatch):
-    example_gates.register(monkeypatch)
+def gates():
+    with example_gates.registered():
+        yield
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ def with_layer(build_transformer, name, **flags):
 
 
 @pytest.fixture(autouse=True)
-def gates(monkeypatch):
-    example_gates.register(monkeypatch)
+def gates():
+    with example_gates.registered():
+        yield
 
 
 @pytest.fixture

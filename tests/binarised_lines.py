@@ -1,0 +1,29 @@
+"""Binarised splits of random lines, and their word counts."""
+
+from collections import Counter
+
+import torch
+from fairseq.data import indexed_dataset
+
+V = 40
+
+
+def write_split(folder, name, lines, *, vocab_size=V, impl="mmap"):
+    """A split as ``fairseq-preprocess`` writes it; returns its path."""
+    folder.mkdir(exist_ok=True)
+    builder = indexed_dataset.make_builder(f"{folder}/{name}.bin", impl=impl, vocab_size=vocab_size)
+    for line in lines:
+        builder.add_item(torch.tensor(line))
+    builder.finalize(f"{folder}/{name}.idx")
+    return folder / name
+
+
+def random_lines(num_lines=50, vocab_size=V):
+    """Lines of 1 to 11 words."""
+    return [torch.randint(vocab_size, (int(n),)).tolist() for n in torch.randint(1, 12, (num_lines,))]
+
+
+def counts_of(*texts):
+    """How often each word occurs in all texts together."""
+    counted = Counter(word for lines in texts for line in lines for word in line)
+    return [counted[word] for word in range(V)]
