@@ -12,4 +12,4 @@ bash scripts/setup.sh
 source .venv/bin/activate
 ruff check --quiet --line-length 120 --select E,F,I,B,W --ignore B905 .
 ruff format --quiet --check --line-length 120 .
-python -m pytest tests --quiet --durations 10 --numprocesses 2 --dist loadfile "$@"
+python -m pytest tests --quiet --durations 10 --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"

@@ -23,6 +23,11 @@ def pytest_configure(config):
     torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items):
+    # long tests first, so that no process is left alone with them at the end
+    items.sort(key=lambda item: (item.path.name != "test_readme.py", "integration" not in item.path.parts))
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)

@@ -1,5 +1,6 @@
 """Gates that exist only here: with and without recurrent state."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -12,8 +13,6 @@ from fairseq_plugins.output_layers.gate import OUTPUT_GATES, OutputGate
 
 class TopGate(OutputGate):
     """Reads the last layer."""
-
-    name = "top"
 
     def __init__(self, *, dictionary, layer_widths, options):
         super().__init__()
@@ -34,7 +33,6 @@ class TraceGate(OutputGate):
     """Reads an exponential trace of the input embedding: x_t = decay x_{t-1} + scale * e_t."""
 
     Options = TraceOptions
-    name = "trace"
 
     def __init__(self, *, dictionary, layer_widths, options):
         super().__init__()
@@ -53,10 +51,17 @@ class TraceGate(OutputGate):
         return LogitGate(torch.stack(features, dim=1), self.linear.weight, self.linear.bias), {"trace": trace}
 
 
-EXAMPLES = {gate.name: gate for gate in (TopGate, TraceGate)}
+EXAMPLES = {"top": TopGate, "trace": TraceGate}
 
 
-def register(monkeypatch) -> None:
-    """Make the gates values of ``--output-gate`` in a test."""
-    for name, gate in EXAMPLES.items():
-        monkeypatch.setitem(OUTPUT_GATES, name, gate)
+@contextmanager
+def registered():
+    """Within the context, the gates are values of ``--output-gate``."""
+    before = dict(OUTPUT_GATES)
+    try:
+        for name, gate in EXAMPLES.items():
+            OUTPUT_GATES.register(name)(gate)
+        yield
+    finally:
+        for name in OUTPUT_GATES.keys() - before:
+            del OUTPUT_GATES[name]

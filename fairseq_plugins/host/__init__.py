@@ -1,7 +1,6 @@
 """What the host gets wrong, or has not followed in torch and numpy, mended one thing a file.
 
-Each file says what it mends, for which versions, and how to see whether it is still needed: the tests of the same name
-show that the host alone still fails.
+Each file says what it mends, for which versions, and how to see whether it is still needed.
 """
 
 from fairseq_plugins.host import (

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from fairseq.trainer import Trainer
 
 from fairseq_plugins.host.checkpoint_fit import _check_checkpoint
 
@@ -48,3 +49,35 @@ def test_a_task_compares_its_data():
 
     with pytest.raises(ValueError, match="other data than words"):
         _check_checkpoint(load_checkpoint, SimpleNamespace(task=Task()), "a.pt")
+
+
+# the host's own method
+
+
+@pytest.fixture
+def trainer():
+    """What ``Trainer.load_checkpoint`` reads of a trainer, with a model that refuses every checkpoint."""
+
+    def refuse(*args, **kwargs):
+        raise ValueError("the reason and the remedy")
+
+    cfg = SimpleNamespace(
+        model=None,
+        checkpoint=SimpleNamespace(load_checkpoint_on_all_dp_ranks=False),
+        distributed_training=SimpleNamespace(zero_sharding="none"),
+    )
+    model = SimpleNamespace(set_num_updates=lambda num_updates: None, load_state_dict=refuse)
+    return SimpleNamespace(
+        cfg=cfg, model=model, data_parallel_world_size=1, data_parallel_rank=0, tpu=False, is_fsdp=False
+    )
+
+
+def test_a_training_says_the_reason(trainer, save_checkpoint):
+    with pytest.raises(ValueError, match="^the reason and the remedy$"):
+        Trainer.load_checkpoint(trainer, save_checkpoint())
+
+
+def test_the_host_alone_says_that_architectures_must_match(trainer, save_checkpoint):
+    with pytest.raises(Exception, match="please ensure that the architectures match.$") as told:
+        Trainer.load_checkpoint.__wrapped__(trainer, save_checkpoint())
+    assert type(told.value) is Exception and "the reason" not in str(told.value)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import CheckpointConfig
 
 from fairseq_plugins.host import save_dir_lock
 from fairseq_plugins.host.save_dir_lock import LOCK_FILE, OWNER_FILE, lock_save_dir
@@ -143,4 +144,12 @@ def test_the_first_process_of_a_training_that_saves_locks(tmp_path, rank, no_sav
 
 def test_the_host_alone_takes_a_directory_that_is_in_use(tmp_path, hold):
     hold(tmp_path)
-    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
+    cfg, beginning = CheckpointConfig(save_dir=str(tmp_path)), SimpleNamespace(epoch=1)
+    training = trainer(rank=0)
+    training.checkpoint_suffix = ""
+    training.load_checkpoint = lambda *args, **kwargs: None
+    training.get_train_iterator = lambda **kwargs: beginning
+    training.lr_step = lambda epoch: None
+    with pytest.raises(ValueError, match="writes to --save-dir"):
+        checkpoint_utils.load_checkpoint(cfg, training)
+    assert checkpoint_utils.load_checkpoint.__wrapped__(cfg, training) == (None, beginning)

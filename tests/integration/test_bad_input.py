@@ -179,9 +179,12 @@ def evaluate_and_fail(*args) -> str:
 
 def test_evaluation_with_another_vocabulary(trained, data, other_data, tmp_path):
     checkpoint = trained / "checkpoint_best.pt"
-    for directory in (other_data, exchange_words(data, tmp_path / "bin")):
+    for directory, told in (
+        (other_data, "vocabulary items but the data directory's dictionary gives"),
+        (exchange_words(data, tmp_path / "bin"), "is not the one that the checkpoint was trained with"),
+    ):
         line = evaluate_and_fail(directory, "--path", checkpoint)
-        assert str(checkpoint) in line and "is not the one that the checkpoint was trained with" in line
+        assert str(checkpoint) in line and told in line
 
 
 def test_evaluation_of_a_missing_or_truncated_file_or_split(trained, data, tmp_path):

@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 from commands import ENVIRONMENT, ROOT, run
 from rouge_score.rouge_scorer import RougeScorer
-from translation_commands import HOST_FLAGS, SIZES, parse
+from translation_commands import EPOCHS, HOST_FLAGS, SIZES, parse, train_to_the_end
 
 SCRIPT = ROOT / "scripts/evaluate_rouge.sh"
 DECODES = "== decode test"
@@ -74,8 +74,8 @@ def subword_counts(path):
 
 
 @pytest.fixture(scope="module")
-def headlines(pair_data, translator, pairs, tmp_path_factory):
-    """Data, a model and a raw reference, in a folder with spaces."""
+def headlines(pair_data, pairs, tmp_path_factory):
+    """Data, a model that was trained on them and a raw reference, in a folder with spaces."""
     folder = tmp_path_factory.mktemp("headlines") / "of a newspaper"
     data = shutil.copytree(pair_data, folder / "data bin")
     rename = {"pattern": r"\bx[a-j]\b", "repl": lambda word: HEADLINE_WORDS[word[0]]}
@@ -83,7 +83,8 @@ def headlines(pair_data, translator, pairs, tmp_path_factory):
     dictionary.write_text(re.sub(string=dictionary.read_text(), **rename))
     titles = re.sub(string=(pairs / "test.tgt").read_text(), **rename)
     (folder / "test.title").write_text(html.unescape(without_subwords(titles)))
-    (folder / "best model.pt").symlink_to(translator / "checkpoint_best.pt")
+    train_to_the_end(data, folder / "checkpoints", "--max-epoch", EPOCHS)
+    (folder / "best model.pt").symlink_to(folder / "checkpoints/checkpoint_best.pt")
     return folder
 
 

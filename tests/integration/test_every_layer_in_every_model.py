@@ -46,11 +46,14 @@ CASES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def gates():
+    with example_gates.registered():
+        yield
+
+
 @pytest.mark.parametrize("model, layer, cell, gate", CASES)
-def test_two_updates_a_checkpoint_and_its_use(
-    model, layer, cell, gate, data, pair_data, tmp_path, run_here, monkeypatch
-):
-    example_gates.register(monkeypatch)
+def test_two_updates_a_checkpoint_and_its_use(model, layer, cell, gate, data, pair_data, tmp_path, run_here):
     is_lm = model == "recurrent_lm"
     corpus, task = (data, "stateful_lm") if is_lm else (pair_data, "translation")
     flags = [flag for flag in MODELS[model] if not (layer == "full" and flag in SHARING)]

@@ -6,7 +6,6 @@
 import importlib.util
 import json
 import logging
-import re
 import runpy
 import shutil
 import sys
@@ -22,7 +21,6 @@ import fairseq_plugins  # noqa: F401
 FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
 DATA = FIXTURES / "data"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
-REMEDY = re.compile(r"--(reset-\w+|restore-file|finetune-from-model|save-dir)\b")
 
 
 def import_make():
@@ -87,17 +85,11 @@ def test_same_hypotheses(arch, run_here):
 
 
 @pytest.mark.parametrize("arch", make.INTERRUPTED)
-def test_a_training_stopped_inside_an_epoch_goes_on_or_is_refused_in_one_line(arch, tmp_path, run_here, perplexity):
-    training, kept = make.INTERRUPTED[arch], FIXTURES / f"{arch}_inside_an_epoch.pt"
-    last = tmp_path / "checkpoint_last.pt"
-    shutil.copy(kept, last)
+def test_a_training_stopped_inside_an_epoch_goes_on(arch, tmp_path, run_here, perplexity):
+    training, last = make.INTERRUPTED[arch], tmp_path / "checkpoint_last.pt"
+    shutil.copy(FIXTURES / f"{arch}_inside_an_epoch.pt", last)
     flags = make.training_flags(arch, training, DATA / training.data, tmp_path)
-    try:
-        run_here(fairseq_cli.train, *flags, *training.end)
-    except (ValueError, SystemExit) as refusal:
-        assert REMEDY.search(str(refusal)) and "\n" not in str(refusal).strip(), refusal
-        assert last.read_bytes() == kept.read_bytes()
-        return
+    run_here(fairseq_cli.train, *flags, *training.end)
     expected, reached = EXPECTED["interrupted"][arch]["resumed"], make.progress(last)
     for count in ("num_updates", "epoch", "updates_in_epoch"):
         assert reached[count] == expected[count]

@@ -4,8 +4,10 @@ import signal
 import subprocess
 import time
 
+import example_gates
+import fairseq_cli.train
 import pytest
-from commands import ENVIRONMENT, TASK, assert_same, load, train, train_command
+from commands import ENVIRONMENT, MODEL_FLAGS, TASK, TRAINING_FLAGS, assert_same, load, train, train_command
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 
@@ -80,6 +82,24 @@ def test_every_cell_resumes_bit_for_bit(cell, data, tmp_path):
     num_updates = load(tmp_path / "whole/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
     train(data, tmp_path / "parts", *flags, "--max-update", num_updates - 3)
     train(data, tmp_path / "parts", *flags)
+    assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
+
+
+def test_a_gate_with_state_resumes_bit_for_bit(data, tmp_path, run_here):
+    """In this process, where the gate exists; each training draws from the generators that it seeds."""
+
+    def train_here(save_dir, *flags):
+        flags = [*MODEL_FLAGS, *TRAINING_FLAGS, "--output-gate", "trace", "--trace-decay", "0.8", *flags]
+        run_here(fairseq_cli.train, data, "--save-dir", save_dir, *flags, "--max-epoch", 2, "--no-epoch-checkpoints")
+        return load(save_dir / "checkpoint_last.pt")
+
+    with example_gates.registered():
+        num_updates = train_here(tmp_path / "whole")["optimizer_history"][-1]["num_updates"]
+        stopped = train_here(tmp_path / "parts", "--max-update", num_updates - 3)["extra_state"]
+        assert stopped["train_iterator"]["iterations_in_epoch"] > 0
+        trace = stopped[TASK]["hidden_state"]["gate.trace"]
+        assert trace.shape == (4, 12) and trace.any(dim=1).all()
+        train_here(tmp_path / "parts")
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 

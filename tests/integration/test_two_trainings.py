@@ -6,7 +6,6 @@ import socket
 import subprocess
 import time
 
-import pytest
 from commands import ENVIRONMENT, load, train, train_command
 
 WORKERS = ["--num-workers", 2]
@@ -50,7 +49,6 @@ def test_the_second_is_refused_until_the_first_is_killed(data, tmp_path):
     assert load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] > epoch
 
 
-@pytest.mark.parametrize("flags", [["--no-save"]])
-def test_a_training_that_saves_nothing_locks_nothing(data, tmp_path, flags):
-    train(data, tmp_path, "--max-update", 1, *flags)
+def test_a_training_that_saves_nothing_locks_nothing(data, tmp_path):
+    train(data, tmp_path, "--max-update", 1, "--no-save")
     assert not list(tmp_path.iterdir())

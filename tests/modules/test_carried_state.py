@@ -53,11 +53,25 @@ def test_after_a_window_that_was_passed_over_the_state_before_it_goes_on(carried
     assert value(carried.get("train", 20)) == 3
 
 
+def test_after_a_first_window_that_was_passed_over_the_stream_goes_on_from_zeros(carried):
+    assert carried.get("train", 0) is None
+    assert carried.get("train", 70) is None
+    carried.set("train", 140, make_state(1.0))
+    assert value(carried.get("train", 140)) == 1
+
+
+def test_what_an_earlier_epoch_left_is_gone_when_the_next_one_starts(carried):
+    carried.num_repeatable = 3
+    read(carried, "train", windows=[(0, 50), (50, 70), (70, 90)])
+    carried.get("train", 0)
+    assert [carried.get("train", position) for position in (50, 70, 90, 1000)] == [None] * 4
+
+
 def test_an_unknown_stream_can_only_start(carried):
     carried.set("train", 4, make_state())
-    assert carried.get("valid", 0) is None
     with pytest.raises(ValueError, match="stream 'valid'"):
         carried.get("valid", 4)
+    assert carried.get("valid", 0) is None
 
 
 def test_interleaved_streams_do_not_know_of_each_other(carried):

@@ -7,6 +7,7 @@ from fairseq_plugins.modules import recurrent_state
 
 PATHS = ["layers.0.h", "layers.0.c", "layers.1.recent", "fed", "gate.0"]
 SHAPES = [(4,), (4,), (2, 3), (7,), ()]
+DTYPES = [torch.float64, torch.int64, torch.float16, torch.float32, torch.bool]
 
 
 def make_state(num_rows=3, seed=0):
@@ -101,3 +102,13 @@ def test_unpacking_is_the_inverse_and_takes_another_number_of_rows():
     unpacked = recurrent_state.unpack_state(packed, like=state)
     assert_same(unpacked, recurrent_state.map_state(lambda *rows: torch.cat(rows), state, other))
     assert all(x.is_contiguous() for x in recurrent_state.state_tensors(unpacked))
+
+
+@pytest.mark.parametrize("first", range(len(DTYPES)))
+def test_unpacking_restores_the_types(first):
+    dtypes = [*DTYPES[first:], *DTYPES[:first]]
+    drawn = recurrent_state.state_tensors(recurrent_state.map_state(lambda x: 10 * x, make_state()))
+    state = recurrent_state.with_tensors(make_state(), (x.to(dtype) for x, dtype in zip(drawn, dtypes)))
+    unpacked = recurrent_state.unpack_state(recurrent_state.pack_state(state), like=state)
+    assert [x.dtype for x in recurrent_state.state_tensors(unpacked)] == dtypes
+    assert_same(unpacked, state)

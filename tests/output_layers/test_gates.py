@@ -2,12 +2,14 @@
 
 import argparse
 from argparse import Namespace
+from dataclasses import make_dataclass
 
 import example_gates
 import plain_formulas
 import pytest
 import torch
 from dictionaries import make_dictionary
+from fairseq.dataclass import FairseqDataclass
 from torch import nn
 
 from fairseq_plugins.modules.recurrent_state import state_tensors
@@ -21,8 +23,9 @@ every_gate = pytest.mark.parametrize("gate", sorted({*OUTPUT_GATES, *example_gat
 
 
 @pytest.fixture(autouse=True)
-def gates(monkeypatch):
-    example_gates.register(monkeypatch)
+def gates():
+    with example_gates.registered():
+        yield
 
 
 def build(name, gate="none", **flags):
@@ -165,6 +168,21 @@ def test_options_of_a_gate():
 def test_an_unknown_gate_is_refused():
     with pytest.raises(ValueError, match="--output-gate closed: choose one of none, top, trace"):
         build("tied", "closed")
+
+
+@pytest.mark.parametrize("option", ["trace_decay", "label_depth", "major_proportions", "embed_dim", "output_layer"])
+def test_a_gate_that_declares_an_option_of_another_part_is_refused(option):
+    class OtherGate(example_gates.TopGate):
+        Options = make_dataclass("OtherOptions", [(option, int, 1)], bases=(FairseqDataclass,))
+
+    with pytest.raises(ValueError, match=f"^--{option.replace('_', '-')} is declared by .* and by .*OtherOptions"):
+        OUTPUT_GATES.register("other")(OtherGate)
+    assert "other" not in OUTPUT_GATES
+
+
+def test_a_name_that_is_taken_is_refused():
+    with pytest.raises(ValueError, match="^--output-gate trace is registered twice: give TopGate another name"):
+        OUTPUT_GATES.register("trace")(example_gates.TopGate)
 
 
 def test_a_layer_without_logits_refuses_a_gate(monkeypatch):

@@ -229,7 +229,7 @@ def test_the_loss_is_fused_unless_the_flag_says_plain():
 
 
 def test_the_layers_of_the_papers_are_registered():
-    assert {"tied", "full", "mos", "doc"} <= set(OUTPUT_LAYERS)
+    assert {"full", "tied", "bilinear", "dual", "drill", "mos", "doc"} <= set(OUTPUT_LAYERS)
     assert all(OUTPUT_LAYERS[name].name == name for name in OUTPUT_LAYERS)
 
 

@@ -2,6 +2,7 @@
 
 import copy
 
+import example_gates
 import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
@@ -11,14 +12,24 @@ from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.modules.recurrent_state import map_state, state_tensors
 
 KEY = "StatefulLanguageModelingTask"
+CELLS = {cell: {"rnn_cell": cell} for cell in sorted(RECURRENT_CELLS)}
+MODELS = {**CELLS, "gate with state": {"output_gate": "trace"}}
+
+every_model = pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
+
+
+@pytest.fixture(autouse=True)
+def gates():
+    with example_gates.registered():
+        yield
 
 
 @pytest.fixture
 def train(make_dictionary, build_tiny_lm):
-    """``train(num_windows, cell=, ...)``: a training that has read that many windows, and not trained on them."""
+    """``train(num_windows, flags=, ...)``: a training that has read that many windows, and not trained on them."""
 
-    def train(num_windows=0, *, cell="lstm", **options):
-        training = Training(make_dictionary, build_tiny_lm("tied", rnn_cell=cell), **options)
+    def train(num_windows=0, *, flags=CELLS["lstm"], **options):
+        training = Training(make_dictionary, build_tiny_lm("tied", **flags), **options)
         for _ in range(num_windows):
             next(training.windows)
         return training
@@ -40,23 +51,67 @@ def losses(training, samples):
     return found
 
 
-def as_older_releases_saved_it(training, saved):
-    """The state as lists of the layers' (h, c)."""
-    parts = iter(saved["hidden_state"].values())
-    return {**saved, "hidden_state": [(part, next(parts)) for part in parts]}
-
-
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-@pytest.mark.parametrize("convert", [None, as_older_releases_saved_it])
-def test_going_on_inside_an_epoch_is_going_on_without_a_stop(train, cell, convert):
-    training = train(cell=cell)
+def check_going_on(train, flags, convert=lambda saved: saved):
+    """Compare a training that goes on from what ``convert`` makes of its saved state with one that never stopped."""
+    training = train(flags=flags)
     saved = copy.deepcopy(checkpoint_after(training, 3))
-    resumed = train(3, cell=cell)
+    assert all(part.any(dim=1).all() for part in saved["hidden_state"].values())
+    resumed = train(3, flags=flags)
     resumed.model.load_state_dict(copy.deepcopy(training.model.state_dict()))
-    resumed.task.set_checkpoint_dict(saved if convert is None else convert(training, saved))
+    resumed.task.set_checkpoint_dict(convert(saved))
     again = resumed.task.get_checkpoint_dict()[KEY]
     assert again["next_window"] == saved["next_window"] and again["hidden_state"].keys() == saved["hidden_state"].keys()
     assert all(torch.equal(again["hidden_state"][name], part) for name, part in saved["hidden_state"].items())
+    expected = losses(training, training.windows)
+    assert losses(resumed, resumed.windows) == expected and len(expected) > 3
+
+
+@every_model
+def test_going_on_inside_an_epoch_is_going_on_without_a_stop(train, flags):
+    check_going_on(train, flags)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_going_on_from_what_older_releases_saved(train, cell):
+    """They saved lists of the layers' (h, c), and had no gates."""
+
+    def as_pairs(saved):
+        parts = iter(saved["hidden_state"].values())
+        return {**saved, "hidden_state": [(part, next(parts)) for part in parts]}
+
+    check_going_on(train, CELLS[cell], convert=as_pairs)
+
+
+def test_the_state_of_a_gate_is_saved_with_that_of_the_layers_and_decides_how_a_training_goes_on(train):
+    flags = MODELS["gate with state"]
+    training = train(flags=flags)
+    saved = copy.deepcopy(checkpoint_after(training, 3))
+    assert list(saved["hidden_state"])[-1] == "gate.trace" and saved["hidden_state"]["gate.trace"].shape == (2, 8)
+    saved["hidden_state"]["gate.trace"].zero_()
+    resumed = train(3, flags=flags)
+    resumed.model.load_state_dict(copy.deepcopy(training.model.state_dict()))
+    resumed.task.set_checkpoint_dict(saved)
+    assert losses(resumed, [next(resumed.windows)]) != losses(training, [next(training.windows)])
+
+
+@every_model
+def test_where_no_window_of_the_epoch_succeeded_a_training_goes_on_from_zeros(train, flags, monkeypatch):
+    """The host passes over windows without enough memory."""
+
+    def run_out_of_memory(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    training = train(flags=flags)
+    with monkeypatch.context() as patch:
+        patch.setattr(training.model.decoder.output, "forward", run_out_of_memory)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="out of memory"):
+                training.accumulate(next(training.windows))
+    saved = training.task.get_checkpoint_dict()[KEY]
+    assert saved["hidden_state"] is None and saved["next_window"][0] > 0
+    resumed = train(2, flags=flags)
+    resumed.task.set_checkpoint_dict(saved)
+    assert resumed.task.get_checkpoint_dict()[KEY]["next_window"] == saved["next_window"]
     expected = losses(training, training.windows)
     assert losses(resumed, resumed.windows) == expected and len(expected) > 3
 
@@ -104,9 +159,10 @@ def test_the_state_of_another_model_is_refused(train, make_dictionary, build_tin
         other.task.set_checkpoint_dict(saved)
 
 
-def test_processes_save_the_state_of_all_rows_and_each_takes_its_own(train, monkeypatch):
+@every_model
+def test_processes_save_the_state_of_all_rows_and_each_takes_its_own(train, flags, monkeypatch):
     """Two processes, one after the other: what each gathers is given by what both computed."""
-    processes = [train(num_shards=2, shard_id=shard, num_tokens=800) for shard in range(2)]
+    processes = [train(flags=flags, num_shards=2, shard_id=shard, num_tokens=800) for shard in range(2)]
     gathered = []
     monkeypatch.setattr(distributed_utils, "get_data_parallel_group", lambda: None)
     monkeypatch.setattr(distributed_utils, "all_gather", lambda tensor, group: gathered.append(tensor) or [tensor] * 2)
@@ -124,7 +180,7 @@ def test_processes_save_the_state_of_all_rows_and_each_takes_its_own(train, monk
         assert len(part) == 4 and torch.equal(part, saved[1]["hidden_state"][name])
         assert part.is_contiguous()
     for shard, process in enumerate(processes):
-        resumed = train(2, num_shards=2, shard_id=shard, num_tokens=800)
+        resumed = train(2, flags=flags, num_shards=2, shard_id=shard, num_tokens=800)
         resumed.task.set_checkpoint_dict(saved[0])
         states = [x.model.decoder.carried_state.get("train", positions[shard]) for x in (resumed, process)]
         map_state(lambda x, y: torch.testing.assert_close(x, y, rtol=0, atol=0) or x, *states)
