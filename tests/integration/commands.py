@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import List
 
 import torch
+from warm_process import run_module
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "fairseq_plugins"
@@ -27,22 +28,23 @@ def command(module: str, *args) -> List[str]:
     return [sys.executable, "-m", module, *map(str, args)]
 
 
-def run(module: str, *args, **kwargs) -> subprocess.CompletedProcess:
+def run(module: str, *args, cwd=None) -> subprocess.CompletedProcess:
     """Run a command to its end, with its output as text."""
-    return subprocess.run(
-        command(module, *args), env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **kwargs
-    )
+    return run_module(module, *args, environment=ENVIRONMENT, cwd=cwd)
 
 
 def train_command(data, save_dir, *flags) -> List[str]:
     return command("fairseq_cli.train", data, "--save-dir", save_dir, *MODEL_FLAGS, *TRAINING_FLAGS, *flags)
 
 
+def run_training(data, save_dir, *flags, cwd=None) -> subprocess.CompletedProcess:
+    """Train to the end, or to an error, with the output as text."""
+    return run("fairseq_cli.train", data, "--save-dir", save_dir, *MODEL_FLAGS, *TRAINING_FLAGS, *flags, cwd=cwd)
+
+
 def train(data, save_dir, *flags) -> str:
     """Train and return the log."""
-    result = subprocess.run(
-        train_command(data, save_dir, *flags), env=ENVIRONMENT, capture_output=True, text=True, timeout=300
-    )
+    result = run_training(data, save_dir, *flags)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout + result.stderr
 

@@ -3,18 +3,15 @@
 import random
 import re
 import shutil
-import subprocess
 
 import pytest
-from commands import ENVIRONMENT, PLUGINS, preprocess, run, train_command
+from commands import PLUGINS, preprocess, run, run_training
 from translation_commands import EPOCHS, HOST_FLAGS, train_translation
 
 
 def fail(data, save_dir, *flags) -> str:
     """Train, expect failure, and return the last line of the errors."""
-    result = subprocess.run(
-        train_command(data, save_dir, "--max-update", 2, *flags), env=ENVIRONMENT, capture_output=True, text=True
-    )
+    result = run_training(data, save_dir, "--max-update", 2, *flags)
     assert result.returncode != 0
     assert not list(save_dir.glob("*.pt"))
     return result.stderr.strip().splitlines()[-1]
@@ -99,9 +96,7 @@ def exchange_words(data, out, dictionary="dict.txt"):
 def test_training_on_with_a_vocabulary_of_another_size(trained, other_data, tmp_path):
     shutil.copy(trained / "checkpoint_last.pt", tmp_path)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    result = subprocess.run(
-        train_command(other_data, tmp_path, "--max-epoch", 3), env=ENVIRONMENT, capture_output=True, text=True
-    )
+    result = run_training(other_data, tmp_path, "--max-epoch", 3)
     assert result.returncode != 0
     line = result.stderr.strip().splitlines()[-1]
     assert "vocabulary items but the data directory's dictionary gives" in line and "point to the data" in line
@@ -114,13 +109,7 @@ def test_training_on_with_other_words(trained, data, tmp_path, flags):
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     other = exchange_words(data, tmp_path / "bin")
     save_dir = tmp_path / "tuned" if flags else tmp_path
-    result = subprocess.run(
-        train_command(other, save_dir, "--max-epoch", 3, *flags),
-        env=ENVIRONMENT,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    result = run_training(other, save_dir, "--max-epoch", 3, *flags, cwd=tmp_path)
     assert result.returncode != 0
     assert "is not the one that the checkpoint was trained with" in result.stderr.strip().splitlines()[-1]
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
@@ -136,9 +125,7 @@ def test_training_on_with_other_words(trained, data, tmp_path, flags):
 def test_training_on_with_another_network(trained, data, tmp_path, flags, difference):
     shutil.copy(trained / "checkpoint_last.pt", tmp_path)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    result = subprocess.run(
-        train_command(data, tmp_path, "--max-epoch", 3, *flags), env=ENVIRONMENT, capture_output=True, text=True
-    )
+    result = run_training(data, tmp_path, "--max-epoch", 3, *flags)
     assert result.returncode != 0
     line = result.stderr.strip().splitlines()[-1]
     assert (
@@ -151,9 +138,7 @@ def test_training_on_with_another_network(trained, data, tmp_path, flags, differ
 def test_training_on_from_a_truncated_checkpoint(trained, data, tmp_path):
     content = (trained / "checkpoint_last.pt").read_bytes()[:5000]
     (tmp_path / "checkpoint_last.pt").write_bytes(content)
-    result = subprocess.run(
-        train_command(data, tmp_path, "--max-epoch", 3), env=ENVIRONMENT, capture_output=True, text=True
-    )
+    result = run_training(data, tmp_path, "--max-epoch", 3)
     assert result.returncode != 0
     assert "checkpoint_last.pt is no checkpoint or was cut short" in result.stderr.strip().splitlines()[-1]
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == content

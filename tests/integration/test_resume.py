@@ -7,7 +7,17 @@ import time
 import example_gates
 import fairseq_cli.train
 import pytest
-from commands import ENVIRONMENT, MODEL_FLAGS, TASK, TRAINING_FLAGS, assert_same, load, train, train_command
+from commands import (
+    ENVIRONMENT,
+    MODEL_FLAGS,
+    TASK,
+    TRAINING_FLAGS,
+    assert_same,
+    load,
+    run_training,
+    train,
+    train_command,
+)
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 
@@ -111,12 +121,7 @@ def test_checkpoint_holds_the_hidden_state_of_all_rows(uninterrupted):
 
 def test_other_number_of_rows_inside_an_epoch_is_refused(data, tmp_path, uninterrupted):
     checkpoint = mid_epoch_checkpoint(uninterrupted[0], 1)
-    result = subprocess.run(
-        train_command(data, tmp_path, *FLAGS, "--batch-size", "3", "--restore-file", checkpoint),
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
+    result = run_training(data, tmp_path, *FLAGS, "--batch-size", "3", "--restore-file", checkpoint)
     assert result.returncode != 0
     assert "epoch of 4 rows and cannot go on with 3" in result.stderr.strip().splitlines()[-1]
     assert not list(tmp_path.glob("*.pt"))

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 
-from commands import ENVIRONMENT, load, train, train_command
+from commands import ENVIRONMENT, load, run_training, train, train_command
 
 WORKERS = ["--num-workers", 2]
 
@@ -33,9 +33,7 @@ def training(data, save_dir, *flags):
 
 def test_the_second_is_refused_until_the_first_is_killed(data, tmp_path):
     with training(data, tmp_path, *WORKERS) as first:
-        second = subprocess.run(
-            train_command(data, tmp_path, "--max-epoch", 1), env=ENVIRONMENT, capture_output=True, text=True
-        )
+        second = run_training(data, tmp_path, "--max-epoch", 1)
         assert first.poll() is None and second.returncode != 0
         assert second.stderr.strip().splitlines()[-1] == (
             f"ValueError: the training with process id {first.pid} on host {socket.gethostname()} writes to --save-dir "
