@@ -18,8 +18,9 @@ from fairseq_plugins.optim import nt_asgd  # noqa: E402, F401
 from fairseq_plugins.scoring import rouge_scorer  # noqa: E402, F401
 from fairseq_plugins.tasks import stateful_lm  # noqa: E402, F401
 
-for model in (recurrent_encdec, recurrent_lm, transformer):
-    model.FLAGS.stand_beside(
+# a part of a model may not declare a flag that stands beside it on the command line
+for _model in (recurrent_encdec, recurrent_lm, transformer):
+    _model.FLAGS.stand_beside(
         regularized_cross_entropy.RegularizedCrossEntropyConfig,
         nt_asgd.NTASGDConfig,
         stateful_lm.StatefulLanguageModelingConfig,

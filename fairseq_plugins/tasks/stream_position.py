@@ -71,7 +71,8 @@ class StreamPosition:
         if self._iterator.iterations_in_epoch == 0:
             return
         num_rows = self._streams.num_rows
-        zeros = named_tensors(decoder.initial_state(num_rows))
+        start = decoder.initial_state(num_rows)
+        zeros = named_tensors(start)
         saved_state = _named(saved["hidden_state"], like=zeros)
         num_saved_rows = len(next(iter(saved_state.values())))
         if num_saved_rows != num_rows:
@@ -91,8 +92,7 @@ class StreamPosition:
                 "the checkpoint stopped inside an epoch with the hidden state of another model: give the --arch and "
                 "the flags that it was trained with, or start the epoch anew with --reset-dataloader"
             )
-        like = decoder.initial_state(num_rows)
-        self._state = with_tensors(like, (x.to(zeros[name]) for name, x in saved_state.items()))
+        self._state = with_tensors(start, (x.to(zeros[name]) for name, x in saved_state.items()))
         own = select_rows(self._state, self._streams.own_rows)
         decoder.carried_state.set(self._streams.name, saved["next_window"][0], own)
 
