@@ -1,0 +1,86 @@
+"""Runs the commands of the READMEs as they are printed, on small corpora and for a few updates."""
+
+import csv
+import gzip
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Dict, List
+
+from commands import ENVIRONMENT, ROOT
+from generated_corpora.headlines import write_headlines
+from generated_corpora.stories import write_stories
+from generated_corpora.translations import write_translations
+
+SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
+# appended to a command, so that it ends soon
+ADDITIONS = {
+    "train reduced": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
+    "train multi30k": f"--max-update 2 {SMALL_ENCDEC}",
+    "train agnews": f"--max-update 2 {SMALL_ENCDEC}",
+}
+FEWER_UPDATES = (r"--max-epoch \d+", "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --cpu")
+
+
+def commands_of(document: str, section: str) -> List[str]:
+    """The bash blocks of a section."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.S | re.M)
+    assert found, f"{document} has no section {section}"
+    return re.findall(r"```bash\n(.*?)```", found[1], re.S)
+
+
+def shortened(command: str) -> str:
+    """A command that ends soon."""
+    command = command.replace("\\\n", " ")
+    for part, addition in ADDITIONS.items():
+        command = re.sub(rf"^(.*{part} .*)$", rf"\1 {addition}", command, flags=re.M)
+    return command
+
+
+def run_commands(commands: List[str], folder: Path, *, seconds: int = 300) -> Dict[str, str]:
+    """Run blocks one after the other in a folder that looks like the checkout; their output by block."""
+    for name in ("data-prep", "fairseq_plugins", "scripts"):
+        (folder / name).symlink_to(ROOT / name)
+    outputs = {}
+    for block in commands:
+        result = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", shortened(block)],
+            cwd=folder,
+            env={**ENVIRONMENT, "PYTHONPATH": str(ROOT), "EXPECTED_COUNTS": "skip"},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+        assert result.returncode == 0, f"{shortened(block)}\n{(result.stdout + result.stderr)[-3000:]}"
+        outputs[block] = result.stdout
+    return outputs
+
+
+def put_penn_treebank(folder: Path) -> None:
+    """A small text where data-prep/ptb looks for downloads."""
+    write_stories(folder / "downloads/ptb", num_stories=50)
+
+
+def put_multi30k(folder: Path) -> None:
+    """A small corpus in the layout of Multi30k."""
+    place = folder / "downloads/multi30k"
+    write_translations(place, num_pairs=60)
+    for split, name in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
+        for language in ("en", "de"):
+            path = place / f"{split}.{language}"
+            (place / f"{name}.{language}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+
+
+def put_agnews(folder: Path) -> None:
+    """A small corpus in the layout of AG News."""
+    place = folder / "downloads/agnews"
+    write_headlines(place, num_pairs=1000)
+    articles, titles = ((place / f"train.{kind}.txt").read_text().splitlines() for kind in ("article", "title"))
+    for path in place.iterdir():
+        path.unlink()
+    with (place / "sample.csv").open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(("1", *item) for item in zip(titles, articles))
