@@ -49,9 +49,9 @@ def zipped(members: dict[str, bytes]) -> bytes:
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> Path:
-    """Write files below a folder, compressed where their names end in ``.gz``."""
+    """Write files below a folder, compressed where their names end in ``.gz`` but not ``.tar.gz``."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" and ".tar" not in name else data)
     return folder

@@ -1,6 +1,7 @@
 """The formats of TED talks: tagged training text, XML with numbered segments."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,16 @@ def test_entities_of_training_text_do_not_break_lines(of_files: Callable) -> Non
     source = tagged([["a&NewLine;b &#10;&#x2028; c&#133;", "d &lt;x&gt; &amp;amp; &notit;"]])
     pairs = of_files(ted.training_pairs, source, source)
     assert [line for line, _ in pairs] == ["a b    c\u2026", "d <x> &amp; &notit;"]
+
+
+def test_titles_can_be_text(of_files: Callable) -> None:
+    source = tagged([["a"], ["b", "c"]])
+    assert of_files(ted.training_pairs, source, source) == [("a", "a"), ("b", "b"), ("c", "c")]
+    texts = ["A <em>nested</em> title", "TED Talk Subtitles and Transcript: <b>x</b> & y"]
+    read = partial(ted.training_pairs, kept_tags=("title", "description"))
+    assert [line for line, _ in of_files(read, source, source)] == [*texts, "a", *texts, "b", "c"]
+    with pytest.raises(DataError, match="S:5: 3 lines up to the next tag, but 4 from T:5"):
+        of_files(read, source, tagged([["a", "b"], ["b", "c"]]))
 
 
 def test_empty_lines_of_training_text_keep_their_places(of_files: Callable) -> None:

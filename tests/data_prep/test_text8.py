@@ -98,7 +98,6 @@ def test_wrong_text(here: Path) -> None:
     assert "x/text8 has 5 words in 20 characters, expected 17005207 in 100000000" in message and "delete" in message
     write_files(here / "x", {"text8": "ein paar Wörter nur und nichts sonst".encode()})
     assert "x/text8 has more than a-z and blanks (at byte 10)" in fail("text8", "--from", "x", cwd=here)
-    write_files(here / "x", {"text8": b"aaa aaa " * 20})
     write_files(here / "y", {"text8.prefix": (b"abc def " * 1568730)})
     message = fail("text8", "--from", "y", "--characters", 12549840, cwd=here, check=True)
     assert "the prefix of y/text8.prefix has SHA-256" in message
@@ -108,4 +107,7 @@ def test_wrong_text(here: Path) -> None:
 @pytest.mark.slow
 def test_real_prefix(here: Path) -> None:
     done = succeed("text8", "--from", corpus_folder("text8"), "--characters", 12549840, cwd=here, check=True)
-    assert "train: 1929 lines" in done.stdout and (here / "data-bin" / "text8-12549840" / "train.bin").is_file()
+    assert (
+        "train: 1927 lines, 1928826 tokens" in done.stdout
+        and (here / "data-bin" / "text8-12549840" / "train.bin").is_file()
+    )

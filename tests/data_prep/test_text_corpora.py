@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from corpora import corpus_folder
+from preparation.corpora import CORPORA, ptb
+from preparation.text_corpus import ArchivedText, Counts
 from preparation_runs import binarised_text, fail, snapshot, succeed
 from small_corpora import PTB, WIKITEXT, wikitext_files
 from small_texts import SPLITS, tgz, write_files, zipped
@@ -191,15 +193,22 @@ def test_text_that_is_not_utf8_or_empty(here: Path) -> None:
     assert "x/valid.txt is empty" in fail("ptb", "--from", "x", cwd=here)
 
 
-@pytest.mark.data
-def test_wrong_vocabulary(real_ptb: dict[str, bytes], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from preparation import main
-    from preparation.corpora.ptb import PTB as CORPUS
+def test_wrong_counts_and_vocabulary(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {split: Counts(num_tokens(text), text.count(b"\n")) for split, text in PTB.items()}
+    small = dataclasses.replace(ptb.PTB, checksums={}, counts=sizes, num_rows=4)
+    write_files(here / "x", named("*.txt", PTB))
 
-    changed = dataclasses.replace(CORPUS, num_rows=9999)
-    monkeypatch.setitem(main.CORPORA, "ptb", changed)
-    message = fail("ptb", "--from", corpus_folder("ptb"), cwd=here, check=True)
-    assert re.search("the vocabulary of .*train.txt has 9998 words, expected 9999", message)
+    def message_of(corpus: ArchivedText) -> str:
+        monkeypatch.setitem(CORPORA, "ptb", corpus)
+        return fail("ptb", "--from", "x", cwd=here, check=True)
+
+    wrong = {**sizes, "valid": Counts(3, 2)}
+    message = message_of(dataclasses.replace(small, counts=wrong))
+    assert "x/valid.txt has 3 tokens in 1 lines, expected 3 in 2 lines: delete it" in message
+    message = message_of(dataclasses.replace(small, num_rows=5))
+    assert "the vocabulary of x/train.txt has 4 words, expected 5: delete it" in message
+    monkeypatch.setitem(CORPORA, "ptb", small)
+    assert "dict.txt: 4 rows" in succeed("ptb", "--from", "x", cwd=here, check=True).stdout
 
 
 def test_blank_lines_are_kept(here: Path) -> None:
