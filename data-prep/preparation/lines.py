@@ -1,0 +1,187 @@
+"""Lines of text: reading with the place of an error, writing, and work on a stream of lines in parallel.
+
+A line ends at LF and nowhere else. The other characters at which some programs break a line (CR, U+0085, U+2028 ...)
+become spaces, so that no reader of the files written here can count differently.
+
+Everything here is a stream: whatever the length of a file, only a bounded number of its lines is in memory.
+"""
+
+import itertools
+import multiprocessing
+import os
+import re
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Self
+
+from tqdm import tqdm
+
+from .errors import DataError
+
+CHUNK = 500  # items that a process works on at a time
+CHUNKS_AHEAD = 3  # of each process: being worked on, waiting for it, waiting for the reader
+BREAKS = re.compile("[\0\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+Row = tuple[str, ...]  # a line of each side: one, or a line of the source and the line of the target that belongs to it
+
+tqdm.monitor_interval = 0  # no thread, so that processes can be forked safely
+
+
+def progress(items: Iterable, **options: Any) -> tqdm:
+    """A progress bar on a terminal, nothing elsewhere."""
+    return tqdm(items, disable=None, mininterval=0.5, **options)
+
+
+def clean(line: str) -> str:
+    """``line`` without surrounding space and without characters that could break it."""
+    return BREAKS.sub(" ", line).strip()
+
+
+def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
+    """Cleaned lines of a binary file; ``name`` is the file's in an error message."""
+    for number, line in enumerate(stream, 1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}:{number}: not UTF-8 text (byte {error.start + 1} of the line)") from None
+        yield clean(text.removeprefix("\ufeff") if number == 1 else text)
+
+
+def aligned(sources: Iterable[str], targets: Iterable[str], source_name: object, target_name: object) -> Iterator[Row]:
+    """The pairs of two sides; DataError at the end unless they have the same number of lines, at least one."""
+    sides = iter(sources), iter(targets)
+    count = 0
+    for pair in itertools.zip_longest(*sides):
+        if None in pair:
+            rest = 1 + sum(1 for _ in sides[pair[0] is None])
+            longer, shorter = (source_name, target_name) if pair[1] is None else (target_name, source_name)
+            if not count:
+                raise DataError(f"{shorter} is empty")
+            raise DataError(
+                f"{longer}:{count + 1}: no line to pair with in {shorter} ({count + rest} lines against {count})"
+            )
+        count += 1
+        yield pair
+    if not count:
+        raise DataError(f"{source_name} is empty")
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a file that ``write_lines`` or ``write_rows`` wrote."""
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line.removesuffix("\n")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write one line each."""
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def read_rows(folder: Path, split: str, sides: Sequence[str]) -> Iterator[Row]:
+    """The rows of the files of a split, one file a side."""
+    paths = [folder / f"{split}.{side}" for side in sides]
+    if len(paths) == 1:
+        return ((line,) for line in read_lines(paths[0]))
+    source, target = paths
+    return aligned(read_lines(source), read_lines(target), source, target)
+
+
+class RowWriter:
+    """Writes the files of a split, one file a side; ``num_rows`` counts."""
+
+    def __init__(self, folder: Path, split: str, sides: Sequence[str]) -> None:
+        self.paths = [folder / f"{split}.{side}" for side in sides]
+        self.num_rows = 0
+
+    def __enter__(self) -> Self:
+        self.files = [open(path, "w", encoding="utf-8", newline="\n") for path in self.paths]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for file in self.files:
+            file.close()
+
+    def write(self, row: Row) -> None:
+        """Write a line to each file."""
+        for file, line in zip(self.files, row, strict=True):
+            file.write(f"{line}\n")
+        self.num_rows += 1
+
+
+def write_rows(folder: Path, split: str, sides: Sequence[str], rows: Iterable[Row]) -> int:
+    """Write the files of a split; the number of rows."""
+    with RowWriter(folder, split, sides) as writer:
+        for row in rows:
+            writer.write(row)
+    return writer.num_rows
+
+
+_work: Callable[[Any], Any]
+
+
+def _start_worker(build: Callable[..., Callable], arguments: tuple) -> None:
+    global _work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    _work = build(*arguments)
+
+
+def _leave_with_parent() -> None:
+    wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
+
+
+def _work_on(items: list) -> list:
+    return [_work(item) for item in items]
+
+
+def map_in_order(
+    build: Callable[..., Callable],
+    arguments: tuple,
+    items: Iterable,
+    *,
+    workers: int,
+    label: str,
+    total: int | None = None,
+    unit: str = " lines",
+) -> Iterator:
+    """Apply the function that ``build(*arguments)`` makes in each process to every item; the order is kept.
+
+    ``items`` is read no further than CHUNKS_AHEAD chunks a process beyond what was yielded.
+    """
+    items = iter(items)
+    chunks = iter(lambda: list(itertools.islice(items, CHUNK)), [])
+    first = list(itertools.islice(chunks, 2))
+    with progress(None, total=total, desc=label, unit=unit) as bar:
+        if workers <= 1 or len(first) < 2:
+            function = build(*arguments)
+            parts = ([function(item) for item in chunk] for chunk in itertools.chain(first, chunks))
+        else:
+            parts = _in_processes(build, arguments, itertools.chain(first, chunks), workers, label)
+        for part in parts:
+            yield from part
+            bar.update(len(part))
+
+
+def _in_processes(
+    build: Callable[..., Callable], arguments: tuple, chunks: Iterator[list], workers: int, label: str
+) -> Iterator[list]:
+    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(build, arguments))
+    try:
+        running = deque(pool.submit(_work_on, chunk) for chunk in itertools.islice(chunks, CHUNKS_AHEAD * workers))
+        while running:
+            part = running.popleft().result()
+            running.extend(pool.submit(_work_on, chunk) for chunk in itertools.islice(chunks, 1))
+            yield part
+    except BrokenProcessPool:
+        raise DataError(f"a process ended while {label} (out of memory?): run again with --workers 1") from None
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,152 @@
+"""The two file formats of the IWSLT campaigns' TED talks: tagged training text, and XML with numbered segments."""
+
+import html
+import html.entities
+import itertools
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import deque
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import DataError
+from .lines import Row, clean
+from .sources import file_lines, text_lines
+
+METADATA = re.compile(
+    r"</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc)(?:\s[^>]*)?/?>", re.IGNORECASE
+)
+ENTITY = re.compile(r"&(#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
+AMPERSAND = re.compile(f"&(?!{ENTITY.pattern[1:]})")
+TAG = r"""/?[a-zA-Z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*\s*/?>"""
+LESS_THAN = re.compile(rf"<(?!{TAG}|\?xml |!--|!DOCTYPE )")
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not in XML
+UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")  # not from an entity
+
+
+class Segment(NamedTuple):
+    """A line of a talk in an XML file."""
+
+    talk: str
+    number: str
+    text: str
+
+
+def training_pairs(
+    source: Path, target: Path, source_name: object, target_name: object, *, kept_tags: Container[str] = ()
+) -> Iterator[Row]:
+    """The transcripts of two ``train.tags`` files: all lines that do not begin with a tag of the talk's metadata.
+
+    The content of ``kept_tags`` (``title``, ``description``) is text as well. One talk of each file is in memory at a
+    time. DataError comes at the end.
+    """
+    sides = [_Transcripts(path, name, kept_tags) for path, name in [(source, source_name), (target, target_name)]]
+    difference = ""
+    waiting: list[deque[str]] = [deque(), deque()]
+    for talks in itertools.zip_longest(*sides):
+        for texts, talk in zip(waiting, talks):
+            texts.extend(ENTITY.sub(_character, text) for _, text in talk or [])
+        if None not in talks and not difference and len(talks[0]) != len(talks[1]):
+            difference = (
+                f"{source_name}:{talks[0][0][0]}: {len(talks[0])} lines up to the next tag, "
+                f"but {len(talks[1])} from {target_name}:{talks[1][0][0]}"
+            )
+        while all(waiting):
+            yield clean(waiting[0].popleft()), clean(waiting[1].popleft())
+    for side in sides:
+        if not side.num_lines:
+            raise DataError(f"{side.name} has no line besides its tags")
+    totals = [side.num_lines for side in sides]
+    if totals[0] != totals[1] or (difference and sides[0].num_talks == sides[1].num_talks):
+        difference = difference or f"{source_name} and {target_name} do not have the same talks"
+        raise DataError(f"{difference} ({totals[0]} lines against {totals[1]} in all)")
+
+
+class _Transcripts:
+    """Transcripts of a file, as numbered lines grouped by what metadata stands between; counts what it gave."""
+
+    def __init__(self, path: Path, name: object, kept_tags: Container[str]) -> None:
+        self.path, self.name, self.kept_tags = path, name, kept_tags
+        self.num_lines = self.num_talks = 0
+
+    def __iter__(self) -> Iterator[list[tuple[int, str]]]:
+        talk: list[tuple[int, str]] = []
+        for number, line in enumerate(file_lines(self.path, self.name), 1):
+            tag = METADATA.match(line)
+            if tag and tag[1].lower() in self.kept_tags:
+                line, tag = METADATA.sub("", line), None
+            if not tag:
+                talk.append((number, line))
+                self.num_lines += 1
+            elif talk:
+                self.num_talks += 1
+                yield talk
+                talk = []
+        if talk:
+            self.num_talks += 1
+            yield talk
+
+
+def segments(content: bytes, name: object) -> list[Segment]:
+    """The segments of an XML file, in its order; the text of tags inside a segment is part of it."""
+    try:
+        root = ElementTree.fromstring(repair("\n".join(text_lines(content, name))))
+    except ElementTree.ParseError as error:
+        raise DataError(f"{name}:{error.position[0]}: not well-formed XML ({error})") from None
+    found = list(_segments(root))
+    if not found:
+        raise DataError(f"{name} has no segment: <seg> is expected in <doc>")
+    return found
+
+
+def _segments(root: ElementTree.Element) -> Iterator[Segment]:
+    for talk in root.iter("doc"):
+        for segment in talk.iter("seg"):
+            text = " ".join("".join(segment.itertext()).split("\n"))
+            yield Segment(talk.get("docid", ""), segment.get("id", ""), clean(text))
+
+
+def repair(text: str, less_than: re.Pattern = LESS_THAN) -> str:
+    """``text`` with its bare ``&`` and ``<``, HTML's entities and control characters made into well-formed XML.
+
+    Line breaks stay where they are. ``less_than`` finds the ``<`` that begin no tag.
+    """
+    text = CONTROL.sub(" ", text)
+    text = AMPERSAND.sub("&amp;", text)
+    text = less_than.sub("&lt;", text)
+    return ENTITY.sub(_as_xml, text)
+
+
+def _character(entity: re.Match) -> str:
+    """What an entity stands for; itself where there is no such entity, a space for what could break the line."""
+    if entity[1].startswith("#"):
+        character = html.unescape(entity[0])
+    else:
+        character = html.entities.html5.get(f"{entity[1]};", entity[0])
+    return UNFIT.sub(" ", character)
+
+
+def _as_xml(entity: re.Match) -> str:
+    return html.escape(_character(entity), quote=False)
+
+
+def evaluation_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
+    """The segments of two XML files, which must have the same talks and numbers."""
+    sides = [segments(path.read_bytes(), name) for path, name in [(source, source_name), (target, target_name)]]
+    return pair_segments(*sides, source_name, target_name)
+
+
+def pair_segments(
+    sources: list[Segment], targets: list[Segment], source_name: object, target_name: object
+) -> list[Row]:
+    """The texts of segments that must have the same talks and numbers on both sides."""
+    for ours, theirs in zip(sources, targets):
+        if ours[:2] != theirs[:2]:
+            raise DataError(
+                f"{source_name}: segment {ours.number} of talk {ours.talk} "
+                f"stands opposite segment {theirs.number} of talk {theirs.talk} of {target_name}"
+            )
+    if len(sources) != len(targets):
+        raise DataError(f"{source_name} has {len(sources)} segments, {target_name} has {len(targets)}")
+    return [(ours.text, theirs.text) for ours, theirs in zip(sources, targets)]

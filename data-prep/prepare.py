@@ -1,0 +1,11 @@
+"""Entry of every corpus' prepare.sh: ``python3 prepare.py CORPUS [option]...``."""
+
+import sys
+
+try:
+    from preparation.main import main
+except ImportError as error:
+    sys.exit(f"error: {error}: activate the environment that fairseq is installed in")
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
