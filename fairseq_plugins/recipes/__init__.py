@@ -6,11 +6,29 @@ for each recipe.
 
 from typing import Dict
 
-from fairseq_plugins.recipes import multi30k, reduced
+from fairseq_plugins.recipes import (
+    agnews,
+    drill,
+    gigaword,
+    iwslt16,
+    mmlstm,
+    multi30k,
+    presets,
+    reduced,
+    speed,
+    wmt14,
+)
 from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
 
 RECIPES: Dict[str, Recipe] = {
-    recipe.name: recipe for recipe in (reduced.RECIPE, multi30k.RECURRENT, multi30k.TRANSFORMER)
+    recipe.name: recipe
+    for recipe in (
+        presets.RECIPE,
+        *(reduced.RECIPE, drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
+        *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
+        *(agnews.RECIPE, gigaword.RECIPE),
+        *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.HOST),
+    )
 }
 """All recipes by name."""
 

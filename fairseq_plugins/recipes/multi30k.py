@@ -34,9 +34,9 @@ RECURRENT = Recipe(
         "doc": System({"arch": "lstm_encdec_doc"}, label="lstm_encdec_doc"),
         "mmlstm": System({"arch": "mmlstm_encdec", "hidden-sizes": "273 273"}, label="mmlstm_encdec"),
     },
-    notes="""host is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC (two and two);
-mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which is not in the
-paper. Results: results/multi30k/README.md and results/mmlstm/README.md.""",
+    notes="""host is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC (two and
+two); mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which is
+not in the paper. Results: results/multi30k/README.md and results/mmlstm/README.md.""",
 )
 
 TRANSFORMER = Recipe(

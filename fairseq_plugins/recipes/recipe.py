@@ -13,6 +13,9 @@ USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
 """Flags of every recipe, before its own."""
 
+FULL_SIZE = {"num-workers": 1, "log-interval": 200}
+"""Flags of recipes that train for days."""
+
 
 @dataclass(frozen=True)
 class System:

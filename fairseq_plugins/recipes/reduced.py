@@ -32,8 +32,8 @@ RECIPE = Recipe(
             {**_MAJOR_MINOR_MIXTURE, **_DOC, "output-layer": "doc", "latent-dropout": 0.2, "balance": 0.001}
         ),
     },
-    notes="""tied, full, bilinear, dual, drillK (depth K, variational label dropout), standard (depth 4, a mask for each
-label): the output layers of Pappas & Henderson 2019, table 4.
+    notes="""tied, full, bilinear, dual, drillK (depth K, variational label dropout), standard (depth 4, a mask for
+each label): the output layers of Pappas & Henderson 2019, table 4.
 N:M: tied softmax on Major-Minor LSTMs with majors and minors of that ratio, as many parameters as tied.
 mos, doc: four experts on the last layer; three there and one on the layer below, with the balance term.
 mmlstm-mos, mmlstm-doc: the same on Major-Minor LSTMs of ratios 9:1, 9:1 and 6:4.
