@@ -2,8 +2,9 @@
 
 import argparse
 import logging
+import sys
 from abc import ABC, abstractmethod
-from typing import ClassVar, Optional, Sequence
+from typing import ClassVar, List, Optional, Sequence
 
 
 class Command(ABC):
@@ -51,8 +52,11 @@ class Command(ABC):
         """
         logging.getLogger().setLevel(logging.WARNING)  # what the host notes while importing and loading
         parser = self.get_parser()
-        args = parser.parse_args(arguments)
+        args = self._parse(parser, sys.argv[1:] if arguments is None else list(arguments))
         try:
             self.run(args)
         except (ValueError, OSError) as error:
             parser.exit(2, f"{parser.prog}: error: {error}\n")
+
+    def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
+        return parser.parse_args(given)
