@@ -5,6 +5,7 @@ import os
 from datetime import timedelta
 
 import torch
+from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
 from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
@@ -52,22 +53,22 @@ def assert_two_processes_have_the_gradients_of_one(models, inputs, folder):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_language_models_in_two_processes_have_the_gradients_of_one(build_tiny_lm, tmp_path):
+def test_language_models_in_two_processes_have_the_gradients_of_one(tmp_path):
     models = {name: build_tiny_lm(name, output_chunk=3).double() for name in ("tied", "doc")}
     models["mos on Major-Minor LSTMs"] = build_tiny_lm("mos", rnn_cell="mmlstm", output_chunk=3).double()
     assert_two_processes_have_the_gradients_of_one(models, [torch.randint(V, (B, T))], tmp_path)
 
 
-def test_encoder_decoders_in_two_processes_have_the_gradients_of_one(build_tiny_encdec, build_transformer, tmp_path):
+def test_encoder_decoders_in_two_processes_have_the_gradients_of_one(tmp_path):
     warm = dict(experts_per_layer="1 1 2 2", output_chunk=3, expert_warmup=10)
     doc = dict(experts_per_layer="1 1 2", latent_dropout=0.0, label_encoder="drill")
     models = {
         "recurrent in the warm-up": build_tiny_encdec("doc", **warm),
         "recurrent after it": build_tiny_encdec("doc", **warm),
         "Major-Minor LSTM": build_tiny_encdec("doc", rnn_cell="mmlstm", output_chunk=3),
-        "tied": build_transformer("transformer_full", share_decoder_input_output_embed=True, output_chunk=3),
-        "drill": build_transformer("transformer_drill", label_depth=2, output_chunk=3),
-        "doc with drill": build_transformer("transformer_doc", **doc, output_chunk=3),
+        "tied": build_tiny_transformer("transformer_full", share_decoder_input_output_embed=True, output_chunk=3),
+        "drill": build_tiny_transformer("transformer_drill", label_depth=2, output_chunk=3),
+        "doc with drill": build_tiny_transformer("transformer_doc", **doc, output_chunk=3),
     }
     models["recurrent after it"].decoder.output.set_num_updates(10)
     models = {name: model.double() for name, model in models.items()}

@@ -6,6 +6,7 @@ import math
 import plain_formulas
 import pytest
 import torch
+from builders import build_encdec, build_tiny_encdec
 from decoder_contract import LENGTHS, PAD, SOURCES, B, T, V, pad
 from torch.nn.utils import parameters_to_vector
 
@@ -40,7 +41,7 @@ def experts(name, attention):
 
 
 @pytest.fixture
-def build(build_tiny_encdec):
+def build():
     """``build(name, attention, input_feeding, **flags)``"""
 
     def build(name, attention="general", input_feeding="on", **flags):
@@ -258,7 +259,7 @@ def test_sharing_with_an_output_layer_that_has_its_own_matrix_is_refused_with_th
 
 @every_output_layer
 @pytest.mark.parametrize("biases", [None, "uniform", "zero"])
-def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(name, biases, build_encdec):
+def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(name, biases):
     shared = "output" if name == "tied" else "none"
     flags = {} if biases is None else {"init_biases": biases}
     model = build_encdec(

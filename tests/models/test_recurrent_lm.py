@@ -6,6 +6,7 @@ import math
 import plain_formulas
 import pytest
 import torch
+from builders import build_lm, build_tiny_lm
 
 from fairseq_plugins.models.initialisation import BIASES
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
@@ -45,20 +46,20 @@ def layers_by_hand(model, tokens, state):
     ],
 )
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_the_distribution_is_that_of_the_equations(name, flags, cell, build_tiny_lm, tokens):
+def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
     model = build_tiny_lm(name, rnn_cell=cell, **flags).double()
     expected = plain_formulas.output_probs(model.decoder.output, layers_by_hand(model, tokens, zero_state(model)))
     torch.testing.assert_close(model(tokens)[0].exp(), expected, rtol=1e-11, atol=1e-13)
 
 
-def test_states_hold_the_input_embedding_and_all_layers(build_tiny_lm, tokens):
+def test_states_hold_the_input_embedding_and_all_layers(tokens):
     model = build_tiny_lm("tied").double()
     states = model(tokens)[1]["states"]
     torch.testing.assert_close(states.layers, layers_by_hand(model, tokens, zero_state(model)), rtol=1e-12, atol=1e-12)
     assert torch.equal(states.top, states.layers[-1]) and torch.equal(states.tokens, tokens)
 
 
-def test_each_dropout_acts_at_its_place(build_tiny_lm, tokens):
+def test_each_dropout_acts_at_its_place(tokens):
     rates = dict(dropout_embedding=0.1, dropout_input=0.2, dropout_hidden=0.3, dropout_output=0.4, dropout_weight=0.5)
     decoder = build_tiny_lm("tied", **rates).decoder
     assert decoder.embedding.word_dropout == 0.1
@@ -67,7 +68,7 @@ def test_each_dropout_acts_at_its_place(build_tiny_lm, tokens):
     assert [layer.weight_dropout for layer in decoder.stack.layers] == [0.5, 0.5]
 
 
-def test_input_dropout_is_locked_and_the_stack_reads_it(build_tiny_lm, tokens):
+def test_input_dropout_is_locked_and_the_stack_reads_it(tokens):
     model = build_tiny_lm("doc", dropout_input=0.5)
     states = model(tokens)[1]["states"]
     mask = states.layers[0] / model.decoder.embedding.weight[tokens]
@@ -75,7 +76,7 @@ def test_input_dropout_is_locked_and_the_stack_reads_it(build_tiny_lm, tokens):
     torch.testing.assert_close(model.decoder.stack(states.layers[0]).top, states.top, rtol=1e-6, atol=1e-6)
 
 
-def test_the_tied_output_matrix_is_not_masked(build_tiny_lm, tokens):
+def test_the_tied_output_matrix_is_not_masked(tokens):
     model = build_tiny_lm("tied", dropout_embedding=0.9).double()
     log_probs, extra = model(tokens)
     dropped = extra["states"].layers[0].eq(0).all(-1)
@@ -89,14 +90,14 @@ def test_the_tied_output_matrix_is_not_masked(build_tiny_lm, tokens):
 
 @every_output_layer
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_windows_of_a_stream_are_one_long_sequence(name, cell, build_tiny_lm, tokens):
+def test_windows_of_a_stream_are_one_long_sequence(name, cell, tokens):
     model = build_tiny_lm(name, rnn_cell=cell).double()
     whole = model(tokens)[0]
     windows = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 5), (5, T))]
     torch.testing.assert_close(torch.cat(windows, dim=1), whole, rtol=1e-11, atol=1e-11)
 
 
-def test_a_new_stream_starts_from_zero(build_tiny_lm, tokens):
+def test_a_new_stream_starts_from_zero(tokens):
     model = build_tiny_lm("tied")
     expected = model(tokens)[0]
     model(torch.randint(V, (B, T)), stream="text", position=0)
@@ -104,7 +105,7 @@ def test_a_new_stream_starts_from_zero(build_tiny_lm, tokens):
     assert torch.equal(model(tokens, stream="text", position=0)[0], expected)
 
 
-def test_a_window_can_be_repeated(build_tiny_lm, tokens):
+def test_a_window_can_be_repeated(tokens):
     model = build_tiny_lm("tied")
     model(tokens, stream="text", position=0)
     outputs = [model(tokens, stream="text", position=T)[0] for _ in range(3)]
@@ -113,7 +114,7 @@ def test_a_window_can_be_repeated(build_tiny_lm, tokens):
         model(tokens, stream="text", position=5)
 
 
-def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(build_tiny_lm, tokens):
+def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(tokens):
     model, other = build_tiny_lm("tied"), build_tiny_lm("tied")
     for lm in (model, other):
         lm(tokens, stream="text", position=0)
@@ -123,7 +124,7 @@ def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(build_ti
     assert torch.equal(*outputs) and not torch.equal(outputs[0], fresh)
 
 
-def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(build_tiny_lm, tokens):
+def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(tokens):
     model, undisturbed = build_tiny_lm("tied"), build_tiny_lm("tied")
     for lm in (model, undisturbed):
         lm.train()(tokens, stream="train", position=0)
@@ -136,7 +137,7 @@ def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(build_
     assert torch.equal(*outputs)
 
 
-def test_the_mode_of_the_model_does_not_change_the_stream(build_tiny_lm, tokens):
+def test_the_mode_of_the_model_does_not_change_the_stream(tokens):
     """Statistics over the training text are taken beside the training, from a stream of their own."""
     model, expected = build_tiny_lm("tied"), build_tiny_lm("tied")
     for lm, mode in ((model, False), (expected, True)):
@@ -147,7 +148,7 @@ def test_the_mode_of_the_model_does_not_change_the_stream(build_tiny_lm, tokens)
     torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
-def test_no_gradient_crosses_windows_of_a_stream(build_tiny_lm, tokens):
+def test_no_gradient_crosses_windows_of_a_stream(tokens):
     model = build_tiny_lm("tied")
     model(tokens, stream="text", position=0)
     second = torch.full((B, 1), 4)
@@ -157,7 +158,7 @@ def test_no_gradient_crosses_windows_of_a_stream(build_tiny_lm, tokens):
     assert rows == [4]
 
 
-def test_decoding_leaves_the_streams_alone(build_tiny_lm, tokens):
+def test_decoding_leaves_the_streams_alone(tokens):
     model, undisturbed = build_tiny_lm("tied").eval(), build_tiny_lm("tied").eval()
     for lm in (model, undisturbed):
         lm(tokens, stream="text", position=0)
@@ -169,17 +170,17 @@ def test_decoding_leaves_the_streams_alone(build_tiny_lm, tokens):
 # initial values
 
 
-def initial_values(build_lm, **flags):
+def initial_values(**flags):
     sizes = dict(embed_dim=32, hidden_sizes="40 32")
     return build_lm("lstm_lm_awd", 200, **sizes, **flags).named_parameters()
 
 
 @every_output_layer
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(name, cell, build_lm):
+def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(name, cell):
     for biases in ("zero", "uniform"):
         flags = dict(output_layer=name, rnn_cell=cell, init_range=0.07, init_biases=biases)
-        for key, param in initial_values(build_lm, **flags):
+        for key, param in initial_values(**flags):
             assert param.abs().max() <= 0.07, key
             if biases == "zero" and "bias" in key:
                 assert not param.any(), key
@@ -191,20 +192,20 @@ def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(name
                 assert param.any(), key
 
 
-def test_biases_start_at_zero_unless_told_otherwise(build_lm):
-    biases = [param for key, param in initial_values(build_lm, init_range=0.07) if "bias" in key]
+def test_biases_start_at_zero_unless_told_otherwise():
+    biases = [param for key, param in initial_values(init_range=0.07) if "bias" in key]
     assert len(biases) == 5 and not any(bias.any() for bias in biases)
 
 
-def test_without_a_range_every_part_starts_in_its_own_way(build_lm):
-    params = dict(initial_values(build_lm))
+def test_without_a_range_every_part_starts_in_its_own_way():
+    params = dict(initial_values())
     assert 0.09 < params["decoder.embedding.weight"].abs().max() <= 0.1
     assert 0.95 / 40**0.5 < params["decoder.stack.layers.0.weight_hh_l0"].abs().max() <= 1 / 40**0.5
     assert params["decoder.stack.layers.0.bias_hh_l0"].any()
 
 
 @pytest.mark.parametrize("init_range", [-0.1, 0.0, math.nan, math.inf])
-def test_what_is_no_range_is_refused_with_its_flag(init_range, build_tiny_lm):
+def test_what_is_no_range_is_refused_with_its_flag(init_range):
     with pytest.raises(ValueError, match="--init-range"):
         build_tiny_lm("tied", init_range=init_range)
 
@@ -212,7 +213,7 @@ def test_what_is_no_range_is_refused_with_its_flag(init_range, build_tiny_lm):
 # flags and checkpoints
 
 
-def test_a_checkpoint_of_another_vocabulary_is_refused(build_tiny_lm):
+def test_a_checkpoint_of_another_vocabulary_is_refused():
     with pytest.raises(ValueError, match=r"23 vocabulary items.*dictionary.*gives 29"):
         build_tiny_lm("tied", vocab_size=29).load_state_dict(build_tiny_lm("tied").state_dict())
 
@@ -251,14 +252,14 @@ RATES = {
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
 @pytest.mark.parametrize("flag", RATES)
-def test_what_is_no_dropout_rate_is_refused_with_its_flag(flag, rate, build_tiny_lm):
+def test_what_is_no_dropout_rate_is_refused_with_its_flag(flag, rate):
     with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')}"):
         build_tiny_lm("tied", rnn_cell=RATES[flag], **{flag: rate})
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
 @pytest.mark.parametrize("name", ["mos", "doc"])
-def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(name, rate, build_tiny_lm):
+def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(name, rate):
     with pytest.raises(ValueError, match="--latent-dropout"):
         build_tiny_lm(name, latent_dropout=rate)
 
@@ -289,6 +290,6 @@ def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(name, rate, bui
         ("tied", {"output_chunk": -5}, "--output-chunk"),
     ],
 )
-def test_values_that_do_not_fit_are_refused_with_their_flag(name, flags, told, build_tiny_lm):
+def test_values_that_do_not_fit_are_refused_with_their_flag(name, flags, told):
     with pytest.raises(ValueError, match=told):
         build_tiny_lm(name, **flags)
