@@ -1,17 +1,13 @@
-"""The recurrent language model as the host builds it; for its decoder see test_decoder_contract.py."""
+"""The recurrent language model as the host builds it.
 
-import argparse
-import math
+For its decoder see test_decoder_contract.py, for its flags and initial values test_recurrent_model_contract.py.
+"""
 
 import plain_formulas
 import pytest
 import torch
 from builders import build_lm, build_tiny_lm
 
-from fairseq_plugins.models.initialisation import BIASES
-from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
-from fairseq_plugins.modules.dropout import MASKS
-from fairseq_plugins.modules.embedding import WORD_MASKS
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
@@ -48,15 +44,11 @@ def layers_by_hand(model, tokens, state):
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
 def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
     model = build_tiny_lm(name, rnn_cell=cell, **flags).double()
-    expected = plain_formulas.output_probs(model.decoder.output, layers_by_hand(model, tokens, zero_state(model)))
-    torch.testing.assert_close(model(tokens)[0].exp(), expected, rtol=1e-11, atol=1e-13)
-
-
-def test_states_hold_the_input_embedding_and_all_layers(tokens):
-    model = build_tiny_lm("tied").double()
-    states = model(tokens)[1]["states"]
-    torch.testing.assert_close(states.layers, layers_by_hand(model, tokens, zero_state(model)), rtol=1e-12, atol=1e-12)
-    assert torch.equal(states.top, states.layers[-1]) and torch.equal(states.tokens, tokens)
+    layers = layers_by_hand(model, tokens, zero_state(model))
+    log_probs, extra = model(tokens)
+    torch.testing.assert_close(extra["states"].layers, layers, rtol=1e-11, atol=1e-13)
+    expected = plain_formulas.output_probs(model.decoder.output, layers)
+    torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
 
 
 def test_each_dropout_acts_at_its_place(tokens):
@@ -170,126 +162,8 @@ def test_decoding_leaves_the_streams_alone(tokens):
 # initial values
 
 
-def initial_values(**flags):
-    sizes = dict(embed_dim=32, hidden_sizes="40 32")
-    return build_lm("lstm_lm_awd", 200, **sizes, **flags).named_parameters()
-
-
-@every_output_layer
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(name, cell):
-    for biases in ("zero", "uniform"):
-        flags = dict(output_layer=name, rnn_cell=cell, init_range=0.07, init_biases=biases)
-        for key, param in initial_values(**flags):
-            assert param.abs().max() <= 0.07, key
-            if biases == "zero" and "bias" in key:
-                assert not param.any(), key
-            elif param.numel() > 100:
-                assert param.max() > 0.06 and param.min() < -0.06, key
-                assert param.std().item() == pytest.approx(0.14 / 12**0.5, rel=0.2), key
-                assert param.mean().abs() < 5 * 0.04 / param.numel() ** 0.5, key
-            else:
-                assert param.any(), key
-
-
-def test_biases_start_at_zero_unless_told_otherwise():
-    biases = [param for key, param in initial_values(init_range=0.07) if "bias" in key]
-    assert len(biases) == 5 and not any(bias.any() for bias in biases)
-
-
 def test_without_a_range_every_part_starts_in_its_own_way():
-    params = dict(initial_values())
+    params = dict(build_lm("lstm_lm_awd", 200, embed_dim=32, hidden_sizes="40 32").named_parameters())
     assert 0.09 < params["decoder.embedding.weight"].abs().max() <= 0.1
     assert 0.95 / 40**0.5 < params["decoder.stack.layers.0.weight_hh_l0"].abs().max() <= 1 / 40**0.5
     assert params["decoder.stack.layers.0.bias_hh_l0"].any()
-
-
-@pytest.mark.parametrize("init_range", [-0.1, 0.0, math.nan, math.inf])
-def test_what_is_no_range_is_refused_with_its_flag(init_range):
-    with pytest.raises(ValueError, match="--init-range"):
-        build_tiny_lm("tied", init_range=init_range)
-
-
-# flags and checkpoints
-
-
-def test_a_checkpoint_of_another_vocabulary_is_refused():
-    with pytest.raises(ValueError, match=r"23 vocabulary items.*dictionary.*gives 29"):
-        build_tiny_lm("tied", vocab_size=29).load_state_dict(build_tiny_lm("tied").state_dict())
-
-
-def test_flags_have_no_defaults_of_their_own():
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as the host's model group
-    RecurrentLanguageModel.add_args(parser)
-    assert vars(parser.parse_args([])) == {}
-
-
-@pytest.mark.parametrize(
-    "flag, choices",
-    [
-        ("--dropout-masks", sorted(MASKS)),
-        ("--word-masks", WORD_MASKS),
-        ("--init-biases", BIASES),
-        ("--rnn-biases", ["one", "two"]),
-        ("--rnn-cell", sorted(RECURRENT_CELLS)),
-    ],
-)
-def test_the_command_line_knows_the_choices(flag, choices, capsys):
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    RecurrentLanguageModel.add_args(parser)
-    for choice in choices:
-        assert list(vars(parser.parse_args([flag, choice])).values()) == [choice]
-    with pytest.raises(SystemExit):
-        parser.parse_args([flag, "none of them"])
-    assert flag in capsys.readouterr().err
-
-
-RATES = {
-    **{f"dropout_{place}": "lstm" for place in ("embedding", "input", "hidden", "output", "weight")},
-    "dropout_recurrent": "variational",
-}
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
-@pytest.mark.parametrize("flag", RATES)
-def test_what_is_no_dropout_rate_is_refused_with_its_flag(flag, rate):
-    with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')}"):
-        build_tiny_lm("tied", rnn_cell=RATES[flag], **{flag: rate})
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
-@pytest.mark.parametrize("name", ["mos", "doc"])
-def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(name, rate):
-    with pytest.raises(ValueError, match="--latent-dropout"):
-        build_tiny_lm(name, latent_dropout=rate)
-
-
-@pytest.mark.parametrize(
-    "name, flags, told",
-    [
-        ("tied", {"embed_dim": 0}, "--embed-dim"),
-        ("tied", {"embed_dim": -8}, "--embed-dim"),
-        ("tied", {"hidden_sizes": ""}, "--hidden-sizes"),
-        ("tied", {"hidden_sizes": "12 x"}, "--hidden-sizes"),
-        ("tied", {"hidden_sizes": "0 8"}, "--hidden-sizes"),
-        ("full", {"hidden_sizes": "12 0"}, "--hidden-sizes"),
-        ("full", {"hidden_sizes": "-12 8"}, "--hidden-sizes"),
-        ("tied", {"hidden_sizes": "12 9"}, "--hidden-sizes.*--embed-dim"),
-        ("tied", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
-        ("tied", {"minor_input": "previous"}, "--minor-input: not a flag of --rnn-cell lstm"),
-        ("tied", {"dropout_recurrent": 0.2}, "--dropout-recurrent: not a flag of --rnn-cell lstm"),
-        ("tied", {"rnn_cell": "variational", "dropout_weight": 0.2}, "--dropout-weight: not a flag of --rnn-cell var"),
-        ("tied", {"rnn_cell": "mmlstm", "major_proportions": "0.9 0.5 0.5"}, "3 values for 2 layers"),
-        ("soft", {}, "--output-layer soft"),
-        ("mos", {"experts_per_layer": "0 4"}, "--experts-per-layer"),
-        ("mos", {"experts_per_layer": "0 1 4"}, "--experts-per-layer.*doc"),
-        ("doc", {"experts_per_layer": "0 0 0"}, "--experts-per-layer"),
-        ("doc", {"experts_per_layer": "0 -1 2"}, "--experts-per-layer"),
-        ("doc", {"experts_per_layer": "0 one 2"}, "--experts-per-layer"),
-        ("doc", {"output_chunk": 0}, "--output-chunk"),
-        ("tied", {"output_chunk": -5}, "--output-chunk"),
-    ],
-)
-def test_values_that_do_not_fit_are_refused_with_their_flag(name, flags, told):
-    with pytest.raises(ValueError, match=told):
-        build_tiny_lm(name, **flags)

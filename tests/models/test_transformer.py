@@ -1,4 +1,4 @@
-"""The host's Transformer with the output layers of this package."""
+"""The host's Transformer with the output layers of this package; for its decoder see test_decoder_contract.py."""
 
 import example_gates
 import pytest
@@ -44,46 +44,6 @@ def test_one_softmax_is_the_hosts_transformer(shares, batch):
         ours.decoder.output.projection.bias.zero_()
         expected = host.get_normalized_probs(host(*batch), log_probs=True)
         torch.testing.assert_close(ours(*batch)[0], expected, rtol=1e-5, atol=1e-5)
-
-
-@every_layer
-def test_the_loss_is_that_of_the_distribution(name, batch):
-    model, target = with_layer(name).eval(), torch.randint(4, V, (B, T))
-    log_probs, _ = model(*batch)
-    loss, extra = model(*batch, target=target)
-    expected = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(extra["scores"].nll, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(loss, expected.sum(), rtol=1e-5, atol=1e-5)
-
-
-@every_layer
-def test_incremental_decoding_is_the_full_forward(name, batch):
-    model = with_layer(name).eval()
-    source, lengths, tokens = batch
-    with torch.no_grad():
-        encoder_out = model.encoder(source, lengths)
-        expected, _ = model.decoder(tokens, encoder_out=encoder_out)
-        state = {}
-        steps = [
-            model.decoder(tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=state)[0] for t in range(T)
-        ]
-    torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=1e-5, atol=1e-5)
-
-
-@every_layer
-def test_padding_never_changes_a_sentence(name, batch):
-    model = with_layer(name).eval()
-    source, lengths, tokens = batch
-    together, _ = model(*batch)
-    alone, _ = model(source[:1, 2:], lengths[:1], tokens[:1])
-    torch.testing.assert_close(together[:1], alone, rtol=1e-5, atol=1e-5)
-
-
-@every_layer
-def test_every_parameter_learns(name, batch):
-    model = with_layer(name).train()
-    model(*batch, target=torch.randint(4, V, (B, T)))[0].backward()
-    assert [key for key, value in model.named_parameters() if value.grad is None or not value.grad.any()] == []
 
 
 def test_layers_are_the_embedding_then_the_decoders(batch):
