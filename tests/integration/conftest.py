@@ -1,8 +1,11 @@
 """Small corpora and trained models, made once."""
 
+import json
 import logging
+import runpy
 import sys
 from pathlib import Path
+from typing import Dict
 
 import pytest
 from commands import PLUGINS, preprocess, train
@@ -59,6 +62,19 @@ def plain_translator(pair_data, tmp_path_factory) -> Path:
     log = train_to_the_end(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
     (save_dir / "train.log").write_text(log)
     return save_dir
+
+
+@pytest.fixture
+def evaluate_here(monkeypatch, capsys, caplog):
+    """``evaluate_here(data, *arguments)``: figures of the language model command, run in this process."""
+
+    def run(data, *arguments) -> Dict:
+        caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
+        monkeypatch.setattr(sys, "argv", ["evaluate_lm", *map(str, (data, *arguments)), "--json", "--cpu"])
+        runpy.run_module("fairseq_plugins.cli.evaluate_lm", run_name="__main__")
+        return json.loads(capsys.readouterr().out)
+
+    return run
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@
 """
 
 import json
-import logging
-import runpy
 import shutil
-import sys
 
 import fairseq_cli.generate
 import fairseq_cli.train
@@ -24,17 +21,14 @@ EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
 
 
 @pytest.fixture
-def perplexity(monkeypatch, capsys, caplog):
+def perplexity(evaluate_here):
     """``perplexity(checkpoint, training)``: of the test set; of a language model as its command prints it."""
 
     def measure(checkpoint, training) -> float:
         data = DATA / training.data
         if not training.is_lm:
             return measurements.translation_perplexity(checkpoint, data)
-        caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
-        monkeypatch.setattr(sys, "argv", ["evaluate_lm", str(data), "--path", str(checkpoint), "--json", "--cpu"])
-        runpy.run_module("fairseq_plugins.cli.evaluate_lm", run_name="__main__")
-        return json.loads(capsys.readouterr().out)["perplexity"]
+        return evaluate_here(data, "--path", checkpoint)["perplexity"]
 
     return measure
 

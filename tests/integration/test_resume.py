@@ -50,6 +50,7 @@ def kill_at(data, save_dir, checkpoint_name):
         process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["before averaging", "while averaging"])
 def test_resume_after_sigkill(data, tmp_path, uninterrupted, phase):
     expected, first_averaged_epoch = uninterrupted
@@ -70,6 +71,7 @@ def test_resume_after_a_stop_inside_an_epoch(data, tmp_path, uninterrupted):
     assert_same_training(tmp_path / "checkpoint_last.pt", expected / "checkpoint_last.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm"}))
 def test_every_cell_resumes_bit_for_bit(cell, data, tmp_path):
     flags = ["--rnn-cell", cell, "--max-epoch", "2", "--no-epoch-checkpoints"]
@@ -80,6 +82,7 @@ def test_every_cell_resumes_bit_for_bit(cell, data, tmp_path):
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
+@pytest.mark.slow
 def test_a_gate_with_state_resumes_bit_for_bit(data, tmp_path, run_here):
     """In this process, where the gate exists; each training draws from the generators that it seeds."""
 

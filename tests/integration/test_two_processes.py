@@ -7,6 +7,8 @@ import pytest
 from commands import TASK, assert_same, load, started_training, train, training_arguments
 from translation_commands import TRANSFORMER, training_flags
 
+pytestmark = pytest.mark.slow
+
 NO_DROPOUT = [
     flag for name in ("embedding", "input", "hidden", "output", "weight") for flag in (f"--dropout-{name}", "0")
 ] + ["--latent-dropout", "0"]

@@ -3,8 +3,10 @@
 import contextlib
 import socket
 
+import pytest
 from commands import load, run_training, started_training, train, training_arguments, wait_for
 
+pytestmark = pytest.mark.slow
 WORKERS = ["--num-workers", 2]
 
 

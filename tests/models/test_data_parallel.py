@@ -4,6 +4,7 @@ import copy
 import os
 from datetime import timedelta
 
+import pytest
 import torch
 from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
 from torch import distributed, multiprocessing
@@ -72,6 +73,7 @@ def encoder_decoders():
     return models, [source, lengths, torch.randint(4, V, (B, T))]
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_gradients_of_one(tmp_path):
     jobs = {
         name: (model, inputs)

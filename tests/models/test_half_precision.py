@@ -114,7 +114,12 @@ def float32_losses():
 @pytest.mark.parametrize(
     "name, precision, label_smoothing",
     # a smoothed loss is formed by the output layer alone, a mixture or one softmax
-    [(*case, smoothing) for smoothing in (0.0, 0.1) for case in CASES if not smoothing or case[0] in SMOOTHED],
+    [
+        pytest.param(*case, smoothing, marks=[] if case[1] == "bfloat16" and smoothing else pytest.mark.slow)
+        for smoothing in (0.0, 0.1)
+        for case in CASES
+        if not smoothing or case[0] in SMOOTHED
+    ],
 )
 def test_the_loss_of_a_repeated_batch_goes_down_as_in_float32(name, precision, label_smoothing, train, float32_losses):
     key = name, label_smoothing

@@ -172,6 +172,7 @@ def test_a_language_model_learns(layer, tokens):
     assert found[-1] < found[0] - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feeding, merge", FEEDING_AND_MERGES)
 def test_an_encoder_decoder_learns(feeding, merge, source, tokens):
     flags = dict(embed_dim=16, hidden_sizes="16 16", dropout_memory=0.1, input_feeding=feeding, encoder_merge=merge)

@@ -69,6 +69,7 @@ def test_no_logit_exceeds_its_bound(with_bias):
     torch.testing.assert_close(logit_bound(weight[:1], weight[:1], None), aligned.squeeze(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.slow
 @gated_or_not
 @smoothed_or_not
 @pytest.mark.parametrize("loss_scale, token_weight", [(2.0**7, 1.0), (2.0**16, 2.0**-9)])
