@@ -1,4 +1,4 @@
-"""What a user can do wrong ends with a line that names the cause and the remedy, and overwrites nothing."""
+"""A user's mistake ends with a line that names the cause and the remedy. It overwrites nothing."""
 
 import random
 import re

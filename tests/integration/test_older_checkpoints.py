@@ -1,6 +1,6 @@
-"""Checkpoints that commit 8a2f5a0 wrote are read, and do and score what they did at that commit.
+"""Checkpoints of commit 8a2f5a0 are read. They decode and score as they did at that commit.
 
-``tests/fixtures/older_checkpoints/make.py`` made them there, and wrote down what that commit computed with them.
+``tests/fixtures/older_checkpoints/make.py`` made them with that commit, and wrote down what it computed with them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Drives the host's translation commands: a language whose words are renamed and said backwards."""
+"""The host's translation commands on a toy language: a translation renames each word and reverses the order."""
 
 import random
 import re

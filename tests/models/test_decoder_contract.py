@@ -58,7 +58,8 @@ class TestRecurrentEncoderDecoder(TranslatorContract):
 
 
 class TestTransformer(TranslatorContract):
-    # among as many rows as before the host does not reorder what it keeps of the source: they are one sentence's
+    # The host reorders what it keeps of the source only where the number of rows changes: the rows of a beam share
+    # one sentence. So every order here changes that number.
     @pytest.fixture(params=[[1, 1, 0, 2, 1, 3], [3, 0], [1, 1, 1]], ids=str)
     def order(self, request):
         return request.param

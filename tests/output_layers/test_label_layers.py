@@ -135,7 +135,7 @@ def test_drill_with_a_network_of_the_hidden_states_whose_first_input_is_not_drop
 
 @pytest.mark.parametrize("place, num_masks", [("input", 3), ("output", 4)])
 def test_a_variational_mask_of_hidden_states_is_drawn_for_each_batch_row(place, num_masks, masks, states):
-    """As the program published with DRILL does; labels have one mask in all."""
+    """The program published with DRILL does so. All labels share one mask."""
     flags = dict(label_hidden_network="on", label_depth=4, label_dropout=RATE, label_dropout_place=place)
     build("drill", **flags)(states, TARGET)
     hidden_masks, label_masks = masks[:num_masks], masks[num_masks:]
