@@ -4,9 +4,7 @@ import example_gates
 import fairseq_cli.train
 import pytest
 from commands import (
-    MODEL_FLAGS,
     TASK,
-    TRAINING_FLAGS,
     assert_same,
     load,
     run_training,
@@ -71,33 +69,48 @@ def test_resume_after_a_stop_inside_an_epoch(data, tmp_path, uninterrupted):
     assert_same_training(tmp_path / "checkpoint_last.pt", expected / "checkpoint_last.pt")
 
 
+@pytest.fixture
+def train_here(data, run_here):
+    """``train_here(save_dir, *flags)``: train two epochs, or as far as the flags say, and return the checkpoint.
+
+    It trains in this process. Each training draws from the generators that it seeds.
+    """
+
+    def train(save_dir, *flags):
+        arguments = training_arguments(data, save_dir, "--max-epoch", 2, "--no-epoch-checkpoints", *flags)
+        run_here(fairseq_cli.train, *arguments)
+        return load(save_dir / "checkpoint_last.pt")
+
+    return train
+
+
+@pytest.fixture
+def train_with_a_stop(train_here, tmp_path):
+    """``train_with_a_stop(*flags)``: the checkpoint of the stop, after one training in one go and one in two parts."""
+
+    def train(*flags):
+        num_updates = train_here(tmp_path / "whole", *flags)["optimizer_history"][-1]["num_updates"]
+        stopped = train_here(tmp_path / "parts", *flags, "--max-update", num_updates - 3)
+        assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
+        train_here(tmp_path / "parts", *flags)
+        return stopped
+
+    return train
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm"}))
-def test_every_cell_resumes_bit_for_bit(cell, data, tmp_path):
-    flags = ["--rnn-cell", cell, "--max-epoch", "2", "--no-epoch-checkpoints"]
-    train(data, tmp_path / "whole", *flags)
-    num_updates = load(tmp_path / "whole/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
-    train(data, tmp_path / "parts", *flags, "--max-update", num_updates - 3)
-    train(data, tmp_path / "parts", *flags)
+def test_every_cell_resumes_bit_for_bit(cell, train_with_a_stop, tmp_path):
+    train_with_a_stop("--rnn-cell", cell)
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
 @pytest.mark.slow
-def test_a_gate_with_state_resumes_bit_for_bit(data, tmp_path, run_here):
-    """In this process, where the gate exists; each training draws from the generators that it seeds."""
-
-    def train_here(save_dir, *flags):
-        flags = [*MODEL_FLAGS, *TRAINING_FLAGS, "--output-gate", "trace", "--trace-decay", "0.8", *flags]
-        run_here(fairseq_cli.train, data, "--save-dir", save_dir, *flags, "--max-epoch", 2, "--no-epoch-checkpoints")
-        return load(save_dir / "checkpoint_last.pt")
-
+def test_a_gate_with_state_resumes_bit_for_bit(train_with_a_stop, tmp_path):
     with example_gates.registered():
-        num_updates = train_here(tmp_path / "whole")["optimizer_history"][-1]["num_updates"]
-        stopped = train_here(tmp_path / "parts", "--max-update", num_updates - 3)["extra_state"]
-        assert stopped["train_iterator"]["iterations_in_epoch"] > 0
-        trace = stopped[TASK]["hidden_state"]["gate.trace"]
-        assert trace.shape == (4, 12) and trace.any(dim=1).all()
-        train_here(tmp_path / "parts")
+        stopped = train_with_a_stop("--output-gate", "trace", "--trace-decay", "0.8")
+    trace = stopped["extra_state"][TASK]["hidden_state"]["gate.trace"]
+    assert trace.shape == (4, 12) and trace.any(dim=1).all()
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
