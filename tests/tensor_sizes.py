@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 class TensorSizes(TorchDispatchMode):
     """``with TensorSizes() as sizes``: records what the operations inside return, also in a backward pass.
 
-    What counts are the elements that are stored, so an expanded view is as small as what it shows.
+    Stored elements count: an expanded view is as small as the tensor that it shows.
 
     Attributes:
         largest: elements of the largest tensor.

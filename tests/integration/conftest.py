@@ -1,19 +1,22 @@
 """Small corpora and trained models, made once."""
 
+import json
 import logging
-import subprocess
+import runpy
 import sys
 from pathlib import Path
+from typing import Dict
 
 import pytest
-from commands import PLUGINS, ROOT, preprocess, train
+from commands import PLUGINS, preprocess, train
+from generated_corpora.stories import write_stories
 from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
 
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("corpus") / "text"
-    subprocess.run([sys.executable, ROOT / "scripts/generate_corpus.py", out, "--stories", "50"], check=True)
+    write_stories(out, num_stories=50)
     return out
 
 
@@ -59,6 +62,19 @@ def plain_translator(pair_data, tmp_path_factory) -> Path:
     log = train_to_the_end(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
     (save_dir / "train.log").write_text(log)
     return save_dir
+
+
+@pytest.fixture
+def evaluate_here(monkeypatch, capsys, caplog):
+    """``evaluate_here(data, *arguments)``: figures of the language model command, run in this process."""
+
+    def run(data, *arguments) -> Dict:
+        caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
+        monkeypatch.setattr(sys, "argv", ["evaluate_lm", *map(str, (data, *arguments)), "--json", "--cpu"])
+        runpy.run_module("fairseq_plugins.cli.evaluate_lm", run_name="__main__")
+        return json.loads(capsys.readouterr().out)
+
+    return run
 
 
 @pytest.fixture

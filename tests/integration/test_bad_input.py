@@ -1,20 +1,27 @@
-"""What a user can do wrong ends with a line that names the cause and the remedy, and overwrites nothing."""
+"""A user's mistake ends with a line that names the cause and the remedy. It overwrites nothing."""
 
 import random
 import re
 import shutil
 
+import fairseq_cli.train
 import pytest
-from commands import PLUGINS, preprocess, run, run_training
+from commands import PLUGINS, preprocess, run, run_training, training_arguments
 from translation_commands import EPOCHS, HOST_FLAGS, train_translation
 
 
-def fail(data, save_dir, *flags) -> str:
-    """Train, expect failure, and return the last line of the errors."""
-    result = run_training(data, save_dir, "--max-update", 2, *flags)
-    assert result.returncode != 0
-    assert not list(save_dir.glob("*.pt"))
-    return result.stderr.strip().splitlines()[-1]
+@pytest.fixture
+def fail(run_here):
+    """``fail(data, save_dir, *flags)``: train in this process, expect an error, and return its line."""
+
+    def fail(data, save_dir, *flags) -> str:
+        with pytest.raises(ValueError) as raised:
+            run_here(fairseq_cli.train, *training_arguments(data, save_dir, "--max-update", 2, *flags))
+        assert not list(save_dir.glob("*.pt"))
+        (line,) = str(raised.value).splitlines()
+        return line
+
+    return fail
 
 
 @pytest.mark.parametrize(
@@ -38,9 +45,8 @@ def fail(data, save_dir, *flags) -> str:
         (["--train-subset", "training"], r"there is no split 'training' in .*: run fairseq-preprocess"),
     ],
 )
-def test_flag(data, tmp_path, flags, message):
-    line = fail(data, tmp_path, *flags)
-    assert line.startswith("ValueError: ") and re.search(message, line), line
+def test_flag(data, tmp_path, flags, message, fail):
+    assert re.search(message, fail(data, tmp_path, *flags))
 
 
 @pytest.mark.parametrize(
@@ -59,13 +65,13 @@ def test_parts_that_do_not_go_together(data, tmp_path, task, arch, optimizer, me
     assert line.startswith("ValueError: ") and message in line
 
 
-def test_missing_data_directory(tmp_path):
+def test_missing_data_directory(tmp_path, fail):
     line = fail(tmp_path / "nowhere", tmp_path)
     assert "dict.txt does not exist: give the directory that fairseq-preprocess" in line
 
 
 @pytest.mark.parametrize("content, message", [("", "is empty"), ("\n \n\n", "holds 3 blank lines and no word")])
-def test_corpus_without_words(text, data, tmp_path, content, message):
+def test_corpus_without_words(text, data, tmp_path, content, message, fail):
     broken = tmp_path / "text"
     shutil.copytree(text, broken)
     (broken / "train.txt").write_text(content)
@@ -93,6 +99,7 @@ def exchange_words(data, out, dictionary="dict.txt"):
     return out
 
 
+@pytest.mark.slow
 def test_training_on_with_a_vocabulary_of_another_size(trained, other_data, tmp_path):
     shutil.copy(trained / "checkpoint_last.pt", tmp_path)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
@@ -103,6 +110,7 @@ def test_training_on_with_a_vocabulary_of_another_size(trained, other_data, tmp_
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--finetune-from-model", "checkpoint_last.pt"]])
 def test_training_on_with_other_words(trained, data, tmp_path, flags):
     shutil.copy(trained / "checkpoint_last.pt", tmp_path)
@@ -115,6 +123,7 @@ def test_training_on_with_other_words(trained, data, tmp_path, flags):
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, difference",
     [
@@ -135,6 +144,7 @@ def test_training_on_with_another_network(trained, data, tmp_path, flags, differ
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_training_on_from_a_truncated_checkpoint(trained, data, tmp_path):
     content = (trained / "checkpoint_last.pt").read_bytes()[:5000]
     (tmp_path / "checkpoint_last.pt").write_bytes(content)
@@ -144,6 +154,7 @@ def test_training_on_from_a_truncated_checkpoint(trained, data, tmp_path):
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch, task", [("lstm_lm", "language_modeling"), ("transformer", "translation")])
 def test_criterion_of_this_package_with_an_architecture_of_the_host(data, pair_data, tmp_path, arch, task):
     flags = ["--task", task, "--arch", arch, "--optimizer", "sgd", "--batch-size", 2, "--user-dir", PLUGINS, "--cpu"]
@@ -162,6 +173,7 @@ def evaluate_and_fail(*args) -> str:
     return result.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_evaluation_with_another_vocabulary(trained, data, other_data, tmp_path):
     checkpoint = trained / "checkpoint_best.pt"
     for directory, told in (
@@ -181,6 +193,7 @@ def test_evaluation_of_a_missing_or_truncated_file_or_split(trained, data, tmp_p
     assert "both must be at least 1" in evaluate_and_fail(data, "--path", checkpoint, "--rows", 0)
 
 
+@pytest.mark.slow
 def test_evaluation_of_a_damaged_file(trained, data, tmp_path):
     content, damaged = bytearray((trained / "checkpoint_best.pt").read_bytes()), tmp_path / "damaged.pt"
     generator = random.Random(1)
@@ -191,6 +204,7 @@ def test_evaluation_of_a_damaged_file(trained, data, tmp_path):
     assert line.count(str(damaged)) == 1 and "take an earlier one" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side, flag", [("src", "--srcdict"), ("tgt", "--tgtdict")])
 def test_translation_with_other_words(translator, pair_data, tmp_path, side, flag):
     other = exchange_words(pair_data, tmp_path / "bin", f"dict.{side}.txt")
@@ -209,6 +223,7 @@ def test_translation_with_other_words(translator, pair_data, tmp_path, side, fla
     assert checkpoint.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_language_model_with_other_words_under_the_task_of_the_host(data, tmp_path):
     flags = ["--task", "language_modeling", "--arch", "lstm_lm_awd", "--embed-dim", 8, "--hidden-sizes", "8 8"]
     flags += ["--criterion", "cross_entropy", "--optimizer", "sgd", "--lr", 1, "--batch-size", 2, "--cpu"]

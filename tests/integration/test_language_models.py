@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 
+import fairseq_cli.train
 import pytest
 import torch
 from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, load, run, train
@@ -33,6 +34,7 @@ def test_evaluation_equals_what_training_logged(trained, data):
     assert figures["bits_per_token"] == pytest.approx(figures["nll"] / math.log(2))
 
 
+@pytest.mark.slow
 def test_window_is_not_part_of_the_result(trained, data):
     results = [
         evaluate(data, "--path", trained / "checkpoint_last.pt", "--window", window)["nll"] for window in (7, 70, 1000)
@@ -64,6 +66,7 @@ def test_validate_of_the_host_agrees(trained, data):
     assert perplexity == pytest.approx(last_logged_ppl((trained / "train.log").read_text()), abs=0.01)
 
 
+@pytest.mark.slow
 def test_two_checkpoints_are_better_than_their_mean(trained, data, tmp_path):
     train(data, tmp_path, "--max-epoch", 2, "--seed", 2, "--no-epoch-checkpoints")
     paths = [trained / "checkpoint_best.pt", tmp_path / "checkpoint_best.pt"]
@@ -72,16 +75,15 @@ def test_two_checkpoints_are_better_than_their_mean(trained, data, tmp_path):
 
 
 @pytest.mark.parametrize("arch", SMALL)
-def test_stateless_task_of_the_host(arch, data, tmp_path):
+def test_stateless_task_of_the_host(arch, data, tmp_path, run_here, evaluate_here):
     flags = [
-        *("--user-dir", PLUGINS, "--arch", arch, "--task", "language_modeling", "--sample-break-mode", "eos"),
+        *("--arch", arch, "--task", "language_modeling", "--sample-break-mode", "eos"),
         *("--tokens-per-sample", 64, "--batch-size", 8, "--optimizer", "adam", "--lr", 0.01, "--max-update", 3),
-        *("--criterion", "cross_entropy", "--save-dir", tmp_path, "--cpu", "--num-workers", 0),
+        *("--criterion", "cross_entropy", "--save-dir", tmp_path, "--num-workers", 0),
         *("--embed-dim", 12, "--hidden-sizes", "16 16 12", "--no-epoch-checkpoints"),
     ]
-    result = run("fairseq_cli.train", data, *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
-    figures = evaluate(data, "--path", tmp_path / "checkpoint_last.pt", "--split", "valid")
+    run_here(fairseq_cli.train, data, *flags)
+    figures = evaluate_here(data, "--path", tmp_path / "checkpoint_last.pt", "--split", "valid")
     assert 1 < figures["perplexity"] < 2000
 
 
@@ -115,6 +117,7 @@ def test_reduced_recipe(data, tmp_path, model):
     assert (tmp_path / "checkpoint_last.pt").exists()
 
 
+@pytest.mark.slow
 def test_fine_tuning_stops_at_the_trigger(trained, data, tmp_path):
     shutil.copy(trained / "checkpoint_best.pt", tmp_path / "start.pt")
     flags = ["--averaging", "immediate", "--finetune-from-model", tmp_path / "start.pt", "--lr", "30"]
@@ -125,6 +128,7 @@ def test_fine_tuning_stops_at_the_trigger(trained, data, tmp_path):
     assert "end of epoch" not in again
 
 
+@pytest.mark.slow
 def test_summary_of_runs(trained, data, tmp_path):
     result = subprocess.run(
         ["python", ROOT / "scripts/summarize_runs.py", data, f"small DOC={trained}", "--out", tmp_path],
@@ -140,6 +144,7 @@ def test_summary_of_runs(trained, data, tmp_path):
     assert (tmp_path / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_model_against_itself_gains_nothing_at_any_frequency(trained, data, tmp_path):
     checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "bands.png"
     command = "fairseq_plugins.cli.compare_by_frequency", checkpoint, checkpoint, data
@@ -151,6 +156,7 @@ def test_a_model_against_itself_gains_nothing_at_any_frequency(trained, data, tm
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_rank_of_a_mixture_is_above_that_of_its_features(trained, data):
     result = run("fairseq_plugins.cli.measure_rank", trained / "checkpoint_best.pt", data, "--positions", 100, "--json")
     assert result.returncode == 0, result.stderr[-3000:]
@@ -160,6 +166,7 @@ def test_the_rank_of_a_mixture_is_above_that_of_its_features(trained, data):
     assert json.loads(tiny.stdout)["rank"] > 16 + 2
 
 
+@pytest.mark.slow
 def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, tmp_path):
     checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "masking.png"
     command = "fairseq_plugins.cli.mask_layers", data, f"A={checkpoint}", f"B={checkpoint}"
@@ -177,6 +184,7 @@ def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, t
     assert result.stdout.count(f"| {plain:.2f} | ") == 6 and plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_correlations_are_shown_by_layer(trained, data):
     command = "fairseq_plugins.cli.measure_correlation", data, f"DOC={trained / 'checkpoint_best.pt'}"
     result = run(*command)
@@ -187,6 +195,7 @@ def test_correlations_are_shown_by_layer(trained, data):
     assert all(f"| {figure['mean']:.4f} |" in result.stdout for figure in figures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, told",
     [
@@ -207,6 +216,7 @@ def test_what_cannot_be_masked_is_one_line(arguments, told, data):
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1 and told in result.stderr
 
 
+@pytest.mark.slow
 def test_models_of_different_depth_are_not_masked_together(trained, data, tmp_path):
     train(data, tmp_path, "--hidden-sizes", 16, "--output-layer", "full", "--balance", 0, "--max-update", 1)
     models = f"two={trained / 'checkpoint_best.pt'}", f"one={tmp_path / 'checkpoint_last.pt'}"
@@ -222,6 +232,7 @@ def test_a_missing_checkpoint_is_one_line(command, paths, data):
     assert "no.pt does not exist: give a checkpoint" in result.stderr
 
 
+@pytest.mark.slow
 def test_bf16_trains_where_there_is_no_tpu(data, tmp_path):
     flags = [
         *MODEL_FLAGS,

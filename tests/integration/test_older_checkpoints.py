@@ -1,20 +1,17 @@
-"""Checkpoints that commit 8a2f5a0 wrote are read, and do and score what they did at that commit.
+"""Checkpoints of commit 8a2f5a0 are read. They decode and score as they did at that commit.
 
-``tests/fixtures/older_checkpoints/make.py`` made them there, and wrote down what that commit computed with them.
+``tests/fixtures/older_checkpoints/make.py`` made them with that commit, and wrote down what it computed with them.
 """
 
-import importlib.util
 import json
-import logging
-import runpy
 import shutil
-import sys
 
 import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
 from commands import ROOT
+from fixtures.older_checkpoints import measurements, trainings
 
 import fairseq_plugins  # noqa: F401
 
@@ -23,38 +20,23 @@ DATA = FIXTURES / "data"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
 
 
-def import_make():
-    """The script that made the files: its flags and measurements."""
-    spec = importlib.util.spec_from_file_location("make_older_checkpoints", FIXTURES / "make.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where its dataclass looks for it
-    spec.loader.exec_module(module)
-    return module
-
-
-make = import_make()
-
-
 @pytest.fixture
-def perplexity(monkeypatch, capsys, caplog):
+def perplexity(evaluate_here):
     """``perplexity(checkpoint, training)``: of the test set; of a language model as its command prints it."""
 
     def measure(checkpoint, training) -> float:
         data = DATA / training.data
         if not training.is_lm:
-            return make.translation_perplexity(checkpoint, data)
-        caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
-        monkeypatch.setattr(sys, "argv", ["evaluate_lm", str(data), "--path", str(checkpoint), "--json", "--cpu"])
-        runpy.run_module("fairseq_plugins.cli.evaluate_lm", run_name="__main__")
-        return json.loads(capsys.readouterr().out)["perplexity"]
+            return measurements.translation_perplexity(checkpoint, data)
+        return evaluate_here(data, "--path", checkpoint)["perplexity"]
 
     return measure
 
 
 def test_everything_expected_is_there():
-    assert EXPECTED["models"].keys() == make.MODELS.keys()
-    assert EXPECTED["interrupted"].keys() == make.INTERRUPTED.keys()
-    kept = {*make.MODELS, *(f"{arch}_inside_an_epoch" for arch in make.INTERRUPTED)}
+    assert EXPECTED["models"].keys() == trainings.MODELS.keys()
+    assert EXPECTED["interrupted"].keys() == trainings.INTERRUPTED.keys()
+    kept = {*trainings.MODELS, *(f"{arch}_inside_an_epoch" for arch in trainings.INTERRUPTED)}
     assert {path.stem for path in FIXTURES.glob("*.pt")} == kept
 
 
@@ -63,34 +45,34 @@ def test_the_files_hold_weights_and_flags_only(path):
     assert "model" in torch.load(path, map_location="cpu", weights_only=True)
 
 
-@pytest.mark.parametrize("arch", make.MODELS)
+@pytest.mark.parametrize("arch", trainings.MODELS)
 def test_same_perplexity(arch, perplexity):
     expected = EXPECTED["models"][arch]["perplexity"]
-    assert perplexity(FIXTURES / f"{arch}.pt", make.MODELS[arch]) == pytest.approx(expected, rel=1e-6, abs=0)
+    assert perplexity(FIXTURES / f"{arch}.pt", trainings.MODELS[arch]) == pytest.approx(expected, rel=1e-6, abs=0)
 
 
-@pytest.mark.parametrize("arch", make.MODELS)
+@pytest.mark.parametrize("arch", trainings.MODELS)
 def test_same_hypotheses(arch, run_here):
-    checkpoint, training = FIXTURES / f"{arch}.pt", make.MODELS[arch]
+    checkpoint, training = FIXTURES / f"{arch}.pt", trainings.MODELS[arch]
     data = DATA / training.data
     if training.is_lm:
-        found = make.continuations(checkpoint, data)
+        found = measurements.continuations(checkpoint, data)
     else:
-        output = run_here(fairseq_cli.generate, data, "--path", checkpoint, *make.GENERATION_FLAGS)
-        found = make.read_translations(output)
+        output = run_here(fairseq_cli.generate, data, "--path", checkpoint, *measurements.GENERATION_FLAGS)
+        found = measurements.read_translations(output)
     expected = EXPECTED["models"][arch]["hypotheses"]
     assert [[best["words"] for best in beam] for beam in found] == [[best["words"] for best in b] for b in expected]
     scores = [[best["score"] for beam in beams for best in beam] for beams in (found, expected)]
     assert scores[0] == pytest.approx(scores[1], rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("arch", make.INTERRUPTED)
+@pytest.mark.parametrize("arch", trainings.INTERRUPTED)
 def test_a_training_stopped_inside_an_epoch_goes_on(arch, tmp_path, run_here, perplexity):
-    training, last = make.INTERRUPTED[arch], tmp_path / "checkpoint_last.pt"
+    training, last = trainings.INTERRUPTED[arch], tmp_path / "checkpoint_last.pt"
     shutil.copy(FIXTURES / f"{arch}_inside_an_epoch.pt", last)
-    flags = make.training_flags(arch, training, DATA / training.data, tmp_path)
+    flags = trainings.training_flags(arch, training, DATA / training.data, tmp_path)
     run_here(fairseq_cli.train, *flags, *training.end)
-    expected, reached = EXPECTED["interrupted"][arch]["resumed"], make.progress(last)
+    expected, reached = EXPECTED["interrupted"][arch]["resumed"], measurements.progress(last)
     for count in ("num_updates", "epoch", "updates_in_epoch"):
         assert reached[count] == expected[count]
     assert reached["valid_loss"] == pytest.approx(expected["valid_loss"], abs=2e-5)  # the host keeps five digits

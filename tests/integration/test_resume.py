@@ -1,22 +1,17 @@
 """A training that was stopped goes on as if it had not been, bit for bit."""
 
-import signal
-import subprocess
-import time
-
 import example_gates
 import fairseq_cli.train
 import pytest
 from commands import (
-    ENVIRONMENT,
-    MODEL_FLAGS,
     TASK,
-    TRAINING_FLAGS,
     assert_same,
     load,
     run_training,
+    started_training,
     train,
-    train_command,
+    training_arguments,
+    wait_for,
 )
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -46,31 +41,20 @@ def assert_same_training(actual, expected):
         assert_same(actual["extra_state"][key], expected["extra_state"][key], key)
 
 
-def stop_at(data, save_dir, checkpoint_name, signal_number):
-    """Start a training and end it as soon as a checkpoint of that name appears."""
-    process = subprocess.Popen(
-        train_command(data, save_dir, *FLAGS),
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 200
-        while not (save_dir / checkpoint_name).exists():
-            assert process.poll() is None and time.monotonic() < deadline, "the training ended too early or hangs"
-            time.sleep(0.002)
-        process.send_signal(signal_number)
-        process.wait(timeout=60)
-    finally:
+def kill_at(data, save_dir, checkpoint_name):
+    """Start a training and kill it as soon as a checkpoint of that name appears."""
+    with started_training(*training_arguments(data, save_dir, *FLAGS)) as process:
+        wait_for(save_dir / checkpoint_name, process)
         process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["before averaging", "while averaging"])
 def test_resume_after_sigkill(data, tmp_path, uninterrupted, phase):
     expected, first_averaged_epoch = uninterrupted
     assert 3 <= first_averaged_epoch <= 4, "the corpus must trigger averaging in the middle of the run"
     epoch = first_averaged_epoch - 1 if phase == "before averaging" else first_averaged_epoch + 1
-    stop_at(data, tmp_path, mid_epoch_checkpoint(expected, epoch).name, signal.SIGKILL)
+    kill_at(data, tmp_path, mid_epoch_checkpoint(expected, epoch).name)
     assert not (tmp_path / "checkpoint5.pt").exists(), "killed too late to test anything"
     train(data, tmp_path, *FLAGS)
     assert_same_training(tmp_path / "checkpoint_last.pt", expected / "checkpoint_last.pt")
@@ -85,31 +69,48 @@ def test_resume_after_a_stop_inside_an_epoch(data, tmp_path, uninterrupted):
     assert_same_training(tmp_path / "checkpoint_last.pt", expected / "checkpoint_last.pt")
 
 
+@pytest.fixture
+def train_here(data, run_here):
+    """``train_here(save_dir, *flags)``: train two epochs, or as far as the flags say, and return the checkpoint.
+
+    It trains in this process. Each training draws from the generators that it seeds.
+    """
+
+    def train(save_dir, *flags):
+        arguments = training_arguments(data, save_dir, "--max-epoch", 2, "--no-epoch-checkpoints", *flags)
+        run_here(fairseq_cli.train, *arguments)
+        return load(save_dir / "checkpoint_last.pt")
+
+    return train
+
+
+@pytest.fixture
+def train_with_a_stop(train_here, tmp_path):
+    """``train_with_a_stop(*flags)``: the checkpoint of the stop, after one training in one go and one in two parts."""
+
+    def train(*flags):
+        num_updates = train_here(tmp_path / "whole", *flags)["optimizer_history"][-1]["num_updates"]
+        stopped = train_here(tmp_path / "parts", *flags, "--max-update", num_updates - 3)
+        assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
+        train_here(tmp_path / "parts", *flags)
+        return stopped
+
+    return train
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm"}))
-def test_every_cell_resumes_bit_for_bit(cell, data, tmp_path):
-    flags = ["--rnn-cell", cell, "--max-epoch", "2", "--no-epoch-checkpoints"]
-    train(data, tmp_path / "whole", *flags)
-    num_updates = load(tmp_path / "whole/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
-    train(data, tmp_path / "parts", *flags, "--max-update", num_updates - 3)
-    train(data, tmp_path / "parts", *flags)
+def test_every_cell_resumes_bit_for_bit(cell, train_with_a_stop, tmp_path):
+    train_with_a_stop("--rnn-cell", cell)
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
-def test_a_gate_with_state_resumes_bit_for_bit(data, tmp_path, run_here):
-    """In this process, where the gate exists; each training draws from the generators that it seeds."""
-
-    def train_here(save_dir, *flags):
-        flags = [*MODEL_FLAGS, *TRAINING_FLAGS, "--output-gate", "trace", "--trace-decay", "0.8", *flags]
-        run_here(fairseq_cli.train, data, "--save-dir", save_dir, *flags, "--max-epoch", 2, "--no-epoch-checkpoints")
-        return load(save_dir / "checkpoint_last.pt")
-
+@pytest.mark.slow
+def test_a_gate_with_state_resumes_bit_for_bit(train_with_a_stop, tmp_path):
     with example_gates.registered():
-        num_updates = train_here(tmp_path / "whole")["optimizer_history"][-1]["num_updates"]
-        stopped = train_here(tmp_path / "parts", "--max-update", num_updates - 3)["extra_state"]
-        assert stopped["train_iterator"]["iterations_in_epoch"] > 0
-        trace = stopped[TASK]["hidden_state"]["gate.trace"]
-        assert trace.shape == (4, 12) and trace.any(dim=1).all()
-        train_here(tmp_path / "parts")
+        stopped = train_with_a_stop("--output-gate", "trace", "--trace-decay", "0.8")
+    trace = stopped["extra_state"][TASK]["hidden_state"]["gate.trace"]
+    assert trace.shape == (4, 12) and trace.any(dim=1).all()
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 

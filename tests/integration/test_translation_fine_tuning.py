@@ -5,6 +5,8 @@ import torch
 from commands import load
 from translation_commands import EXPERT_WARMUP, train_to_the_end
 
+pytestmark = pytest.mark.slow
+
 NO_WARMUP = ["--arch", "lstm_encdec_doc", "--expert-warmup", 0]
 WARMUP = ["--arch", "lstm_encdec_doc", "--expert-warmup", EXPERT_WARMUP]
 SHORT = ["--max-update", 3, "--disable-validation"]

@@ -27,6 +27,8 @@ from translation_commands import (
     translate,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def translations(pair_data, translator):
@@ -237,7 +239,6 @@ def lm_data(pairs, pair_data, tmp_path_factory):
     return preprocess(root, root / "bin", "--srcdict", pair_data / "dict.tgt.txt")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "task",
     [

@@ -1,51 +1,35 @@
 """Weight-drop LSTM against the recurrence written out and torch.nn.LSTM."""
 
-import copy
 import warnings
 
-import plain_formulas
 import pytest
 import torch
 import torch.nn.functional as F
+from lstm_cases import (
+    LENGTHS,
+    NAMES,
+    RATE,
+    B,
+    C,
+    D,
+    T,
+    by_hand,
+    draw_inputs,
+    leading_padding,
+    loss,
+    make,
+    run,
+    run_steps,
+    zero_state,
+)
 from torch import nn
 
 from fairseq_plugins.modules.lstm import LSTMLayer, WeightDropLSTM, WeightDropOptions
-from fairseq_plugins.modules.recurrent_cell import CellContext, Late
-
-B, T, C, D = 3, 6, 5, 7
-RATE = 0.5
-NAMES = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]
 
 
 @pytest.fixture
 def inputs():
-    h, c = torch.randn(2, B, D, dtype=torch.float64)
-    return torch.randn(B, T, C, dtype=torch.float64), {"h": h, "c": c}
-
-
-def make(rate, biases="two"):
-    return WeightDropLSTM(C, D, options=WeightDropOptions(dropout_weight=rate, rnn_biases=biases)).double()
-
-
-def run(layer, x, state=None, *, leading_padding=None):
-    """Output and state, from zeros where there is no state before."""
-    context = CellContext(stack_input=x, leading_padding=leading_padding)
-    return layer(x, layer.initial_state(x) if state is None else state, context)
-
-
-def by_hand(layer, x, state, mask):
-    w_x, w_h, b_x, b_h = (getattr(layer, name) for name in NAMES)
-    output, h, c = plain_formulas.lstm(x, state["h"], state["c"], w_x, w_h * mask, b_x, b_h)
-    return output, {"h": h, "c": c}
-
-
-def zero_state(num_rows):
-    zeros = torch.zeros(num_rows, D, dtype=torch.float64)
-    return {"h": zeros, "c": zeros}
-
-
-def loss(output, state):
-    return output.pow(2).sum() + state["h"].sum() + (state["c"] * state["h"]).sum()
+    return draw_inputs()
 
 
 def drawn_mask(seed):
@@ -150,12 +134,6 @@ def test_what_is_no_rate_is_refused(rate):
 
 # padding in front of a row
 
-LENGTHS = [T, 2, 0]
-
-
-def leading_padding(lengths=LENGTHS):
-    return torch.arange(T) < T - torch.tensor(lengths).unsqueeze(1)
-
 
 def make_wide(rate=0.0, dtype=torch.float64):
     """A layer whose gates, biases included, reach from closed to open."""
@@ -210,14 +188,6 @@ def test_rows_without_padding_are_as_without_the_argument(inputs):
 # step by step
 
 
-def run_steps(layer, x, state, num_known):
-    prepared, outputs = layer.prepare(x[..., :num_known], CellContext(stack_input=x[..., :0])), []
-    for t in range(T):
-        output, state = layer.step(prepared, t, Late(x[:, t, num_known:], x[:, t]), state)
-        outputs.append(output)
-    return torch.stack(outputs, dim=1), state
-
-
 @pytest.mark.parametrize("num_known", [0, 2, C])
 def test_all_steps_share_one_mask_and_gradients_pass_through_it(inputs, num_known):
     layer, (x, state) = make(RATE), inputs
@@ -243,91 +213,6 @@ def test_the_initial_state_is_zero_for_each_row(inputs):
     state = layer.initial_state(x)
     assert list(state) == ["h", "c"]
     assert all(part.shape == (B, D) and part.dtype == torch.float64 and not part.any() for part in state.values())
-
-
-# one bias vector
-
-
-def make_pair(rate=0.0):
-    """A layer with one bias vector, and one with two of which the second is zero, of equal weights."""
-    one, two = make(rate, "one"), make(rate)
-    with torch.no_grad():
-        two.bias_hh_l0.zero_()
-    assert not two.load_state_dict(one.state_dict(), strict=False).unexpected_keys
-    return one, two
-
-
-def test_one_bias_vector_is_the_second_less():
-    one, two = make_pair()
-    assert [name for name, _ in one.named_parameters()] == list(one.state_dict()) == NAMES[:3]
-    sizes = [sum(param.numel() for param in layer.parameters()) for layer in (one, two)]
-    assert sizes == [4 * D * (C + D + 1), 4 * D * (C + D + 2)]
-
-
-@pytest.mark.parametrize("rate", [0.0, RATE])
-@pytest.mark.parametrize("padded", [False, True])
-def test_one_bias_vector_is_two_of_which_one_is_zero(inputs, rate, padded):
-    x, state = inputs[0].requires_grad_(), None if padded else inputs[1]
-    results = []
-    for layer in make_pair(rate):
-        torch.manual_seed(5)
-        found = run(layer, x, state, leading_padding=leading_padding() if padded else None)
-        gradients = torch.autograd.grad(loss(*found), [x, *(getattr(layer, name) for name in NAMES[:3])])
-        results.append((found, gradients))
-    torch.testing.assert_close(*results, rtol=0, atol=0)
-    steps = [run_steps(layer.eval(), x, inputs[1], 2) for layer in make_pair()]
-    torch.testing.assert_close(*steps, rtol=0, atol=0)
-
-
-def test_one_bias_vector_against_the_recurrence(inputs):
-    layer, (x, state) = make(0.0, "one"), inputs
-    expected = by_hand(layer, x, state, 1.0)
-    torch.testing.assert_close(run(layer, x, state), expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(run_steps(layer, x, state, 2), expected, rtol=1e-12, atol=1e-12)
-    assert not layer.bias_hh_l0.requires_grad and not layer.bias_hh_l0.any()
-
-
-def test_a_state_dict_with_one_bias_vector_goes_round(inputs):
-    layer, other = make(0.0, "one"), make(0.0, "one")
-    assert not torch.equal(run(layer, inputs[0])[0], run(other, inputs[0])[0])
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(run(layer, inputs[0])[0], run(other, inputs[0])[0])
-    with pytest.raises(RuntimeError, match="bias_hh_l0"):
-        other.load_state_dict(make(0.0).state_dict())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda layer: layer.to(torch.float32).to("cpu"),
-        lambda layer: layer.float().double(),
-        lambda layer: copy.deepcopy(layer),
-        lambda layer: copy.deepcopy(layer).to(dtype=torch.float32),
-        lambda layer: layer.share_memory(),
-    ],
-)
-@pytest.mark.parametrize("biases", ["one", "two"])
-def test_a_layer_moves_and_is_copied_whole(change, biases, inputs):
-    layer, (x, state) = make(RATE, biases), inputs
-    expected = run(layer.eval(), x, state)
-    changed = change(layer)
-    dtype = changed.weight_ih_l0.dtype
-    assert {getattr(changed, name).dtype for name in NAMES} == {dtype}
-    found = run(changed, x.to(dtype), {name: part.to(dtype) for name, part in state.items()})
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, check_dtype=False)
-    with torch.no_grad():
-        changed.bias_ih_l0.add_(1)  # the kernel reads the parameter itself, no copy of it
-    again, _ = run(changed, x.to(dtype), {name: part.to(dtype) for name, part in state.items()})
-    assert not torch.allclose(again, found[0])
-
-
-def test_a_copy_has_weights_of_its_own(inputs):
-    layer = make(0.0, "one")
-    expected = run(layer, inputs[0])[0]
-    with torch.no_grad():
-        for param in copy.deepcopy(layer).parameters():
-            param.zero_()
-    assert torch.equal(run(layer, inputs[0])[0], expected)
 
 
 # gradients in evaluation

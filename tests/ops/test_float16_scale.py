@@ -13,7 +13,7 @@ from fairseq_plugins.ops.mixture_nll import mixture_nll
 @pytest.mark.parametrize("chunk_size", [None, 1, 100])
 @pytest.mark.parametrize("num_tokens", [300, 4000])
 def test_float16_gradients_of_a_frequent_word_are_finite(num_tokens, chunk_size, token_weight, latent, weight):
-    """They stay below 65,504, as far as float16 goes, so what is formed on the way must stay there too."""
+    """float16 ends at 65,504. These gradients stay below it, so what is formed on the way must stay below it, too."""
     case = draw(1, 50, num_tokens, 1)
     case.latents.fill_(latent)
     case.bias.zero_()
@@ -33,7 +33,10 @@ def test_float16_gradients_of_a_frequent_word_are_finite(num_tokens, chunk_size,
 @pytest.mark.parametrize("num_experts", [1, 3])
 @pytest.mark.parametrize("feature, logit", [(1, 256), (16, 32), (1 / 16, 2048)])
 def test_float16_gradients_of_a_gate_on_large_logits_are_finite(feature, logit, num_experts, chunk_size):
-    """The gradients by its scores are a quarter of the logits times those by the logits, of which some are one."""
+    """A gate's sigmoid is a half here, so its slope is a quarter.
+
+    The gradient by a score is a quarter of the logit times the gradient by the logit. Some of the latter are one.
+    """
     case = draw(num_experts, 50, 60, 1, gate_width=1)
     for x in (case.weight, case.gate_weight, case.gate_bias):
         x.zero_()
@@ -69,6 +72,7 @@ def test_no_logit_exceeds_its_bound(with_bias):
     torch.testing.assert_close(logit_bound(weight[:1], weight[:1], None), aligned.squeeze(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.slow
 @gated_or_not
 @smoothed_or_not
 @pytest.mark.parametrize("loss_scale, token_weight", [(2.0**7, 1.0), (2.0**16, 2.0**-9)])

@@ -120,6 +120,7 @@ def test_ruled_out_experts_and_words_stay_finite(scale, smoothing):
 # 16 bits
 
 
+@pytest.mark.slow
 @gated_or_not
 @sixteen_bits
 @smoothed_or_not
@@ -134,6 +135,7 @@ def test_sixteen_bit_error_is_no_larger_than_that_of_autograd(shape, scale, with
         assert error <= (1.05 if gate_width is None else 1.2) * theirs[name] + EPS, name
 
 
+@pytest.mark.slow
 @gated_or_not
 @sixteen_bits
 @smoothed_or_not
@@ -171,6 +173,7 @@ def test_contributions_of_many_small_chunks_add_up(num_tokens, dtype):
         torch.testing.assert_close(gradient.flatten().float(), expected, rtol=torch.finfo(dtype).eps, atol=0)
 
 
+@pytest.mark.slow
 @gated_or_not
 @sixteen_bits
 @smoothed_or_not
