@@ -83,7 +83,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         return join_owners(own, *(option_owners(component.Options) for component in self.values()))
 
     def stand_beside(self, owners: Callable[[], Owners]) -> None:
-        """Refuse components, from now on, with options that are found in ``owners()`` with another owner."""
+        """Refuse components, registered from now on, that declare an option to which ``owners()`` gives another."""
         self._commands.append(owners)
 
     def add_args(self, parser: ArgumentParser) -> None:

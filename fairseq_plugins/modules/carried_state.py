@@ -23,7 +23,7 @@ class CarriedState:
     def get(self, stream: str, position: int) -> Optional[DecoderState]:
         """State before the token at ``position``; None, which stands for zeros, at the start of a stream.
 
-        Where a window was passed over, as the host does when memory runs out, the state before that one goes on.
+        The host passes over a window for which memory runs out. The state before that window then goes on.
 
         Raises:
             ValueError: if no window of the stream has ended there or before.

@@ -25,7 +25,9 @@ LABEL_MASKS = ("variational", "standard")
 SHARED_DIMS = {"variational": (0,), "row": (1,), "standard": ()}
 """Dimensions that share a mask: of labels (V, C) the labels, of hidden states (B, T, C) the time steps of a row."""
 PLACES = ("input", "output")
+"""What a layer drops."""
 INITIALISATIONS = ("uniform", "glorot")
+"""Starts of a layer's matrix."""
 
 
 class LabelLayer(nn.Module):

@@ -121,7 +121,10 @@ class RecurrentStack(nn.Module):
         return run_layers(layers, self.dropouts, x, self.initial_state(x) if state is None else state)
 
     def steps(self, x: Tensor, *, tokens: Optional[Tensor] = None) -> "StackSteps":
-        """Run step by step where the last columns of the input are known only then; x (B, T, C') are the first."""
+        """The steps over a sequence whose last input columns are known at their step only.
+
+        x (B, T, C') are the columns that are known in advance; ``tokens`` (B, T) are for cells to read.
+        """
         return StackSteps(self, x, tokens=tokens)
 
 

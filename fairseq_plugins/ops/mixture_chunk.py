@@ -10,10 +10,10 @@ from torch import Tensor
 
 
 class MixtureChunk:
-    """Scores a chunk in place: of its logits first the softmax is left, then their gradient.
+    """The loss of a chunk, computed in place.
 
-    Where the labels of several experts are smoothed, another tensor as large receives the share of every expert in
-    every P(v).
+    The constructor overwrites the logits by their softmax, and :meth:`backward` this by the logits' gradient. Label
+    smoothing of several experts takes another tensor as large, for the share of every expert in every P(v).
 
     Args:
         logits: z, (n * J, V), overwritten unless they are to be kept: then the softmax is another tensor as large.

@@ -121,7 +121,7 @@ class OutputLayer(Component, SavesSettings):
     def training_loss(
         self, states: DecoderStates, target: Tensor, gate: Optional[LogitGate] = None, **options: Any
     ) -> Scores:
-        """What takes the place of :meth:`target_loss` in training, by default itself; its NLL may be None."""
+        """The loss in training, by default that of :meth:`target_loss`; its NLL may be None."""
         return self.target_loss(states, target, gate, **options)
 
     def forward(

@@ -44,7 +44,10 @@ class SharingFlags:
         return max(given, default=None)
 
     def complete(self, args: Namespace, preset: Mapping[str, Any]) -> None:
-        """Set what follows for ``args`` from the layer, before the flags of a preset are set that are left open."""
+        """Set the flag in ``args`` where the layer leaves no choice; called before the preset sets what is left open.
+
+        Where no layer is named, it is the preset's, or where sharing is asked for in vain the ``substitute``.
+        """
         name = getattr(args, OUTPUT_LAYERS.destination, None)
         if name is None:
             name = preset[OUTPUT_LAYERS.destination]
