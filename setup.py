@@ -27,5 +27,5 @@ setup(
         "matplotlib",
         "tqdm",
     ],
-    extras_require={"dev": ["pytest", "pytest-xdist", "ruff"]},
+    extras_require={"dev": ["pytest", "pytest-xdist", "ruff", "pyrefly"]},
 )

@@ -21,5 +21,6 @@ bash scripts/setup.sh
 source .venv/bin/activate
 ruff check --quiet --line-length 120 --select E,F,I,B,W --ignore B905 .
 ruff format --quiet --check --line-length 120 .
+pyrefly check --config scripts/pyrefly.toml --summary=none
 python -m pytest tests --quiet --durations 10 --numprocesses 2 --dist loadfile --no-loadscope-reorder \
   ${selected[@]+"${selected[@]}"} "$@"

@@ -5,15 +5,17 @@ import logging
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Dict, List, Tuple, Type
+from typing import Any, Dict, List, Mapping, Tuple, Type
 
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask
 from omegaconf import II
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_coefficient
 from fairseq_plugins.ops.regularizers import (
     activation_regularization,
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 PENALTIES = ("activation", "temporal_activation", "balance")
 BALANCE_FORMS = {"row": prior_balance_by_row, "batch": prior_balance_by_batch}
+
+BalanceForm = choices(sorted(BALANCE_FORMS))
 
 
 @dataclass
@@ -45,7 +49,7 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
     balance: float = field(
         default=0.0, metadata={"help": "coefficient (lambda_beta) of the imbalance between the softmaxes of a mixture"}
     )
-    balance_form: ChoiceEnum(sorted(BALANCE_FORMS)) = field(
+    balance_form: BalanceForm = field(
         default="row",
         metadata={
             "help": "row: as the program published with DOC computes it, prior mass per batch row; "
@@ -71,7 +75,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
 
     def __init__(
         self,
-        task,
+        task: FairseqTask,
         label_smoothing: float = 0.0,
         activation_regularization: float = 0.0,
         temporal_activation_regularization: float = 0.0,
@@ -94,7 +98,9 @@ class RegularizedCrossEntropy(FairseqCriterion):
         self.sentence_avg = sentence_avg
         logger.info("loss and ppl are the plain NLL in nats and its exponential; penalties are logged apart")
 
-    def forward(self, model, sample, reduce=True) -> Tuple[Tensor, int, Dict]:
+    def forward(
+        self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """Loss summed over the tokens of a batch, the number that the host divides by, and what is logged.
 
         With ``reduce=False`` the first item is the NLL of each position, (B, T), zero at padding.
@@ -121,6 +127,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
             "sample_size": sample_size,
         }
         if not reduce:
+            assert scores.nll is not None
             return scores.nll, sample_size, logged
         if self.training:
             for name, penalty in self.penalties(extra, mask).items():
@@ -128,7 +135,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
                 logged[name] = penalty.detach() * num_tokens
         return loss, sample_size, logged
 
-    def penalties(self, extra: Dict, mask: Tensor) -> Dict[str, Tensor]:
+    def penalties(self, extra: Mapping[str, Any], mask: Tensor) -> Dict[str, Tensor]:
         """The penalties with a coefficient above zero, each a scalar mean."""
         wanted = {name for name, coefficient in self.coefficients.items() if coefficient > 0}
         values = {}
@@ -144,7 +151,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
         return values
 
     @classmethod
-    def reduce_metrics(cls, logging_outputs: List[Dict]) -> None:
+    def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
         """Log means over the tokens of all processes: ``loss`` in nats, ``ppl`` = exp(loss)."""
         num_tokens = sum(log["ntokens"] for log in logging_outputs)
         for name in ("objective", "loss", *PENALTIES):

@@ -3,7 +3,7 @@
 Shapes: B rows of this process, T length of a window.
 """
 
-from typing import Dict, List
+from typing import Any, Dict, List
 
 import torch
 from fairseq.data import FairseqDataset
@@ -83,7 +83,7 @@ class ContiguousStreams(FairseqDataset):
             "are unused"
         )
 
-    def __getitem__(self, window: Window) -> Dict:
+    def __getitem__(self, window: Window) -> Dict[str, Any]:
         num_rows = self.rows.size(0)
         end = window.start + window.length
         return {
@@ -100,7 +100,7 @@ class ContiguousStreams(FairseqDataset):
             "nominal_length": window.nominal_length,
         }
 
-    def collater(self, samples: List[Dict]) -> Dict:
+    def collater(self, samples: List[Dict[str, Any]]) -> Dict[str, Any]:
         """A batch is one window."""
         (sample,) = samples
         return sample

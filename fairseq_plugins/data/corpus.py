@@ -42,6 +42,7 @@ def load_token_stream(data_dir: str, split: str, dictionary: Dictionary) -> Tens
     if binary.stat().st_size == 0:
         raise ValueError(f"split '{split}' in {data_dir} is empty: check the text given to fairseq-preprocess")
     lines = data_utils.load_indexed_dataset(str(path), dictionary)
+    assert lines is not None
     progress = tqdm(range(len(lines)), desc=f"reading {split}", unit="line", disable=len(lines) < PROGRESS_FROM_LINES)
     tokens = torch.cat([lines[i] for i in progress]).long()
     if bool((tokens == dictionary.eos()).all()):

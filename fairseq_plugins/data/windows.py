@@ -1,7 +1,7 @@
 """How a stream is cut into windows for truncated back-propagation through time."""
 
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import Callable, List, Optional, Sequence, Union
 
 import numpy as np
 
@@ -30,7 +30,9 @@ def fixed_windows(num_predictions: int, *, length: int) -> List[Window]:
     return _cut(num_predictions, lambda: length)
 
 
-def random_windows(num_predictions: int, *, length: int, max_length: Optional[int], seed) -> List[Window]:
+def random_windows(
+    num_predictions: int, *, length: int, max_length: Optional[int], seed: Union[int, Sequence[int]]
+) -> List[Window]:
     """Windows of random lengths (Merity et al. 2018, section 4.1).
 
     The base is ``length`` with probability 0.95 and half of it otherwise; the length is drawn from
@@ -47,8 +49,9 @@ def random_windows(num_predictions: int, *, length: int, max_length: Optional[in
     return _cut(num_predictions, draw)
 
 
-def _cut(num_predictions: int, next_length) -> List[Window]:
-    windows, start = [], 0
+def _cut(num_predictions: int, next_length: Callable[[], int]) -> List[Window]:
+    windows: List[Window] = []
+    start = 0
     while start < num_predictions:
         nominal_length = next_length()
         windows.append(Window(start, min(nominal_length, num_predictions - start), nominal_length))

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from functools import partial
-from typing import Callable, Optional, Type
+from typing import Any, Callable, Optional, Type
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
@@ -26,7 +26,7 @@ class ModelFlags:
         ValueError: if two parts declare one option.
     """
 
-    def __init__(self, own: Type[FairseqDataclass], *registries: Registry):
+    def __init__(self, own: Type[FairseqDataclass], *registries: Registry[Any]):
         self._add_own = _adds_flags(own)
         self._registries = registries
         self._fixed = join_owners(_added(FairseqConfig, prefix=None), _added(own))

@@ -2,7 +2,7 @@
 
 import inspect
 from dataclasses import fields
-from typing import Dict, Type, Union
+from typing import Dict, Mapping, Type, Union
 
 from fairseq.dataclass import FairseqDataclass
 
@@ -23,7 +23,7 @@ def option_owners(options: Type[FairseqDataclass]) -> Owners:
     )
 
 
-def join_owners(*parts: Owners) -> Owners:
+def join_owners(*parts: Mapping[str, Union[type, str]]) -> Owners:
     """The options of all parts, which stand on one command line.
 
     Raises:

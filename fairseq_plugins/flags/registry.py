@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from dataclasses import Field, field, fields, make_dataclass
-from typing import Any, Callable, Dict, Generic, List, Sequence, Set, Tuple, Type, TypeVar
+from typing import Any, Callable, DefaultDict, Dict, Generic, List, Sequence, Set, Tuple, Type, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -83,7 +83,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         return join_owners(own, *(option_owners(component.Options) for component in self.values()))
 
     def stand_beside(self, owners: Callable[[], Owners]) -> None:
-        """Refuse components, from now on, with options that are found in ``owners()`` with another owner."""
+        """Refuse components, registered from now on, that declare an option to which ``owners()`` gives another."""
         self._commands.append(owners)
 
     def add_args(self, parser: ArgumentParser) -> None:
@@ -92,7 +92,8 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         Help texts begin with the names of the components that have the option, where some have not.
         """
         parser.add_argument(self.flag, choices=sorted(self), help=self.help)
-        options, having = {}, defaultdict(list)
+        options: Dict[str, Field[Any]] = {}
+        having: DefaultDict[str, List[str]] = defaultdict(list)
         for component_name, component in sorted(self.items()):
             for option in fields(component.Options):
                 options[option.name] = option
@@ -126,10 +127,12 @@ def option_names(*options: Type[FairseqDataclass]) -> Set[str]:
     return set().union(*map(option_owners, options))
 
 
-def _explained(option: Field, components: Sequence[str]) -> Tuple[str, Any, Field]:
+def _explained(option: Field[Any], components: Sequence[str]) -> Tuple[str, Any, Field[Any]]:
     """Name and type of an option, and the option with the names of the components that have it in its help."""
     metadata = dict(option.metadata)
     if components and "help" in metadata:
         metadata["help"] = f"{', '.join(components)}: {metadata['help']}"
+    # one of the two defaults is missing
+    # pyrefly: ignore[no-matching-overload]
     explained = field(default=option.default, default_factory=option.default_factory, metadata=metadata)
     return option.name, option.type, explained

@@ -25,7 +25,7 @@ def parse_float_list(text: str, *, flag: str) -> List[float]:
         ValueError: if the list is empty or an item is not a number.
     """
     try:
-        numbers = [float(item) for item in text.replace(",", " ").split()]
+        numbers: List[float] = [float(item) for item in text.replace(",", " ").split()]
     except ValueError:
         numbers = []
     if not numbers:

@@ -17,6 +17,6 @@ def mend() -> None:
     wrap(AMPOptimizer, "step", _step_what_was_unscaled)
 
 
-def _step_what_was_unscaled(step: Callable, optimizer: AMPOptimizer) -> None:
+def _step_what_was_unscaled(step: Callable[..., None], optimizer: AMPOptimizer) -> None:
     optimizer.scaler.step(optimizer.optimizer)
     optimizer.scaler.update()

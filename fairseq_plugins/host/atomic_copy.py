@@ -18,7 +18,7 @@ def mend() -> None:
     wrap(PathManager, "copy", _copy_and_rename)
 
 
-def _copy_and_rename(copy: Callable, src_path: str, dst_path: str, overwrite: bool = False):
+def _copy_and_rename(copy: Callable[..., bool], src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     if not PathManager.supports_rename(dst_path):
         return copy(src_path, dst_path, overwrite)
     copied = copy(src_path, f"{dst_path}.tmp", overwrite=True)

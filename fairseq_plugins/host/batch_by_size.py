@@ -6,12 +6,15 @@ Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_drops_sentences`` passes.
 """
 
-from typing import Callable
+from typing import Any, Callable, Iterable, Sequence, Union
 
 import numpy
 from fairseq.data import data_utils
 
 from fairseq_plugins.host.wrapping import wrap
+
+Batch = Union[Sequence[int], numpy.ndarray]
+"""Indices of sentences."""
 
 
 def mend() -> None:
@@ -19,7 +22,9 @@ def mend() -> None:
     wrap(data_utils, "batch_by_size", _keep_the_last_batch)
 
 
-def _keep_the_last_batch(batch_by_size: Callable, indices, *args, **kwargs):
+def _keep_the_last_batch(
+    batch_by_size: Callable[..., Sequence[Batch]], indices: Iterable[int], *args: Any, **kwargs: Any
+) -> Sequence[Batch]:
     indices = numpy.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=numpy.int64)
     batches = batch_by_size(indices, *args, **kwargs)
     num_kept = sum(len(batch) for batch in batches)

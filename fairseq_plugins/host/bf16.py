@@ -7,7 +7,7 @@ Needed as long as ``test_the_host_alone_takes_bf16_for_a_tpu`` passes.
 
 import logging
 from importlib.util import find_spec
-from typing import Callable
+from typing import Any, Callable
 
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig
@@ -22,7 +22,7 @@ def mend() -> None:
     wrap(distributed_utils, "call_main", _leave_the_tpu_out)
 
 
-def _leave_the_tpu_out(call_main: Callable, cfg: DictConfig, *args, **kwargs):
+def _leave_the_tpu_out(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
     if cfg.common.bf16 and find_spec("torch_xla") is None:
         cfg.common.tpu = False
         logger.info("torch_xla is not installed: --bf16 trains without a TPU")

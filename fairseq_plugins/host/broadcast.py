@@ -13,9 +13,10 @@ from fairseq.distributed import utils as distributed_utils
 from omegaconf import AnyNode, DictConfig, ListConfig
 from omegaconf.base import ContainerMetadata, Metadata
 
+from fairseq_plugins.host.checkpoint_classes import SafeGlobals
 from fairseq_plugins.host.wrapping import wrap
 
-BROADCAST_CLASSES = [
+BROADCAST_CLASSES: SafeGlobals = [
     *(AnyNode, ContainerMetadata, DictConfig, ListConfig, Metadata),
     *(Any, collections.defaultdict, dict, int, list),
     distributed_utils._TensorPlaceholder,
@@ -28,6 +29,6 @@ def mend() -> None:
     wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
 
 
-def _allow_broadcast_classes(broadcast_object: Callable, *args, **kwargs):
+def _allow_broadcast_classes(broadcast_object: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with torch.serialization.safe_globals(BROADCAST_CLASSES):
         return broadcast_object(*args, **kwargs)

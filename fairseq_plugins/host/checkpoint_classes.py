@@ -7,13 +7,21 @@ Needed as long as ``test_the_host_alone_refuses_a_namespace`` passes.
 """
 
 import argparse
+from typing import Any, Callable, List, Tuple, Union
 
 import numpy
 import torch
 
-_ARRAY = numpy.zeros(1, dtype=numpy.int64)
+SafeGlobals = List[Union[Callable[..., Any], Tuple[Callable[..., Any], str]]]
+"""What torch takes as a list of classes."""
 
-CHECKPOINT_CLASSES = [argparse.Namespace, numpy.ndarray, numpy.dtype, type(_ARRAY.dtype), _ARRAY.__reduce__()[0]]
+_ARRAY = numpy.zeros(1, dtype=numpy.int64)
+_REDUCED_ARRAY: Any = _ARRAY.__reduce__()
+
+CHECKPOINT_CLASSES: SafeGlobals = [
+    *(argparse.Namespace, numpy.ndarray, numpy.dtype),
+    *(type(_ARRAY.dtype), _REDUCED_ARRAY[0]),
+]
 """Allowed in checkpoint files: the flags of the host's argument-parser models, and the counts that --eval-bleu
 leaves in their metrics. They hold data and run nothing."""
 

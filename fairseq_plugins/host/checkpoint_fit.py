@@ -7,7 +7,7 @@ Needed as long as the host's ``Trainer.load_checkpoint`` raises "please ensure t
 """
 
 import textwrap
-from typing import Callable
+from typing import Any, Callable, Dict, Optional
 
 from fairseq.trainer import Trainer
 
@@ -19,7 +19,13 @@ def mend() -> None:
     wrap(Trainer, "load_checkpoint", _check_checkpoint)
 
 
-def _check_checkpoint(load_checkpoint: Callable, trainer: Trainer, filename: str, *args, **kwargs):
+def _check_checkpoint(
+    load_checkpoint: Callable[..., Optional[Dict[str, Any]]],
+    trainer: Trainer,
+    filename: str,
+    *args: Any,
+    **kwargs: Any,
+) -> Optional[Dict[str, Any]]:
     """Name what does not fit.
 
     Raises:

@@ -6,7 +6,7 @@ Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as the host's ``DatasetConfig.update_epoch_batch_itr`` is not true by default.
 """
 
-from typing import Callable
+from typing import Any, Callable
 
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig
@@ -19,6 +19,6 @@ def mend() -> None:
     wrap(distributed_utils, "call_main", _cut_batches_every_epoch)
 
 
-def _cut_batches_every_epoch(call_main: Callable, cfg: DictConfig, *args, **kwargs):
+def _cut_batches_every_epoch(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
     cfg.dataset.update_epoch_batch_itr = True
     return call_main(cfg, *args, **kwargs)

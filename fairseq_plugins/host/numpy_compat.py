@@ -13,4 +13,4 @@ import numpy
 def mend() -> None:
     """Give numpy what it had, if it is missing."""
     if not hasattr(numpy, "compat"):
-        numpy.compat = SimpleNamespace(long=int)
+        numpy.compat = SimpleNamespace(long=int)  # pyrefly: ignore[missing-attribute]

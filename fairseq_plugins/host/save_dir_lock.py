@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 from pathlib import Path
-from typing import Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
@@ -35,7 +35,7 @@ def mend() -> None:
     logging.getLogger("filelock").setLevel(logging.WARNING)  # it logs even while the interpreter ends
 
 
-def _lock_and_load(load_checkpoint: Callable, cfg: CheckpointConfig, trainer: Trainer, **kwargs):
+def _lock_and_load(load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, trainer: Trainer, **kwargs: Any) -> Any:
     if not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training):
         lock_save_dir(cfg.save_dir)
     return load_checkpoint(cfg, trainer, **kwargs)

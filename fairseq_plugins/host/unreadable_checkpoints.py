@@ -11,7 +11,7 @@ import os
 import pickle
 import re
 import zipfile
-from typing import Callable, Union
+from typing import Any, Callable, Dict, Union
 
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
@@ -29,7 +29,9 @@ def mend() -> None:
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", _explain_unreadable)
 
 
-def _explain_unreadable(load_checkpoint_to_cpu: Callable, path: Union[str, os.PathLike], *args, **kwargs):
+def _explain_unreadable(
+    load_checkpoint_to_cpu: Callable[..., Dict[str, Any]], path: Union[str, os.PathLike[str]], *args: Any, **kwargs: Any
+) -> Dict[str, Any]:
     """Load a checkpoint.
 
     Raises:
@@ -57,7 +59,7 @@ def _explain_unreadable(load_checkpoint_to_cpu: Callable, path: Union[str, os.Pa
         raise ValueError(_cut_short(path)) from error
 
 
-def _check_archive(path: Union[str, os.PathLike]) -> bool:
+def _check_archive(path: Union[str, os.PathLike[str]]) -> bool:
     """Compare the checksums of an archive that torch wrote; files before torch 1.6 are none and have no checksums.
 
     Returns:
@@ -87,5 +89,5 @@ def _check_archive(path: Union[str, os.PathLike]) -> bool:
     return True
 
 
-def _cut_short(path: Union[str, os.PathLike]) -> str:
+def _cut_short(path: Union[str, os.PathLike[str]]) -> str:
     return f"{path} is no checkpoint or was cut short: take an earlier one, or remove it to start anew"

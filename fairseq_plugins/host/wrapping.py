@@ -2,10 +2,10 @@
 
 import functools
 from types import ModuleType
-from typing import Callable, Union
+from typing import Any, Callable, Iterator, Union
 
 
-def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable) -> None:
+def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable[..., Any]) -> None:
     """Have ``wrapper(function, *args, **kwargs)`` answer calls of the function or method ``name`` of ``owner``.
 
     What was wrapped by the same wrapper before is left alone. Static methods stay static.
@@ -15,15 +15,15 @@ def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable) -> None:
         return
 
     @functools.wraps(function)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         return wrapper(function, *args, **kwargs)
 
-    wrapped.wrapper = wrapper
+    vars(wrapped)["wrapper"] = wrapper
     is_static = isinstance(vars(owner).get(name), staticmethod)
     setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
 
 
-def _wrappers(function: Callable):
+def _wrappers(function: Any) -> Iterator[Callable[..., Any]]:
     while hasattr(function, "wrapper"):
         yield function.wrapper
         function = function.__wrapped__

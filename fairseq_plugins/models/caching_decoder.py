@@ -1,26 +1,27 @@
 """Decoders that keep their state from step to step of a beam search."""
 
-from typing import Dict, Optional
+from typing import Any, Dict, Optional
 
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor
 
-from fairseq_plugins.modules.recurrent_state import State, select_rows
+from fairseq_plugins.modules.recurrent_state import select_rows
 
-IncrementalState = Optional[Dict[str, Dict[str, State]]]
+IncrementalState = Optional[Dict[str, Dict[str, Any]]]
 """The host's store for step-by-step decoding, or None outside of it."""
 
 
-class CachingDecoder(FairseqIncrementalDecoder):
+class CachingDecoder(FairseqIncrementalDecoder, FairseqIncrementalState):
     """Keeps a state by name, a row (B, ...) for each hypothesis, in the host's store."""
 
-    def cached(self, incremental_state: IncrementalState) -> Dict[str, State]:
+    def cached(self, incremental_state: IncrementalState) -> Dict[str, Any]:
         """What the step before kept; nothing at the first one."""
         if incremental_state is None:
             return {}
         return self.get_incremental_state(incremental_state, "decoder") or {}
 
-    def cache(self, incremental_state: IncrementalState, state: Dict[str, State]) -> None:
+    def cache(self, incremental_state: IncrementalState, state: Dict[str, Any]) -> None:
         """Keep a state for the next step."""
         self.set_incremental_state(incremental_state, "decoder", state)
 

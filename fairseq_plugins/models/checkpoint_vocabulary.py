@@ -1,14 +1,16 @@
 """Whether a checkpoint fits the data's dictionary."""
 
-from typing import Dict
+from typing import Dict, TypeVar
 
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
-from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_plugins.data.corpus import dictionary_fingerprint
+from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.modules.saved_setting import SavesSettings
+
+Model = TypeVar("Model", bound=BaseFairseqModel)
 
 
 def check_vocabulary_size(state_dict: Dict[str, Tensor], name: str, embedding: nn.Embedding, *, text: str = "") -> None:
@@ -52,25 +54,25 @@ class VocabularyFingerprint(SavesSettings):
         )
 
 
-def keep_vocabularies(model: BaseFairseqModel, task: FairseqTask) -> BaseFairseqModel:
+def keep_vocabularies(model: Model, task: TextTask) -> Model:
     """Give ``model`` the fingerprints of the dictionaries that ``task`` built it with, and return it.
 
     The decoder holds the target's and the encoder, where there is one, the source's; both are called ``vocabulary``.
     """
     if hasattr(model, "encoder"):
-        model.encoder.vocabulary = VocabularyFingerprint(
+        source = VocabularyFingerprint(
             task.source_dictionary, name="the source dictionary", file=_file(task, "source_lang"), flag="--srcdict"
         )
-        model.decoder.vocabulary = VocabularyFingerprint(
+        target = VocabularyFingerprint(
             task.target_dictionary, name="the target dictionary", file=_file(task, "target_lang"), flag="--tgtdict"
         )
+        model.get_submodule("encoder").add_module("vocabulary", source)
     else:
-        model.decoder.vocabulary = VocabularyFingerprint(
-            task.source_dictionary, name="the vocabulary", file="dict.txt", flag="--srcdict"
-        )
+        target = VocabularyFingerprint(task.source_dictionary, name="the vocabulary", file="dict.txt", flag="--srcdict")
+    model.get_submodule("decoder").add_module("vocabulary", target)
     return model
 
 
-def _file(task: FairseqTask, language_flag: str) -> str:
+def _file(task: TextTask, language_flag: str) -> str:
     language = getattr(getattr(task, "cfg", None), language_flag, None)
     return f"dict.{language}.txt" if language else "dict.txt"

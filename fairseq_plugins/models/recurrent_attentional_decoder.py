@@ -3,15 +3,16 @@
 Shapes: B sentences, S source positions, T target steps, C embedding width, V target words.
 """
 
-from typing import Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
-from fairseq_plugins.models.recurrent_encoder import MAX_POSITIONS
+from fairseq_plugins.models.recurrent_encoder import MAX_POSITIONS, EncoderOutput
 from fairseq_plugins.modules.attention import Memory
-from fairseq_plugins.modules.attentional_stack import AttentionalStack
-from fairseq_plugins.modules.recurrent_state import State, select_rows
+from fairseq_plugins.modules.attentional_stack import AttentionalStack, AttentionalState
+from fairseq_plugins.modules.recurrent_state import select_rows
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
@@ -26,23 +27,26 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         output_layer: reads the states of all layers; the attention's output is the last.
     """
 
-    def __init__(self, dictionary, *, embedding: nn.Embedding, stack: AttentionalStack, output_layer: OutputLayer):
+    def __init__(
+        self, dictionary: Dictionary, *, embedding: nn.Embedding, stack: AttentionalStack, output_layer: OutputLayer
+    ):
         super().__init__(dictionary)
         self.embedding = embedding
         self.stack = stack
         self.output = output_layer
 
+    # pyrefly: ignore[bad-override]
     def forward(
         self,
         prev_output_tokens: Tensor,
         *,
-        encoder_out: Dict[str, State],
+        encoder_out: EncoderOutput,
         incremental_state: IncrementalState = None,
         target: Optional[Tensor] = None,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
-        **unused,
-    ) -> Tuple[Tensor, Dict]:
+        **unused: Any,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position.
 
         Args:
@@ -75,7 +79,9 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             self._keep(incremental_state, memory, {"stack": outputs.state, "gate": scores.gate_state})
         return scores.output, {"attn": [outputs.attention], "states": states, "scores": scores}
 
-    def _start(self, encoder_out, incremental_state) -> Tuple[Optional[Memory], Dict[str, State]]:
+    def _start(
+        self, encoder_out: EncoderOutput, incremental_state: IncrementalState
+    ) -> Tuple[Optional[Memory], AttentionalState]:
         (annotations,) = encoder_out["encoder_out"]
         padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
         cached = self.cached(incremental_state)
@@ -91,9 +97,10 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             start = select_rows(start, encoder_out["start_rows"])
         return memory, self.stack.initial_state(start)
 
-    def _keep(self, incremental_state, memory: Optional[Memory], state: Dict[str, State]) -> None:
-        has_keys = memory is not None and memory.keys is not memory.annotations
-        self.cache(incremental_state, {**state, **({"keys": memory.keys} if has_keys else {})})
+    def _keep(self, incremental_state: IncrementalState, memory: Optional[Memory], state: Dict[str, Any]) -> None:
+        if memory is not None and memory.keys is not memory.annotations:
+            state = {**state, "keys": memory.keys}
+        self.cache(incremental_state, state)
 
     def max_positions(self) -> int:
         return MAX_POSITIONS

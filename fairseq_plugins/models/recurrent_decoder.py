@@ -3,16 +3,16 @@
 Shapes: B batch rows, T time steps, C embedding width, V vocabulary.
 """
 
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
-from fairseq_plugins.modules.carried_state import CarriedState
+from fairseq_plugins.modules.carried_state import CarriedState, DecoderState
 from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.embedding import WordDropoutEmbedding
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
-from fairseq_plugins.modules.recurrent_state import State
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
@@ -30,7 +30,7 @@ class RecurrentDecoder(CachingDecoder):
 
     def __init__(
         self,
-        dictionary,
+        dictionary: Dictionary,
         *,
         embedding: WordDropoutEmbedding,
         input_dropout: BroadcastDropout,
@@ -44,11 +44,12 @@ class RecurrentDecoder(CachingDecoder):
         self.output = output_layer
         self.carried_state = CarriedState()
 
-    def initial_state(self, num_rows: int) -> Dict[str, State]:
+    def initial_state(self, num_rows: int) -> DecoderState:
         """The zero state of ``num_rows`` rows."""
         rows = self.embedding.weight.new_empty(num_rows, 0)
         return {"layers": self.stack.initial_state(rows), "gate": self.output.gate.initial_state(rows)}
 
+    # pyrefly: ignore[bad-override]
     def forward(
         self,
         prev_output_tokens: Tensor,
@@ -61,7 +62,7 @@ class RecurrentDecoder(CachingDecoder):
         target: Optional[Tensor] = None,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
-    ) -> Tuple[Tensor, Dict]:
+    ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position.
 
         Args:
@@ -79,7 +80,7 @@ class RecurrentDecoder(CachingDecoder):
             dictionary: ``states`` (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
         """
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
-        state = self.cached(incremental_state)
+        state: Optional[DecoderState] = self.cached(incremental_state)
         if stream is not None:
             state = self.carried_state.get(stream, position)
         state = state or self.initial_state(len(tokens))

@@ -3,17 +3,22 @@
 Shapes: B sentences, S source positions, T target steps, C embedding width, D_n width of layer n, V target words.
 """
 
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Dict, Optional, Tuple
 
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
     FairseqEncoderDecoderModel,
     register_model,
     register_model_architecture,
 )
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
@@ -21,6 +26,7 @@ from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.recurrent_attentional_decoder import RecurrentAttentionalDecoder
 from fairseq_plugins.models.recurrent_encoder import RecurrentEncoder
+from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
@@ -28,6 +34,12 @@ from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderSta
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+
+Directions = choices(DIRECTIONS)
+Merge = choices(MERGES)
+AttentionScore = choices([*sorted(ATTENTIONS), "none"])
+SharedEmbeddings = choices(["none", "output", "all"])
+BiasStart = choices(BIASES)
 
 
 @dataclass
@@ -38,19 +50,19 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     hidden_sizes: str = field(
         default="", metadata={"help": 'width of each recurrent layer, "D_1 .. D_N", the same in encoder and decoder'}
     )
-    encoder_directions: ChoiceEnum(DIRECTIONS) = field(
+    encoder_directions: Directions = field(
         default="both", metadata={"help": "how the source is read: forwards and backwards, or forwards only"}
     )
-    encoder_merge: ChoiceEnum(MERGES) = field(
+    encoder_merge: Merge = field(
         default="top",
         metadata={
             "help": "top: both directions are summed at the top; layer: after every layer, the sum feeding the next"
         },
     )
-    attention: ChoiceEnum([*sorted(ATTENTIONS), "none"]) = field(
+    attention: AttentionScore = field(
         default="general", metadata={"help": "score that compares a decoder state with the source positions"}
     )
-    input_feeding: ChoiceEnum(["on", "off"]) = field(
+    input_feeding: OnOff = field(
         default="on",
         metadata={
             "help": "whether the attention's output enters the next step of the first decoder layer and of minors"
@@ -59,7 +71,7 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     dropout: float = field(
         default=0.3, metadata={"help": "dropout rate of the output of every layer, the attention included"}
     )
-    share_embeddings: ChoiceEnum(["none", "output", "all"]) = field(
+    share_embeddings: SharedEmbeddings = field(
         default="none",
         metadata={
             "help": "output: the output layer uses the target embedding (not with --output-layer full); all: the "
@@ -70,7 +82,7 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
         default=0.1,
         metadata={"help": "all parameters start uniformly within plus and minus this, biases as --init-biases says"},
     )
-    init_biases: ChoiceEnum(BIASES) = field(
+    init_biases: BiasStart = field(
         default="uniform", metadata={"help": "whether biases start like all parameters, or at zero"}
     )
 
@@ -88,12 +100,12 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     """
 
     @staticmethod
-    def add_args(parser) -> None:
+    def add_args(parser: ArgumentParser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
         FLAGS.add_args(parser)
 
     @classmethod
-    def build_model(cls, args, task):
+    def build_model(cls, args: Namespace, task: TextTask) -> "RecurrentEncoderDecoder":
         """Build the model for the task's dictionaries.
 
         Raises:
@@ -141,7 +153,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             args,
             dictionary=target,
             layer_widths=[config.embed_dim, *hidden_sizes, *([] if attention is None else hidden_sizes[-1:])],
-            shared_weight=target_embedding.weight if SHARING_FLAGS.shares(args) else None,
+            shared_weight=SHARING_FLAGS.shared_weight(args, target_embedding),
         )
         provide_word_counts(output_layer, task)
         decoder = RecurrentAttentionalDecoder(
@@ -151,12 +163,20 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         initialise_uniformly(model, config.init_range, biases=config.init_biases)
         return keep_vocabularies(model, task)
 
-    def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options):
+    def forward(
+        self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options: Any
+    ) -> Tuple[Tensor, Dict[str, Any]]:
         """Encode the source (B, S), then :meth:`RecurrentAttentionalDecoder.forward` with ``options``."""
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **options)
 
-    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+    def load_state_dict(
+        self,
+        state_dict: Dict[str, Tensor],
+        strict: bool = True,
+        model_cfg: Optional[DictConfig] = None,
+        args: Optional[Namespace] = None,
+    ) -> Any:
         """Copy a checkpoint's parameters into the model.
 
         Raises:
@@ -167,7 +187,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
-def _embedding(dictionary, width: int) -> nn.Embedding:
+def _embedding(dictionary: Dictionary, width: int) -> nn.Embedding:
     return nn.Embedding(len(dictionary), width)
 
 

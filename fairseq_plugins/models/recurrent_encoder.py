@@ -3,16 +3,34 @@
 Shapes: B sentences, S source positions, C embedding width, D_N width of the last layer.
 """
 
-from typing import Dict, Optional
+from typing import Any, List, Optional, TypedDict
 
+from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.encoder_stack import EncoderStack
-from fairseq_plugins.modules.recurrent_state import State, select_rows
+from fairseq_plugins.modules.recurrent_stack import StackState
+from fairseq_plugins.modules.recurrent_state import select_rows
 
 MAX_POSITIONS = 100_000
 """Tokens of the longest sentence that the host may ask for; recurrent networks have no limit of their own."""
+
+
+class EncoderOutput(TypedDict):
+    """What the encoder returns, a row or an entry for each sentence.
+
+    Attributes:
+        encoder_out: one tensor of annotations, (B, S, D_N).
+        encoder_padding_mask: one tensor, (B, S), True at padding; none where nothing is padded.
+        start: the state where the layers of the decoder start.
+        start_rows: the row of ``start`` that belongs to each sentence, (B); None where it is the sentence's own.
+    """
+
+    encoder_out: List[Tensor]
+    encoder_padding_mask: List[Tensor]
+    start: StackState
+    start_rows: Optional[Tensor]
 
 
 class RecurrentEncoder(FairseqEncoder):
@@ -24,20 +42,14 @@ class RecurrentEncoder(FairseqEncoder):
         stack: all directions and layers.
     """
 
-    def __init__(self, dictionary, *, embedding: nn.Embedding, stack: EncoderStack):
+    def __init__(self, dictionary: Dictionary, *, embedding: nn.Embedding, stack: EncoderStack):
         super().__init__(dictionary)
         self.embedding = embedding
         self.stack = stack
         self.padding_idx = dictionary.pad()
 
-    def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused) -> Dict[str, State]:
-        """Annotations of tokens (B, S).
-
-        Returns:
-            ``encoder_out``: one tensor (B, S, D_N) in a list; ``encoder_padding_mask``: one (B, S), or none where
-            nothing is padded; ``start``: the state where the layers of the decoder start; ``start_rows``: the row of
-            ``start`` that belongs to each sentence, (B).
-        """
+    def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused: Any) -> EncoderOutput:
+        """Annotations of tokens (B, S)."""
         padding = src_tokens.eq(self.padding_idx)
         has_padding = bool(padding.any())
         annotations, state = self.stack(self.embedding(src_tokens), padding if has_padding else None, tokens=src_tokens)
@@ -48,7 +60,7 @@ class RecurrentEncoder(FairseqEncoder):
             "start_rows": None,
         }
 
-    def reorder_encoder_out(self, encoder_out: Dict[str, State], new_order: Tensor) -> Dict[str, State]:
+    def reorder_encoder_out(self, encoder_out: EncoderOutput, new_order: Tensor) -> EncoderOutput:
         """Reorder the sentences, as beam search asks at every step; the start, read at the first, stays as it is."""
         rows = encoder_out["start_rows"]
         return {

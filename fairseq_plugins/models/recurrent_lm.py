@@ -3,23 +3,28 @@
 Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V vocabulary.
 """
 
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Optional
+from typing import Any, Dict, Optional
 
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
     FairseqLanguageModel,
     register_model,
     register_model_architecture,
 )
+from omegaconf import DictConfig
+from torch import Tensor
 
+from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
+from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
@@ -28,6 +33,10 @@ from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.output_layers.sharing import SharingFlags
+
+WordMasks = choices(WORD_MASKS)
+DropoutMasks = choices(sorted(MASKS))
+BiasStart = choices(BIASES)
 
 
 @dataclass
@@ -39,14 +48,14 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     dropout_embedding: float = field(
         default=0.0, metadata={"help": "rate at which whole word types are dropped from the input"}
     )
-    word_masks: ChoiceEnum(WORD_MASKS) = field(
+    word_masks: WordMasks = field(
         default="window",
         metadata={"help": "whether words are dropped in all rows of a window at once, or in each row for itself"},
     )
     dropout_input: float = field(default=0.0, metadata={"help": "dropout rate of the embedded input"})
     dropout_hidden: float = field(default=0.0, metadata={"help": "dropout rate between recurrent layers"})
     dropout_output: float = field(default=0.0, metadata={"help": "dropout rate of the last recurrent layer"})
-    dropout_masks: ChoiceEnum(sorted(MASKS)) = field(
+    dropout_masks: DropoutMasks = field(
         default="locked",
         metadata={"help": "locked: one dropout mask for all time steps of a window; standard: one for each"},
     )
@@ -57,7 +66,7 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
             "(default: each part's own start)"
         },
     )
-    init_biases: ChoiceEnum(BIASES) = field(
+    init_biases: BiasStart = field(
         default="zero", metadata={"help": "start of the biases where there is an --init-range"}
     )
 
@@ -73,12 +82,12 @@ class RecurrentLanguageModel(FairseqLanguageModel):
     """
 
     @staticmethod
-    def add_args(parser) -> None:
+    def add_args(parser: ArgumentParser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
         FLAGS.add_args(parser)
 
     @classmethod
-    def build_model(cls, args, task):
+    def build_model(cls, args: Namespace, task: TextTask) -> "RecurrentLanguageModel":
         """Build the model for the task's dictionary.
 
         Raises:
@@ -104,7 +113,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             args,
             dictionary=dictionary,
             layer_widths=[config.embed_dim, *hidden_sizes],
-            shared_weight=embedding.weight if SharingFlags().shares(args) else None,
+            shared_weight=SharingFlags().shared_weight(args, embedding),
         )
         provide_word_counts(output_layer, task)
         input_dropout = BroadcastDropout(
@@ -120,7 +129,13 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
         return keep_vocabularies(model, task)
 
-    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+    def load_state_dict(
+        self,
+        state_dict: Dict[str, Tensor],
+        strict: bool = True,
+        model_cfg: Optional[DictConfig] = None,
+        args: Optional[Namespace] = None,
+    ) -> Any:
         """Copy a checkpoint's parameters into the model.
 
         Raises:

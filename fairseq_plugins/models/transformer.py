@@ -3,17 +3,21 @@
 Shapes: B sentences, S source positions, T target steps, D width, V target words.
 """
 
+from argparse import ArgumentParser, Namespace
 from functools import partial
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
+from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
-from torch import Tensor
+from omegaconf import DictConfig
+from torch import Tensor, nn
 
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.models.caching_decoder import CachingDecoder
+from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
+from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
@@ -29,23 +33,24 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
     after the final normalisation.
     """
 
-    def __init__(self, cfg, dictionary, embed_tokens, *, no_encoder_attn: bool = False):
+    def __init__(self, cfg: Any, dictionary: Dictionary, embed_tokens: nn.Embedding, *, no_encoder_attn: bool = False):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=no_encoder_attn)
         self.output = build_output_layer(
             cfg,
             dictionary=dictionary,
             layer_widths=[*[cfg.decoder.embed_dim] * self.num_layers, self.output_embed_dim],
-            shared_weight=embed_tokens.weight if SHARING_FLAGS.shares(cfg) else None,
+            shared_weight=SHARING_FLAGS.shared_weight(cfg, embed_tokens),
         )
 
-    def build_output_projection(self, cfg, dictionary, embed_tokens) -> None:
+    def build_output_projection(self, cfg: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         """The host's projection is not built: the output layer takes its place."""
 
+    # pyrefly: ignore[bad-override]
     def forward(
         self,
         prev_output_tokens: Tensor,
         encoder_out: Optional[Dict[str, List[Tensor]]] = None,
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        incremental_state: IncrementalState = None,
         features_only: bool = False,
         full_context_alignment: bool = False,
         alignment_layer: Optional[int] = None,
@@ -56,7 +61,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
         target: Optional[Tensor] = None,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
-    ) -> Tuple[Tensor, Dict]:
+    ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position of ``prev_output_tokens`` (B, T).
 
         The host's arguments mean what they mean there; for the others see
@@ -77,7 +82,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
         )
         if features_only:
             return features, extra
-        layers = [state.transpose(0, 1) for state in extra["inner_states"][:-1]]
+        layers = [state.transpose(0, 1) for state in extra["inner_states"][:-1] if state is not None]
         states = DecoderStates(
             layers=[*layers, features],
             top=features,
@@ -111,12 +116,12 @@ class TransformerWithOutputLayer(TransformerModel):
     """
 
     @classmethod
-    def add_args(cls, parser) -> None:
+    def add_args(cls, parser: ArgumentParser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
         FLAGS.add_args(parser)
 
     @classmethod
-    def build_model(cls, args, task):
+    def build_model(cls, args: Namespace, task: TextTask) -> "TransformerWithOutputLayer":
         """Build the model for the task's dictionaries.
 
         Raises:
@@ -129,7 +134,9 @@ class TransformerWithOutputLayer(TransformerModel):
         return keep_vocabularies(model, task)
 
     @classmethod
-    def build_decoder(cls, args, tgt_dict, embed_tokens):
+    def build_decoder(
+        cls, args: Namespace, tgt_dict: Dictionary, embed_tokens: nn.Embedding
+    ) -> TransformerDecoderWithOutputLayer:
         return TransformerDecoderWithOutputLayer(
             TransformerConfig.from_namespace(args),
             tgt_dict,
@@ -137,12 +144,21 @@ class TransformerWithOutputLayer(TransformerModel):
             no_encoder_attn=args.no_cross_attention,
         )
 
-    def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options):
+    # pyrefly: ignore[bad-override]
+    def forward(
+        self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options: Any
+    ) -> Tuple[Tensor, Dict[str, Any]]:
         """Encode the source (B, S), then :meth:`TransformerDecoderWithOutputLayer.forward` with ``options``."""
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
 
-    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+    def load_state_dict(
+        self,
+        state_dict: Dict[str, Tensor],
+        strict: bool = True,
+        model_cfg: Optional[DictConfig] = None,
+        args: Optional[Namespace] = None,
+    ) -> Any:
         """Copy a checkpoint's parameters into the model.
 
         Raises:

@@ -5,13 +5,13 @@ from typing import List
 
 import torch
 from fairseq import utils
-from fairseq.tasks import FairseqTask
 
 from fairseq_plugins.data.word_counts import count_words
+from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.output_layers.base import OutputLayer
 
 
-def provide_word_counts(output_layer: OutputLayer, task: FairseqTask) -> None:
+def provide_word_counts(output_layer: OutputLayer, task: TextTask) -> None:
     """Count the target words of the task's training text, if ``output_layer`` needs that and the text is there.
 
     Several data directories are one text. What is wrong with it is told where the counts are read.
@@ -27,7 +27,7 @@ def provide_word_counts(output_layer: OutputLayer, task: FairseqTask) -> None:
         output_layer.word_counts.refuse(error)
 
 
-def training_splits(task: FairseqTask) -> List[Path]:
+def training_splits(task: TextTask) -> List[Path]:
     """Paths, without suffix, of the binarised target side of the task's training text, as far as they are there."""
     config = task.args if task.cfg is None else task.cfg
     subset = getattr(config, "train_subset", "train")  # the host's language modelling task does not know it

@@ -5,7 +5,7 @@ N index of the last recurrent layer, M width of the annotations.
 """
 
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence
+from typing import List, NotRequired, Optional, Sequence, TypedDict
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -14,7 +14,19 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.attention import Attention, Memory
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
-from fairseq_plugins.modules.recurrent_state import State, state_tensors
+from fairseq_plugins.modules.recurrent_state import state_tensors
+
+
+class AttentionalState(TypedDict):
+    """State of an :class:`AttentionalStack` after a step.
+
+    Attributes:
+        layers: that of the recurrent layers.
+        fed: the last h~, (B, D_N), where it is fed back.
+    """
+
+    layers: StackState
+    fed: NotRequired[Tensor]
 
 
 @dataclass
@@ -25,14 +37,13 @@ class AttentionalOutput:
         layers: output of each recurrent layer and, with attention, h~, after their dropout, (B, T, D_n).
         top: the last of them before its dropout.
         attention: weights, (B, T, S), or None.
-        state: after the last step: ``layers``, that of the recurrent layers, and where h~ is fed back ``fed``, the last
-            one, (B, D_N).
+        state: after the last step.
     """
 
     layers: List[Tensor]
     top: Tensor
     attention: Optional[Tensor]
-    state: Dict[str, State]
+    state: AttentionalState
 
 
 class AttentionalStack(nn.Module):
@@ -80,7 +91,7 @@ class AttentionalStack(nn.Module):
         self.attention = attention
         self.dropout = BroadcastDropout(dropout, flag="--dropout", shared_dims=MASKS["standard"])
 
-    def initial_state(self, layers: StackState) -> Dict[str, State]:
+    def initial_state(self, layers: StackState) -> AttentionalState:
         """Start from states of the layers, with h~_0 = 0, (B, D_N)."""
         if not self.feeds:
             return {"layers": layers}
@@ -88,27 +99,35 @@ class AttentionalStack(nn.Module):
         return {"layers": layers, "fed": like.new_zeros(like.size(0), self.stack.layers[-1].hidden_size)}
 
     def forward(
-        self, x: Tensor, memory: Optional[Memory], state: Dict[str, State], *, tokens: Optional[Tensor] = None
+        self, x: Tensor, memory: Optional[Memory], state: AttentionalState, *, tokens: Optional[Tensor] = None
     ) -> AttentionalOutput:
         """Run over the embedded target tokens x (B, T, C); ``tokens`` (B, T) are for cells to read."""
+        if self.attention is None:
+            outputs = self.stack(x, state["layers"], tokens=tokens)
+            return AttentionalOutput(outputs.layers, outputs.top, None, {"layers": outputs.state})
+        assert memory is not None
         if self.feeds and x.size(1) > 1:
-            return self._step_by_step(x, memory, state, tokens)
+            return self._step_by_step(x, self.attention, memory, state, tokens=tokens)
         if self.feeds:
             x = torch.cat([x, state["fed"].unsqueeze(1)], dim=-1)
         outputs = self.stack(x, state["layers"], tokens=tokens)
-        if self.attention is None:
-            return AttentionalOutput(outputs.layers, outputs.top, None, {"layers": outputs.state})
         top, weights = self.attention(outputs.top, memory)
-        new_state = {"layers": outputs.state, **({"fed": top.squeeze(1)} if self.feeds else {})}
+        new_state: AttentionalState = {"layers": outputs.state}
+        if self.feeds:
+            new_state["fed"] = top.squeeze(1)
         return AttentionalOutput([*outputs.layers, self.dropout(top)], top, weights, new_state)
 
-    def _step_by_step(self, x: Tensor, memory: Memory, state: Dict[str, State], tokens) -> AttentionalOutput:
+    def _step_by_step(
+        self, x: Tensor, attention: Attention, memory: Memory, state: AttentionalState, *, tokens: Optional[Tensor]
+    ) -> AttentionalOutput:
         steps = self.stack.steps(x, tokens=tokens)
         layers, fed = state["layers"], state["fed"]
-        outputs, tops, weights = [], [], []
+        outputs: List[List[Tensor]] = []
+        tops: List[Tensor] = []
+        weights: List[Tensor] = []
         for t in range(x.size(1)):
             run = steps(t, fed, layers)
-            top, step_weights = self.attention(run.top.unsqueeze(1), memory)
+            top, step_weights = attention(run.top.unsqueeze(1), memory)
             layers, fed = run.state, top.squeeze(1)
             outputs.append(run.layers)
             tops.append(fed)

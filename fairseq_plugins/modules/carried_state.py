@@ -1,8 +1,11 @@
 """Recurrent state that a model keeps from one window of a text stream to the next."""
 
-from typing import Dict, Optional, Protocol, runtime_checkable
+from typing import Any, Dict, Optional, Protocol, runtime_checkable
 
-from fairseq_plugins.modules.recurrent_state import State, detach_state
+from fairseq_plugins.modules.recurrent_state import detach_state
+
+DecoderState = Dict[str, Any]
+"""State of a decoder: the states of its parts by name, a row (B, ...) for each row of a stream."""
 
 
 class CarriedState:
@@ -13,14 +16,14 @@ class CarriedState:
     """
 
     def __init__(self):
-        self._streams: Dict[str, Dict[int, Optional[State]]] = {}
+        self._streams: Dict[str, Dict[int, Optional[DecoderState]]] = {}
         self.num_repeatable = 1
         """Windows of a stream, counted from the last, that can be read again."""
 
-    def get(self, stream: str, position: int) -> Optional[State]:
+    def get(self, stream: str, position: int) -> Optional[DecoderState]:
         """State before the token at ``position``; None, which stands for zeros, at the start of a stream.
 
-        Where a window was passed over, as the host does when memory runs out, the state before that one goes on.
+        The host passes over a window for which memory runs out. The state before that window then goes on.
 
         Raises:
             ValueError: if no window of the stream has ended there or before.
@@ -35,7 +38,7 @@ class CarriedState:
             )
         return states[max(earlier)]
 
-    def set(self, stream: str, position: int, state: State) -> None:
+    def set(self, stream: str, position: int, state: DecoderState) -> None:
         """Keep the state before the token at ``position``, after the window that ended there."""
         states = self._streams.setdefault(stream, {})
         for later in [p for p in states if p >= position]:
@@ -59,5 +62,5 @@ class CarriesState(Protocol):
 
     carried_state: CarriedState
 
-    def initial_state(self, num_rows: int) -> State:
+    def initial_state(self, num_rows: int) -> DecoderState:
         """The state of ``num_rows`` rows at the start of a stream."""

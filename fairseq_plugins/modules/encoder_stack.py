@@ -9,8 +9,9 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from torch import Tensor, nn
+from torch import Tensor
 
+from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.modules.recurrent_cell import CellContext, LayerState, RecurrentCell
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState, run_layers
 from fairseq_plugins.modules.recurrent_state import add_states
@@ -64,7 +65,7 @@ class EncoderStack(SavesSettings):
         self.merge = merge
         if directions == "both":
             self.save_setting("merge_name", flag="--encoder-merge", value=merge)
-        self.stacks = nn.ModuleList(
+        self.stacks: ModuleSequence[RecurrentStack] = ModuleSequence(
             RecurrentStack(
                 input_size,
                 hidden_sizes,
@@ -118,7 +119,8 @@ def _read_layer(
     x: Tensor, state: LayerState, *, layers: Sequence[RecurrentCell], directions: Sequence[_Direction]
 ) -> Tuple[Tensor, LayerState]:
     """Sums over the directions of one layer's output and final state."""
-    outputs, states = [], []
+    outputs: List[Tensor] = []
+    states: List[LayerState] = []
     for layer, direction in zip(layers, directions):
         output, new_state = layer(direction.reorder(x), state, direction.context)
         outputs.append(direction.restore(output))

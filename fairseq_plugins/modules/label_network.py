@@ -4,12 +4,13 @@ Shapes: * V labels, or B, T batch and time of hidden states, C input width, D ou
 """
 
 import math
-from typing import Optional
+from typing import Optional, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.dropout import BroadcastDropout
+from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.ops.linear import linear
 
 
@@ -24,7 +25,9 @@ LABEL_MASKS = ("variational", "standard")
 SHARED_DIMS = {"variational": (0,), "row": (1,), "standard": ()}
 """Dimensions that share a mask: of labels (V, C) the labels, of hidden states (B, T, C) the time steps of a row."""
 PLACES = ("input", "output")
+"""What a layer drops."""
 INITIALISATIONS = ("uniform", "glorot")
+"""Starts of a layer's matrix."""
 
 
 class LabelLayer(nn.Module):
@@ -87,6 +90,16 @@ class LabelLayer(nn.Module):
         return self.bias.new_empty(self.weight.size(1)).bernoulli_(1 - self.dropout.rate).nonzero().squeeze(1)
 
 
+class LayerOptions(TypedDict):
+    """What all layers of a :class:`LabelNetwork` have in common."""
+
+    activation: str
+    dropout: float
+    mask: str
+    place: str
+    initialisation: str
+
+
 class LabelNetwork(nn.Module):
     """E^(i) = act(E^(i-1) U^(i) + b^(i)) + E [+ E^(i-1) for i >= 2], i = 1 .. depth  (Pappas & Henderson 2019, eq. 10).
 
@@ -108,13 +121,13 @@ class LabelNetwork(nn.Module):
         depth: int,
         residual: bool,
         layer_residual: bool,
-        **layer_options,
+        **layer_options: Unpack[LayerOptions],
     ):
         super().__init__()
         assert not (residual or layer_residual) or in_width == out_width
         self.residual = residual
         self.layer_residual = layer_residual
-        self.layers = nn.ModuleList(
+        self.layers: ModuleSequence[LabelLayer] = ModuleSequence(
             LabelLayer(in_width if i == 0 else out_width, out_width, **layer_options) for i in range(depth)
         )
 

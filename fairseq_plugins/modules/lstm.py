@@ -8,21 +8,24 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_dropout
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 
 CLOSED_GATE = -1e4
 """Pre-activation at which a gate is zero in every precision."""
 
+BiasVectors = choices(["one", "two"])
+
 
 @dataclass
 class BiasOptions(FairseqDataclass):
     """Flags of every LSTM."""
 
-    rnn_biases: ChoiceEnum(["one", "two"]) = field(
+    rnn_biases: BiasVectors = field(
         default="two",
         metadata={"help": "bias vectors of a layer: two, whose sum counts, as in torch; one (default: two)"},
     )
@@ -47,10 +50,12 @@ class PreparedLSTM(NamedTuple):
     Attributes:
         known: the known input's share of the gates with the biases, (B, 4 D) a step, or one (4 D) without any.
         weight: transposed columns of the late input and of the hidden state, (C - C' + D, 4 D).
+        mask: factors of the hidden state, (B, D), or None for a cell without.
     """
 
     known: Sequence[Tensor]
     weight: Tensor
+    mask: Optional[Tensor] = None
 
 
 class LSTMLayer(RecurrentCell, nn.LSTM):
@@ -66,6 +71,10 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
     """
 
     Options = BiasOptions
+    weight_ih_l0: Tensor
+    weight_hh_l0: Tensor
+    bias_ih_l0: Tensor
+    bias_hh_l0: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, options: BiasOptions):
         super().__init__(input_size, hidden_size, batch_first=True)
@@ -83,7 +92,7 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
     def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
         num_known = x.size(-1)
         bias = self.bias_ih_l0 + self.bias_hh_l0
-        known = [bias] * x.size(1)
+        known: Sequence[Tensor] = [bias] * x.size(1)
         if num_known > 0:
             known = F.linear(x.transpose(0, 1), self.weight_ih_l0[:, :num_known], bias).unbind(0)
         weight = torch.cat([self.weight_ih_l0[:, num_known:], self.hidden_weight()], dim=1)
@@ -98,6 +107,7 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
         h, c = update(self.gates(prepared, t, late.input, state["h"]), state["c"])
         return h, {"h": h, "c": c}
 
+    # pyrefly: ignore[bad-override]
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         input_weight = self.weight_ih_l0
         if context.leading_padding is not None:

@@ -6,12 +6,12 @@ which D_ma are the major LSTM's and D_mi the minor's.
 
 import math
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import torch
-from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
+from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import parse_float_list
 from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
@@ -20,6 +20,10 @@ from fairseq_plugins.modules.saved_setting import SavesSettings
 
 MINOR_INPUTS = ("embedding", "previous")
 """What the minor LSTMs read: what the first layer of the stack reads, or what their major LSTM reads."""
+
+MinorInput = choices(MINOR_INPUTS)
+Input = TypeVar("Input", Tensor, Optional[Tensor])
+"""Known for certain, or where it is known."""
 
 
 @dataclass
@@ -33,7 +37,7 @@ class MajorMinorOptions(WeightDropOptions):
             'which means no minor LSTM: one for all layers, or one for each, "0.9 0.9 0.6" (default: 0.9)'
         },
     )
-    minor_input: ChoiceEnum(MINOR_INPUTS) = field(
+    minor_input: MinorInput = field(
         default="embedding",
         metadata={
             "help": "what the minor LSTMs read: embedding, the input of the first layer, which with input "
@@ -97,7 +101,7 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
                 f'--major-proportions "{options.major_proportions}" has {len(proportions)} values for '
                 f"{len(hidden_sizes)} layers: give one for all or one for each"
             )
-        layers = []
+        layers: List[RecurrentCell] = []
         input_sizes = [input_size, *hidden_sizes[:-1]]
         for width_in, width, proportion in zip(input_sizes, hidden_sizes, proportions):
             if proportion == 1:
@@ -113,7 +117,9 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
     def prepare(self, x: Tensor, context: CellContext) -> Tuple[PreparedLSTM, PreparedLSTM]:
         return self.major.prepare(x, context), self.minor.prepare(self._minor_input(x, context.stack_input), context)
 
-    def step(self, prepared, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+    def step(
+        self, prepared: Tuple[PreparedLSTM, PreparedLSTM], t: int, late: Late, state: LayerState
+    ) -> Tuple[Tensor, LayerState]:
         major, minor = prepared
         major_h, minor_h = state["h"].split(self.sizes, dim=1)
         minor_late = self._minor_input(late.input, late.stack_input)
@@ -131,7 +137,7 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
         outputs, states = zip(*runs)
         return torch.cat(outputs, dim=-1), map_state(lambda *pair: torch.cat(pair, dim=1), *states)
 
-    def _minor_input(self, own: Optional[Tensor], of_stack: Optional[Tensor]) -> Optional[Tensor]:
+    def _minor_input(self, own: Input, of_stack: Input) -> Input:
         return of_stack if self.minor_reads_stack_input else own
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.registry import Component, Registry
@@ -63,9 +62,7 @@ class RecurrentCell(Component, nn.Module):
     hidden_size: int
 
     @classmethod
-    def build_layers(
-        cls, input_size: int, hidden_sizes: Sequence[int], *, options: FairseqDataclass
-    ) -> List["RecurrentCell"]:
+    def build_layers(cls, input_size: int, hidden_sizes: Sequence[int], *, options: Any) -> List["RecurrentCell"]:
         """The layers of a stack, bottom first.
 
         Args:

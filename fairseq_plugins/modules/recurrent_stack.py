@@ -5,13 +5,14 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are known
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState
+from fairseq_plugins.modules.module_sequence import ModuleSequence
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 
 StackState = List[LayerState]
 """States of the layers, bottom first."""
@@ -33,9 +34,9 @@ class StackOutput:
 
 
 def run_layers(
-    layers: Sequence[Callable[[Tensor, LayerState], Tuple[Tensor, LayerState]]],
-    dropouts: Sequence[Callable[[Tensor], Tensor]],
-    x: Optional[Tensor],
+    layers: Iterable[Callable[[Tensor, LayerState], Tuple[Tensor, LayerState]]],
+    dropouts: Iterable[Callable[[Tensor], Tensor]],
+    x: Tensor,
     state: StackState,
 ) -> StackOutput:
     """Run one layer after the other, each with dropout on its output.
@@ -46,7 +47,9 @@ def run_layers(
         x: input of the first layer.
         state: of each layer.
     """
-    outputs, new_state = [], []
+    outputs: List[Tensor] = []
+    new_state: StackState = []
+    top = x
     for layer, dropout, layer_state in zip(layers, dropouts, state):
         top, layer_state = layer(x, layer_state)
         x = dropout(top)
@@ -86,10 +89,10 @@ class RecurrentStack(nn.Module):
         cell_class = RECURRENT_CELLS.find(cell)
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise ValueError(f"--hidden-sizes {list(hidden_sizes)}: every layer needs a width of at least 1")
-        self.layers = nn.ModuleList(
+        self.layers: ModuleSequence[RecurrentCell] = ModuleSequence(
             cell_class.build_layers(input_size, hidden_sizes, options=cell_options or cell_class.Options())
         )
-        self.dropouts = nn.ModuleList(
+        self.dropouts: ModuleSequence[BroadcastDropout] = ModuleSequence(
             BroadcastDropout(rate, flag=flag, shared_dims=MASKS[masks])
             for rate, flag in [
                 *[(hidden_dropout, "--dropout-hidden")] * (len(hidden_sizes) - 1),
@@ -118,7 +121,10 @@ class RecurrentStack(nn.Module):
         return run_layers(layers, self.dropouts, x, self.initial_state(x) if state is None else state)
 
     def steps(self, x: Tensor, *, tokens: Optional[Tensor] = None) -> "StackSteps":
-        """Run step by step where the last columns of the input are known only then; x (B, T, C') are the first."""
+        """The steps over a sequence whose last input columns are known at their step only.
+
+        x (B, T, C') are the columns that are known in advance; ``tokens`` (B, T) are for cells to read.
+        """
         return StackSteps(self, x, tokens=tokens)
 
 
@@ -143,7 +149,7 @@ class StackSteps:
     def __call__(self, t: int, late: Tensor, state: StackState) -> StackOutput:
         """Step t, with the last columns of the input, (B, C - C')."""
 
-        def step(layer, prepared, x: Tensor, layer_state: LayerState) -> Tuple[Tensor, LayerState]:
+        def step(layer: RecurrentCell, prepared: Any, x: Tensor, layer_state: LayerState) -> Tuple[Tensor, LayerState]:
             return layer.step(prepared, t, Late(x, late), layer_state)
 
         layers = [partial(step, *layer) for layer in self.layers]

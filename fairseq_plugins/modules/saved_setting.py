@@ -1,7 +1,7 @@
 """Settings that are kept in checkpoints, because no weight's shape shows them."""
 
 from functools import partial
-from typing import Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ class SavesSettings(nn.Module):
         self.register_buffer(name, torch.tensor(list(value.encode()), dtype=torch.float32))
         self._settings[name] = (value, explain)
 
-    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args, **kwargs) -> None:
+    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
         for name, (value, explain) in self._settings.items():
             saved = state_dict.setdefault(f"{prefix}{name}", getattr(self, name))
             saved_value = bytes(saved.nan_to_num().round().clamp(0, 255).int().tolist()).decode(errors="replace")

@@ -4,7 +4,7 @@ Shapes: B batch rows, T time steps, C input width, D width.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -29,13 +29,6 @@ class VariationalOptions(BiasOptions):
     )
 
 
-class PreparedVariationalLSTM(NamedTuple):
-    """What all steps read: that of an LSTM, and factors of the hidden state, (B, D), or None."""
-
-    lstm: PreparedLSTM
-    mask: Optional[Tensor]
-
-
 @RECURRENT_CELLS.register("variational")
 class VariationalLSTM(LSTMLayer):
     """LSTM whose recurrent matrix reads m h' in place of h', with a mask m drawn once a window and row.
@@ -54,14 +47,12 @@ class VariationalLSTM(LSTMLayer):
         """Fresh factors of a window's hidden states, (B, D), for the rows of x; None where nothing is dropped."""
         return self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size))
 
-    def prepare(self, x: Tensor, context: CellContext) -> PreparedVariationalLSTM:
-        return PreparedVariationalLSTM(super().prepare(x, context), self.hidden_mask(x))
+    def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
+        return super().prepare(x, context)._replace(mask=self.hidden_mask(x))
 
-    def step(
-        self, prepared: PreparedVariationalLSTM, t: int, late: Late, state: LayerState
-    ) -> Tuple[Tensor, LayerState]:
+    def step(self, prepared: PreparedLSTM, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
         h = state["h"] if prepared.mask is None else state["h"] * prepared.mask
-        return super().step(prepared.lstm, t, late, {**state, "h": h})
+        return super().step(prepared, t, late, {**state, "h": h})
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         mask = self.hidden_mask(x)

@@ -4,7 +4,7 @@ Shapes: N tokens, n tokens of a chunk, J experts, d latent width, D_g features o
 A row is one expert of one token: n * J rows a chunk.
 """
 
-from typing import NamedTuple, Optional, Tuple, Union
+from typing import List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_plugins.ops.autograd_graph import backward_keeps_graph
 from fairseq_plugins.ops.chunks import cut, default_chunk_size, even_chunk_size
 from fairseq_plugins.ops.float16_scale import float16_scale, logit_bound
-from fairseq_plugins.ops.logit_gate import gate_gradient, gate_values, multiply_by_gate
+from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, gate_values, multiply_by_gate
 from fairseq_plugins.ops.matmul import add_matmul, matmul, project
 from fairseq_plugins.ops.mixture_arguments import LossOptions
 from fairseq_plugins.ops.mixture_chunk import MixtureChunk
@@ -27,8 +27,9 @@ class ChunkedMixtureNLL(torch.autograd.Function):
     """
 
     @staticmethod
+    # pyrefly: ignore[bad-override]
     def forward(
-        ctx,
+        ctx: "_Context",
         latents: Tensor,
         log_prior: Tensor,
         weight: Tensor,
@@ -39,9 +40,14 @@ class ChunkedMixtureNLL(torch.autograd.Function):
         target: Tensor,
         weights: Tensor,
         options: LossOptions,
-    ):
-        inputs = _Inputs(latents, log_prior, weight, bias, gate_features, gate_weight, gate_bias)
-        ctx.dtypes = [None if x is None else x.dtype for x in inputs]
+    ) -> Tuple[Tensor, Tensor]:
+        gate = None
+        if gate_features is not None:
+            assert gate_weight is not None and gate_bias is not None
+            gate = LogitGate(gate_features, gate_weight, gate_bias)
+        inputs = _Inputs(latents, log_prior, weight, bias, gate)
+        tensors = (latents, log_prior, weight, bias, gate_features, gate_weight, gate_bias)
+        ctx.dtypes = [None if x is None else x.dtype for x in tensors]
         operand_dtype = autocast_dtype(latents) or latents.dtype
         chunk_size = options.chunk_size or default_chunk_size(
             latents.size(1), weight.size(0), dtype=log_prior.dtype, device=latents.device
@@ -51,12 +57,12 @@ class ChunkedMixtureNLL(torch.autograd.Function):
         if operand_dtype == torch.float16 and weights.numel():
             scales = _float16_scales(inputs, weights, chunk_size=chunk_size)
         ctx.scales = scales
-        ctx.gradients = _Inputs(
+        ctx.gradients = _Gradients(
             *(
                 torch.zeros_like(x, dtype=log_prior.dtype, memory_format=torch.contiguous_format)
-                if needed and options.differentiate
+                if x is not None and needed and options.differentiate
                 else None
-                for x, needed in zip(inputs, ctx.needs_input_grad)
+                for x, needed in zip(tensors, ctx.needs_input_grad)
             )
         )
         with torch.autocast(latents.device.type, enabled=False):
@@ -76,25 +82,50 @@ class ChunkedMixtureNLL(torch.autograd.Function):
         return losses.sum(), nll
 
     @staticmethod
-    def backward(ctx, grad_loss, _):
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: "_Context", grad_loss: Tensor, _: Tensor) -> Tuple[Optional[Tensor], ...]:
         if torch.is_grad_enabled():
             raise RuntimeError("mixture_nll has no second derivative: differentiate mixture_log_probs instead")
         if ctx.gradients is None:
             raise RuntimeError("mixture_nll was differentiated before: ask for retain_graph=True the first time")
         keep_graph = backward_keeps_graph()
         base, gate = (grad_loss if scale is None else grad_loss / scale for scale in ctx.scales)
-        factors = _Inputs(base, base, base, base, gate, gate, gate)
+        factors = (base, base, base, base, gate, gate, gate)
         results = [
             None if gradient is None else (gradient * factor if keep_graph else gradient.mul_(factor)).to(dtype)
             for gradient, factor, dtype in zip(ctx.gradients, factors, ctx.dtypes)
         ]
         if not keep_graph:
-            ctx.gradients = None
+            ctx.gradients = None  # pyrefly: ignore[implicit-any-attribute]
         return (*results, None, None, None)
 
 
+class _Context(torch.autograd.function.FunctionCtx):
+    """What the forward pass leaves to the backward pass."""
+
+    needs_input_grad: Tuple[bool, ...]
+    dtypes: List[Optional[torch.dtype]]
+    scales: "_Scales"
+    gradients: Optional["_Gradients"]
+
+
 class _Inputs(NamedTuple):
-    """The tensors that may learn, or the gradients by those that do."""
+    """The tensors that may learn."""
+
+    latents: Tensor
+    log_prior: Tensor
+    weight: Tensor
+    bias: Optional[Tensor]
+    gate: Optional[LogitGate]
+
+    def with_operands_in(self, dtype: torch.dtype) -> "_Inputs":
+        """The operands of matrix products in another type."""
+        gate = None if self.gate is None else self.gate.with_operands_in(dtype)
+        return self._replace(latents=self.latents.to(dtype), weight=self.weight.to(dtype), gate=gate)
+
+
+class _Gradients(NamedTuple):
+    """The gradients by the tensors that learn, None by the others."""
 
     latents: Optional[Tensor]
     log_prior: Optional[Tensor]
@@ -117,11 +148,6 @@ class _Inputs(NamedTuple):
     def any_learns(self) -> bool:
         return any(x is not None for x in self)
 
-    def with_operands_in(self, dtype: torch.dtype) -> "_Inputs":
-        """The operands of matrix products in another type."""
-        operands = {name: getattr(self, name) for name in ("latents", "weight", "gate_features", "gate_weight")}
-        return self._replace(**{name: x.to(dtype) for name, x in operands.items() if x is not None})
-
 
 class _Scales(NamedTuple):
     """What the gradients of the base's inputs and of the gate's are multiplied by while they are in float16."""
@@ -132,11 +158,12 @@ class _Scales(NamedTuple):
 
 def _float16_scales(inputs: _Inputs, weights: Tensor, *, chunk_size: int) -> _Scales:
     base = float16_scale(inputs.latents, inputs.weight, weights, chunk_size=chunk_size)
-    if inputs.gate_features is None:
+    gate = inputs.gate
+    if gate is None:
         return _Scales(base)
     # the gradients by the gate's scores are those by the logits, times these before the gate, times g (1 - g) <= 1/4
     factors = weights * (logit_bound(inputs.latents, inputs.weight, inputs.bias) / 4)
-    return _Scales(base, float16_scale(inputs.gate_features, inputs.gate_weight, factors, chunk_size=chunk_size))
+    return _Scales(base, float16_scale(gate.features, gate.weight, factors, chunk_size=chunk_size))
 
 
 def _run_chunks(
@@ -147,7 +174,7 @@ def _run_chunks(
     chunk_size: int,
     options: LossOptions,
     scales: _Scales,
-    gradients: _Inputs,
+    gradients: _Gradients,
 ) -> Tuple[Tensor, Tensor]:
     """Weighted losses and NLL, both (N); ``gradients`` that are not None receive the losses' gradients, scaled."""
     losses, nll = torch.zeros_like(weights), torch.zeros_like(weights)
@@ -172,16 +199,16 @@ def _run_chunk(
     chosen: Union[slice, Tensor],
     label_smoothing: float,
     scales: _Scales,
-    gradients: _Inputs,
+    gradients: _Gradients,
 ) -> Tuple[Tensor, Tensor]:
     """Weighted losses and NLL of the ``chosen`` tokens, both (n), whose target and weights are given."""
     rows, log_prior = inputs.latents[chosen].flatten(0, 1), inputs.log_prior[chosen]
     logits = project(rows, inputs.weight, inputs.bias, dtype=log_prior.dtype)
-    gate = None
-    if inputs.gate_features is not None:
-        features = inputs.gate_features[chosen]
-        gate = gate_values(features, inputs.gate_weight, inputs.gate_bias, dtype=log_prior.dtype)
-        multiply_by_gate(logits, gate)
+    gate = values = None
+    if inputs.gate is not None:
+        gate = inputs.gate._replace(features=inputs.gate.features[chosen])
+        values = gate_values(gate.features, gate.weight, gate.bias, dtype=log_prior.dtype)
+        multiply_by_gate(logits, values)
     chunk = MixtureChunk(
         logits=logits,
         log_prior=log_prior,
@@ -198,20 +225,21 @@ def _run_chunk(
         if gradients.gate_learns:
             logits.mul_(d_logits)
         if gradients.logits_learn:
-            if gate is not None:
-                multiply_by_gate(d_logits, gate)
+            if values is not None:
+                multiply_by_gate(d_logits, values)
             _add_base_gradients(d_logits, rows, inputs.weight, chosen=chosen, gradients=gradients)
         del d_logits
         if gradients.gate_learns:
-            d_scores = gate_gradient(logits, gate)
-            if scales.gate is not None:
+            assert gate is not None and values is not None
+            d_scores = gate_gradient(logits, values)
+            if scales.gate is not None and scales.base is not None:
                 d_scores.mul_(scales.gate / scales.base)
-            _add_gate_gradients(d_scores, features, inputs.gate_weight, chosen=chosen, gradients=gradients)
+            _add_gate_gradients(d_scores, gate.features, gate.weight, chosen=chosen, gradients=gradients)
     return losses, nll
 
 
 def _add_base_gradients(
-    d_logits: Tensor, rows: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: _Inputs
+    d_logits: Tensor, rows: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: _Gradients
 ) -> None:
     """Those by latents, W and b from those by the chunk's logits W k + b, (n * J, V)."""
     operand = d_logits.to(rows.dtype)
@@ -225,7 +253,7 @@ def _add_base_gradients(
 
 
 def _add_gate_gradients(
-    d_scores: Tensor, features: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: _Inputs
+    d_scores: Tensor, features: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: _Gradients
 ) -> None:
     """Those by F, U and c from those by the chunk's scores F U' + c, (n, V)."""
     operand = d_scores.to(features.dtype)

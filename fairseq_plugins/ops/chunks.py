@@ -10,13 +10,15 @@ CPU_CHUNK_BYTES = 32 * 2**20
 GPU_CHUNK_SHARE = 1 / 128
 """Logits of a chunk on a GPU, as a share of its memory."""
 MIN_CHUNK_ROWS = 512
-"""Fewer rows slow the matrix products down; from 16,384 words on they are more than the bytes above."""
+"""Rows that a chunk has at least, because fewer slow the matrix products down; above 16,384 words they take more than
+:data:`CPU_CHUNK_BYTES`."""
 
 
 def default_chunk_size(num_experts: int, vocab_size: int, *, dtype: torch.dtype, device: torch.device) -> int:
-    """Tokens whose logits fill the share of the device's memory, or of a CPU's cache, that runs fastest.
+    """The number of tokens of a chunk that runs fastest.
 
-    Matrix products need a few hundred rows to run at full speed, whatever the vocabulary.
+    Their logits fill :data:`CPU_CHUNK_BYTES`, or on a GPU :data:`GPU_CHUNK_SHARE` of its memory. They have at least
+    :data:`MIN_CHUNK_ROWS` rows, whatever the vocabulary. ``dtype`` is that of the logits.
     """
     if device.type == "cuda":
         chunk_bytes = torch.cuda.get_device_properties(device).total_memory * GPU_CHUNK_SHARE
@@ -27,7 +29,7 @@ def default_chunk_size(num_experts: int, vocab_size: int, *, dtype: torch.dtype,
 
 
 def even_chunk_size(num_tokens: int, chunk_size: int) -> int:
-    """The size at which as many chunks as of ``chunk_size`` are all about as large."""
+    """The smallest size that gives as few chunks as ``chunk_size`` does, so that all are about equally large."""
     num_chunks = max(1, -(-num_tokens // chunk_size))
     return max(1, -(-num_tokens // num_chunks))
 

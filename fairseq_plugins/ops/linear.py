@@ -3,7 +3,7 @@
 Shapes: N rows, C features, K chosen features, D outputs.
 """
 
-from typing import Optional
+from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -31,7 +31,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor, *, features: Optional[Tensor
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, features):
+    # pyrefly: ignore[bad-override]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, features: Optional[Tensor]) -> Tensor:
         chosen = x if features is None else x.index_select(1, features)
         ctx.save_for_backward(chosen, weight, features)
         ctx.num_features = x.size(1)
@@ -39,7 +40,8 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, gradient):
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], None]:
         chosen, weight, features = ctx.saved_tensors
         d_x = d_weight = d_bias = None
         if ctx.needs_input_grad[0]:

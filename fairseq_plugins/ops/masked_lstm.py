@@ -3,7 +3,7 @@
 Shapes: T time steps, B batch rows, D width.
 """
 
-from typing import Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -33,7 +33,8 @@ def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tens
 
 class _MaskedLSTM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, inputs, weight, mask, h, c):
+    # pyrefly: ignore[bad-override]
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
         num_steps, num_rows, width = inputs.size(0), *h.shape
         gates = torch.empty_like(inputs, memory_format=torch.contiguous_format)
         masked = h.new_empty(num_steps, num_rows, width)
@@ -57,7 +58,8 @@ class _MaskedLSTM(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, d_outputs, d_c):
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, d_outputs: Tensor, d_c: Tensor) -> Tuple[Tensor, Optional[Tensor], None, Tensor, Tensor]:
         weight, mask, gates, masked, cells, squashed_cells = ctx.saved_tensors
         d_gates = torch.empty_like(gates)
         d_h = torch.zeros_like(mask)

@@ -81,7 +81,15 @@ def check_target_range(target: Tensor, *, weights: Tensor, vocab_size: int) -> N
     )
 
 
-def _check_shapes(latents, log_prior, weight, target, *, bias, token_weights) -> None:
+def _check_shapes(
+    latents: Tensor,
+    log_prior: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    bias: Optional[Tensor],
+    token_weights: Optional[Tensor],
+) -> None:
     _require(
         latents.dim() >= 2 and latents.size(-1) > 0 and latents.size(-2) > 0,
         f"latents is {tuple(latents.shape)}: it must be (*, experts, width)",
@@ -105,7 +113,7 @@ def _check_shapes(latents, log_prior, weight, target, *, bias, token_weights) ->
             _require(tensor.device == latents.device, f"{name} is on {tensor.device}, latents on {latents.device}")
 
 
-def _check_types(latents, log_prior, weight, target, *, bias) -> None:
+def _check_types(latents: Tensor, log_prior: Tensor, weight: Tensor, target: Tensor, *, bias: Optional[Tensor]) -> None:
     _require(latents.is_floating_point(), f"latents is {latents.dtype}: it must be a floating-point type")
     _require(target.dtype == torch.int64, f"target is {target.dtype}: it must be torch.int64")
     if autocast_dtype(latents) is None:

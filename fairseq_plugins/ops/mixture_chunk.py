@@ -3,17 +3,17 @@
 Shapes: n tokens, J experts, V vocabulary. A row is one expert of one token: n * J rows.
 """
 
-from typing import Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
 
 
 class MixtureChunk:
-    """Scores a chunk in place: of its logits first the softmax is left, then their gradient.
+    """The loss of a chunk, computed in place.
 
-    Where the labels of several experts are smoothed, another tensor as large receives the share of every expert in
-    every P(v).
+    The constructor overwrites the logits by their softmax, and :meth:`backward` this by the logits' gradient. Label
+    smoothing of several experts takes another tensor as large, for the share of every expert in every P(v).
 
     Args:
         logits: z, (n * J, V), overwritten unless they are to be kept: then the softmax is another tensor as large.
@@ -29,9 +29,10 @@ class MixtureChunk:
     def __init__(self, *, logits: Tensor, log_prior: Tensor, target: Tensor, label_smoothing: float, keep_logits: bool):
         self.label_smoothing = label_smoothing
         self.targets = target.repeat_interleave(log_prior.size(1)).unsqueeze(-1)
-        self.share = None
+        self.share: Optional[Tensor] = None
         target_logit = logits.gather(1, self.targets).view_as(log_prior)
         largest = logits.amax(dim=1).view_as(log_prior)
+        mean_logit: Optional[Tensor] = None
         if label_smoothing > 0:
             if log_prior.size(1) > 1:
                 self.share = logits.clone().view(*log_prior.shape, -1)
@@ -46,20 +47,13 @@ class MixtureChunk:
         self.nll = -log_prob
         self.loss = self.nll
         if label_smoothing > 0:
+            log_scale = log_prior + log_largest - largest
             if self.share is not None:
-                mean_log_prob = self._mix(log_prior + log_largest - largest)
+                mean_log_prob = _mix(self.share, log_scale)
             else:
-                mean_log_prob = mean_logit + (log_prior + log_largest - largest).squeeze(1)
+                assert mean_logit is not None
+                mean_log_prob = mean_logit + log_scale.squeeze(1)
             self.loss = (1 - label_smoothing) * self.nll - label_smoothing * mean_log_prob
-
-    def _mix(self, log_scale: Tensor) -> Tensor:
-        """mean_v log P(v), (n); leaves the experts' shares where the logits z were, of which
-        log pi + log softmax(z) = z + ``log_scale``, (n, J)."""
-        self.share.add_(log_scale.unsqueeze(-1))
-        largest = self.share.amax(dim=1)
-        total = self.share.sub_(largest.unsqueeze(1)).exp_().sum(dim=1)
-        self.share.div_(total.unsqueeze(1))
-        return largest.add_(total.log_()).mean(dim=-1)
 
     def backward(self, weights: Tensor) -> Tuple[Tensor, Tensor]:
         """Gradients of the weighted loss by the logits (n * J, V) and by log pi (n, J)."""
@@ -76,3 +70,17 @@ class MixtureChunk:
             d_logits.sub_(on_word.unsqueeze(-1) if self.share is None else self.share.flatten(0, 1))
         d_logits.scatter_add_(1, self.targets, -on_target.view(-1, 1))
         return d_logits, -mass
+
+
+def _mix(shares: Tensor, log_scale: Tensor) -> Tensor:
+    """mean_v log P(v), (n).
+
+    Args:
+        shares: the logits z, (n, J, V); overwritten by the share of every expert in every P(v).
+        log_scale: log pi + log softmax(z) - z, (n, J).
+    """
+    shares.add_(log_scale.unsqueeze(-1))
+    largest = shares.amax(dim=1)
+    total = shares.sub_(largest.unsqueeze(1)).exp_().sum(dim=1)
+    shares.div_(total.unsqueeze(1))
+    return largest.add_(total.log_()).mean(dim=-1)

@@ -1,9 +1,10 @@
 """SGD that can keep the running mean of its iterates."""
 
-from typing import Optional
+from typing import Any, Callable, Dict, Optional
 
 import torch
 from torch.optim import SGD
+from torch.optim.optimizer import ParamsT
 
 
 class AveragedSGD(SGD):
@@ -22,7 +23,7 @@ class AveragedSGD(SGD):
     ``state_dict()`` whatever wraps the optimiser.
     """
 
-    def __init__(self, params, *, lr: float, weight_decay: float = 0.0):
+    def __init__(self, params: ParamsT, *, lr: float, weight_decay: float = 0.0):
         super().__init__(params, lr=lr, weight_decay=weight_decay)
         for group in self.param_groups:
             group.update(num_averaged=None, model_holds_average=False)
@@ -51,7 +52,7 @@ class AveragedSGD(SGD):
                 self._exchange(group)
 
     @torch.no_grad()
-    def step(self, closure=None) -> Optional[float]:
+    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
         """One SGD update; while averaging, also update the mean and put it into the model."""
         assert not self.param_groups[0]["model_holds_average"], "call zero_grad before the forward pass"
         loss = super().step(closure)
@@ -61,7 +62,7 @@ class AveragedSGD(SGD):
                 self._exchange(group)
         return loss
 
-    def _average(self, group) -> None:
+    def _average(self, group: Dict[str, Any]) -> None:
         group["num_averaged"] += 1
         if group["num_averaged"] == 1:
             for param in group["params"]:
@@ -70,7 +71,7 @@ class AveragedSGD(SGD):
             means = [self.state[param]["exchanged"] for param in group["params"]]
             torch._foreach_lerp_(means, group["params"], 1 / (group["num_averaged"] - 1))
 
-    def _exchange(self, group) -> None:
+    def _exchange(self, group: Dict[str, Any]) -> None:
         for param in group["params"]:
             state = self.state[param]
             param.data, state["exchanged"] = state["exchanged"], param.data

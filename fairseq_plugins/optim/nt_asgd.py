@@ -3,13 +3,15 @@
 import logging
 import math
 from dataclasses import dataclass, field
-from typing import Dict, List, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
+from torch import nn
 
+from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.optim.averaged_sgd import AveragedSGD
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 
@@ -34,6 +36,9 @@ def is_triggered(values: Sequence[float], nonmonotone_interval: int) -> bool:
     return values[-1] > best_old_value(values, nonmonotone_interval)
 
 
+Averaging = choices(["triggered", "immediate"])
+
+
 @dataclass
 class NTASGDConfig(FairseqDataclass):
     """Flags of ``--optimizer nt_asgd``."""
@@ -48,7 +53,7 @@ class NTASGDConfig(FairseqDataclass):
             "at the end of an epoch count"
         },
     )
-    averaging: ChoiceEnum(["triggered", "immediate"]) = field(
+    averaging: Averaging = field(
         default="triggered",
         metadata={
             "help": "triggered: plain SGD until the trigger, averaged from then on; "
@@ -76,7 +81,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
             without ``--amp``, or fine-tuning with a scheduler that does not let it end.
     """
 
-    def __init__(self, cfg: NTASGDConfig, params):
+    def __init__(self, cfg: NTASGDConfig, params: Iterable[nn.Parameter]):
         super().__init__(cfg)
         if cfg.nonmonotone_interval < 0:
             raise ValueError(f"--nonmonotone-interval {cfg.nonmonotone_interval}: give 0 epochs or more")
@@ -99,7 +104,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
             self._optimizer.start_averaging()
 
     @property
-    def optimizer_config(self) -> Dict:
+    def optimizer_config(self) -> Dict[str, Any]:
         return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay}
 
     def get_lr(self) -> float:
@@ -109,7 +114,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
         """See :meth:`AveragedSGD.show_average`."""
         self._optimizer.show_average()
 
-    def load_state_dict(self, state_dict: Dict, optimizer_overrides=None) -> None:
+    def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None) -> None:
         """Go on from a checkpoint.
 
         Raises:

@@ -7,7 +7,7 @@ J experts.
 from argparse import Namespace
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from fairseq.data import Dictionary
 from torch import Tensor, nn
@@ -43,7 +43,9 @@ class Scores:
     @property
     def output(self) -> Tensor:
         """What a decoder returns to the host: the loss where targets were given, or else the log-probabilities."""
-        return self.log_probs if self.loss is None else self.loss
+        output = self.log_probs if self.loss is None else self.loss
+        assert output is not None
+        return output
 
 
 class Sharing(Enum):
@@ -103,22 +105,23 @@ class OutputLayer(Component, SavesSettings):
         """Loss and NLL of given targets; see :meth:`forward`."""
         scores = self.log_probs(states, gate)
         log_probs = scores.log_probs
-        ignored = None if token_weights is None else token_weights == 0
-        if ignored is not None:
-            target = target.masked_fill(ignored, 0)
+        assert log_probs is not None
+        if token_weights is not None:
+            target = target.masked_fill(token_weights == 0, 0)
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         loss = nll
         if label_smoothing > 0:
             loss = (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
-        if ignored is not None:
+        if token_weights is not None:
+            ignored = token_weights == 0
             loss = loss.masked_fill(ignored, 0) * token_weights.detach()
             nll = nll.masked_fill(ignored, 0)
         return replace(scores, log_probs=None, loss=loss.sum(), nll=nll.detach())
 
     def training_loss(
-        self, states: DecoderStates, target: Tensor, gate: Optional[LogitGate] = None, **options
+        self, states: DecoderStates, target: Tensor, gate: Optional[LogitGate] = None, **options: Any
     ) -> Scores:
-        """What takes the place of :meth:`target_loss` in training, by default itself; its NLL may be None."""
+        """The loss in training, by default that of :meth:`target_loss`; its NLL may be None."""
         return self.target_loss(states, target, gate, **options)
 
     def forward(
@@ -165,9 +168,8 @@ def build_output_layer(
             belongs to others.
     """
     options = OUTPUT_LAYERS.read_options(args)
-    layer = OUTPUT_LAYERS[args.output_layer](
-        dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options
-    )
+    layer_class: Callable[..., OutputLayer] = OUTPUT_LAYERS[args.output_layer]
+    layer = layer_class(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
     layer.gate = build_output_gate(args, dictionary=dictionary, layer_widths=layer_widths)
     if not layer.takes_gate and layer.gate.name != NoGate.name:
         raise ValueError(

@@ -3,6 +3,9 @@
 Shapes: V vocabulary, d embedding width, D_N width of the last layer.
 """
 
+from typing import Optional, Sequence
+
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -20,7 +23,14 @@ class BilinearSoftmax(SoftmaxOutput):
 
     Options = LabelDropoutOptions
 
-    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        layer_widths: Sequence[int],
+        shared_weight: Optional[nn.Parameter],
+        options: LabelDropoutOptions,
+    ):
         super().__init__(options)
         width = layer_widths[0]
         self.projection = WordProjection(

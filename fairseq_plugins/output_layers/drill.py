@@ -4,10 +4,13 @@ Shapes: V vocabulary, d embedding width, which the last layer must have, too.
 """
 
 from dataclasses import dataclass, field
+from typing import Optional, Sequence
 
-from fairseq.dataclass import ChoiceEnum
-from torch import Tensor
+from fairseq.data import Dictionary
+from torch import Tensor, nn
 
+from fairseq_plugins.flags.choices import OnOff
+from fairseq_plugins.modules.label_network import LabelNetwork
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import LabelNetworkOptions, hidden_network, label_network
 from fairseq_plugins.output_layers.projected import WordProjection
@@ -18,7 +21,7 @@ from fairseq_plugins.output_layers.softmax import SoftmaxOutput
 class DrillOptions(LabelNetworkOptions):
     """Flags of DRILL."""
 
-    label_hidden_network: ChoiceEnum(["on", "off"]) = field(
+    label_hidden_network: OnOff = field(
         default="off",
         metadata={
             "help": "whether the hidden states pass a network of the same shape with weights of its own; "
@@ -40,7 +43,14 @@ class Drill(SoftmaxOutput):
 
     Options = DrillOptions
 
-    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        layer_widths: Sequence[int],
+        shared_weight: Optional[nn.Parameter],
+        options: DrillOptions,
+    ):
         super().__init__(options)
         width = layer_widths[0]
         if layer_widths[-1] != width:
@@ -51,7 +61,7 @@ class Drill(SoftmaxOutput):
         self.projection = WordProjection(
             width, len(dictionary), shared_weight=shared_weight, label_encoder=label_network(width, options)
         )
-        self.hidden_encoder = None
+        self.hidden_encoder: Optional[LabelNetwork] = None
         if options.label_hidden_network == "on":
             self.hidden_encoder = hidden_network(width, options)
 

@@ -4,9 +4,10 @@ Shapes: V vocabulary, d embedding width, D_N width of the last layer, d_j width 
 """
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Optional, Sequence
 
-from torch import Tensor
+from fairseq.data import Dictionary
+from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -34,7 +35,14 @@ class DualSoftmax(SoftmaxOutput):
 
     Options = DualOptions
 
-    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        layer_widths: Sequence[int],
+        shared_weight: Optional[nn.Parameter],
+        options: DualOptions,
+    ):
         super().__init__(options)
         width = layer_widths[0]
         joint_width = width if options.label_width is None else options.label_width

@@ -4,7 +4,7 @@ Shapes: B batch, T time, D_n width of decoder layer n (D_0: embedding), D_g feat
 """
 
 from argparse import Namespace
-from typing import Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -49,7 +49,7 @@ OUTPUT_GATES: Registry[OutputGate] = Registry("--output-gate", help="what multip
 class NoGate(OutputGate):
     """Leaves the logits as they are."""
 
-    def __init__(self, **unused):
+    def __init__(self, **unused: Any):
         super().__init__()
 
     def forward(self, states: DecoderStates, state: State) -> Tuple[None, State]:
@@ -64,4 +64,5 @@ def build_output_gate(args: Namespace, *, dictionary: Dictionary, layer_widths: 
     """
     vars(args).setdefault(OUTPUT_GATES.destination, NoGate.name)  # what older checkpoints hold names no gate
     options = OUTPUT_GATES.read_options(args)
-    return OUTPUT_GATES[args.output_gate](dictionary=dictionary, layer_widths=layer_widths, options=options)
+    gate_class: Callable[..., OutputGate] = OUTPUT_GATES[args.output_gate]
+    return gate_class(dictionary=dictionary, layer_widths=layer_widths, options=options)

@@ -5,8 +5,7 @@ Shapes: V labels, B batch, T time, d embedding width.
 
 from dataclasses import dataclass, field
 
-from fairseq.dataclass import ChoiceEnum
-
+from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.values import check_coefficient, check_dropout
 from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.label_network import (
@@ -19,6 +18,11 @@ from fairseq_plugins.modules.label_network import (
 )
 from fairseq_plugins.output_layers.projected import ProjectedOptions
 
+LabelMask = choices(LABEL_MASKS)
+LabelActivation = choices(sorted(ACTIVATIONS))
+LabelStart = choices(INITIALISATIONS)
+DropoutPlace = choices(PLACES)
+
 
 @dataclass
 class LabelDropoutOptions(ProjectedOptions):
@@ -28,7 +32,7 @@ class LabelDropoutOptions(ProjectedOptions):
         default=0.0,
         metadata={"help": "dropout rate of the labels' features, 0 <= rate < 1 (default: 0.0)"},
     )
-    label_mask: ChoiceEnum(LABEL_MASKS) = field(
+    label_mask: LabelMask = field(
         default="variational",
         metadata={
             "help": "variational: one mask for all labels of a forward pass; standard: one for "
@@ -41,10 +45,10 @@ class LabelDropoutOptions(ProjectedOptions):
 class LabelLayerOptions(LabelDropoutOptions):
     """One layer of a label network."""
 
-    label_activation: ChoiceEnum(sorted(ACTIVATIONS)) = field(
+    label_activation: LabelActivation = field(
         default="sigmoid", metadata={"help": "activation of the label network (default: sigmoid)"}
     )
-    label_init: ChoiceEnum(INITIALISATIONS) = field(
+    label_init: LabelStart = field(
         default="uniform",
         metadata={
             "help": "start of the label network's matrices: uniform, in plus and minus 0.1, or glorot; "
@@ -58,14 +62,14 @@ class LabelNetworkOptions(LabelLayerOptions):
     """A deep residual label network."""
 
     label_depth: int = field(default=2, metadata={"help": "layers of the label network (default: 2)"})
-    label_residual: ChoiceEnum(["on", "off"]) = field(
+    label_residual: OnOff = field(
         default="on", metadata={"help": "whether every layer adds the label embedding (default: on)"}
     )
-    label_layer_residual: ChoiceEnum(["on", "off"]) = field(
+    label_layer_residual: OnOff = field(
         default="off",
         metadata={"help": "whether every layer from the second on adds its input as well (default: off)"},
     )
-    label_dropout_place: ChoiceEnum(PLACES) = field(
+    label_dropout_place: DropoutPlace = field(
         default="input",
         metadata={
             "help": "whether each layer's input is dropped, as in the program published with DRILL, or its "

@@ -5,20 +5,25 @@ Shapes: B batch, T time, D_n width of layer n, V vocabulary, J experts, d latent
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
-from fairseq.dataclass import ChoiceEnum
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.flags.values import check_coefficient, parse_int_list
 from fairseq_plugins.modules.dropout import BroadcastDropout
+from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
+
+LatentMask = choices(["shared", "per-expert"])
+LabelEncoder = choices(["none", "drill"])
 
 
 @dataclass
@@ -35,14 +40,14 @@ class MixtureOptions(LabelNetworkOptions):
     latent_dropout: float = field(
         default=0.3, metadata={"help": "dropout rate of the latent vectors k_j, 0 <= rate < 1 (default: 0.3)"}
     )
-    latent_mask: Optional[ChoiceEnum(["shared", "per-expert"])] = field(
+    latent_mask: Optional[LatentMask] = field(
         default=None,
         metadata={
             "help": "whether all experts of a row share one latent dropout mask "
             "(default: per-expert for mos, shared for doc)"
         },
     )
-    label_encoder: ChoiceEnum(["none", "drill"]) = field(
+    label_encoder: LabelEncoder = field(
         default="none",
         metadata={
             "help": "drill: the label embedding passes DRILL's network, once for all experts; the --label "
@@ -65,13 +70,20 @@ class MixtureOutput(ProjectedOutput):
     Options = MixtureOptions
     default_mask: str
 
-    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        layer_widths: Sequence[int],
+        shared_weight: Optional[nn.Parameter],
+        options: MixtureOptions,
+    ):
         super().__init__(options)
         self.experts_per_layer = self.read_experts(options.experts_per_layer, num_layers=len(layer_widths))
         self.num_experts = sum(self.experts_per_layer)
         self.latent_width = layer_widths[0]
         self.source_layers = [n for n, num_experts in enumerate(self.experts_per_layer) if num_experts > 0]
-        self.latents = nn.ModuleList(
+        self.latents: ModuleSequence[nn.Linear] = ModuleSequence(
             nn.Linear(layer_widths[n], self.experts_per_layer[n] * self.latent_width) for n in self.source_layers
         )
         self.prior = nn.Linear(layer_widths[-1], self.num_experts, bias=False)
@@ -199,8 +211,15 @@ class DirectOutputConnection(MixtureOutput):
     Options = DirectOutputConnectionOptions
     default_mask = "shared"
 
-    def __init__(self, *, options, **kwargs):
-        super().__init__(options=options, **kwargs)
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        layer_widths: Sequence[int],
+        shared_weight: Optional[nn.Parameter],
+        options: DirectOutputConnectionOptions,
+    ):
+        super().__init__(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
         for linear in self.latents:
             nn.init.zeros_(linear.bias)
         check_coefficient(options.expert_warmup, flag="--expert-warmup")
@@ -212,7 +231,7 @@ class DirectOutputConnection(MixtureOutput):
         # saved, because a checkpoint of the warm-up is evaluated as it was trained; 0 or 1, which every precision holds
         self.register_buffer("warmed_up", torch.zeros(()))
 
-    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:
+    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
         state_dict.setdefault(f"{prefix}warmed_up", torch.ones(()))  # older checkpoints knew no warm-up
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 

@@ -4,12 +4,13 @@ Shapes: B batch, T time, J experts, C width of latent vectors and labels, V voca
 """
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
@@ -17,6 +18,9 @@ from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.precision import autocast_dtype
 from fairseq_plugins.output_layers.base import OutputLayer, Scores, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
+
+MadeOf = Tuple[int, int, torch.device, torch.dtype, Optional[torch.dtype]]
+"""Storage, version, device, type, and the type under autocast of a parameter."""
 
 
 class WordProjection(nn.Module):
@@ -59,7 +63,7 @@ class WordProjection(nn.Module):
         self.weight = shared_weight
         self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size))
         self.label_encoder = label_encoder
-        self._kept: Optional[Tuple[List, Tensor]] = None
+        self._kept: Optional[Tuple[List[MadeOf], Tensor]] = None
 
     def label_matrix(self) -> Tensor:
         """L, (V, C); without gradients in evaluation the one that was computed before, if it still holds."""
@@ -74,7 +78,7 @@ class WordProjection(nn.Module):
         return self._kept[1]
 
     @staticmethod
-    def _made_of(x: Tensor) -> Tuple:
+    def _made_of(x: Tensor) -> MadeOf:
         """What differs when a parameter was changed in place, replaced, moved, cast or is read under autocast."""
         return x.data_ptr(), x._version, x.device, x.dtype, autocast_dtype(x)
 
@@ -83,26 +87,29 @@ class WordProjection(nn.Module):
             self._kept = None
         return super().train(mode)
 
-    def _apply(self, *args, **kwargs) -> "WordProjection":
+    def _apply(self, *args: Any, **kwargs: Any) -> "WordProjection":
         self._kept = None
         return super()._apply(*args, **kwargs)
 
-    def _load_from_state_dict(self, *args, **kwargs) -> None:
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self._kept = None
         super()._load_from_state_dict(*args, **kwargs)
 
-    def __getstate__(self) -> Dict:
+    def __getstate__(self) -> Dict[str, Any]:
         return {**self.__dict__, "_kept": None}
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.label_matrix(), self.bias)
 
 
+OutputLoss = choices(["fused", "plain"])
+
+
 @dataclass
 class ProjectedOptions(FairseqDataclass):
     """Flags of every projected layer."""
 
-    output_loss: ChoiceEnum(["fused", "plain"]) = field(
+    output_loss: OutputLoss = field(
         default="fused",
         metadata={
             "help": "fused: loss and gradients are formed together, a chunk of tokens at a time; "

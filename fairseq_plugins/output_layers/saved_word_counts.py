@@ -3,7 +3,7 @@
 Shapes: V vocabulary, M = 5 digits of a number to the base 256.
 """
 
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ class SavedWordCounts(nn.Module):
         """Raise ``error`` where the counts are read, unless a checkpoint brings them."""
         self._error = error
 
-    def _load_from_state_dict(self, *args, **kwargs) -> None:
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self._error = None
         super()._load_from_state_dict(*args, **kwargs)
 

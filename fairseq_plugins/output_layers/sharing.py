@@ -3,7 +3,9 @@
 from argparse import Namespace
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Dict, Mapping, Optional, Tuple, Union
+from typing import Any, Mapping, Optional, Tuple, Union
+
+from torch import nn
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing
 
@@ -41,8 +43,11 @@ class SharingFlags:
         given = [values[getattr(args, flag)] for flag, values in self.wishes.items() if hasattr(args, flag)]
         return max(given, default=None)
 
-    def complete(self, args: Namespace, preset: Dict) -> None:
-        """Set what follows for ``args`` from the layer, before the flags of a preset are set that are left open."""
+    def complete(self, args: Namespace, preset: Mapping[str, Any]) -> None:
+        """Set the flag in ``args`` where the layer leaves no choice; called before the preset sets what is left open.
+
+        Where no layer is named, it is the preset's, or where sharing is asked for in vain the ``substitute``.
+        """
         name = getattr(args, OUTPUT_LAYERS.destination, None)
         if name is None:
             name = preset[OUTPUT_LAYERS.destination]
@@ -68,6 +73,18 @@ class SharingFlags:
         if layer.sharing is Sharing.REQUIRED and wish is Wish.SEPARATE:
             raise ValueError(self.must_share.format(layer=layer.name))
         return layer.sharing is not Sharing.NEVER and wish is not Wish.SEPARATE
+
+    def shared_weight(self, args: Namespace, embedding: nn.Embedding) -> Optional[nn.Parameter]:
+        """The matrix of the input embedding if the output layer uses it, as :meth:`shares` says, or None.
+
+        Raises:
+            ValueError: if the layer cannot do as ``args`` ask.
+        """
+        if not self.shares(args):
+            return None
+        weight = embedding.weight
+        assert isinstance(weight, nn.Parameter)
+        return weight
 
     def _setting(self, wish: Wish) -> Tuple[str, Value]:
         flag, values = next(iter(self.wishes.items()))

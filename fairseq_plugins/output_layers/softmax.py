@@ -3,14 +3,15 @@
 Shapes: B batch, T time, D_N width of the last layer, C width of the labels, V vocabulary.
 """
 
-from typing import Tuple
+from typing import Optional, Sequence, Tuple
 
-from torch import Tensor
+from fairseq.data import Dictionary
+from torch import Tensor, nn
 
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
-from fairseq_plugins.output_layers.projected import ProjectedOutput, WordProjection
+from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
 
 
 class SoftmaxOutput(ProjectedOutput):
@@ -31,7 +32,14 @@ class FullSoftmax(SoftmaxOutput):
 
     sharing = Sharing.NEVER
 
-    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        layer_widths: Sequence[int],
+        shared_weight: Optional[nn.Parameter],
+        options: ProjectedOptions,
+    ):
         super().__init__(options)
         self.projection = WordProjection(layer_widths[-1], len(dictionary), shared_weight=None)
 
@@ -46,7 +54,14 @@ class TiedSoftmax(SoftmaxOutput):
 
     sharing = Sharing.REQUIRED
 
-    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        layer_widths: Sequence[int],
+        shared_weight: Optional[nn.Parameter],
+        options: ProjectedOptions,
+    ):
         super().__init__(options)
         assert shared_weight is not None
         self.projection = WordProjection(layer_widths[-1], len(dictionary), shared_weight=shared_weight)

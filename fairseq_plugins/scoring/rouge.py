@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import regex
@@ -59,7 +59,7 @@ class RougeSettings:
     max_bytes: int = 0
     max_words: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.stemming not in ("on", "off"):
             raise ValueError(f'stemming "{self.stemming}": choose on or off')
         if self.tokenizer not in TOKENIZERS:
@@ -194,7 +194,8 @@ def _start_worker(settings: RougeSettings) -> None:
     _rouge = Rouge(settings)
 
 
-def _score_in_worker(pair) -> Dict[str, scoring.Score]:
+def _score_in_worker(pair: Tuple[str, Sequence[str]]) -> Dict[str, scoring.Score]:
+    assert _rouge is not None
     return _rouge.score(*pair)
 
 

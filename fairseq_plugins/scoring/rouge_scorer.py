@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import List
 
 from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
+from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.scoring.rouge import (
     TOKENIZERS,
     RougeScore,
@@ -24,15 +25,17 @@ UNKNOWN_REFERENCE = Dictionary().unk_string(escape=True)
 NO_HYPOTHESIS_HAS_THIS = "zqxjkvw"
 """Stands for such a word; as long, so that limits cut the same."""
 
+RougeTokenizer = choices(TOKENIZERS)
+
 
 @dataclass
 class RougeScorerConfig(FairseqDataclass):
     """Flags of ``--scoring rouge``."""
 
-    rouge_stemming: ChoiceEnum(["on", "off"]) = field(
+    rouge_stemming: OnOff = field(
         default="on", metadata={"help": "whether English words are stemmed, as ROUGE-1.5.5 -m does"}
     )
-    rouge_tokenizer: ChoiceEnum(TOKENIZERS) = field(
+    rouge_tokenizer: RougeTokenizer = field(
         default="rouge",
         metadata={"help": "rouge: words of a-z and 0-9, as ROUGE-1.5.5; unicode: words of any script"},
     )

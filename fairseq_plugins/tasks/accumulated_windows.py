@@ -1,7 +1,7 @@
 """The windows whose gradients make up an update."""
 
 from contextlib import contextmanager
-from typing import Iterator, List
+from typing import Generator, List
 
 from fairseq.optim import FairseqOptimizer
 from torch import nn
@@ -33,7 +33,7 @@ class AccumulatedWindows:
         self._nominal_lengths.append(nominal_length)
 
     @contextmanager
-    def scaled_learning_rate(self, optimizer: FairseqOptimizer) -> Iterator[None]:
+    def scaled_learning_rate(self, optimizer: FairseqOptimizer) -> Generator[None, None, None]:
         """Within the context, the learning rate is multiplied by mean window length / base length."""
         # windows of an update are averaged as shares of the base length, which rounds as earlier releases did
         scale = sum(length / self._base_length for length in self._nominal_lengths) / len(self)

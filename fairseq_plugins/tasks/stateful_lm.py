@@ -2,25 +2,32 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Set
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
+from fairseq.criterions import FairseqCriterion
+from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import BaseFairseqModel
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging.meters import MetersDict
+from fairseq.models import FairseqLanguageModel
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import II
+from torch import Tensor, nn
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
 from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
+from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows
 from fairseq_plugins.tasks.stream_position import StreamPosition
 
 logger = logging.getLogger(__name__)
+
+WindowLengths = choices(["fixed", "random"])
 
 
 @dataclass
@@ -33,7 +40,7 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
     tokens_per_sample: int = field(
         default=70, metadata={"help": "window of truncated back-propagation through time, in tokens"}
     )
-    window_lengths: ChoiceEnum(["fixed", "random"]) = field(
+    window_lengths: WindowLengths = field(
         default="fixed",
         metadata={
             "help": "fixed: every window has --tokens-per-sample tokens; random: training windows are drawn around "
@@ -59,9 +66,15 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
     a tensor in memory, so ``--num-workers`` is not needed and has no effect.
     """
 
-    def __init__(self, args, dictionary, output_dictionary=None, targets=None):
+    def __init__(
+        self,
+        args: Any,
+        dictionary: Dictionary,
+        output_dictionary: Optional[Dictionary] = None,
+        targets: Optional[List[str]] = None,
+    ):
         super().__init__(args, dictionary, output_dictionary, targets)
-        self._model: Optional[BaseFairseqModel] = None
+        self._model: Optional[FairseqLanguageModel] = None
         self._optimizer: Optional[FairseqOptimizer] = None
         self._position: Optional[StreamPosition] = None
         self._windows = AccumulatedWindows(base_length=args.tokens_per_sample)
@@ -69,7 +82,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         self._described_splits: Set[str] = set()
 
     @classmethod
-    def setup_task(cls, args, **kwargs):
+    def setup_task(cls, args: Any, **kwargs: Any) -> "StatefulLanguageModelingTask":
         """Load the dictionary and check the flags.
 
         Raises:
@@ -90,7 +103,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(args, dictionary)
 
-    def build_model(self, args, from_checkpoint=False):
+    def build_model(self, args: Any, from_checkpoint: bool = False) -> FairseqLanguageModel:
         model = super().build_model(args, from_checkpoint)
         if not isinstance(model.decoder, CarriesState):
             raise ValueError(
@@ -102,10 +115,12 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
 
     # data
 
-    def load_dataset(self, split: str, epoch=1, combine=False, **kwargs) -> None:
+    # pyrefly: ignore[bad-override]
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Read a split as one token stream; it is cut into rows when the batch size is known."""
         self.datasets[split] = TokenStream(load_token_stream(self.args.data, split, self.dictionary), split)
 
+    # pyrefly: ignore[bad-override]
     def get_batch_iterator(
         self,
         dataset: TokenStream,
@@ -114,7 +129,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         shard_id: int = 0,
         epoch: int = 1,
         skip_remainder_batch: bool = False,
-        **kwargs,
+        **kwargs: Any,
     ) -> EpochBatchIterator:
         """Windows of all rows of this process, in order.
 
@@ -145,9 +160,14 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
             self._position = StreamPosition(iterator)
         return iterator
 
-    def eval_lm_dataloader(self, dataset: TokenStream, batch_size: Optional[int] = None, **kwargs):
+    # pyrefly: ignore[bad-override]
+    def eval_lm_dataloader(
+        self, dataset: TokenStream, batch_size: Optional[int] = None, **kwargs: Any
+    ) -> Iterable[Dict[str, Any]]:
         """Windows for ``fairseq-eval-lm``, by default of one row."""
-        return self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
+        windows = self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
+        assert windows is not None
+        return windows
 
     def _cut_windows(self, streams: ContiguousStreams, epoch: int) -> List[List[Window]]:
         length = self.args.tokens_per_sample
@@ -164,34 +184,52 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
 
     # training
 
-    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+    @property
+    def _decoder(self) -> CarriesState:
+        assert self._model is not None
+        return self._model.decoder
+
+    @property
+    def _stream_position(self) -> StreamPosition:
+        assert self._position is not None
+        return self._position
+
+    def train_step(
+        self,
+        sample: Dict[str, Any],
+        model: nn.Module,
+        criterion: FairseqCriterion,
+        optimizer: FairseqOptimizer,
+        update_num: int,
+        ignore_grad: bool = False,
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """The host's step; notes the window, and where the stream stands after it."""
         self._optimizer = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
         self._windows.begin(model)
-        self._model.decoder.carried_state.num_repeatable = len(self._windows) + 1  # --amp repeats those of an update
+        self._decoder.carried_state.num_repeatable = len(self._windows) + 1  # --amp repeats those of an update
         result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         self._windows.add(sample["nominal_length"])
         end = sample["net_input"]["position"] + sample["target"].size(1)
-        self._position.advance(self._model.decoder, position=end)
+        self._stream_position.advance(self._decoder, position=end)
         return result
 
-    def optimizer_step(self, optimizer, model, update_num) -> None:
+    def optimizer_step(self, optimizer: FairseqOptimizer, model: nn.Module, update_num: int) -> None:
         """One update at the learning rate that its windows' lengths ask for."""
         with self._windows.scaled_learning_rate(optimizer):
             super().optimizer_step(optimizer, model, update_num)
 
-    def begin_valid_epoch(self, epoch, model) -> None:
+    def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         """Prepare a validation; it sees averaged weights even where the last update was skipped."""
         self._first_subset_pending = True
         if isinstance(self._optimizer, FollowsValidation):
             self._optimizer.show_average()
 
-    def post_validate(self, model, stats, agg) -> None:
+    def post_validate(self, model: nn.Module, stats: Dict[str, Any], agg: MetersDict) -> None:
         """Tell the optimiser the loss of the first validation subset at the end of an epoch."""
         if not self._first_subset_pending:
             return
         self._first_subset_pending = False
-        if self._position.is_end_of_epoch:
+        if self._stream_position.is_end_of_epoch:
             self.report_validation(float(agg["loss"].avg))
 
     def report_validation(self, loss: float) -> None:
@@ -201,22 +239,22 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
 
     # checkpoints
 
-    def get_checkpoint_dict(self) -> Dict[str, Dict]:
+    def get_checkpoint_dict(self) -> Dict[str, Dict[str, Any]]:
         """Position in the training text, under a key of its own, for the host to save."""
-        return {type(self).__name__: self._position.checkpoint()}
+        return {type(self).__name__: self._stream_position.checkpoint()}
 
-    def set_checkpoint_dict(self, saved: Dict) -> None:
+    def set_checkpoint_dict(self, saved: Dict[str, Any]) -> None:
         """Go on in the training text where a checkpoint stopped.
 
         Raises:
             ValueError: if, inside an epoch, the rows, windows or model differ from the checkpoint's.
         """
-        self._position.restore(saved, self._model.decoder)
+        self._stream_position.restore(saved, self._decoder)
 
-    def load_state_dict(self, state_dict: Dict) -> None:
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         self.check_vocabulary(state_dict)
 
-    def check_vocabulary(self, saved: Dict) -> None:
+    def check_vocabulary(self, saved: Dict[str, Any]) -> None:
         """Check that the data's dictionary is the one of an older checkpoint; in newer ones the model's state tells.
 
         Raises:

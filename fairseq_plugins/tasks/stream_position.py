@@ -44,6 +44,7 @@ class StreamPosition:
         Only the first process writes checkpoints, and no collective operation can run by then.
         """
         state = decoder.carried_state.get(self._streams.name, position)
+        assert state is not None
         if len(self._streams.rows) < self._streams.num_rows:
             rows = distributed_utils.all_gather(pack_state(state), distributed_utils.get_data_parallel_group())
             state = unpack_state(torch.cat(list(rows)), like=state)
@@ -59,8 +60,8 @@ class StreamPosition:
             it is the state before that one.
         """
         window = self._next_window()
-        goes_on = window is not None and window[0] > 0 and self._state is not None
-        return {"hidden_state": named_tensors(self._state) if goes_on else None, "next_window": window}
+        state = self._state if window is not None and window[0] > 0 else None
+        return {"hidden_state": None if state is None else named_tensors(state), "next_window": window}
 
     def restore(self, saved: Dict[str, Any], decoder: CarriesState) -> None:
         """Give the decoder its rows of what :meth:`checkpoint` returned, if the iterator stands inside an epoch.
@@ -98,7 +99,9 @@ class StreamPosition:
 
     @property
     def _streams(self) -> ContiguousStreams:
-        return self._iterator.dataset
+        streams = self._iterator.dataset
+        assert isinstance(streams, ContiguousStreams)
+        return streams
 
     def _next_window(self) -> Optional[List[int]]:
         """Start and length of the window that comes next in the epoch, and the length of a row."""
