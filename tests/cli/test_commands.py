@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
 from fairseq_plugins.cli import evaluate_translation, explain_flags, preset_flags
 from fairseq_plugins.models import recurrent_encdec_presets
-from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(

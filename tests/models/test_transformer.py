@@ -3,8 +3,8 @@
 import example_gates
 import pytest
 import torch
-
 from fairseq_plugins.models.transformer_presets import ARCHITECTURES
+
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 PAD = 1
