@@ -21,8 +21,6 @@ def test_script_has_help_and_strict_mode(script):
 @pytest.mark.parametrize(
     "command",
     [
-        ["recipes/translation/multi30k.sh", "doc", "1", "no data", "save"],
-        ["recipes/lm/train_preset.sh", "lstm_lm_doc_ptb", "no data", "save"],
         ["recipes/lm/fine_tune.sh", "lstm_lm_doc_ptb", "no.pt", "no data", "save"],
         ["generate_split.sh", "no data", "--path", str(ROOT / "README.md"), "--out", "save"],
     ],

@@ -31,8 +31,8 @@ def copy_package(destination):
 
 def test_bare_checkout_wins_over_an_installed_package(data, tmp_path):
     package = copy_package(tmp_path / "a checkout/fairseq_plugins")
-    with open(package / "models/recurrent_lm_presets.py", "a") as presets:
-        presets.write('\nARCHITECTURES["lstm_lm_of_the_checkout"] = ARCHITECTURES["lstm_lm_doc"]\n')
+    with open(package / "models/presets/__init__.py", "a") as presets:
+        presets.write('\nLANGUAGE_MODELS["lstm_lm_of_the_checkout"] = LANGUAGE_MODELS["lstm_lm_doc"]\n')
     train_two_updates(data, "fairseq_plugins", "lstm_lm_of_the_checkout", cwd=package.parent)
 
 

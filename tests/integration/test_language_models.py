@@ -9,9 +9,10 @@ import subprocess
 import pytest
 import torch
 from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, load, run, train
-from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
-SMALL = [name for name, preset in ARCHITECTURES.items() if not preset.training]
+from fairseq_plugins.models.presets import LANGUAGE_MODELS
+
+SMALL = [name for name in LANGUAGE_MODELS if not name.endswith(("_ptb", "_wt2", "_wt103"))]
 
 
 def evaluate(data, *args):
@@ -108,9 +109,9 @@ def test_recipes_train_and_fine_tune_until_validation_stops_improving(data, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["awd", "mos", "doc"])
+@pytest.mark.parametrize("model", ["tied", "mos", "doc"])
 def test_reduced_recipe(data, tmp_path, model):
-    recipe("ptb_reduced.sh", model, 1, data, tmp_path, "--max-update", 2, "--batch-size", 4)
+    recipe("reduced.sh", model, 1, data, tmp_path, "--max-update", 2, "--batch-size", 4)
     assert (tmp_path / "checkpoint_last.pt").exists()
 
 
