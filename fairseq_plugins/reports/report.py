@@ -1,0 +1,56 @@
+"""A report: figures as a table in Markdown, as JSON for machines, and as a picture; each with where it comes from."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Optional
+
+from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.provenance import provenance
+from fairseq_plugins.reports.written_file import write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was measured.
+
+    Attributes:
+        text: tables in Markdown, with what explains them.
+        figures: the same for machines; the names of the origin (date, code, machine, command) are left to it.
+        command: what was typed.
+        picture: where there is one.
+    """
+
+    text: str
+    figures: Dict[str, Any]
+    command: str
+    picture: Optional["Figure"] = None
+
+    def write(
+        self,
+        folder: Path,
+        *,
+        name: str = "",
+        table: str = "",
+        figures: str = "",
+        picture: str = "",
+    ) -> str:
+        """Write the files; return the text with its origin.
+
+        Args:
+            folder: made if missing.
+            name: of all files, without suffix.
+            table, figures, picture: names of the files, where they are others.
+        """
+        origin = {**provenance(), "command": self.command}
+        text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **origin)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / (table or f"{name}.md"), text)
+        content = json.dumps({**origin, **self.figures}, indent=1)
+        write_text(folder / (figures or f"{name}.json"), f"{content}\n")
+        if self.picture is not None:
+            save_picture(self.picture, folder / (picture or f"{name}.png"))
+        return text
