@@ -22,3 +22,11 @@ def test_interrupted_step_leaves_the_old_one(tmp_path: Path) -> None:
     assert (target / "file").read_text() == "good" and list(tmp_path.iterdir()) == [target]
     steps.run_step(target, {"a": 2}, partial(fill, "better"))
     assert (target / "file").read_text() == "better"
+
+
+def test_foreign_folder_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "thesis.tex").write_text("precious")
+    with pytest.raises(DataError, match="text holds something that this script did not write: .* --work"):
+        steps.run_step(tmp_path / "text", {}, lambda folder: None)
+    assert (tmp_path / "text" / "thesis.tex").read_text() == "precious"
