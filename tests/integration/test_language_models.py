@@ -12,6 +12,7 @@ import torch
 from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, load, run, train
 
 from fairseq_plugins.models.presets import LANGUAGE_MODELS
+from fairseq_plugins.recipes import find_recipe, training_arguments
 
 SMALL = [name for name in LANGUAGE_MODELS if not name.endswith(("_ptb", "_wt2", "_wt103"))]
 
@@ -113,7 +114,10 @@ def test_recipes_train_and_fine_tune_until_validation_stops_improving(data, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["tied", "mos", "doc"])
 def test_reduced_recipe(data, tmp_path, model):
-    recipe("reduced.sh", model, 1, data, tmp_path, "--max-update", 2, "--batch-size", 4)
+    more = ["--max-update", "2", "--batch-size", "4"]
+    arguments = training_arguments(find_recipe("reduced"), model, data=data, save_dir=tmp_path, seed=1, more=more)
+    result = run("fairseq_cli.train", *arguments)
+    assert result.returncode == 0, result.stderr[-3000:]
     assert (tmp_path / "checkpoint_last.pt").exists()
 
 

@@ -27,13 +27,12 @@ CASES = [(corpus, system, millions) for corpus, row in MILLIONS.items() for syst
 
 
 @pytest.mark.parametrize("corpus, system, millions", CASES)
-def test_networks_have_the_papers_numbers_of_parameters(corpus, system, millions, make_task):
+def test_networks_have_the_papers_numbers_of_parameters(corpus, system, millions, build_lm):
     flags = find_recipe(f"mmlstm_{corpus}").flags(system)
-    shaping = ("arch", "hidden-sizes", "major-proportions", "minor-input", "rnn-cell")
-    args = Namespace(**{name.replace("-", "_"): flags[name] for name in shaping if name in flags})
-    ARCH_CONFIG_REGISTRY[args.arch](args)
+    shaping = ("hidden-sizes", "major-proportions", "minor-input", "rnn-cell")
+    network = {name.replace("-", "_"): flags[name] for name in shaping if name in flags}
     with torch.device("meta"):
-        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, make_task(VOCABULARY[corpus]))
+        model = build_lm(flags["arch"], VOCABULARY[corpus], **network)
     assert round(sum(param.numel() for param in model.parameters()) / 1e6, 1) == millions
 
 
