@@ -29,6 +29,11 @@ def make_dictionary():
 
 
 @pytest.fixture
+def make_task():
+    return builders.make_task
+
+
+@pytest.fixture
 def build_lm():
     return builders.build_lm
 
@@ -41,8 +46,3 @@ def build_tiny_lm():
 @pytest.fixture
 def build_encdec():
     return builders.build_encdec
-
-
-@pytest.fixture
-def make_states():
-    return builders.make_states
