@@ -6,4 +6,4 @@ command -v python3 >/dev/null || {
   echo "error: python3 is not on PATH: activate the environment that fairseq is installed in" >&2
   exit 1
 }
-exec python3 "$here/../prepare_parallel.py" iwslt16 "$@"
+exec python3 "$here/../prepare.py" iwslt16 "$@"

@@ -6,16 +6,16 @@ import itertools
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from .errors import DataError
-from .lines import Pair, clean
+from .lines import Row, clean
 from .sources import file_lines, text_lines
 
 METADATA = re.compile(
-    r"</?(?:url|keywords|speaker|talkid|title|description|reviewer|translator|doc)(?:\s[^>]*)?/?>", re.IGNORECASE
+    r"</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc)(?:\s[^>]*)?/?>", re.IGNORECASE
 )
 ENTITY = re.compile(r"&(#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 AMPERSAND = re.compile(f"&(?!{ENTITY.pattern[1:]})")
@@ -33,12 +33,15 @@ class Segment(NamedTuple):
     text: str
 
 
-def training_pairs(source: Path, target: Path, source_name: object, target_name: object) -> Iterator[Pair]:
+def training_pairs(
+    source: Path, target: Path, source_name: object, target_name: object, *, kept_tags: Container[str] = ()
+) -> Iterator[Row]:
     """The transcripts of two ``train.tags`` files: all lines that do not begin with a tag of the talk's metadata.
 
-    One talk of each file is in memory at a time. DataError comes at the end.
+    The content of ``kept_tags`` (``title``, ``description``) is text as well. One talk of each file is in memory at a
+    time. DataError comes at the end.
     """
-    sides = [_Transcripts(path, name) for path, name in [(source, source_name), (target, target_name)]]
+    sides = [_Transcripts(path, name, kept_tags) for path, name in [(source, source_name), (target, target_name)]]
     difference = ""
     waiting: list[deque[str]] = [deque(), deque()]
     for talks in itertools.zip_longest(*sides):
@@ -63,14 +66,17 @@ def training_pairs(source: Path, target: Path, source_name: object, target_name:
 class _Transcripts:
     """Transcripts of a file, as numbered lines grouped by what metadata stands between; counts what it gave."""
 
-    def __init__(self, path: Path, name: object) -> None:
-        self.path, self.name = path, name
+    def __init__(self, path: Path, name: object, kept_tags: Container[str]) -> None:
+        self.path, self.name, self.kept_tags = path, name, kept_tags
         self.num_lines = self.num_talks = 0
 
     def __iter__(self) -> Iterator[list[tuple[int, str]]]:
         talk: list[tuple[int, str]] = []
         for number, line in enumerate(file_lines(self.path, self.name), 1):
-            if not METADATA.match(line):
+            tag = METADATA.match(line)
+            if tag and tag[1].lower() in self.kept_tags:
+                line, tag = METADATA.sub("", line), None
+            if not tag:
                 talk.append((number, line))
                 self.num_lines += 1
             elif talk:
@@ -125,7 +131,7 @@ def _as_xml(entity: re.Match) -> str:
     return html.escape(_character(entity), quote=False)
 
 
-def evaluation_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Pair]:
+def evaluation_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
     """The segments of two XML files, which must have the same talks and numbers."""
     sides = [segments(path.read_bytes(), name) for path, name in [(source, source_name), (target, target_name)]]
     return pair_segments(*sides, source_name, target_name)
@@ -133,7 +139,7 @@ def evaluation_pairs(source: Path, target: Path, source_name: object, target_nam
 
 def pair_segments(
     sources: list[Segment], targets: list[Segment], source_name: object, target_name: object
-) -> list[Pair]:
+) -> list[Row]:
     """The texts of segments that must have the same talks and numbers on both sides."""
     for ours, theirs in zip(sources, targets):
         if ours[:2] != theirs[:2]:

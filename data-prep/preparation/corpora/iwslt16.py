@@ -6,11 +6,13 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from .corpus import Corpus
-from .errors import CHECK_OR_PASS, DataError
-from .lines import Pair
-from .sources import counted, digest, download, is_gzip, unpack
-from .ted import evaluation_pairs, training_pairs
+from ..archives import is_sound, unpack
+from ..downloads import download
+from ..errors import CHECK_OR_PASS, DataError
+from ..lines import Row
+from ..parallel_corpus import ParallelCorpus
+from ..sources import counted, digest
+from ..ted import evaluation_pairs, training_pairs
 
 RELEASE = "2016-01.tgz"  # all languages; holds texts/SRC/TGT/SRC-TGT.tgz
 DRIVE = "https://drive.google.com/uc?id=1l5y6Giag9aRPwGtuZHswh3w5v3qEz8D8&export=download&confirm=t"
@@ -32,7 +34,7 @@ def _years(text: str) -> list[str]:
     return sorted(years)
 
 
-class IWSLT16(Corpus):
+class IWSLT16(ParallelCorpus):
     """Cettolo et al. 2016, *The IWSLT 2016 Evaluation Campaign*; the talks: Cettolo et al. 2012, *WIT3*."""
 
     name = "iwslt16"
@@ -45,7 +47,7 @@ class IWSLT16(Corpus):
         "--test": dict(type=_years, metavar="YEARS", help="test, pooled and by year (default: tst2010 to tst2014)"),
     }
 
-    def recipe(self, options: Namespace) -> str:
+    def variant(self, options: Namespace) -> str:
         """The years of valid and test."""
         return f"valid {' '.join(options.dev)}, test {' '.join(_test_years(options))}"
 
@@ -83,16 +85,16 @@ class IWSLT16(Corpus):
                 for mirror in options.mirror
                 for name in names
             ]
-        download(attempts, lambda path: is_gzip(path) and (path.stem != RELEASE or _is_release(path, options.check)))
+        download(attempts, lambda path: is_sound(path) and (path.stem != RELEASE or _is_release(path, options.check)))
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Pair]]:
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid, test (all test years after each other) and each test year under its name."""
         names = _names(options)
         texts = _texts(files, options, scratch)
         archive = next(iter(files.values()))
         where = {name: files.get(name, f"{name} in {archive}") for name in names.values()}
 
-        def parse(read: Callable[..., Iterable[Pair]], part: str) -> Iterable[Pair]:
+        def parse(read: Callable[..., Iterable[Row]], part: str) -> Iterable[Row]:
             sides = [names[part, side] for side in options.sides]
             pairs = read(*(texts[name] for name in sides), *(where[name] for name in sides))
             expected = NUM_PAIRS[options.pair.replace("en", "").strip("-")][part]
@@ -145,5 +147,5 @@ def _is_release(path: Path, check: bool) -> bool:
     return not check or digest(path, "md5") == RELEASE_MD5
 
 
-def _pool(years: Iterable[list[Pair]]) -> list[Pair]:
+def _pool(years: Iterable[list[Row]]) -> list[Row]:
     return list(itertools.chain.from_iterable(years))

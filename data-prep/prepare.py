@@ -1,9 +1,9 @@
-"""Entry of the parallel corpora's prepare.sh: ``python3 prepare_parallel.py CORPUS [option]...``."""
+"""Entry of every corpus' prepare.sh: ``python3 prepare.py CORPUS [option]...``."""
 
 import sys
 
 try:
-    from parallel.pipeline import main
+    from preparation.main import main
 except ImportError as error:
     sys.exit(f"error: {error}: activate the environment that fairseq is installed in")
 

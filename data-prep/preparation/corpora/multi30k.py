@@ -4,10 +4,12 @@ from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 
-from .corpus import Corpus
-from .errors import CHECK_OR_PASS, DataError
-from .lines import Pair
-from .sources import aligned_files, content_digest, download, is_gzip, plain_or_gz
+from ..archives import is_sound
+from ..downloads import download, mirror_urls
+from ..errors import DataError
+from ..lines import Row
+from ..parallel_corpus import ParallelCorpus
+from ..sources import aligned_files, check_digest, content_digest, plain_or_gz
 
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 
@@ -31,7 +33,7 @@ CHECKSUMS = {
 }
 
 
-class Multi30k(Corpus):
+class Multi30k(ParallelCorpus):
     """Elliott et al. 2016, *Multi30K: Multilingual English-German Image Descriptions*; French: Elliott et al. 2017."""
 
     name = "multi30k"
@@ -52,14 +54,13 @@ class Multi30k(Corpus):
         for name in _names(options):
             if not plain_or_gz(folder, name):
                 path = folder / f"{name}.gz"
-                mirrors = [mirror.rstrip("/") for mirror in options.mirror or MIRRORS]
-                download([(f"{mirror}/{path.name}", path) for mirror in mirrors], is_gzip)
+                download([(url, path) for url in mirror_urls(options.mirror or MIRRORS, path.name)], is_sound)
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Pair]]:
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid and test."""
         if options.check:
             for name, path in files.items():
-                _check(path, name)
+                check_digest(content_digest(path), CHECKSUMS[name], f"{name} in {path}")
         return {
             split: aligned_files(*(files[f"{stem}.{side}"] for side in options.sides)) for split, stem in SPLITS.items()
         }
@@ -67,9 +68,3 @@ class Multi30k(Corpus):
 
 def _names(options: Namespace) -> list[str]:
     return [f"{stem}.{side}" for stem in SPLITS.values() for side in options.sides]
-
-
-def _check(path: Path, name: str) -> None:
-    found = content_digest(path)
-    if found != CHECKSUMS[name]:
-        raise DataError(f"{name} in {path} has SHA-256 {found}, expected {CHECKSUMS[name]}: {CHECK_OR_PASS}")

@@ -13,13 +13,12 @@ import re
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tqdm import tqdm
 
@@ -29,7 +28,7 @@ CHUNK = 500  # items that a process works on at a time
 CHUNKS_AHEAD = 3  # of each process: being worked on, waiting for it, waiting for the reader
 BREAKS = re.compile("[\0\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
-Pair = tuple[str, str]  # a line of the source and the line of the target that belongs to it
+Row = tuple[str, ...]  # a line of each side: one, or a line of the source and the line of the target that belongs to it
 
 tqdm.monitor_interval = 0  # no thread, so that processes can be forked safely
 
@@ -54,7 +53,7 @@ def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
         yield clean(text.removeprefix("\ufeff") if number == 1 else text)
 
 
-def aligned(sources: Iterable[str], targets: Iterable[str], source_name: object, target_name: object) -> Iterator[Pair]:
+def aligned(sources: Iterable[str], targets: Iterable[str], source_name: object, target_name: object) -> Iterator[Row]:
     """The pairs of two sides; DataError at the end unless they have the same number of lines, at least one."""
     sides = iter(sources), iter(targets)
     count = 0
@@ -74,7 +73,7 @@ def aligned(sources: Iterable[str], targets: Iterable[str], source_name: object,
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a file that ``write_lines`` or ``write_pairs`` wrote."""
+    """Lines of a file that ``write_lines`` or ``write_rows`` wrote."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             yield line.removesuffix("\n")
@@ -86,24 +85,43 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def read_pairs(folder: Path, split: str, sides: tuple[str, str]) -> Iterator[Pair]:
-    """The two files of a split."""
-    source, target = (folder / f"{split}.{side}" for side in sides)
+def read_rows(folder: Path, split: str, sides: Sequence[str]) -> Iterator[Row]:
+    """The rows of the files of a split, one file a side."""
+    paths = [folder / f"{split}.{side}" for side in sides]
+    if len(paths) == 1:
+        return ((line,) for line in read_lines(paths[0]))
+    source, target = paths
     return aligned(read_lines(source), read_lines(target), source, target)
 
 
-def write_pairs(folder: Path, split: str, sides: tuple[str, str], pairs: Iterable[Pair]) -> int:
-    """Write the two files of a split; the number of pairs."""
-    count = 0
-    with ExitStack() as stack:
-        source, target = (
-            stack.enter_context(open(folder / f"{split}.{side}", "w", encoding="utf-8", newline="\n")) for side in sides
-        )
-        for source_line, target_line in pairs:
-            source.write(f"{source_line}\n")
-            target.write(f"{target_line}\n")
-            count += 1
-    return count
+class RowWriter:
+    """Writes the files of a split, one file a side; ``num_rows`` counts."""
+
+    def __init__(self, folder: Path, split: str, sides: Sequence[str]) -> None:
+        self.paths = [folder / f"{split}.{side}" for side in sides]
+        self.num_rows = 0
+
+    def __enter__(self) -> Self:
+        self.files = [open(path, "w", encoding="utf-8", newline="\n") for path in self.paths]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for file in self.files:
+            file.close()
+
+    def write(self, row: Row) -> None:
+        """Write a line to each file."""
+        for file, line in zip(self.files, row, strict=True):
+            file.write(f"{line}\n")
+        self.num_rows += 1
+
+
+def write_rows(folder: Path, split: str, sides: Sequence[str], rows: Iterable[Row]) -> int:
+    """Write the files of a split; the number of rows."""
+    with RowWriter(folder, split, sides) as writer:
+        for row in rows:
+            writer.write(row)
+    return writer.num_rows
 
 
 _work: Callable[[Any], Any]
@@ -133,7 +151,7 @@ def map_in_order(
     workers: int,
     label: str,
     total: int | None = None,
-    unit: str = " pairs",
+    unit: str = " lines",
 ) -> Iterator:
     """Apply the function that ``build(*arguments)`` makes in each process to every item; the order is kept.
 

@@ -5,11 +5,13 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from .corpus import Corpus
-from .errors import CHECK_OR_PASS, DataError, note
-from .lines import Pair
-from .sgm import segment_pairs
-from .sources import aligned_files, counted, download, is_gzip, plain_or_gz, unpack
+from ..archives import is_sound, unpack
+from ..downloads import download, mirror_urls
+from ..errors import CHECK_OR_PASS, DataError, note
+from ..lines import Row
+from ..parallel_corpus import ParallelCorpus
+from ..sgm import segment_pairs
+from ..sources import aligned_files, counted, plain_or_gz
 
 # Archive -> stem of its two files, number of their lines.
 TRAIN = {
@@ -37,7 +39,7 @@ URLS = {
 }
 
 
-class WMT14(Corpus):
+class WMT14(ParallelCorpus):
     """Bojar et al. 2014, *Findings of the 2014 Workshop on Statistical Machine Translation*."""
 
     name = "wmt14"
@@ -54,7 +56,7 @@ class WMT14(Corpus):
         ),
     }
 
-    def recipe(self, options: Namespace) -> str:
+    def variant(self, options: Namespace) -> str:
         """The set that is valid."""
         return f"valid {options.valid}"
 
@@ -87,15 +89,15 @@ class WMT14(Corpus):
         for archive, host in URLS.items():
             if _find(folder, archive):
                 continue
-            mirrors = [mirror.rstrip("/") for mirror in options.mirror or [f"https://{host}", f"http://{host}"]]
+            urls = mirror_urls(options.mirror or [f"https://{host}", f"http://{host}"], archive)
             try:
-                download([(f"{mirror}/{archive}", folder / archive) for mirror in mirrors], is_gzip)
+                download([(url, folder / archive) for url in urls], is_sound)
             except DataError:
                 if archive != "test-full.tgz":
                     raise
                 note(f"going on without {archive}: dev.tgz should have {TEST} too")
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Pair]]:
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid, test (newstest2014), and each test set that was found under its name."""
         texts = {name: path for name, path in files.items() if not name.endswith(".tgz")}
         where = {name: str(path) for name, path in texts.items()}
@@ -145,7 +147,7 @@ def _names(test: str, options: Namespace) -> list[tuple[str, str]]:
     return [(f"{stem}-src.{source}.sgm", f"{stem}-ref.{target}.sgm") for stem in stems]
 
 
-def _training_pairs(archive: str, files: dict[str, Path], options: Namespace, scratch: Path) -> Iterator[Pair]:
+def _training_pairs(archive: str, files: dict[str, Path], options: Namespace, scratch: Path) -> Iterator[Row]:
     stem, expected = TRAIN[archive]
     names = [f"{stem}.{side}" for side in options.sides]
     if archive in files:

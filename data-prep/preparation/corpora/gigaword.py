@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from .corpus import Corpus
-from .errors import DataError
-from .lines import Pair
-from .sources import aligned_files, counted, digest, plain_or_gz
-from .tokens import screen
+from ..errors import DataError
+from ..lines import Row
+from ..parallel_corpus import ParallelCorpus
+from ..sources import aligned_files, counted, digest, plain_or_gz
+from ..tokens import screen
 
 PLACES = [".", "train", "sumdata/train", "org_data", "sumdata", "Giga", "sumdata/Giga"]
 
@@ -48,7 +48,7 @@ WORD = re.compile(r"[^\W_]")
 BRACKET_NAMES = frozenset({"-lrb-", "-rrb-", "-lsb-", "-rsb-", "-lcb-", "-rcb-", "-LRB-", "-RRB-"})
 
 
-class Gigaword(Corpus):
+class Gigaword(ParallelCorpus):
     """Rush et al. 2015, *A Neural Attention Model for Abstractive Sentence Summarization*; test: Zhou et al. 2017."""
 
     name = "gigaword"
@@ -64,7 +64,7 @@ class Gigaword(Corpus):
         "--drop-invalid": dict(action="store_true", help="remove invalid items from valid and test as well"),
     }
 
-    def recipe(self, options: Namespace) -> str:
+    def variant(self, options: Namespace) -> str:
         """Which test set, and what happens to invalid items."""
         test = ""
         if options.test_source and options.test_target:
@@ -103,12 +103,12 @@ class Gigaword(Corpus):
                 "train.article.txt, train.title.txt and the others, then run again with --from DIR"
             )
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Pair]]:
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """The splits with digits as ``#``; invalid items are removed from train, elsewhere only if asked for."""
         splits = list(dict.fromkeys(name.partition(".")[0] for name in files))
         return {split: self._read(files, split, options) for split in splits}
 
-    def _read(self, files: dict[str, Path], split: str, options: Namespace) -> Iterator[Pair]:
+    def _read(self, files: dict[str, Path], split: str, options: Namespace) -> Iterator[Row]:
         source, target = (files[f"{split}.{side}"] for side in options.sides)
         pairs = aligned_files(source, target)
         expected = NUM_PAIRS.get(source.name.removesuffix(".gz"))
@@ -126,7 +126,7 @@ class Gigaword(Corpus):
         return tokenize
 
 
-def fault(sides: tuple[str, str], pair: Pair) -> str:
+def fault(sides: tuple[str, str], pair: Row) -> str:
     """What makes an item useless, or ""."""
     for side, line in zip(sides, pair):
         words = line.split()

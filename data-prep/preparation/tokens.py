@@ -1,11 +1,11 @@
-"""Tokens of a line, and the filters of pairs."""
+"""Tokens of a line, and the filters of rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from sacremoses import MosesTokenizer
 
-from .lines import Pair
+from .lines import Row
 
 
 def moses(language: str, lowercase: bool) -> Callable[[str], str]:
@@ -22,32 +22,28 @@ def moses(language: str, lowercase: bool) -> Callable[[str], str]:
     return tokenize
 
 
-def on_both_sides(build: Callable[..., Callable[[str], str]], arguments: Iterable[tuple]) -> Callable[[Pair], Pair]:
-    """A function of pairs: what ``build`` makes of its arguments for either side."""
-    of_source, of_target = (build(*each) for each in arguments)
-    return lambda pair: (of_source(pair[0]), of_target(pair[1]))
+def on_each_side(build: Callable[..., Callable[[str], str]], arguments: Iterable[tuple]) -> Callable[[Row], Row]:
+    """A function of rows: what ``build`` makes of its arguments for each side."""
+    functions = [build(*each) for each in arguments]
+    return lambda row: tuple(function(line) for function, line in zip(functions, row, strict=True))
 
 
-def filter_pairs(
-    pairs: Iterable[Pair], dropped: Counter, *, min_length: int, max_length: int, max_ratio: float
-) -> Iterator[Pair]:
-    """The pairs whose sides have ``min_length`` to ``max_length`` tokens; ``dropped`` counts the others by reason.
+def length_fault(row: Row, *, min_length: int, max_length: int, max_ratio: float) -> str:
+    """Why a row of tokens does not fit, or "".
 
-    ``max_ratio`` bounds the longer side's length divided by the shorter's; 0 is no bound.
+    A side has ``min_length`` to ``max_length`` tokens. ``max_ratio`` bounds the longer side's length divided by the
+    shorter's; 0 is no bound.
     """
-    for pair in pairs:
-        shorter, longer = sorted(len(side.split()) for side in pair)
-        if shorter == 0:
-            dropped["empty side"] += 1
-        elif shorter < min_length or longer > max_length:
-            dropped["length"] += 1
-        elif max_ratio and longer > max_ratio * shorter:
-            dropped["ratio"] += 1
-        else:
-            yield pair
+    lengths = [len(side.split()) for side in row]
+    shorter, longer = min(lengths), max(lengths)
+    if shorter == 0:
+        return "empty side"
+    if shorter < min_length or longer > max_length:
+        return "length"
+    return "ratio" if max_ratio and longer > max_ratio * shorter else ""
 
 
-def screen(pairs: Iterable[Pair], fault_of: Callable[[Pair], str], split: str, drop: bool) -> Iterator[Pair]:
+def screen(pairs: Iterable[Row], fault_of: Callable[[Row], str], split: str, drop: bool) -> Iterator[Row]:
     """Report, at the end, in how many pairs ``fault_of`` finds which fault (none: ""); with ``drop`` leave them out."""
     faults: Counter = Counter()
     total = 0

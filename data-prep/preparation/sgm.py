@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from .errors import DataError
-from .lines import Pair, clean
+from .lines import Row, clean
 from .sources import file_lines
 from .ted import Segment, pair_segments, repair
 
@@ -29,7 +29,7 @@ def segments(path: Path, name: object) -> list[Segment]:
     return reader.found
 
 
-def segment_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Pair]:
+def segment_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
     """The texts of the segments of two files, which must have the same documents and numbers."""
     sides = [segments(path, name) for path, name in [(source, source_name), (target, target_name)]]
     return pair_segments(*sides, source_name, target_name)

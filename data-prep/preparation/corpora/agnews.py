@@ -11,11 +11,12 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
-from .corpus import Corpus
-from .errors import CHECK_OR_PASS, DataError
-from .lines import Pair, clean
-from .sources import download, file_lines, plain_or_gz
-from .tokens import moses, screen
+from ..downloads import download, mirror_urls
+from ..errors import DataError
+from ..lines import Row, clean
+from ..parallel_corpus import ParallelCorpus
+from ..sources import check_digest, file_lines, plain_or_gz
+from ..tokens import moses, screen
 
 FILES = ["sample.csv", "test.csv"]  # the second holds the first's items and 1,000 more
 MIRRORS = [
@@ -41,7 +42,7 @@ DATELINE = re.compile(
 )  # the second: BAGHDAD, Iraq -, WASHINGTON --, LONDON, Aug. 28. -
 
 
-class AGNews(Corpus):
+class AGNews(ParallelCorpus):
     """Zhang et al. 2015, *Character-level Convolutional Networks for Text Classification*."""
 
     name = "agnews"
@@ -62,17 +63,16 @@ class AGNews(Corpus):
     def download(self, folder: Path, options: Namespace) -> None:
         """``test.csv``, from the first mirror that has it."""
         if not any(plain_or_gz(folder, name) for name in FILES):
-            mirrors = [mirror.rstrip("/") for mirror in options.mirror or MIRRORS]
-            download([(f"{mirror}/test.csv", folder / "test.csv") for mirror in mirrors], _has_items)
+            urls = mirror_urls(options.mirror or MIRRORS, "test.csv")
+            download([(url, folder / "test.csv") for url in urls], _has_items)
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Pair]]:
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """A fixed split of the items; those that share a description or headline with another are in train."""
         path = files["items"]
         rows = read_rows(path)
         if options.check:
             found = sha256("\n".join("\t".join(row) for row in rows).encode()).hexdigest()
-            if found != CHECKSUM:
-                raise DataError(f"the items of {path} have SHA-256 {found}, expected {CHECKSUM}: {CHECK_OR_PASS}")
+            check_digest(found, CHECKSUM, f"what is read of {path}")
         splits = split_items([item(headline, description) for _, headline, description in rows])
         return {
             split: screen(pairs, partial(_fault, options.sides), split, drop=split == "train")
@@ -100,7 +100,7 @@ def read_rows(path: Path) -> list[list[str]]:
     return rows
 
 
-def item(headline: str, description: str) -> Pair:
+def item(headline: str, description: str) -> Row:
     """The cleaned description and headline, without agencies and datelines."""
     headline, description = plain_text(headline), plain_text(description)
     agency = AGENCY.search(headline)
@@ -121,7 +121,7 @@ def plain_text(field: str) -> str:
     return SPACE.sub(" ", clean(text)).strip()
 
 
-def split_items(items: list[Pair]) -> dict[str, list[Pair]]:
+def split_items(items: list[Row]) -> dict[str, list[Row]]:
     """Train, valid and test: by a checksum, hence at random and the same everywhere; each in the items' order."""
     owners = defaultdict(set)
     keys = [[(side, re.sub(r"\W+", " ", text.lower()).strip()) for side, text in enumerate(pair)] for pair in items]
@@ -140,7 +140,7 @@ def split_items(items: list[Pair]) -> dict[str, list[Pair]]:
     return {split: [items[index] for index in chosen] for split, chosen in {"train": train, **held_out}.items()}
 
 
-def _fault(sides: tuple[str, str], pair: Pair) -> str:
+def _fault(sides: tuple[str, str], pair: Row) -> str:
     for side, line in zip(sides, pair):
         if not re.search(r"[^\W_]", line):
             return f"no word in {side}"

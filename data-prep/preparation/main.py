@@ -1,0 +1,85 @@
+"""From the files of a corpus to the host's binaries: the order of the steps."""
+
+import shutil
+import sys
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+
+from .corpora import CORPORA
+from .corpus import Corpus
+from .errors import DataError, note
+from .finished import is_finished
+from .make_binaries import make_binaries
+from .make_text import make_text
+from .options import parse_options
+from .sources import digest
+from .steps import locked, run_step
+
+FORMAT = 3  # of the work folder; another number makes every step again
+
+
+def main(arguments: list[str]) -> int:
+    """Prepare the corpus that the first argument names; the exit status."""
+    name, *rest = arguments or [""]
+    if name not in CORPORA:
+        print(f"usage: prepare.py CORPUS [option]...\nCORPUS is one of: {', '.join(CORPORA)}", file=sys.stderr)
+        return 2
+    corpus = CORPORA[name]
+    options = parse_options(corpus, rest)
+    try:
+        prepare(corpus, options)
+    except DataError as error:
+        note(f"error: {error}")
+        return 1
+    except OSError as error:
+        note(f"error: {error.filename or 'a file'}: {error.strerror or error}")
+        return 1
+    except KeyboardInterrupt:
+        note("interrupted: run the same command again to go on")
+        return 130
+    return 0
+
+
+def prepare(corpus: Corpus, options: Namespace) -> None:
+    """Make ``options.dest``, unless it is there."""
+    recipe = corpus.recipe(options)
+    if not options.check:
+        note("warning: EXPECTED_COUNTS=skip: checksums, counts and vocabulary are not checked")
+        recipe += ", not checked"
+    if is_finished(recipe, options):
+        return
+    if options.source and not options.source.is_dir():
+        raise DataError(f"--from {options.source} is not a directory: pass the folder that holds the files")
+    if not shutil.which("fairseq-preprocess"):
+        raise DataError("fairseq-preprocess is not on PATH: activate the environment that fairseq is installed in")
+    options.work.mkdir(parents=True, exist_ok=True)
+    with locked(options.work):
+        if is_finished(recipe, options):  # by the run that this one waited for
+            return
+        if options.source is None:
+            corpus.download(options.work, options)
+        files = corpus.find(options.source or options.work, options)
+        folders = make_steps(corpus, files, options)
+        table = make_binaries(corpus, files, folders, recipe, options)
+    print("\n".join([*table, corpus.report(options)]), flush=True)
+
+
+def make_steps(corpus: Corpus, files: dict[str, Path], options: Namespace) -> dict[str, Path]:
+    """The folders of the steps by their names, the last one of which holds what is binarised."""
+    work = options.work / options.subject
+    steps = corpus.steps(options)
+    for name in ["text", *(step.name for step in steps)]:
+        if any((work / name).resolve() in path.resolve().parents for path in files.values()):
+            raise DataError(f"{work / name} would be replaced, but holds files of the corpus: pass another --work")
+    settings: dict[str, object] = {
+        "format": FORMAT,
+        "recipe": [corpus.name, options.subject, corpus.variant(options), options.check],
+        "files": {name: digest(path) for name, path in files.items()},
+    }
+    folders = {"text": run_step(work / "text", settings, partial(make_text, corpus, files, options))}
+    for step in steps:
+        settings = {"before": settings, step.name: step.settings}
+        previous = list(folders.values())[-1]
+        folders[step.name] = run_step(work / step.name, settings, partial(step.make, previous))
+    return folders

@@ -1,0 +1,106 @@
+"""Tokenised text; training rows are filtered, in the other splits every row stays."""
+
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import DataError
+from .lines import Row, RowWriter, map_in_order, read_rows
+from .make_text import splits_of, write_splits
+from .tokens import length_fault, listed, on_each_side
+
+if TYPE_CHECKING:
+    from .parallel_corpus import ParallelCorpus
+
+RAW = "raw"  # folder of the raw text of all splits but train, beside the tokens
+
+
+def make_tokens(corpus: "ParallelCorpus", options: Namespace, text: Path, folder: Path) -> None:
+    """Write the tokens of all splits, and the references: raw text of all splits but train."""
+    (folder / RAW).mkdir()
+    splits = {}
+    for split, total in splits_of(text).items():
+        rows = zip(_tokenised(corpus, options, text, split, total), read_rows(text, split, options.kept_sides))
+        if split == "train":
+            splits |= _write_training(corpus, options, folder, rows, total)
+        else:
+            splits[split] = _write_held_out(corpus, options, folder, rows, split)
+    write_splits(folder, splits)
+
+
+def _tokenised(corpus: "ParallelCorpus", options: Namespace, text: Path, split: str, total: int) -> Iterator[Row]:
+    return map_in_order(
+        on_each_side,
+        (corpus.tokenizer_of(options), [(side, options.lowercase) for side in options.kept_sides]),
+        read_rows(text, split, options.kept_sides),
+        workers=options.workers,
+        label=f"tokenising {split}",
+        total=total,
+    )
+
+
+def _write_training(
+    corpus: "ParallelCorpus", options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], total: int
+) -> dict[str, int]:
+    """Write train and, if the corpus takes it from there, valid; their numbers of rows."""
+    limits = {name: getattr(options, name) for name in ("min_length", "max_length", "max_ratio")}
+    interval = corpus.validation_interval(options)
+    dropped: Counter = Counter()
+    num_kept = 0
+    with ExitStack() as stack:
+        train = stack.enter_context(RowWriter(folder, "train", options.kept_sides))
+        valid = stack.enter_context(_HeldOut(corpus, options, folder, "valid")) if interval else None
+        for tokens, raw in rows:
+            if fault := length_fault(tokens, **limits):
+                dropped[fault] += 1
+                continue
+            num_kept += 1
+            if valid and num_kept % interval == 0:
+                valid.write(tokens, raw)
+            else:
+                train.write(tokens)
+    unit = "pairs" if len(options.kept_sides) > 1 else "lines"
+    print(f"train: {num_kept} of {total} {unit} kept; dropped: {listed(dropped)}", flush=True)
+    splits = {"train": train.num_rows, **({"valid": valid.num_rows} if valid else {})}
+    if not all(splits.values()):
+        raise DataError(
+            f"the filter left no training pair: see {', '.join(f'--{name}'.replace('_', '-') for name in limits)}"
+            if not num_kept
+            else f"the filter left {num_kept} training pairs, too few for valid, every {interval}th of them"
+        )
+    return splits
+
+
+def _write_held_out(
+    corpus: "ParallelCorpus", options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], split: str
+) -> int:
+    num_empty = 0
+    with _HeldOut(corpus, options, folder, split) as held_out:
+        for tokens, raw in rows:
+            num_empty += not all(tokens)
+            held_out.write(tokens, raw)
+    if num_empty:
+        unit = "pairs with an empty side" if len(options.kept_sides) > 1 else "empty lines"
+        print(f"{split}: {num_empty} {unit}, kept in their places", flush=True)
+    return held_out.num_rows
+
+
+class _HeldOut(ExitStack):
+    """Writes the tokens and the references of a split that is not trained on."""
+
+    def __init__(self, corpus: "ParallelCorpus", options: Namespace, folder: Path, split: str) -> None:
+        super().__init__()
+        self.reference = on_each_side(corpus.reference_of(options), [(side,) for side in options.kept_sides])
+        self.tokens = self.enter_context(RowWriter(folder, split, options.kept_sides))
+        self.raw = self.enter_context(RowWriter(folder / RAW, split, options.kept_sides))
+
+    @property
+    def num_rows(self) -> int:
+        return self.tokens.num_rows
+
+    def write(self, tokens: Row, raw: Row) -> None:
+        self.tokens.write(tokens)
+        self.raw.write(self.reference(raw))

@@ -1,0 +1,68 @@
+"""The options that every corpus has, and the values of options."""
+
+import argparse
+import os
+from argparse import Namespace
+from pathlib import Path
+
+from .corpus import Corpus
+
+
+def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
+    """Options of the command line, with what EXPECTED_COUNTS says and what the corpus makes of them."""
+    parser = argparse.ArgumentParser(
+        prog="prepare.sh",
+        description=f"Download, check and binarise {corpus.title}.",
+        epilog="EXPECTED_COUNTS=skip in the environment turns off the checks that only the real corpus passes.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--from", dest="source", type=path, metavar="DIR", help="take the files from DIR; download nothing")
+    add("--mirror", action="append", metavar="URL", help="folder to download from, instead of the built-in mirrors")
+    add("--dest", type=path, metavar="DIR", help=f"where the result goes (default: data-bin/{corpus.result_pattern})")
+    add("--work", type=path, metavar="DIR", help=f"downloads and text (default: downloads/{corpus.name})")
+    add("--workers", type=positive, default=_num_cores(), metavar="N", help="processes (default: all cores)")
+    corpus.add_options(parser)
+    options = parser.parse_args(arguments)
+    expected = os.environ.get("EXPECTED_COUNTS", "check")
+    if expected not in ("check", "skip"):
+        parser.error(f"EXPECTED_COUNTS is check or skip, not {expected}")
+    options.check = expected == "check"
+    corpus.settle(options, parser.error)
+    options.dest = options.dest or Path("data-bin") / options.result
+    options.work = options.work or Path("downloads") / corpus.name
+    return options
+
+
+def path(text: str) -> Path:
+    """A path that is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("a folder is expected, not ''")
+    return Path(text)
+
+
+def positive(text: str) -> int:
+    """A number from 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a positive number is expected, not '{text}'")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """A number from 0."""
+    return 0 if text == "0" else positive(text)
+
+
+def ratio(text: str) -> float:
+    """0, or a number from 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if number != 0 and not 1 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"0 or a number from 1 is expected, not '{text}'")
+    return number
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,178 @@
+"""Corpora of pairs: two sides that are tokenised and split into subwords, or one of them for a language model."""
+
+import argparse
+import importlib.metadata
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from . import subwords
+from .corpus import Corpus, Step
+from .make_subwords import make_subwords
+from .make_tokens import RAW, make_tokens
+from .next_command import next_command
+from .options import natural, positive, ratio
+from .tokens import moses
+
+PAIR_OPTIONS = ("bpe", "merges", "min_length", "max_length", "max_ratio", "joined_dictionary")
+
+
+class ParallelCorpus(Corpus):
+    """A corpus of two sides with names that the host takes for languages: ``de`` and ``en``, ``article`` and ``title``.
+
+    One side by itself is text for a language model: its tokens, without subwords.
+    """
+
+    pairs: list[str]  # SOURCE-TARGET; where there is but one, nobody has to name it
+    num_merges: int
+    max_ratio: float
+    max_length: int = 100
+    lowercase: bool = False
+    symbols: tuple[str, ...] = ()  # tokens that stay whole whatever the subwords
+    extra_options: ClassVar[dict[str, dict[str, Any]]] = {}  # flag -> arguments of add_argument
+
+    @property
+    def result_pattern(self) -> str:
+        """The name, with the pair unless there is but one."""
+        return self.name if len(self.pairs) == 1 else f"{self.name}.PAIR"
+
+    @property
+    def languages(self) -> list[str]:
+        """The sides, each of which is also text for a language model."""
+        return list(dict.fromkeys(side for pair in self.pairs for side in pair.split("-")))
+
+    def subject_type(self, text: str) -> str:
+        """The value of the argument PAIR: one of the pairs or of the languages."""
+        if text not in (*self.pairs, *self.languages):
+            raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join([*self.pairs, *self.languages])}")
+        return text
+
+    def subject_help(self) -> str:
+        """What PAIR may be."""
+        return f"{', '.join(self.pairs)} (source-target), or one side for a language model: {', '.join(self.languages)}"
+
+    def pair_with(self, language: str, options: Namespace) -> str:
+        """The pair that is read when only one language of it is wanted."""
+        return next(pair for pair in self.pairs if language in pair.split("-"))
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        """What tokens, subwords and dictionaries are like, and the corpus' own ``extra_options``."""
+        add = parser.add_argument
+        add("pair", nargs="?", type=self.subject_type, metavar="PAIR", help=self.subject_help())
+        add("--pair", dest="pair_option", type=self.subject_type, metavar="PAIR", help="the same as an option")
+        defaults = self._pair_defaults()
+
+        def add_for_pairs(name: str, text: str, **kwargs: Any) -> None:
+            add(f"--{name.replace('_', '-')}", help=f"{text} (default: {defaults[name]})", **kwargs)
+
+        add_for_pairs("bpe", "who splits words", choices=list(subwords.KINDS))
+        add_for_pairs("merges", "joint merges", type=positive, metavar="N")
+        add_for_pairs("min_length", "tokens, train only", type=positive, metavar="N")
+        add_for_pairs("max_length", "tokens, train only", type=positive, metavar="N")
+        text = "longer side / shorter side, train only; 0: no limit"
+        add_for_pairs("max_ratio", text, type=ratio, metavar="R")
+        add("--joined-dictionary", action="store_true", default=None, help="one dictionary for both sides")
+        text = f"lowercase the tokens; the raw references keep their case (default: {self.lowercase})"
+        add("--lowercase", action=argparse.BooleanOptionalAction, default=self.lowercase, help=text)
+        text = "words seen less than N times in train become <unk>; for one side only (default: 0, none)"
+        add("--threshold", type=natural, metavar="N", help=text)
+        for flag, arguments in self.extra_options.items():
+            add(flag, **arguments)
+
+    def _pair_defaults(self) -> dict[str, Any]:
+        values = ("subword-nmt", self.num_merges, 1, self.max_length, self.max_ratio, False)
+        return dict(zip(PAIR_OPTIONS, values))
+
+    def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
+        """What is prepared, and the defaults of options that only a pair has."""
+        if options.pair and options.pair_option and options.pair != options.pair_option:
+            error(f"two pairs: {options.pair} and {options.pair_option}")
+        only = self.pairs[0] if len(self.pairs) == 1 else None
+        options.subject = options.pair or options.pair_option or only
+        if not options.subject:
+            error(f"name the pair: {self.subject_help()}")
+        alone = "-" not in options.subject
+        options.pair = self.pair_with(options.subject, options) if alone else options.subject
+        options.sides = tuple(options.pair.split("-"))
+        options.kept_sides = (options.subject,) if alone else options.sides
+        options.result = self.name if options.subject == only else f"{self.name}.{options.subject}"
+        for name, default in self._pair_defaults().items():
+            if alone and getattr(options, name) is not None:
+                error(f"--{name.replace('_', '-')} is for a pair, not for {options.subject} by itself")
+            if getattr(options, name) is None:
+                setattr(options, name, default)
+        if not alone and options.threshold is not None:
+            error("--threshold is for one language, not for a pair, which has subwords")
+        options.threshold = options.threshold or 0
+        if alone:
+            options.max_length, options.max_ratio = sys.maxsize, 0.0
+        if options.min_length > options.max_length:
+            error("--min-length is larger than --max-length")
+
+    def recipe(self, options: Namespace) -> str:
+        """The pair, and whatever changes the result."""
+        if len(options.kept_sides) == 1:
+            how = [f"words seen {options.threshold} times and more" if options.threshold > 1 else ""]
+        else:
+            how = [
+                f"{options.merges} merges of {options.bpe}",
+                f"length {options.min_length} to {options.max_length}",
+                f"ratio to {options.max_ratio:g}" if options.max_ratio else "any ratio",
+            ]
+        parts = [
+            f"{self.name} {options.subject}",
+            self.variant(options),
+            *how,
+            "lowercase" if options.lowercase else "",
+            "joined dictionary" if options.joined_dictionary else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+    def variant(self, options: Namespace) -> str:
+        """The part of the recipe on which the raw text depends: the corpus' own options."""
+        return ""
+
+    def tokenizer_of(self, options: Namespace) -> Callable[..., Callable[[str], str]]:
+        """``tokenizer(side, lowercase)``, which makes a function from a raw line to tokens with one space between."""
+        return self.tokenizer
+
+    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
+        """A function from a raw line of a side to its tokens with one space between them."""
+        return moses(side, lowercase)
+
+    def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]:
+        """``reference(side)``, which makes a function from a raw line to the one that results are compared with."""
+        return lambda side: str
+
+    def validation_interval(self, options: Namespace) -> int:
+        """Every so many training pairs that pass the filter one goes to valid; 0 where valid has files of its own."""
+        return 0
+
+    def steps(self, options: Namespace) -> list[Step]:
+        """Tokens; for a pair, subwords after them."""
+        limits = [options.min_length, options.max_length, options.max_ratio, options.lowercase]
+        settings = {"sacremoses": importlib.metadata.version("sacremoses"), "filter": limits}
+        steps = [Step("tokens", settings, partial(make_tokens, self, options))]
+        if len(options.kept_sides) > 1:
+            version = importlib.metadata.version(subwords.KINDS[options.bpe].package)
+            settings = {"kind": options.bpe, "version": version, "merges": options.merges}
+            steps.append(Step("subwords", settings, partial(make_subwords, self.symbols, options)))
+        return steps
+
+    def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
+        """For a pair, the subword model and the raw references."""
+        if len(options.kept_sides) > 1:
+            model = subwords.KINDS[options.bpe].file
+            shutil.copyfile(folders["subwords"] / model, result / model)
+            shutil.copytree(folders["tokens"] / RAW, result / "raw")
+
+    def report(self, options: Namespace) -> str:
+        """Where the result lies, for one side the command that trains on it."""
+        if len(options.kept_sides) == 1:
+            return next_command(options.dest)
+        model = subwords.KINDS[options.bpe].file
+        return f"The binarised corpus is in {options.dest}, with {model} and the references in raw."

@@ -1,0 +1,87 @@
+"""The files that a corpus is made of, compressed or not: their lines, and whether they are the right ones."""
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from .errors import CHECK_OR_PASS, DataError
+from .lines import Row, aligned, decode_lines
+
+BLOCK = 1 << 20
+DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile)
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    """Checksum of a file, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+@contextmanager
+def damage_reported(where: object) -> Iterator[None]:
+    """DataError instead of what a damaged archive raises."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise DataError(f"{where} is truncated or damaged ({error}): {CHECK_OR_PASS}") from None
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file open for reading, decompressed if its name ends in ``.gz``."""
+    with damage_reported(path), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        yield file
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of what ``opened`` reads."""
+    result = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(BLOCK):
+            result.update(block)
+    return result.hexdigest()
+
+
+def check_digest(found: str, expected: str, where: object) -> None:
+    """DataError unless the SHA-256 of what is at ``where`` is the expected one."""
+    if found != expected:
+        raise DataError(f"{where} has SHA-256 {found}, expected {expected}: {CHECK_OR_PASS}")
+
+
+def file_lines(path: Path, name: object = None) -> Iterator[str]:
+    """Cleaned lines of a file, decompressed if need be; ``name`` stands for it in an error message."""
+    with opened(path) as file:
+        yield from decode_lines(file, name or path)
+
+
+def aligned_files(source: Path, target: Path, source_name: object = None, target_name: object = None) -> Iterator[Row]:
+    """The pairs of lines of two files."""
+    names = source_name or source, target_name or target
+    return aligned(file_lines(source, names[0]), file_lines(target, names[1]), *names)
+
+
+def counted(rows: Iterable[Row], expected: int, name: object) -> Iterator[Row]:
+    """``rows``; DataError at the end if there are not as many as expected."""
+    count = 0
+    for row in rows:
+        count += 1
+        yield row
+    if count != expected:
+        raise DataError(f"{name} has {count} lines, expected {expected}: {CHECK_OR_PASS}")
+
+
+def plain_or_gz(folder: Path, name: str) -> Path | None:
+    """``name.gz`` in the folder, or ``name``, or None."""
+    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
+
+
+def text_lines(content: bytes, name: object) -> list[str]:
+    """Cleaned lines of a file's content."""
+    return list(decode_lines(io.BytesIO(content), name))
