@@ -4,54 +4,58 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
-from typing import List
-
-import torch
+from typing import TYPE_CHECKING, List, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.cli import (
-    add_common_options,
-    add_plot_option,
-    check_plot,
-    choose_device,
-    one_line_errors,
-    quiet_host_logging,
-)
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.frequency_bands import FrequencyBand, compare_bands, losses_by_type
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import (
+    add_cpu,
+    add_data,
+    add_json,
+    add_named_models,
+    add_plot,
+    add_split,
+    choose_device,
+)
+from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.pictures import new_picture, save_picture
+from fairseq_plugins.reports.tables import as_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The command's flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins.cli.compare_by_frequency",
-        description="How much better the second model predicts words of each band of training frequency, in per cent: "
-        "the mean over word types of (B - O) / O, as in figure 3 of Pappas & Henderson 2019, with the summed losses B "
-        "of the first and O of the second model; and (B - O) / B of the whole band's loss. The end mark is left out.",
-    )
-    parser.add_argument("baseline", help="checkpoint of the first model")
-    parser.add_argument("other", help="checkpoint of the second model")
-    parser.add_argument("data", help="directory that fairseq-preprocess --only-source wrote")
-    parser.add_argument("--split", default="test", help="split to score (default: %(default)s)")
-    add_plot_option(parser, help="draw both statistics, such as bands.png")
-    add_common_options(parser)
-    return parser
+class CompareByFrequency(Command):
+    """Compares two language models by the frequency of words."""
 
+    name = "compare_by_frequency"
+    summary = "How much better one language model predicts rare and frequent words than another."
+    description = """\
+For each band of training frequency, in per cent: the mean over word types of (B - O) / O, as in figure 3 of Pappas &
+Henderson 2019, with the summed losses B of the first model, the baseline, and O of the second; and (B - O) / B of the
+whole band's loss. The end mark is left out."""
+    named_models = "on"
 
-def main() -> None:
-    """Run the command; a user's mistake ends with one line and exit status 2."""
-    quiet_host_logging()
-    parser = get_parser()
-    args = parser.parse_args()
-    device = choose_device(args)
-    with one_line_errors(parser):
-        check_plot(args.plot)
-        models, dictionary = load_language_models([args.baseline, args.other], args.data)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser)
+        add_named_models(parser, help="two models, the baseline first")
+        add_split(parser)
+        add_plot(parser, help="draw both statistics, such as bands.png")
+        add_cpu(parser)
+        add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        names, paths = zip(*named_paths(args.path))
+        if len(paths) != 2:
+            raise ValueError(f"--path: give two models, the baseline first; there are {len(paths)}")
+        device = choose_device(args)
+        models, dictionary = load_language_models(paths, args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)
         train_tokens = load_token_stream(args.data, "train", dictionary)
-        losses = [
+        baseline, other = (
             losses_by_type(
                 [model.to(device)],
                 tokens,
@@ -60,16 +64,17 @@ def main() -> None:
                 show_progress=sys.stderr.isatty(),
             )
             for model in models
-        ]
-    bands = compare_bands(
-        *losses,
-        train_counts=train_tokens.bincount(minlength=len(dictionary)),
-        counts=tokens[1:].bincount(minlength=len(dictionary)),
-        excluded=[dictionary.eos()],
-    )
-    print(json.dumps([asdict(band) for band in bands]) if args.json else as_markdown(bands))
-    if args.plot:
-        plot(bands, args.plot)
+        )
+        bands = compare_bands(
+            baseline,
+            other,
+            train_counts=train_tokens.bincount(minlength=len(dictionary)),
+            counts=tokens[1:].bincount(minlength=len(dictionary)),
+            excluded=[dictionary.eos()],
+        )
+        print(json.dumps([asdict(band) for band in bands]) if args.json else as_markdown(bands))
+        if args.plot:
+            save_picture(draw(bands, names=names), args.plot)
 
 
 def title(band: FrequencyBand) -> str:
@@ -79,34 +84,33 @@ def title(band: FrequencyBand) -> str:
 
 def as_markdown(bands: List[FrequencyBand]) -> str:
     """A band a line."""
-    lines = [
-        "| occurrences in train | types | tokens | mean over types, % | of the loss, % |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    lines += [
-        f"| {title(band)} | {band.num_types:,} | {band.num_tokens:,} | {band.mean_of_types:.2f} "
-        f"| {band.of_the_loss:.2f} |"
-        for band in bands
-    ]
-    return "\n".join(lines)
+    columns = ["occurrences in train", "types", "tokens", "mean over types, %", "of the loss, %"]
+    return as_table(
+        columns,
+        [
+            (title(band), f"{band.num_types:,}", f"{band.num_tokens:,}", f"{band.mean_of_types:.2f}")
+            + (f"{band.of_the_loss:.2f}",)
+            for band in bands
+        ],
+    )
 
 
-def plot(bands: List[FrequencyBand], path: Path) -> None:
-    """Both statistics, bars by band."""
-    # imported here, when the host's debug logging is off
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
-    places = torch.arange(len(bands))
-    axes.bar(places - 0.2, [band.mean_of_types for band in bands], width=0.4, label="mean over types, (B - O) / O")
-    axes.bar(places + 0.2, [band.of_the_loss for band in bands], width=0.4, label="of the band's loss, (B - O) / B")
+def draw(bands: List[FrequencyBand], *, names: Sequence[str]) -> "Figure":
+    """Both statistics, bars by band; ``names`` are those of the baseline and of the other model."""
+    picture = new_picture()
+    axes = picture.subplots()
+    places = range(len(bands))
+    for shift, values, label in (
+        (-0.2, [band.mean_of_types for band in bands], "mean over types, (B - O) / O"),
+        (0.2, [band.of_the_loss for band in bands], "of the band's loss, (B - O) / B"),
+    ):
+        axes.bar([place + shift for place in places], values, width=0.4, label=label)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks(places, [title(band) for band in bands], rotation=30, ha="right")
-    axes.set(xlabel="occurrences in the training text", ylabel="gain of the second model, %")
+    axes.set(xlabel="occurrences in the training text", ylabel=f"gain of {names[1]} over {names[0]}, %")
     axes.legend()
-    figure.savefig(path, dpi=150)
+    return picture
 
 
 if __name__ == "__main__":
-    main()
+    CompareByFrequency().main()

@@ -6,44 +6,53 @@ import sys
 from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.cli import add_common_options, choose_device, one_line_errors, quiet_host_logging
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import Perplexity, evaluate_perplexity
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import (
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_json,
+    add_split,
+    choose_device,
+)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The command's flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins.cli.evaluate_lm",
-        description="Perplexity of a split, read as one stream with carried state: every token but the first is "
-        "predicted once, the end mark of each line included. Several checkpoints are averaged as probabilities.",
+class EvaluateLanguageModels(Command):
+    """Measures perplexity."""
+
+    name = "evaluate_lm"
+    summary = "Perplexity of language models on a split, read as one stream with carried state."
+    description = (
+        "Every token but the first is predicted once, the end mark of each line included. Several checkpoints are\n"
+        "averaged as probabilities."
     )
-    parser.add_argument("data", help="directory that fairseq-preprocess --only-source wrote")
-    parser.add_argument("--path", nargs="+", required=True, metavar="CKPT", help="one or more checkpoints")
-    parser.add_argument("--split", default="test", help="split to score (default: %(default)s)")
-    parser.add_argument(
-        "--rows",
-        type=int,
-        default=1,
-        help="parallel rows the stream is cut into; the first token of each is not scored (default: %(default)s). "
-        "With the rows of a training's validation (--batch-size-valid times processes) the result is the loss that the "
-        "training logged",
-    )
-    parser.add_argument(
-        "--window", type=int, default=1000, help="tokens a forward pass; not part of the result (default: %(default)s)"
-    )
-    add_common_options(parser)
-    return parser
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser)
+        add_checkpoints(parser, help="one or more checkpoints")
+        add_split(parser)
+        parser.add_argument(
+            "--rows",
+            type=int,
+            default=1,
+            help="parallel rows the stream is cut into; the first token of each is not scored (default: %(default)s). "
+            "With the rows of a training's validation (--batch-size-valid times processes) the result is the loss that "
+            "the training logged",
+        )
+        parser.add_argument(
+            "--window",
+            type=int,
+            default=1000,
+            help="tokens a forward pass; not part of the result (default: %(default)s)",
+        )
+        add_cpu(parser)
+        add_json(parser)
 
-def main() -> None:
-    """Run the command; a user's mistake ends with one line and exit status 2."""
-    quiet_host_logging()
-    parser = get_parser()
-    args = parser.parse_args()
-    device = choose_device(args)
-    with one_line_errors(parser):
+    def run(self, args: argparse.Namespace) -> None:
+        device = choose_device(args)
         models, dictionary = load_language_models(args.path, args.data)
         result = evaluate_perplexity(
             [model.to(device) for model in models],
@@ -54,7 +63,7 @@ def main() -> None:
             device=device,
             show_progress=sys.stderr.isatty(),
         )
-    print(as_json(result) if args.json else as_text(result))
+        print(as_json(result) if args.json else as_text(result))
 
 
 def as_json(result: Perplexity) -> str:
@@ -78,4 +87,4 @@ def as_text(result: Perplexity) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    EvaluateLanguageModels().main()

@@ -4,83 +4,87 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import List
 
-from fairseq_plugins.cli import one_line_errors, quiet_host_logging
+from fairseq_plugins.cli.scored_text import DECODING_HELP, SCRIPT_ORDER, add_scored_text, read_scored_text
 from fairseq_plugins.evaluation.generated_text import read_lines
 from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
-from fairseq_plugins.scoring.rouge import (
-    NUM_BOOTSTRAP_SAMPLES,
-    TOKENIZERS,
-    RougeScore,
-    RougeSettings,
-)
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_json
+from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES, TOKENIZERS, RougeScore, RougeSettings
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The command's flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins.cli.evaluate_rouge",
-        description="ROUGE-1, -2 and -L (0 to 100): F1 with a 95 % confidence interval from "
-        f"{NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples, recall and precision. Two scores can be compared if the last "
-        "line, their signature, is the same.",
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--generated", type=Path, help="output of fairseq-generate --remove-bpe")
-    source.add_argument("--hypotheses", type=Path, help="text, a hypothesis a line")
-    parser.add_argument(
-        "--reference", type=Path, required=True, action="append", help="raw text, a reference a line; may be repeated"
-    )
-    parser.add_argument(
-        "--stemming", choices=["on", "off"], default="on", help="stem English words, as ROUGE-1.5.5 -m (default: on)"
-    )
-    parser.add_argument(
-        "--tokenizer",
-        choices=TOKENIZERS,
-        default="rouge",
-        help="rouge: words of a-z and 0-9; unicode: of any script (default: rouge)",
-    )
-    parser.add_argument(
-        "--max-bytes",
-        type=int,
-        default=0,
-        help="cut texts after so many bytes, 75 in DUC, spaces between tokens included (default: 0, no limit)",
-    )
-    parser.add_argument("--max-words", type=int, default=0, help="cut texts after so many words (default: 0, no limit)")
-    parser.add_argument(
-        "--processes", type=int, help="processes that score (default: all cores, one for fewer than 1,000 texts)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
-    return parser
+class EvaluateRouge(Command):
+    """Scores headlines and summaries by ROUGE."""
 
+    name = "evaluate_rouge"
+    summary = "ROUGE-1, -2 and -L of a model's headlines for a split, or of headlines that are there."
+    description = f"""\
+With DATA, --path and --out the split is decoded, and OUT holds generate.txt and rouge.txt.
 
-def main() -> None:
-    """Run the command; a user's mistake ends with one line and exit status 2."""
-    quiet_host_logging()
-    parser = get_parser()
-    args = parser.parse_args()
-    path = args.generated or args.hypotheses
-    with one_line_errors(parser):
+Figures are from 0 to 100: F1 with a 95 % confidence interval from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples, recall
+and precision. Two scores can be compared if the last line, their signature, is the same.
+
+{DECODING_HELP}"""
+    forwards_to = "fairseq-generate"
+    former_orders = (SCRIPT_ORDER,)
+    former_flags = {"--generated": ["--input"], "--hypotheses": ["--input-format", "text", "--input"]}
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_scored_text(parser, several_references=True)
+        parser.add_argument(
+            "--stemming",
+            choices=["on", "off"],
+            default="on",
+            help="stem English words, as ROUGE-1.5.5 -m (default: on)",
+        )
+        parser.add_argument(
+            "--tokenizer",
+            choices=TOKENIZERS,
+            default="rouge",
+            help="rouge: words of a-z and 0-9; unicode: of any script (default: rouge)",
+        )
+        parser.add_argument(
+            "--max-bytes",
+            type=int,
+            default=0,
+            help="cut texts after so many bytes, 75 in DUC, spaces between tokens included (default: 0, no limit)",
+        )
+        parser.add_argument(
+            "--max-words", type=int, default=0, help="cut texts after so many words (default: 0, no limit)"
+        )
+        parser.add_argument(
+            "--processes", type=int, help="processes that score (default: all cores, one for fewer than 1,000 texts)"
+        )
+        add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
         settings = RougeSettings(
             stemming=args.stemming, tokenizer=args.tokenizer, max_bytes=args.max_bytes, max_words=args.max_words
         )
         if args.processes is not None and args.processes < 1:
             raise ValueError(f"--processes {args.processes}: give at least 1")
-        hypotheses = read_headlines(path) if args.generated else read_lines(path)
+        text = read_scored_text(args)
+        text.decode(result="rouge.txt")
+        if text.format == "generate":
+            hypotheses = read_headlines(*text.files)
+        else:
+            hypotheses = [line for path in text.files for line in read_lines(path)]
         scores = score_headlines(
             hypotheses,
-            path,
-            args.reference,
+            text.name,
+            text.references,
             settings,
             num_processes=args.processes,
             show_progress="on" if sys.stderr.isatty() else "off",
         )
-    signature = settings.signature(num_references=len(args.reference))
-    if args.json:
-        print(json.dumps({"scores": [asdict(item) for item in scores], "signature": signature}))
-    else:
-        print(as_text(scores, signature))
+        signature = settings.signature(num_references=len(text.references))
+        text.show(as_json(scores, signature) if args.json else as_text(scores, signature), result="rouge.txt")
+
+
+def as_json(scores: List[RougeScore], signature: str) -> str:
+    """All figures with full precision."""
+    return json.dumps({"scores": [asdict(item) for item in scores], "signature": signature})
 
 
 def as_text(scores: List[RougeScore], signature: str) -> str:
@@ -94,4 +98,4 @@ def as_text(scores: List[RougeScore], signature: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    EvaluateRouge().main()

@@ -4,63 +4,102 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
-from fairseq_plugins.cli import check_parent, one_line_errors, quiet_host_logging
+from fairseq_plugins.cli.scored_text import (
+    DECODING_HELP,
+    SCRIPT_ORDER,
+    ScoredText,
+    add_scored_text,
+    read_scored_text,
+)
 from fairseq_plugins.evaluation.generated_text import check_same_text, read_lines
 from fairseq_plugins.evaluation.translations import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,
     Score,
+    Translation,
     compare,
+    read_plain_translation,
     read_translation,
     score,
 )
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_json, add_output_file
+from fairseq_plugins.reports.written_file import write_text
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The command's flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins.cli.evaluate_translation",
-        description="BLEU and chrF (0 to 100) of what fairseq-generate --remove-bpe wrote, with 95 % confidence "
-        f"intervals from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples. Detokenised text is compared with the raw "
-        "reference, tokens with the tokenised reference, where words that the dictionary lacks match nothing; only the "
-        "former can be compared between papers.",
-    )
-    parser.add_argument("generated", type=Path, help="output of fairseq-generate")
-    parser.add_argument("--reference", type=Path, required=True, help="raw, untokenised reference, a sentence a line")
-    parser.add_argument("--target-lang", required=True, help="language of the detokeniser, such as de")
-    parser.add_argument("--against", type=Path, help="output of a baseline for the same text: paired bootstrap test")
-    parser.add_argument("--hypotheses", type=Path, help="write the detokenised hypotheses to this file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
-    return parser
+class EvaluateTranslation(Command):
+    """Scores translations by BLEU and chrF."""
 
+    name = "evaluate_translation"
+    summary = "BLEU and chrF of a model's translation of a split, or of translations that are there."
+    description = f"""\
+With DATA, --path and --out the split is decoded, and OUT holds generate.txt, hypotheses.txt and scores.txt.
 
-def main() -> None:
-    """Run the command; a user's mistake ends with one line and exit status 2."""
-    quiet_host_logging()
-    parser = get_parser()
-    args = parser.parse_args()
-    comparisons: List[Comparison] = []
-    with one_line_errors(parser):
-        if args.hypotheses:
-            check_parent(args.hypotheses, flag="--hypotheses")
-        references = read_lines(args.reference)
-        options = dict(references=references, reference_name=str(args.reference), language=args.target_lang)
-        system = read_translation(args.generated, **options)
+Figures are from 0 to 100, with 95 % confidence intervals from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples. Detokenised
+text is compared with the raw reference, tokens with the tokenised reference, where words that the dictionary lacks
+match nothing; only the former can be compared between papers. Plain text has no tokens.
+
+{DECODING_HELP}"""
+    forwards_to = "fairseq-generate"
+    former_orders = (("--input",), SCRIPT_ORDER)
+    former_flags = {"--hypotheses": ["--write-hypotheses"]}
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_scored_text(parser, several_references=False)
+        parser.add_argument(
+            "--target-lang", help="language of the detokeniser (default: what the reference's name ends in, such as de)"
+        )
+        parser.add_argument(
+            "--against",
+            type=Path,
+            metavar="OUT",
+            help="what a baseline made of the same text, --out of its decoding or a file: paired bootstrap test",
+        )
+        add_output_file(parser, "--write-hypotheses", help="write the detokenised hypotheses to this file")
+        add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        text = read_scored_text(args)
+        if len(text.references) > 1:
+            raise ValueError("give one --reference")
+        against = None if args.against is None else _baseline_file(args.against)
+        references = read_lines(text.references[0])
+        text.decode(result="scores.txt")
+        system = self._read(text, args)
         scores = score(system, references)
-        if args.against:
-            baseline = read_translation(args.against, **options)
+        comparisons: List[Comparison] = []
+        if against is not None:
+            baseline = self._read(ScoredText([against], text.format, text.references, None), args)
             check_same_text(
-                system.tokenized_references,
-                baseline.tokenized_references,
-                name=str(args.generated),
-                other_name=str(args.against),
+                system.tokenized_references, baseline.tokenized_references, name=text.name, other_name=str(against)
             )
             comparisons = compare(system.detokenized, baseline.detokenized, references)
-        if args.hypotheses:
-            args.hypotheses.write_text("".join(f"{line}\n" for line in system.detokenized), encoding="utf-8")
-    print(as_json(scores, comparisons) if args.json else as_text(scores, comparisons))
+        written = [args.write_hypotheses, text.decoding and text.decoding.out / "hypotheses.txt"]
+        for path in filter(None, written):
+            write_text(path, "".join(f"{line}\n" for line in system.detokenized))
+        text.show(as_json(scores, comparisons) if args.json else as_text(scores, comparisons), result="scores.txt")
+
+    def _read(self, text: ScoredText, args: argparse.Namespace) -> Translation:
+        reference = text.references[0]
+        references, name = read_lines(reference), str(reference)
+        if text.format == "text":
+            return read_plain_translation(*text.files, references=references, reference_name=name)
+        language: Optional[str] = args.target_lang or reference.suffix[1:]
+        if not language:
+            raise ValueError(f"{reference} does not end in a language: name that of the detokeniser with --target-lang")
+        return read_translation(*text.files, references=references, reference_name=name, language=language)
+
+
+def _baseline_file(path: Path) -> Path:
+    """The text of a baseline, given as a file or as the folder of its decoding."""
+    if path.is_file():
+        return path
+    generated = path / "generate.txt"
+    if not generated.is_file():
+        raise ValueError(f"{path} has no generate.txt: evaluate the baseline first")
+    return generated
 
 
 def as_json(scores: List[Score], comparisons: List[Comparison]) -> str:
@@ -80,4 +119,4 @@ def as_text(scores: List[Score], comparisons: List[Comparison]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    EvaluateTranslation().main()

@@ -4,72 +4,74 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
-from typing import List
-
-import torch
+from typing import TYPE_CHECKING, List
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.cli import (
-    add_common_options,
-    add_plot_option,
-    check_plot,
-    choose_device,
-    one_line_errors,
-    quiet_host_logging,
-)
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.layer_masking import LAYER_MASKS, MaskedRuns, masking_curves
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import (
+    add_cpu,
+    add_data,
+    add_json,
+    add_named_models,
+    add_plot,
+    add_split,
+    choose_device,
+)
 from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.pictures import new_picture, save_picture
+from fairseq_plugins.reports.tables import as_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The command's flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins.cli.mask_layers",
-        description="Perplexity of trained models where outputs of recurrent layers are set to zero with probability "
-        "P, as in figure 5 of Shuang et al. 2020: all layers together, and each alone. What is kept is not rescaled. "
-        "Prints the mean over runs with different masks.",
-    )
-    parser.add_argument("data", help="directory that fairseq-preprocess --only-source wrote")
-    parser.add_argument("models", nargs="+", metavar="NAME=CKPT", help="models with the same number of layers")
-    parser.add_argument("--split", default="test", help="split to score (default: %(default)s)")
-    parser.add_argument(
-        "--probabilities",
-        nargs="+",
-        type=float,
-        metavar="P",
-        default=PROBABILITIES,
-        help="from 0 to 1 (default: 0 to 0.5 in steps of 0.05)",
-    )
-    parser.add_argument("--runs", type=int, default=5, help="runs of each, seeds 1, 2, ... (default: %(default)s)")
-    parser.add_argument(
-        "--mask",
-        choices=LAYER_MASKS,
-        default="element",
-        help="element: a fresh mask for every element; locked: one for each feature that stays (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--rows",
-        type=int,
-        default=10,
-        help="parallel rows the stream is cut into, for speed: each starts from zero, its first token unscored; "
-        "1 gives the perplexity of evaluate_lm where P is 0 (default: %(default)s)",
-    )
-    add_plot_option(parser, help="draw the curves, such as masking.png")
-    add_common_options(parser)
-    return parser
+class MaskLayers(Command):
+    """Measures what models lose without parts of their layers."""
 
+    name = "mask_layers"
+    summary = "Perplexity of language models where outputs of their layers are set to zero at random."
+    description = """\
+Outputs of recurrent layers are set to zero with probability P, as in figure 5 of Shuang et al. 2020: those of all layers
+together, and of each alone. What is kept is not rescaled. Prints the mean over runs with different masks."""
+    named_models = "on"
 
-def main() -> None:
-    """Run the command; a user's mistake ends with one line and exit status 2."""
-    quiet_host_logging()
-    parser = get_parser()
-    args = parser.parse_args()
-    with one_line_errors(parser):
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser)
+        add_named_models(parser, help="models with the same number of layers")
+        add_split(parser)
+        parser.add_argument(
+            "--probabilities",
+            nargs="+",
+            type=float,
+            metavar="P",
+            default=PROBABILITIES,
+            help="from 0 to 1 (default: 0 to 0.5 in steps of 0.05)",
+        )
+        parser.add_argument("--runs", type=int, default=5, help="runs of each, seeds 1, 2, ... (default: %(default)s)")
+        parser.add_argument(
+            "--mask",
+            choices=LAYER_MASKS,
+            default="element",
+            help="element: a fresh mask for every element; locked: one for each feature that stays "
+            "(default: %(default)s)",
+        )
+        parser.add_argument(
+            "--rows",
+            type=int,
+            default=10,
+            help="parallel rows the stream is cut into, for speed: each starts from zero, its first token unscored; "
+            "1 gives the perplexity of evaluate_lm where P is 0 (default: %(default)s)",
+        )
+        add_plot(parser, help="draw the curves, such as masking.png")
+        add_cpu(parser)
+        add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
         if args.runs < 1:
             raise ValueError(f"--runs {args.runs}: give at least 1")
         wrong = [probability for probability in args.probabilities if not 0 <= probability <= 1]
@@ -79,8 +81,7 @@ def main() -> None:
             raise ValueError("--probabilities: give each number once")
         if args.rows < 1:
             raise ValueError(f"--rows {args.rows}: give at least 1")
-        check_plot(args.plot)
-        names, paths = zip(*named_paths(args.models, repeated_names="refused"))
+        names, paths = zip(*named_paths(args.path, repeated_names="refused"))
         device = choose_device(args)
         models, dictionary = load_language_models(paths, args.data)
         curves = masking_curves(
@@ -94,9 +95,9 @@ def main() -> None:
             device=device,
             show_progress=sys.stderr.isatty(),
         )
-    print(json.dumps([asdict(runs) for runs in curves]) if args.json else as_markdown(curves))
-    if args.plot:
-        plot(curves, args.plot)
+        print(json.dumps([asdict(runs) for runs in curves]) if args.json else as_markdown(curves))
+        if args.plot:
+            save_picture(draw(curves), args.plot)
 
 
 def as_markdown(curves: List[MaskedRuns]) -> str:
@@ -105,14 +106,11 @@ def as_markdown(curves: List[MaskedRuns]) -> str:
     for layers in dict.fromkeys(runs.layers for runs in curves):
         chosen = [runs for runs in curves if runs.layers == layers]
         probabilities = dict.fromkeys(runs.probability for runs in chosen)
-        lines = [
-            f"| {title(layers)} masked, P = | {' | '.join(f'{probability:g}' for probability in probabilities)} |",
-            f"|---|{'--:|' * len(probabilities)}",
+        rows = [
+            [model, *(f"{runs.perplexity:.2f}" for runs in chosen if runs.model == model)]
+            for model in dict.fromkeys(runs.model for runs in chosen)
         ]
-        for model in dict.fromkeys(runs.model for runs in chosen):
-            values = [f"{runs.perplexity:.2f}" for runs in chosen if runs.model == model]
-            lines.append(f"| {model} | {' | '.join(values)} |")
-        tables.append("\n".join(lines))
+        tables.append(as_table([f"{title(layers)} masked, P =", *(f"{p:g}" for p in probabilities)], rows))
     return "\n\n".join(tables)
 
 
@@ -121,20 +119,18 @@ def title(layers: str) -> str:
     return "all layers" if layers == "all" else f"layer {layers}"
 
 
-def plot(curves: List[MaskedRuns], path: Path) -> None:
+def draw(curves: List[MaskedRuns]) -> "Figure":
     """A panel for each choice of layers, a curve for each model with its runs' range."""
-    # imported here, when the host's debug logging is off
-    from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
 
     panels = list(dict.fromkeys(runs.layers for runs in curves))
-    picture = Figure(figsize=(3.4 * len(panels), 3.6), layout="constrained")
+    picture = new_picture(inches=(3.4 * len(panels), 3.6))
     all_axes = picture.subplots(1, len(panels), squeeze=False)[0]
     for axes, layers in zip(all_axes, panels):
         for model in dict.fromkeys(runs.model for runs in curves):
             chosen = [runs for runs in curves if (runs.model, runs.layers) == (model, layers)]
             chosen.sort(key=lambda runs: runs.probability)
-            places = torch.tensor([runs.probability for runs in chosen])
+            places = [runs.probability for runs in chosen]
             axes.plot(places, [runs.perplexity for runs in chosen], marker="o", markersize=3, label=model)
             axes.fill_between(
                 places,
@@ -148,8 +144,8 @@ def plot(curves: List[MaskedRuns], path: Path) -> None:
     all_axes[0].set_ylabel("perplexity")
     names = all_axes[0].get_legend_handles_labels()
     picture.legend(*names, loc="outside upper center", ncols=max(1, min(len(panels), len(names[1]))))
-    picture.savefig(path, dpi=150)
+    return picture
 
 
 if __name__ == "__main__":
-    main()
+    MaskLayers().main()

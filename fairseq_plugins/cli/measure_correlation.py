@@ -3,54 +3,59 @@
 import argparse
 import json
 import sys
-from typing import Dict, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.cli import add_common_options, choose_device, one_line_errors, quiet_host_logging
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.feature_correlation import LayerCorrelation, layer_correlations
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import (
+    add_cpu,
+    add_data,
+    add_json,
+    add_named_models,
+    add_split,
+    choose_device,
+)
 from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.tables import as_table
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The command's flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins.cli.measure_correlation",
-        description="Mean absolute Pearson correlation of different features of each recurrent layer's output over the "
-        "positions of a split, between 0 and 1; for Major-Minor LSTMs also within the major part, within the minor "
-        "part, and between a feature of each.",
-    )
-    parser.add_argument("data", help="directory that fairseq-preprocess --only-source wrote")
-    parser.add_argument("models", nargs="+", metavar="NAME=CKPT", help="trained models")
-    parser.add_argument("--split", default="test", help="split to read (default: %(default)s)")
-    add_common_options(parser)
-    return parser
+class MeasureCorrelation(Command):
+    """Measures the correlation of features."""
 
+    name = "measure_correlation"
+    summary = "How far the features of each layer of language models are correlated."
+    description = """\
+Mean absolute Pearson correlation of different features of each recurrent layer's output over the positions of a split,
+between 0 and 1; for Major-Minor LSTMs also within the major part, within the minor part, and between a feature of each."""
+    named_models = "on"
 
-def main() -> None:
-    """Run the command; a user's mistake ends with one line and exit status 2."""
-    quiet_host_logging()
-    parser = get_parser()
-    args = parser.parse_args()
-    device = choose_device(args)
-    with one_line_errors(parser):
-        names, paths = zip(*named_paths(args.models, repeated_names="refused"))
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser)
+        add_named_models(parser, help="trained models")
+        add_split(parser, help="split to read")
+        add_cpu(parser)
+        add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        device = choose_device(args)
+        names, paths = zip(*named_paths(args.path, repeated_names="refused"))
         models, dictionary = load_language_models(paths, args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)
-        options = dict(device=device, show_progress=sys.stderr.isatty())
         found = [
             (name, layer)
             for name, model in zip(names, models)
-            for layer in layer_correlations(model.to(device), tokens, **options)
+            for layer in layer_correlations(model.to(device), tokens, device=device, show_progress=sys.stderr.isatty())
         ]
-    # one set of columns for all models, those of the Major-Minor LSTM among them, so that tables can be joined
-    groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
-    figures = [as_row(name, layer, groups) for name, layer in found]
-    print(json.dumps(figures) if args.json else as_markdown(figures, groups))
+        # one set of columns for all models, those of the Major-Minor LSTM among them, so that tables can be joined
+        groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
+        figures = [as_row(name, layer, groups) for name, layer in found]
+        print(json.dumps(figures) if args.json else as_markdown(figures, groups))
 
 
-def as_row(name: str, layer: LayerCorrelation, groups: Sequence[str]) -> Dict:
+def as_row(name: str, layer: LayerCorrelation, groups: Sequence[str]) -> Dict[str, Any]:
     """The figures of a layer by column."""
     return {
         "model": name,
@@ -63,21 +68,18 @@ def as_row(name: str, layer: LayerCorrelation, groups: Sequence[str]) -> Dict:
     }
 
 
-def as_markdown(figures: List[Dict], groups: Sequence[str]) -> str:
+def as_markdown(figures: List[Dict[str, Any]], groups: Sequence[str]) -> str:
     """A layer a line."""
-    columns = ["mean", *groups, "between"]
-    lines = [
-        f"| model | layer | width | constant features | {' | '.join(columns)} |",
-        f"|---|--:|--:|--:|{'--:|' * len(columns)}",
-    ]
-    for figure in figures:
-        values = ["" if figure[name] is None else f"{figure[name]:.4f}" for name in columns]
-        lines.append(
-            f"| {figure['model']} | {figure['layer']} | {figure['width']:,} | {figure['num_constant']:,} "
-            f"| {' | '.join(values)} |"
+    measured = ["mean", *groups, "between"]
+    rows = [
+        (
+            *(figure["model"], figure["layer"], f"{figure['width']:,}", f"{figure['num_constant']:,}"),
+            *(None if figure[name] is None else f"{figure[name]:.4f}" for name in measured),
         )
-    return "\n".join(lines)
+        for figure in figures
+    ]
+    return as_table(["model", "layer", "width", "constant features", *measured], rows)
 
 
 if __name__ == "__main__":
-    main()
+    MeasureCorrelation().main()

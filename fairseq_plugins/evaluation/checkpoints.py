@@ -1,14 +1,56 @@
-"""Loading trained language models for evaluation."""
+"""Loading trained models for evaluation."""
 
 from pathlib import Path
 from typing import List, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
-from fairseq.models import FairseqLanguageModel
+from fairseq.models import BaseFairseqModel, FairseqLanguageModel
+from omegaconf import DictConfig
 
 from fairseq_plugins.data.corpus import load_dictionary
 from fairseq_plugins.modules.carried_state import CarriesState
+
+
+def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
+    """Refuse paths that are no files.
+
+    Raises:
+        ValueError: for the first of them.
+    """
+    for path in paths:
+        if not Path(path).is_file():
+            wrong = "is a directory" if Path(path).is_dir() else "does not exist"
+            raise ValueError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
+
+
+def load_checkpoint(path: Union[str, Path], data_dir: str) -> Tuple[BaseFairseqModel, DictConfig]:
+    """A model of any task in evaluation mode, and the configuration of its training.
+
+    Raises:
+        ValueError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
+    """
+    check_checkpoints([path])
+    try:
+        (model,), config, _ = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path)], arg_overrides={"data": data_dir}
+        )
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+    return model.eval(), config
+
+
+def check_carries_state(model: BaseFairseqModel, path: Union[str, Path]) -> None:
+    """Refuse a model that cannot read a stream window by window; ``path`` names it.
+
+    Raises:
+        ValueError: if it carries no state.
+    """
+    if not isinstance(getattr(model, "decoder", None), CarriesState):
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}, which carries no state from window to window: "
+            "evaluate it with fairseq-eval-lm"
+        )
 
 
 def load_language_models(
@@ -20,23 +62,11 @@ def load_language_models(
         ValueError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if
             the model carries no state from window to window.
     """
-    for path in paths:
-        if not Path(path).is_file():
-            wrong = "is a directory" if Path(path).is_dir() else "does not exist"
-            raise ValueError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
+    check_checkpoints(paths)
     dictionary = load_dictionary(data_dir)
     models = []
     for path in paths:
-        try:
-            (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
-                [str(path)], arg_overrides={"data": data_dir}
-            )
-        except ValueError as error:
-            raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-        if not isinstance(model.decoder, CarriesState):
-            raise ValueError(
-                f"{path} holds a {type(model).__name__}, which carries no state from window to window: "
-                "evaluate it with fairseq-eval-lm"
-            )
-        models.append(model.eval())
+        model, _ = load_checkpoint(path, data_dir)
+        check_carries_state(model, path)
+        models.append(model)
     return models, dictionary

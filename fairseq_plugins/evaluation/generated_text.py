@@ -1,6 +1,7 @@
 """Lines of text, those that fairseq-generate wrote among them: read, and refused where they cannot be compared."""
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Sequence
@@ -11,6 +12,9 @@ SUBWORD_MARKS = (
     (re.compile(r"@@( |$)"), "@@", "subword_nmt"),
     (re.compile("\u2581"), "\u2581", "sentencepiece"),
 )
+
+STANDARD_INPUT = Path("-")
+"""Stands for the standard input where a file can be given."""
 
 UNKNOWN = Dictionary().unk_string(escape=True)
 """How the host writes a reference's word that the dictionary lacks; it equals no word."""
@@ -24,51 +28,71 @@ class Generated:
     references: List[str]
 
 
-def read_generated(path: Path) -> Generated:
-    """Read the output of ``fairseq-generate``; of several hypotheses the first, which has the best score.
+def read_generated(*paths: Path) -> Generated:
+    """Read the output of ``fairseq-generate``, which may lie in several files, such as those of ``--num-shards``.
+
+    Of several hypotheses of a sentence the first is taken, which has the best score.
+
+    Args:
+        paths: ``-`` is the standard input.
 
     Raises:
-        ValueError: if the file holds no hypothesis, or sentences are missing.
+        ValueError: if a file is missing or not UTF-8, if there is no hypothesis, or if sentences are missing.
     """
     hypotheses: Dict[int, str] = {}
     references: Dict[int, str] = {}
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for line in file:
-            kind, _, rest = line.rstrip("\n").partition("-")
-            number, _, text = rest.partition("\t")
-            if kind == "T" and number.isdigit():
-                references[int(number)] = text
-            elif kind == "H" and number.isdigit() and int(number) not in hypotheses:
-                hypotheses[int(number)] = text.partition("\t")[2]
+    for line in (line for path in paths for line in read_lines(path, when_empty="kept")):
+        kind, _, rest = line.partition("-")
+        number, _, text = rest.partition("\t")
+        if kind == "T" and number.isdigit():
+            references[int(number)] = text
+        elif kind == "H" and number.isdigit() and int(number) not in hypotheses:
+            hypotheses[int(number)] = text.partition("\t")[2]
+    name = name_of(*paths)
     if not hypotheses:
-        raise ValueError(f"{path} holds no hypothesis: give the output of fairseq-generate")
+        raise ValueError(f"{name} holds no hypothesis: give the output of fairseq-generate")
     order = range(max(max(hypotheses), max(references, default=0)) + 1)
     missing = [number for number in order if number not in hypotheses or number not in references]
     if missing:
-        raise ValueError(f"{path}: sentence {missing[0]} has no hypothesis or no reference: was generation cut short?")
+        raise ValueError(f"{name}: sentence {missing[0]} has no hypothesis or no reference: was generation cut short?")
     return Generated([hypotheses[number] for number in order], [references[number] for number in order])
 
 
-def read_lines(path: Path) -> List[str]:
+def read_lines(path: Path, *, when_empty: str = "refused") -> List[str]:
     """Lines of a text file, split at newlines only.
+
+    Args:
+        path: ``-`` is the standard input.
+        when_empty: "refused" or "kept".
 
     Raises:
         ValueError: if the file is missing, empty or not UTF-8; the message names the line.
     """
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist")
-    lines = path.read_bytes().split(b"\n")
+    lines = _read_bytes(path).split(b"\n")
     if lines[-1] == b"":
         lines.pop()
-    if not lines:
-        raise ValueError(f"{path} is empty")
+    if not lines and when_empty == "refused":
+        raise ValueError(f"{name_of(path)} is empty")
     decoded = []
     for number, line in enumerate(lines, start=1):
         try:
             decoded.append(line.decode("utf-8").rstrip("\r"))
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not UTF-8: {error.reason}") from error
+            raise ValueError(f"{name_of(path)}, line {number}: not UTF-8: {error.reason}") from error
     return decoded
+
+
+def name_of(*paths: Path) -> str:
+    """How messages name files that are read as one text."""
+    return " and ".join("standard input" if path == STANDARD_INPUT else str(path) for path in paths)
+
+
+def _read_bytes(path: Path) -> bytes:
+    if path == STANDARD_INPUT:
+        return sys.stdin.buffer.read()
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist")
+    return path.read_bytes()
 
 
 def check_words(lines: Sequence[str], *, name: str) -> None:

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Sequence
+from typing import List, Sequence, Tuple
 
 from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesDetokenizer
 
-from fairseq_plugins.evaluation.generated_text import check_pairs, check_words, read_generated
+from fairseq_plugins.evaluation.generated_text import check_pairs, check_words, name_of, read_generated, read_lines
 
 NUM_BOOTSTRAP_SAMPLES = 1000
 
@@ -18,7 +19,7 @@ class Translation:
     """What a system made of a text, in the order of the text.
 
     Attributes:
-        tokenized: its hypotheses in words.
+        tokenized: its hypotheses in words; empty where the translation is a text of another origin.
         tokenized_references: those that fairseq-generate wrote beside them.
         detokenized: the hypotheses as a reader expects them.
     """
@@ -51,16 +52,23 @@ def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
     return [detokenizer.detokenize(line.split(), unescape=True) for line in lines]
 
 
-def read_translation(path: Path, *, references: Sequence[str], reference_name: str, language: str) -> Translation:
+def read_translation(*paths: Path, references: Sequence[str], reference_name: str, language: str) -> Translation:
     """Read the output of ``fairseq-generate`` in the given language.
+
+    Args:
+        paths: files that are read as one; ``-`` is the standard input.
+        references: raw text, a sentence each.
+        reference_name: of the references, in messages.
+        language: of the detokeniser, such as "de".
 
     Raises:
         ValueError: if it does not belong to the references, is cut short or holds subword marks.
     """
-    generated = read_generated(path)
-    check_pairs(generated.hypotheses, references, name=str(path), reference_name=reference_name)
-    check_words(generated.hypotheses, name=f"{path}, hypotheses")
-    check_words(generated.references, name=f"{path}, references")
+    generated = read_generated(*paths)
+    name = name_of(*paths)
+    check_pairs(generated.hypotheses, references, name=name, reference_name=reference_name)
+    check_words(generated.hypotheses, name=f"{name}, hypotheses")
+    check_words(generated.references, name=f"{name}, references")
     return Translation(
         tokenized=generated.hypotheses,
         tokenized_references=generated.references,
@@ -68,18 +76,32 @@ def read_translation(path: Path, *, references: Sequence[str], reference_name: s
     )
 
 
+def read_plain_translation(*paths: Path, references: Sequence[str], reference_name: str) -> Translation:
+    """Read a translation of another origin, a detokenised sentence a line; see :func:`read_translation`.
+
+    Raises:
+        ValueError: if it does not belong to the references or holds subword marks.
+    """
+    lines = [line for path in paths for line in read_lines(path)]
+    name = name_of(*paths)
+    check_pairs(lines, references, name=name, reference_name=reference_name)
+    check_words(lines, name=name)
+    return Translation(tokenized=[], tokenized_references=[], detokenized=lines)
+
+
 def score(translation: Translation, references: Sequence[str]) -> List[Score]:
-    """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens as papers report it."""
-    comparisons = (
+    """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens, where there are any.
+
+    The last is what papers report.
+    """
+    comparisons: List[Tuple[str, Metric, Sequence[str], Sequence[str]]] = [
         ("BLEU, detokenised (sacreBLEU)", BLEU(), translation.detokenized, references),
         ("chrF, detokenised (sacreBLEU)", CHRF(), translation.detokenized, references),
-        (
-            "BLEU, tokenised (as multi-bleu.perl)",
-            BLEU(tokenize="none", smooth_method="none", force=True),
-            translation.tokenized,
-            translation.tokenized_references,
-        ),
-    )
+    ]
+    if translation.tokenized:
+        plain = BLEU(tokenize="none", smooth_method="none", force=True)
+        texts = translation.tokenized, translation.tokenized_references
+        comparisons.append(("BLEU, tokenised (as multi-bleu.perl)", plain, *texts))
     scores = []
     for name, metric, hypotheses, compared in comparisons:
         result = metric.corpus_score(list(hypotheses), [list(compared)], n_bootstrap=NUM_BOOTSTRAP_SAMPLES)
@@ -89,7 +111,14 @@ def score(translation: Translation, references: Sequence[str]) -> List[Score]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems on the same references: p is the chance of such a difference between equal systems."""
+    """One metric of two systems on the same references.
+
+    Attributes:
+        metric: its name.
+        value: of the system, 0 to 100.
+        other_value: of the baseline.
+        p: chance of such a difference between equal systems.
+    """
 
     metric: str
     value: float

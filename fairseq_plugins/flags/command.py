@@ -2,25 +2,53 @@
 
 import argparse
 import logging
+import shlex
+import sys
 from abc import ABC, abstractmethod
-from typing import ClassVar, Optional, Sequence
+from typing import ClassVar, List, Mapping, NoReturn, Optional, Sequence, Tuple
+
+from fairseq_plugins.flags.argument_order import arranged_arguments
+
+
+class ProgramFailed(Exception):
+    """A program that a command ran has failed; the text is what it told last."""
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that refuses wrong arguments with one line and exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with the message."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
 
 
 class Command(ABC):
     """A command: its arguments, and what it does.
 
     A subclass stands in a module of ``fairseq_plugins/cli`` that has its name and ends with
-    ``if __name__ == "__main__": ItsClass().main()``.
+    ``if __name__ == "__main__": ItsClass().main()``. The order of arguments is the host's:
+    ``COMMAND DATA --path CKPT...``. Arguments in an order that a command declares as former, or that can be told by
+    what they look like, are refused with the line to type.
 
     Attributes:
         name: of the module.
         summary: one line, for the list of all commands.
         description: for ``--help``, beneath the summary.
+        forwards_to: program that takes the flags after ``--``; they are ``args.forwarded``. Without one, ``--`` is
+            argparse's.
+        former_flags: flags that were replaced, each with what is typed in its place before its value.
+        former_orders: what words without a flag stood for, by their number: each item is a positional argument's name
+            or the flag that takes the word now.
+        named_models: whether ``--path`` takes NAME=CKPT, "on" or "off".
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     description: ClassVar[str] = ""
+    forwards_to: ClassVar[str] = ""
+    former_flags: ClassVar[Mapping[str, Sequence[str]]] = {}
+    former_orders: ClassVar[Sequence[Sequence[str]]] = ()
+    named_models: ClassVar[str] = "off"
 
     @abstractmethod
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -30,14 +58,24 @@ class Command(ABC):
     def run(self, args: argparse.Namespace) -> None:
         """Do the work and print the result.
 
+        Args:
+            args: the values of the arguments; ``args.command_line`` is what was typed, ``args.forwarded`` the flags
+                after ``--``.
+
         Raises:
             ValueError, OSError: for what the user gave wrongly; the text is the whole message.
+            ProgramFailed: if a program that the command ran did not end well.
         """
+
+    @property
+    def program(self) -> str:
+        """How the command is called."""
+        return f"python -m fairseq_plugins.cli.{self.name}"
 
     def get_parser(self) -> argparse.ArgumentParser:
         """The parser of the command line."""
-        parser = argparse.ArgumentParser(
-            prog=f"python -m fairseq_plugins.cli.{self.name}",
+        parser = OneLineParser(
+            prog=self.program,
             description="\n\n".join(filter(None, [self.summary, self.description])),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -47,12 +85,44 @@ class Command(ABC):
     def main(self, arguments: Optional[Sequence[str]] = None) -> None:
         """Run the command with the arguments of the command line, or with those given.
 
-        A user's mistake ends with one line and exit status 2.
+        A user's mistake ends with one line and exit status 2, a program that fails with what it told and 1.
         """
         logging.getLogger().setLevel(logging.WARNING)  # what the host notes while importing and loading
+        given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
         parser = self.get_parser()
-        args = parser.parse_args(arguments)
+        args = self._parse(parser, given)
         try:
             self.run(args)
         except (ValueError, OSError) as error:
             parser.exit(2, f"{parser.prog}: error: {error}\n")
+        except ProgramFailed as failure:
+            parser.exit(1, f"{failure}\n")
+
+    def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
+        own, forwarded = self._split(given)
+        if not {"-h", "--help"} & set(own):
+            arranged = arranged_arguments(
+                own,
+                declare=self.add_arguments,
+                former_flags=self.former_flags,
+                former_orders=self.former_orders,
+                named_models=self.named_models,
+            )
+            if arranged is not None:
+                line = shlex.join([*self.program.split(), *arranged, *(["--", *forwarded] if forwarded else [])])
+                parser.error(f"arguments stand in another order or have other names; type: {line}")
+        args, unknown = parser.parse_known_args(own)
+        if unknown and self.forwards_to and unknown[0].startswith("-"):
+            parser.error(f"{unknown[0]}: flags of {self.forwards_to} come after --")
+        if unknown:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        args.forwarded = forwarded
+        args.command_line = shlex.join([*self.program.split(), *given])
+        return args
+
+    def _split(self, given: List[str]) -> Tuple[List[str], List[str]]:
+        """The command's own arguments, and those after ``--`` where another program takes them."""
+        if not self.forwards_to or "--" not in given:
+            return given, []
+        place = given.index("--")
+        return given[:place], given[place + 1 :]

@@ -18,8 +18,8 @@ from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
+from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.recurrent_attentional_decoder import RecurrentAttentionalDecoder
-from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.recurrent_encoder import RecurrentEncoder
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.attention import ATTENTIONS
@@ -82,7 +82,7 @@ FLAGS = ModelFlags(RecurrentEncoderDecoderConfig, RECURRENT_CELLS, OUTPUT_LAYERS
 class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     """Recurrent encoder-decoder with Luong attention and any output layer (Takase et al. 2018, section 5.2).
 
-    The architectures differ in their presets only (:mod:`fairseq_plugins.models.recurrent_encdec_presets`). For output
+    The architectures differ in their presets only (:mod:`fairseq_plugins.models.presets`). For output
     layers that read several layers, layer 0 is the target embedding, then come the recurrent layers, and the
     attention's output is the last.
     """

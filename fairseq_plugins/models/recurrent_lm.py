@@ -18,9 +18,8 @@ from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
 from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
-from fairseq_plugins.models.presets import apply_preset
+from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
-from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
@@ -70,7 +69,7 @@ FLAGS = ModelFlags(RecurrentLanguageModelConfig, RECURRENT_CELLS, OUTPUT_LAYERS,
 class RecurrentLanguageModel(FairseqLanguageModel):
     """AWD-LSTM language model (Merity et al. 2018) with any recurrent cell and output layer.
 
-    The architectures differ in their presets only (:mod:`fairseq_plugins.models.recurrent_lm_presets`).
+    The architectures differ in their presets only (:mod:`fairseq_plugins.models.presets`).
     """
 
     @staticmethod
@@ -131,5 +130,5 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
-for name, preset in ARCHITECTURES.items():
+for name, preset in LANGUAGE_MODELS.items():
     register_model_architecture("recurrent_lm", name)(partial(apply_preset, preset))

@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.models.caching_decoder import CachingDecoder
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
-from fairseq_plugins.models.transformer_presets import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
+from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
@@ -106,7 +106,7 @@ class TransformerWithOutputLayer(TransformerModel):
     """The host's Transformer (Vaswani et al. 2017) with any output layer (Pappas & Henderson 2019, section 6).
 
     The architectures ``transformer_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in their
-    output layer and in their presets only (:mod:`fairseq_plugins.models.transformer_presets`). All flags are the host's
+    output layer and in their presets only (:mod:`fairseq_plugins.models.presets`). All flags are the host's
     and those of the output layers and gates; the embedding is shared as the host's flags say.
     """
 

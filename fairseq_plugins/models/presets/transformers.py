@@ -1,11 +1,12 @@
-"""Hyper-parameters of the Transformers: small defaults, the host's for IWSLT, and the base of WMT."""
+"""Transformers: small defaults, the host's for IWSLT, and the base of WMT."""
 
 from argparse import Namespace
 from typing import Dict
 
 from fairseq.models.transformer import base_architecture
 
-from fairseq_plugins.models.presets import Preset, Value, apply_preset
+from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
+from fairseq_plugins.models.presets.translation_training import TRANSLATION
 from fairseq_plugins.output_layers.sharing import SharingFlags, Wish
 
 SHARING_FLAGS = SharingFlags(
@@ -50,12 +51,53 @@ _LAYERS = {
     "doc": dict(_SHARED, output_layer="doc"),
 }
 
+_SMOOTHED = {**TRANSLATION, "label-smoothing": 0.1, "optimizer": "adam", "lr-scheduler": "inverse_sqrt"}
+# Multi30k in half an hour of two CPU cores
+SMALL_TRAINING = {
+    **_SMOOTHED,
+    "batch-size": 64,
+    "max-epoch": 5,
+    "adam-betas": "(0.9, 0.98)",
+    "lr": 0.001,
+    "warmup-updates": 1000,
+    "clip-norm": 1,
+}
+"""Flags of ``fairseq-train`` of the small architectures."""
+
+# the host's example for IWSLT 2014
+_IWSLT_TRAINING = {
+    **_SMOOTHED,
+    "max-tokens": 4096,
+    "max-update": 50_000,
+    "adam-betas": "(0.9, 0.98)",
+    "lr": 0.0005,
+    "warmup-updates": 4000,
+    "weight-decay": 0.0001,
+    "clip-norm": 0,
+}
+# Pappas & Henderson: 350,000 updates of two batches of 4,096 tokens, the rate that of Noam's schedule with factor 2 at
+# its peak, 2 / sqrt(512 x 8000)
+_WMT14_TRAINING = {
+    **_SMOOTHED,
+    "max-tokens": 4096,
+    "update-freq": 2,
+    "max-update": 350_000,
+    "adam-betas": "(0.9, 0.998)",
+    "lr": 0.00098821,
+    "warmup-updates": 8000,
+    "warmup-init-lr": 0,
+}
+
 ARCHITECTURES: Dict[str, Preset] = {
     f"transformer_{layer}{corpus}": Preset(
-        {**sizes, **output, **(_GLOROT if corpus == "_wmt14" and layer in ("dual", "drill") else {})}
+        {**sizes, **output, **(_GLOROT if corpus == "_wmt14" and layer in ("dual", "drill") else {})}, training
     )
     for layer, output in _LAYERS.items()
-    for corpus, sizes in (("", _SMALL), ("_iwslt", _IWSLT), ("_wmt14", _WMT14))
+    for corpus, sizes, training in (
+        ("", _SMALL, SMALL_TRAINING),
+        ("_iwslt", _IWSLT, _IWSLT_TRAINING),
+        ("_wmt14", _WMT14, _WMT14_TRAINING),
+    )
 }
 """Values of ``--arch`` and their presets."""
 

@@ -1,9 +1,11 @@
-"""Hyper-parameters of the recurrent encoder-decoders: small defaults and the papers' settings."""
+"""Recurrent encoder-decoders: small defaults and the papers' settings."""
 
+import json
 from argparse import Namespace
 from typing import Dict
 
-from fairseq_plugins.models.presets import Preset, apply_preset
+from fairseq_plugins.models.presets.preset import Preset, apply_preset
+from fairseq_plugins.models.presets.translation_training import ADAM_HALVED, TRANSLATION
 from fairseq_plugins.output_layers.sharing import SharingFlags, Wish
 
 SHARING_FLAGS = SharingFlags(
@@ -50,13 +52,41 @@ _DOC = dict(output_layer="doc", experts_per_layer="0 0 2 2", latent_dropout=0.0)
 # not in the paper: without it the attention is learned late (results/multi30k)
 _DOC_SMALL = dict(_DOC, expert_warmup=1000)
 
+# Multi30k in half an hour of two CPU cores
+SMALL_TRAINING = {**ADAM_HALVED, "batch-size": 64, "max-epoch": 5, "force-anneal": 4}
+"""Flags of ``fairseq-train`` of the small architectures."""
+
+_TAKASE_TRAINING = {**ADAM_HALVED, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}
+
+# Shuang et al. give SGD at 1.0 and 340,000 updates; batches, clipping and the nine halvings of the rate after half of
+# the updates are those of the toolkit whose recipe this is (TensorFlow's NMT tutorial)
+_WMT14_TRAINING = {
+    **TRANSLATION,
+    "sentence-avg": True,
+    "batch-size": 128,
+    "max-update": 340_000,
+    "optimizer": "sgd",
+    "lr": 1,
+    "lr-scheduler": "manual",
+    "update2lr": json.dumps({1: 1, **{170_000 + n * 17_000: 0.5**n for n in range(1, 10)}}),
+    "clip-norm": 5,
+}
+
 ARCHITECTURES: Dict[str, Preset] = {
-    f"{name}{corpus}": Preset({**sizes, **differing})
-    for corpus, sizes, variants in (
-        ("", _SMALL, {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC_SMALL, "mmlstm_encdec": _MM}),
-        ("_iwslt", _IWSLT, {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}),
-        ("_gigaword", _GIGAWORD, {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}),
-        ("_wmt14", _WMT14, {"lstm_encdec": {}, "mmlstm_encdec": _MM_WMT14}),
+    f"{name}{corpus}": Preset({**sizes, **differing}, training)
+    for corpus, sizes, training, variants in (
+        (
+            *("", _SMALL, SMALL_TRAINING),
+            {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC_SMALL, "mmlstm_encdec": _MM},
+        ),
+        ("_iwslt", _IWSLT, _TAKASE_TRAINING, {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}),
+        (
+            "_gigaword",
+            _GIGAWORD,
+            _TAKASE_TRAINING,
+            {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC},
+        ),
+        ("_wmt14", _WMT14, _WMT14_TRAINING, {"lstm_encdec": {}, "mmlstm_encdec": _MM_WMT14}),
     )
     for name, differing in variants.items()
 }

@@ -1,8 +1,7 @@
 """What the papers' settings consist of, and how an architecture supplies them.
 
-``--arch`` supplies the values of model flags. Those of ``fairseq-train`` it cannot supply: for language models
-``python -m fairseq_plugins.cli.preset_flags ARCH`` prints them for a command line, as the recipes do; those of
-translation stand in scripts/recipes/translation.
+``--arch`` supplies the values of model flags. Those of ``fairseq-train`` it cannot supply: the recipes give them
+(:mod:`fairseq_plugins.recipes`), and ``python -m fairseq_plugins.cli.preset_flags ARCH`` prints them.
 """
 
 from argparse import Namespace

@@ -1,0 +1,26 @@
+"""Decoding a split once: ``python -m fairseq_plugins.cli.generate_split --help``."""
+
+import argparse
+
+from fairseq_plugins.cli.scored_text import DECODING_HELP, add_decoding, read_decoding
+from fairseq_plugins.flags.command import Command
+
+
+class GenerateSplit(Command):
+    """Decodes a split, unless that was done."""
+
+    name = "generate_split"
+    summary = "Decode a split by fairseq-generate, unless that was done with the same models, data and flags."
+    description = f"Writes OUT/generate.txt, with subwords joined; log: OUT/generate.log.\n\n{DECODING_HELP}"
+    forwards_to = "fairseq-generate"
+    former_orders = (("data", "--path", "--gen-subset", "--out"),)
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_decoding(parser, required=True)
+
+    def run(self, args: argparse.Namespace) -> None:
+        read_decoding(args).run()
+
+
+if __name__ == "__main__":
+    GenerateSplit().main()

@@ -1,0 +1,131 @@
+"""The text that a command scores: decoded by a model from DATA, in files, or on the standard input."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from fairseq_plugins.evaluation.binarised_pairs import raw_reference, target_language
+from fairseq_plugins.evaluation.decoding import Decoding
+from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT, name_of, read_lines
+from fairseq_plugins.flags.common_arguments import add_checkpoints, add_input, add_out, add_split
+from fairseq_plugins.reports.written_file import write_text
+
+TEXT_FORMATS = ("generate", "text")
+"""The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""
+
+SCRIPT_ORDER = ("data", "--path", "--gen-subset", "--reference", "--out")
+"""What the five words of the shell scripts stood for."""
+
+DECODING_HELP = """Environment of a decoding: BPE=subword_nmt (default) or sentencepiece; BEAM=5; MAX_TOKENS=4000.
+Flags of fairseq-generate follow a --: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models,
+the data or the flags are others."""
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """Where a text is, and what it is compared with.
+
+    Attributes:
+        files: that hold the text.
+        format: a value of :data:`TEXT_FORMATS`.
+        references: raw texts.
+        decoding: what writes the files, or None where they are there.
+    """
+
+    files: Sequence[Path]
+    format: str
+    references: Sequence[Path]
+    decoding: Optional[Decoding]
+
+    @property
+    def name(self) -> str:
+        """How messages name the text."""
+        return name_of(*self.files)
+
+    def decode(self, *, result: str) -> None:
+        """Decode, where that is asked for and was not done; an earlier ``result`` in the folder is removed first."""
+        if self.decoding is not None:
+            (self.decoding.out / result).unlink(missing_ok=True)
+            self.decoding.run()
+
+    def show(self, text: str, *, result: str) -> None:
+        """Print a result; beside a decoding it is written as well, to the file ``result``."""
+        if self.decoding is not None:
+            write_text(self.decoding.out / result, f"{text}\n")
+        print(text)
+
+
+def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Declare DATA, ``--path CKPT...``, ``--split`` and ``--out DIR``."""
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        type=Path,
+        nargs=None if required else "?",
+        help="directory that data-prep/<corpus>/prepare.sh wrote",
+    )
+    add_checkpoints(parser, help="checkpoints; several, also joined by colons, are an ensemble", required=required)
+    add_split(parser, help="split to decode")
+    add_out(parser, help="directory for generate.txt, the output of fairseq-generate", required=required)
+
+
+def read_decoding(args: argparse.Namespace) -> Decoding:
+    """What the arguments of :func:`add_decoding` ask for."""
+    return Decoding(data=args.data, models=args.path, split=args.split, out=args.out, flags=args.forwarded)
+
+
+def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool) -> None:
+    """Declare what decodes, ``--input FILE...``, ``--input-format`` and ``--reference``."""
+    add_decoding(parser, required=False)
+    add_input(parser, help="score these instead, - is the standard input (default, without DATA)")
+    parser.add_argument(
+        "--input-format",
+        choices=TEXT_FORMATS,
+        default="generate",
+        help="generate: output of fairseq-generate --remove-bpe; text: plain text, a sentence a line "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE",
+        action="append",
+        help="raw, untokenised reference, a sentence a line (default, with DATA: DATA/raw/SPLIT.TARGET)"
+        + ("; may be repeated" if several_references else ""),
+    )
+
+
+def read_scored_text(args: argparse.Namespace) -> ScoredText:
+    """Check the arguments of :func:`add_scored_text`, before anything is decoded.
+
+    Raises:
+        ValueError: if they do not go together or a file is missing.
+    """
+    if args.data is None:
+        if args.path or args.out or args.forwarded:
+            raise ValueError("--path, --out and flags of fairseq-generate go with DATA, which comes first")
+        if not args.reference:
+            raise ValueError("give --reference FILE, the raw text to compare with")
+        return ScoredText(args.input or [STANDARD_INPUT], args.input_format, _existing(args.reference), None)
+    if args.input:
+        raise ValueError("give DATA with --path, to decode, or --input, but not both")
+    if not args.path or not args.out:
+        raise ValueError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
+    decoding = read_decoding(args)
+    decoding.check()
+    references = _existing(args.reference or [raw_reference(args.data, args.split)])
+    language = target_language(args.data, args.split)
+    for reference in references:
+        if args.reference and reference.suffix[1:] != language:
+            raise ValueError(
+                f"{args.data} has no {args.split} set with the target language {reference.suffix[1:]}, which "
+                f"{reference} ends in"
+            )
+    return ScoredText([decoding.generated], "generate", references, decoding)
+
+
+def _existing(paths: Sequence[Path]) -> List[Path]:
+    for path in paths:
+        read_lines(path)
+    return list(paths)

@@ -1,0 +1,35 @@
+"""A directory of sentence pairs, as ``fairseq-preprocess`` and data-prep leave it."""
+
+import re
+from pathlib import Path
+
+
+def target_language(data: Path, split: str) -> str:
+    """The language that models of a directory translate into.
+
+    Raises:
+        ValueError: if the directory or the split is missing, or holds pairs of several target languages.
+    """
+    if not data.is_dir():
+        raise ValueError(f"{data} does not exist: give the directory that data-prep wrote")
+    pairs = [re.fullmatch(r"(.+)\.[^.-]+-([^.-]+)\.\2\.idx", path.name) for path in sorted(data.glob("*.idx"))]
+    splits = sorted({pair[1] for pair in pairs if pair})
+    if split not in splits:
+        taken = f"take one of {', '.join(splits)}" if splits else "it holds no pairs"
+        raise ValueError(f"{data} has no {split} set: {taken}")
+    languages = sorted({pair[2] for pair in pairs if pair and pair[1] == split})
+    if len(languages) > 1:
+        raise ValueError(f"{data} has pairs of several target languages: {', '.join(languages)}: keep them apart")
+    return languages[0]
+
+
+def raw_reference(data: Path, split: str) -> Path:
+    """The untokenised text of a split's target side, which data-prep writes beside the binaries.
+
+    Raises:
+        ValueError: as :func:`target_language`, or if there is no such text.
+    """
+    path = data / "raw" / f"{split}.{target_language(data, split)}"
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: name the raw reference text with --reference")
+    return path

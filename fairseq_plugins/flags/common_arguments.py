@@ -1,0 +1,90 @@
+"""Arguments that commands share, each declared once."""
+
+import argparse
+from pathlib import Path
+from typing import Any, List, Optional
+
+import torch
+from fairseq.utils import split_paths
+
+from fairseq_plugins.flags.output_paths import output_file, output_folder, picture_file
+
+
+class _SplitAtColons(argparse.Action):
+    """Keeps the paths of ``A.pt B.pt``, and of ``A.pt:B.pt`` as the host writes ensembles, as one list."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: Optional[str] = None,
+    ) -> None:
+        paths: List[str] = [path for text in values for path in split_paths(text)]
+        setattr(namespace, self.dest, paths)
+
+
+def add_data(parser: argparse.ArgumentParser, *, written_by: str = "fairseq-preprocess --only-source") -> None:
+    """Declare DATA, ``args.data``."""
+    parser.add_argument("data", metavar="DATA", help=f"directory that {written_by} wrote")
+
+
+def add_checkpoints(parser: argparse.ArgumentParser, *, help: str, required: bool = True) -> None:
+    """Declare ``--path CKPT...``, ``args.path``: a list of texts; those joined by colons are parted."""
+    parser.add_argument("--path", nargs="+", required=required, metavar="CKPT", action=_SplitAtColons, help=help)
+
+
+def add_named_models(parser: argparse.ArgumentParser, *, help: str, model: str = "CKPT") -> None:
+    """Declare ``--path NAME=CKPT...``, ``args.path``: texts for ``named_paths``."""
+    parser.add_argument("--path", nargs="+", required=True, metavar=f"NAME={model}", help=help)
+
+
+def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score") -> None:
+    """Declare ``--split`` and, as the host calls it, ``--gen-subset``; ``args.split``."""
+    parser.add_argument(
+        "--split", "--gen-subset", default="test", metavar="SPLIT", help=f"{help} (default: %(default)s)"
+    )
+
+
+def add_input(parser: argparse.ArgumentParser, *, help: str) -> None:
+    """Declare ``--input FILE...``, ``args.input``: a list of paths, or None; ``-`` is the standard input."""
+    parser.add_argument("--input", nargs="+", type=Path, metavar="FILE", help=help)
+
+
+def add_cpu(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--cpu``."""
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object for machines")
+
+
+def add_plot(parser: argparse.ArgumentParser, *, help: str) -> None:
+    """Declare ``--plot FILE``, ``args.plot``: a path that can be written, or None."""
+    parser.add_argument("--plot", type=picture_file, metavar="FILE", help=help)
+
+
+def add_output_file(parser: argparse.ArgumentParser, flag: str, *, help: str) -> None:
+    """Declare a flag that names a file to write: a path that can be written, or None."""
+    parser.add_argument(flag, type=output_file, metavar="FILE", help=help)
+
+
+def add_out(
+    parser: argparse.ArgumentParser, *, help: str, default: Optional[Path] = None, required: bool = True
+) -> None:
+    """Declare ``--out DIR``, ``args.out``: a folder that can be written; not required where there is a default."""
+    parser.add_argument(
+        "--out",
+        type=output_folder,
+        metavar="DIR",
+        required=required and default is None,
+        default=default,
+        help=help if default is None else f"{help} (default: %(default)s)",
+    )
+
+
+def choose_device(args: argparse.Namespace) -> str:
+    """The GPU where there is one, unless ``--cpu`` was given."""
+    return "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"

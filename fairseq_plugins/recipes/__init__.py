@@ -1,0 +1,47 @@
+"""Recipes: the trainings of papers and experiments, as tables of systems.
+
+``python -m fairseq_plugins.cli.train RECIPE SYSTEM DATA --save-dir DIR`` trains one; ``scripts/recipes`` has an entry
+for each recipe.
+"""
+
+from typing import Dict
+
+from fairseq_plugins.recipes import (
+    agnews,
+    drill,
+    gigaword,
+    iwslt16,
+    mmlstm,
+    multi30k,
+    presets,
+    reduced,
+    speed,
+    wmt14,
+)
+from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
+
+RECIPES: Dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        presets.RECIPE,
+        *(reduced.RECIPE, drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
+        *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
+        *(agnews.RECIPE, gigaword.RECIPE),
+        *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.HOST),
+    )
+}
+"""All recipes by name."""
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of that name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if name not in RECIPES:
+        raise ValueError(f"there is no recipe {name}: choose one of {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+__all__ = ["RECIPES", "Recipe", "System", "find_recipe", "training_arguments"]

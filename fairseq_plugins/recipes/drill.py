@@ -1,0 +1,52 @@
+"""Output layers of Pappas & Henderson 2019 on Penn Treebank and WikiText-2, with the paper's settings."""
+
+from typing import Mapping
+
+from fairseq_plugins.models.presets import Value
+from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe, System
+
+_FIGURES = {
+    # system: (Penn Treebank, WikiText-2), after fine-tuning
+    "full": ("69.9 / 66.8", ""),
+    "tied": ("60.0 / 57.3", "68.6 / 65.8"),
+    "bilinear": ("60.7 / 58.5", ""),
+    "dual": ("58.8 / 56.4", ""),
+    "drill1": ("58.8 / 56.2", ""),
+    "drill2": ("58.7 / 56.0", ""),
+    "drill3": ("58.5 / 55.9", ""),
+    "drill": ("58.2 / 55.7", "64.9 / 61.9"),
+    "residual": ("59.6 / 57.5", ""),
+    "standard": ("63.4 / 60.7", ""),
+}
+_BEFORE = {"drill": ("59.6 / 57.0", "65.7 / 62.8")}
+
+
+def _recipe(suffix: str, corpus: str, *, title: str, column: int) -> Recipe:
+    def system(name: str, label: str, flags: Mapping[str, Value]) -> System:
+        figures = {"trained": _BEFORE.get(name, ("", ""))[column], "fine-tuned": _FIGURES[name][column]}
+        return System(flags, label=label, published={stage: figure for stage, figure in figures.items() if figure})
+
+    drill = {"arch": f"lstm_lm_drill_{suffix}"}
+    rows = (
+        ("full", "softmax with a matrix of its own", {"arch": f"lstm_lm_full_{suffix}"}),
+        ("tied", "tied softmax", {"arch": f"lstm_lm_awd_{suffix}"}),
+        ("bilinear", "bilinear mapping", {"arch": f"lstm_lm_bilinear_{suffix}"}),
+        ("dual", "dual nonlinear mapping", {"arch": f"lstm_lm_dual_{suffix}"}),
+        *((f"drill{depth}", f"DRILL, depth {depth}", {**drill, "label-depth": depth}) for depth in (1, 2, 3)),
+        ("drill", "DRILL, depth 4", drill),
+        ("residual", "DRILL, depth 4, residuals between layers", {**drill, "label-layer-residual": "on"}),
+        ("standard", "DRILL, depth 4, a mask for each label", {**drill, "label-mask": "standard"}),
+    )
+    return Recipe(
+        name=f"drill_{suffix}",
+        title=f"{title}: output layers, with the settings of Pappas & Henderson 2019",
+        corpus=f"bash data-prep/{corpus}/prepare.sh",
+        systems={name: system(name, label, flags) for name, label, flags in rows},
+        training=FULL_SIZE,
+        metric="perplexity, valid / test",
+        notes="Fine-tune with scripts/recipes/lm/fine_tune.sh.",
+    )
+
+
+PTB = _recipe("ptb", "ptb", title="Penn Treebank", column=0)
+WT2 = _recipe("wt2", "wikitext-2", title="WikiText-2", column=1)

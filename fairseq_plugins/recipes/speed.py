@@ -1,0 +1,100 @@
+"""Trainings that are timed and thrown away: fixed rows and windows, nothing annealed."""
+
+from typing import Dict, Mapping
+
+from fairseq_plugins.models.presets import Value
+from fairseq_plugins.recipes.recipe import Recipe, System
+
+_SGD = {"tokens-per-sample": 70, "optimizer": "sgd", "lr": 0.1, "clip-norm": 0.25, "num-workers": 1}
+_STREAMS = {"task": "stateful_lm", "criterion": "regularized_cross_entropy"}
+_REGULARIZED = {**_STREAMS, "activation-regularization": 2, "temporal-activation-regularization": 1}
+
+
+def _recipe(name: str, title: str, corpus: str, *, training: Mapping[str, Value], **systems: System) -> Recipe:
+    return Recipe(
+        name=f"speed_{name}",
+        title=f"Speed: {title}",
+        corpus=f"bash data-prep/{corpus}/prepare.sh",
+        systems=systems,
+        training=training,
+        training_of_presets="left out",
+        notes="The first system is the reference of the ratios; scripts/benchmark_lm.py measures.",
+    )
+
+
+def _published(suffix: str) -> Dict[str, System]:
+    """The papers' models for a corpus; DOC's network with one softmax, with other labels and with the plain loss."""
+    doc = {"arch": f"lstm_lm_doc_{suffix}", "balance": 0.001}
+    drill = {"label-encoder": "drill", "label-depth": 4, "label-dropout": 0.6}
+    return {
+        "awd": System({"arch": f"lstm_lm_awd_{suffix}"}, label="AWD-LSTM"),
+        "doc-one-softmax": System(
+            {"arch": f"lstm_lm_doc_{suffix}", "output-layer": "full"}, label="DOC's network, one softmax"
+        ),
+        "mos": System({"arch": f"lstm_lm_mos_{suffix}"}, label="AWD-LSTM-MoS"),
+        "doc": System(doc, label="AWD-LSTM-DOC"),
+        "doc-drill": System({**doc, **drill}, label="AWD-LSTM-DOC, DRILL's labels"),
+        "doc-plain": System({**doc, "output-loss": "plain"}, label="AWD-LSTM-DOC, plain loss"),
+    }
+
+
+PTB = _recipe(
+    *("ptb", "the papers' presets for Penn Treebank, all with the rows of DOC", "ptb"),
+    training={**_REGULARIZED, **_SGD, "batch-size": 12},
+    **_published("ptb"),
+)
+WT2 = _recipe(
+    *("wt2", "the papers' presets for WikiText-2, all with the same rows", "wikitext-2"),
+    training={**_REGULARIZED, **_SGD, "batch-size": 12},
+    **_published("wt2"),
+)
+LABELS = _recipe(
+    *("labels", "the output layers of Pappas & Henderson 2019, table 4, with the rows of AWD-LSTM", "ptb"),
+    training={**_REGULARIZED, **_SGD, "batch-size": 20},
+    **{
+        name: System({"arch": f"lstm_lm_{arch}_ptb"}, label=label)
+        for name, arch, label in (
+            ("tied", "awd", "tied"),
+            ("bilinear", "bilinear", "bilinear"),
+            ("dual", "dual", "dual"),
+            ("drill", "drill", "DRILL"),
+        )
+    },
+)
+MAJOR_MINOR = _recipe(
+    *("mmlstm", "AWD-LSTM-MoS and AWD-LSTM on Major-Minor LSTMs and on LSTMs of the same widths", "ptb"),
+    training={**_REGULARIZED, **_SGD, "batch-size": 12},
+    **{
+        f"{name}-{cell}": System({"arch": arch, "rnn-cell": cell}, label=f"{label}, {cell}")
+        for name, label, arch in (("mos", "MoS", "mmlstm_lm_mos_ptb"), ("tied", "tied", "mmlstm_lm_ptb"))
+        for cell in ("lstm", "mmlstm")
+    },
+)
+WIKITEXT103 = _recipe(
+    *("wt103", "table VII of Shuang et al. 2020: 128 rows, 267,735 words, one softmax", "wikitext-103"),
+    training={**_STREAMS, **_SGD, "optimizer": "adam", "lr": 0.001, "batch-size": 128},
+    lstm=System({"arch": "mmlstm_lm_wt103", "rnn-cell": "lstm", "hidden-sizes": "1024 256"}, label="LSTM"),
+    mmlstm=System({"arch": "mmlstm_lm_wt103"}, label="MMLSTM"),
+)
+HOST = _recipe(
+    *("host", "fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax", "ptb"),
+    training={**_SGD, "batch-size": 20},
+    host=System(
+        {
+            "task": "language_modeling",
+            "arch": "lstm_lm",
+            "criterion": "cross_entropy",
+            "decoder-embed-dim": 512,
+            "decoder-hidden-size": 512,
+            "decoder-out-embed-dim": 512,
+            "decoder-layers": 3,
+            "share-decoder-input-output-embed": True,
+            "decoder-attention": 0,
+            "dropout": 0.2,
+        },
+        label="fairseq lstm_lm",
+    ),
+    awd=System(
+        {**_REGULARIZED, "arch": "lstm_lm_awd", "embed-dim": 512, "hidden-sizes": "512 512 512"}, label="lstm_lm_awd"
+    ),
+)

@@ -1,0 +1,1 @@
+"""What experiments left and found: training logs, where figures come from, tables, pictures, comparisons."""

@@ -1,0 +1,55 @@
+"""What a training by ``fairseq-train`` left in its ``--save-dir``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict
+
+from fairseq.models import BaseFairseqModel
+
+from fairseq_plugins.evaluation.checkpoints import check_checkpoints, load_checkpoint
+from fairseq_plugins.reports.training_log import read_valid_curve
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRun:
+    """A finished training.
+
+    Attributes:
+        name: how tables name it; runs of one name differ in their seed.
+        save_dir: with ``checkpoint_best.pt`` and ``train.log``.
+        data: directory with the data.
+        model: the best checkpoint.
+        seed: of the training.
+        valid_curve: validation perplexity by epoch.
+    """
+
+    name: str
+    save_dir: Path
+    data: str
+    model: BaseFairseqModel
+    seed: int
+    valid_curve: Dict[int, float]
+
+    def figures(self) -> Dict[str, Any]:
+        """What every report has: name, parameters, seed, epochs, the validation curve and its lowest perplexity."""
+        return {
+            "name": self.name,
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "seed": self.seed,
+            "epochs": max(self.valid_curve),
+            "valid_perplexity": min(self.valid_curve.values()),
+            "valid_curve": self.valid_curve,
+        }
+
+
+def read_run(name: str, save_dir: Path, *, data: str) -> TrainedRun:
+    """Read a finished training.
+
+    Raises:
+        ValueError, OSError: if its best checkpoint or its log is missing, or is not readable.
+    """
+    checkpoint = save_dir / "checkpoint_best.pt"
+    check_checkpoints([checkpoint])
+    curve = read_valid_curve(save_dir / "train.log")
+    model, config = load_checkpoint(checkpoint, data)
+    return TrainedRun(name=name, save_dir=save_dir, data=data, model=model, seed=config.common.seed, valid_curve=curve)
