@@ -8,10 +8,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_plugins.models import recurrent_encdec_presets, recurrent_lm_presets, transformer_presets
-
-LANGUAGE_MODELS = recurrent_lm_presets.ARCHITECTURES
-ARCHITECTURES = {**LANGUAGE_MODELS, **recurrent_encdec_presets.ARCHITECTURES, **transformer_presets.ARCHITECTURES}
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.models.presets import ARCHITECTURES, LANGUAGE_MODELS
 
 
 class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -43,23 +41,28 @@ def flags_parser(arch: str) -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> None:
-    """Print the flags of ``--arch``, ``--task``, ``--criterion`` and ``--optimizer`` with their meaning."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins.cli.explain_flags",
-        description="Explain the flags that an architecture and this package's task, criterion and optimiser that "
-        "go with it add to fairseq-train, with their defaults.",
+class ExplainFlags(Command):
+    """Prints the flags of ``--arch``, ``--task``, ``--criterion`` and ``--optimizer`` with their meaning."""
+
+    name = "explain_flags"
+    summary = "Explain the flags that an architecture adds to fairseq-train."
+    description = (
+        "Those of this package's task, criterion and optimiser that go with it are among them, all with their defaults."
     )
-    parser.add_argument(
-        "arch",
-        nargs="?",
-        default="lstm_lm_doc",
-        choices=sorted(ARCHITECTURES),
-        metavar="ARCH",
-        help=f"architecture (default: %(default)s), one of {', '.join(ARCHITECTURES)}",
-    )
-    print(flags_parser(parser.parse_args().arch).format_help())
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "arch",
+            nargs="?",
+            default="lstm_lm_doc",
+            choices=sorted(ARCHITECTURES),
+            metavar="ARCH",
+            help=f"architecture (default: %(default)s), one of {', '.join(ARCHITECTURES)}",
+        )
+
+    def run(self, args: argparse.Namespace) -> None:
+        print(flags_parser(args.arch).format_help())
 
 
 if __name__ == "__main__":
-    main()
+    ExplainFlags().main()

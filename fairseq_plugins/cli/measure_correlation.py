@@ -29,7 +29,8 @@ class MeasureCorrelation(Command):
     summary = "How far the features of each layer of language models are correlated."
     description = """\
 Mean absolute Pearson correlation of different features of each recurrent layer's output over the positions of a split,
-between 0 and 1; for Major-Minor LSTMs also within the major part, within the minor part, and between a feature of each."""
+between 0 and 1; for Major-Minor LSTMs also within the major part, within the minor part, and between a feature
+of each."""
     named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -99,6 +99,7 @@ class Command(ABC):
             parser.exit(1, f"{failure}\n")
 
     def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
+        """The values of the arguments; a subclass may take flags that it does not declare."""
         own, forwarded = self._split(given)
         if not {"-h", "--help"} & set(own):
             arranged = arranged_arguments(

@@ -23,7 +23,7 @@ _BEFORE = {"drill": ("59.6 / 57.0", "65.7 / 62.8")}
 
 def _recipe(suffix: str, corpus: str, *, title: str, column: int) -> Recipe:
     def system(name: str, label: str, flags: Mapping[str, Value]) -> System:
-        figures = {"trained": _BEFORE.get(name, ("", ""))[column], "fine-tuned": _FIGURES[name][column]}
+        figures = {"fine-tuned": _FIGURES[name][column], "before": _BEFORE.get(name, ("", ""))[column]}
         return System(flags, label=label, published={stage: figure for stage, figure in figures.items() if figure})
 
     drill = {"arch": f"lstm_lm_drill_{suffix}"}

@@ -29,14 +29,28 @@ class Report:
     command: str
     picture: Optional["Figure"] = None
 
-    def write(self, *, table: Path, figures: Path, picture: Optional[Path] = None) -> str:
-        """Write the files, whose folders are made if missing; return the text with its origin."""
+    def write(
+        self,
+        folder: Path,
+        *,
+        name: str = "",
+        table: str = "",
+        figures: str = "",
+        picture: str = "",
+    ) -> str:
+        """Write the files; return the text with its origin.
+
+        Args:
+            folder: made if missing.
+            name: of all files, without suffix.
+            table, figures, picture: names of the files, where they are others.
+        """
         origin = {**provenance(), "command": self.command}
         text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **origin)
-        for path in filter(None, (table, figures, picture)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(table, text)
-        write_text(figures, json.dumps({**origin, **self.figures}, indent=1) + "\n")
-        if picture is not None and self.picture is not None:
-            save_picture(self.picture, picture)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / (table or f"{name}.md"), text)
+        content = json.dumps({**origin, **self.figures}, indent=1)
+        write_text(folder / (figures or f"{name}.json"), f"{content}\n")
+        if self.picture is not None:
+            save_picture(self.picture, folder / (picture or f"{name}.png"))
         return text

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_plugins.cli import evaluate_translation, explain_flags, preset_flags
-from fairseq_plugins.models import recurrent_encdec_presets
-from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
+from fairseq_plugins.models.presets import LANGUAGE_MODELS, encoder_decoders
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(
@@ -28,19 +27,19 @@ def assert_explained(preset, text):
         assert f"(default: {value})" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("arch", sorted(LANGUAGE_MODELS))
 def test_flags_are_explained_with_the_values_of_the_preset(arch, monkeypatch, capsys):
-    text = output_of(explain_flags.main, [arch], monkeypatch, capsys)
-    assert_explained(ARCHITECTURES[arch], text)
+    text = output_of(explain_flags.ExplainFlags().main, [arch], monkeypatch, capsys)
+    assert_explained(LANGUAGE_MODELS[arch], text)
     assert "--tokens-per-sample " in text and "--balance " in text
-    averages = ARCHITECTURES[arch].training.get("optimizer", "nt_asgd") == "nt_asgd"
+    averages = LANGUAGE_MODELS[arch].training.get("optimizer", "nt_asgd") == "nt_asgd"
     assert ("--nonmonotone-interval " in text) == averages
 
 
-@pytest.mark.parametrize("arch", sorted(recurrent_encdec_presets.ARCHITECTURES))
+@pytest.mark.parametrize("arch", sorted(encoder_decoders.ARCHITECTURES))
 def test_flags_of_encoder_decoders_are_explained_without_those_of_language_models(arch, monkeypatch, capsys):
-    text = output_of(explain_flags.main, [arch], monkeypatch, capsys)
-    assert_explained(recurrent_encdec_presets.ARCHITECTURES[arch], text)
+    text = output_of(explain_flags.ExplainFlags().main, [arch], monkeypatch, capsys)
+    assert_explained(encoder_decoders.ARCHITECTURES[arch], text)
     assert "--balance " in text and "--init-range " in text
     assert "--tokens-per-sample" not in text and "--nonmonotone-interval" not in text
 
@@ -52,9 +51,12 @@ def test_a_flag_has_one_default(arch):
 
 
 def test_flags_of_a_preset(monkeypatch, capsys):
-    lines = output_of(preset_flags.main, ["lstm_lm_mos_ptb"], monkeypatch, capsys).splitlines()
+    main = preset_flags.PresetFlags().main
+    lines = output_of(main, ["lstm_lm_mos_ptb"], monkeypatch, capsys).splitlines()
     assert {"--arch=lstm_lm_mos_ptb", "--lr=20", "--batch-size=12", "--max-window=110"} <= set(lines)
-    tuned = output_of(preset_flags.main, ["lstm_lm_mos_ptb", "--fine-tune"], monkeypatch, capsys).splitlines()
+    tuned = output_of(
+        preset_flags.PresetFlags().main, ["lstm_lm_mos_ptb", "--fine-tune"], monkeypatch, capsys
+    ).splitlines()
     assert {"--lr=25", "--averaging=immediate"} <= set(tuned) and "--lr=20" not in tuned
 
 
@@ -84,7 +86,7 @@ def test_hypotheses_that_could_not_be_written_are_refused_before_the_work(tmp_pa
 
 def test_preset_without_training_flags_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit) as error:
-        output_of(preset_flags.main, ["lstm_lm_awd"], monkeypatch, capsys)
+        output_of(preset_flags.PresetFlags().main, ["lstm_lm_zaremba_medium"], monkeypatch, capsys)
     assert error.value.code == 2
     assert "lstm_lm_awd_ptb" in capsys.readouterr().err
 

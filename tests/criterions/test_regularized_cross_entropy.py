@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from builders import build_tiny_lm, make_dictionary, make_task
 from example_layers import UnnormalisedSoftmax
 from fairseq.logging import metrics
 from fairseq.models import FairseqLanguageModel
@@ -19,12 +20,12 @@ COEFFICIENTS = dict(activation_regularization=2.0, temporal_activation_regulariz
 
 
 @pytest.fixture
-def make_criterion(make_task):
+def make_criterion():
     return lambda **flags: RegularizedCrossEntropy(make_task(V), **flags)
 
 
 @pytest.fixture
-def sample(make_dictionary):
+def sample():
     return make_sample(T)
 
 
@@ -68,7 +69,7 @@ def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="r
 @pytest.mark.parametrize("form", ["row", "batch"])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_gradient_per_token_is_that_of_the_formula(form, padded, smoothing, make_criterion, build_tiny_lm):
+def test_the_gradient_per_token_is_that_of_the_formula(form, padded, smoothing, make_criterion):
     model = build_tiny_lm("doc", experts_per_layer="0 2 3", dropout_output=0.4, latent_dropout=0.3).double()
     criterion = make_criterion(balance_form=form, label_smoothing=smoothing, **COEFFICIENTS)
     sample = make_sample(T, padding=criterion.padding_idx if padded else None)
@@ -92,7 +93,7 @@ def test_the_gradient_per_token_is_that_of_the_formula(form, padded, smoothing, 
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-def test_with_sentence_avg_the_nll_of_a_sentence_takes_the_place_of_that_of_a_token(make_criterion, build_tiny_lm):
+def test_with_sentence_avg_the_nll_of_a_sentence_takes_the_place_of_that_of_a_token(make_criterion):
     model, criterion = build_tiny_lm("mos").double(), make_criterion(sentence_avg=True, **COEFFICIENTS)
     sample = make_sample(T, padding=criterion.padding_idx)
     loss, sample_size, logged = criterion(model, sample)
@@ -107,7 +108,7 @@ def test_with_sentence_avg_the_nll_of_a_sentence_takes_the_place_of_that_of_a_to
 
 
 @pytest.mark.parametrize("name, short", list(zip(COEFFICIENTS, ["alpha", "beta", "balance"])))
-def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, build_tiny_lm, sample):
+def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, sample):
     model = build_tiny_lm("mos").double()
     criterion = make_criterion(**{name: 0.7})
     loss, sample_size, logged = criterion(model, sample)
@@ -118,7 +119,7 @@ def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, build
     assert logged[logged_name].item() / sample_size == pytest.approx((expected - nll).item() / 0.7, rel=1e-5)
 
 
-def test_a_window_of_one_step(make_criterion, build_tiny_lm):
+def test_a_window_of_one_step(make_criterion):
     model, criterion = build_tiny_lm("mos").double(), make_criterion(**COEFFICIENTS)
     sample = make_sample(1)
     loss, sample_size, logged = criterion(model, sample)
@@ -127,7 +128,7 @@ def test_a_window_of_one_step(make_criterion, build_tiny_lm):
     torch.testing.assert_close(gradients(model, loss / sample_size), gradients(model, expected), rtol=1e-5, atol=1e-7)
 
 
-def test_what_stands_at_padding_changes_nothing(make_criterion, build_tiny_lm):
+def test_what_stands_at_padding_changes_nothing(make_criterion):
     model, criterion = build_tiny_lm("doc"), make_criterion(**COEFFICIENTS)
     sample = make_sample(T, padding=criterion.padding_idx)
     loss, _, logged = criterion(model, sample)
@@ -138,7 +139,7 @@ def test_what_stands_at_padding_changes_nothing(make_criterion, build_tiny_lm):
     torch.testing.assert_close(logged["loss"], other_logged["loss"], rtol=1e-6, atol=0)
 
 
-def test_evaluation_is_the_plain_nll_in_nats(make_criterion, build_tiny_lm, sample):
+def test_evaluation_is_the_plain_nll_in_nats(make_criterion, sample):
     model = build_tiny_lm("mos", dropout_output=0.5).double().eval()
     criterion = make_criterion(label_smoothing=0.2, **COEFFICIENTS).eval()
     loss, sample_size, logged = criterion(model, sample)
@@ -148,7 +149,7 @@ def test_evaluation_is_the_plain_nll_in_nats(make_criterion, build_tiny_lm, samp
     assert set(logged) == {"loss", "ntokens", "nsentences", "sample_size"}
 
 
-def test_without_reduction_each_position_has_its_nll(make_criterion, build_tiny_lm):
+def test_without_reduction_each_position_has_its_nll(make_criterion):
     model, criterion = build_tiny_lm("tied").double().eval(), make_criterion().eval()
     sample = make_sample(T, padding=criterion.padding_idx)
     nll, _, logged = criterion(model, sample, reduce=False)
@@ -159,7 +160,7 @@ def test_without_reduction_each_position_has_its_nll(make_criterion, build_tiny_
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", ["tied", "doc"])
-def test_log_probabilities_of_all_tokens_are_never_held(name, training, make_criterion, build_tiny_lm):
+def test_log_probabilities_of_all_tokens_are_never_held(name, training, make_criterion):
     vocab_size, sample = 2003, make_sample(50)
     criterion = make_criterion(label_smoothing=0.1).train(training)
     largest = []
@@ -203,7 +204,7 @@ def test_the_hosts_division_of_gradients_is_by_tokens(make_criterion):
     assert make_criterion().logging_outputs_can_be_summed()
 
 
-def test_balance_needs_a_mixture(make_criterion, build_tiny_lm, sample):
+def test_balance_needs_a_mixture(make_criterion, sample):
     with pytest.raises(ValueError, match="--balance.*--output-layer mos or doc"):
         make_criterion(balance=0.1)(build_tiny_lm("tied"), sample)
 
@@ -229,7 +230,7 @@ def test_values_that_cannot_be_are_refused_with_the_flag(flags, told, make_crite
 
 
 @pytest.fixture
-def unnormalised(build_tiny_lm, monkeypatch):
+def unnormalised(monkeypatch):
     monkeypatch.setitem(OUTPUT_LAYERS, UnnormalisedSoftmax.name, UnnormalisedSoftmax)
     return build_tiny_lm("unnormalised").double()
 
@@ -269,7 +270,7 @@ def test_its_loss_in_training_has_no_perplexity():
 # models of the host
 
 
-def test_an_architecture_of_the_host_is_told_its_criterion(make_dictionary, make_criterion, sample):
+def test_an_architecture_of_the_host_is_told_its_criterion(make_criterion, sample):
     decoder = LSTMDecoder(make_dictionary(V), embed_dim=8, hidden_size=8, out_embed_dim=8, attention=False)
     with pytest.raises(
         ValueError, match="needs an --arch of fairseq_plugins: with this one take --criterion cross_ent"

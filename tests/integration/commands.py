@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import List
 
 import torch
-from warm_process import run_module
+from warm_process import Command, started
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "fairseq_plugins"
@@ -28,18 +30,33 @@ def command(module: str, *args) -> List[str]:
     return [sys.executable, "-m", module, *map(str, args)]
 
 
-def run(module: str, *args, cwd=None) -> subprocess.CompletedProcess:
-    """Run a command to its end, with its output as text."""
-    return run_module(module, *args, environment=ENVIRONMENT, cwd=cwd)
+def run(module: str, *args, **options) -> subprocess.CompletedProcess:
+    """Run a command to its end, with its output as text; options are ``cwd`` and ``stdin``."""
+    with started(module, *args, environment=ENVIRONMENT, **options) as process:
+        return process.finish()
 
 
-def train_command(data, save_dir, *flags) -> List[str]:
-    return command("fairseq_cli.train", data, "--save-dir", save_dir, *MODEL_FLAGS, *TRAINING_FLAGS, *flags)
+def training_arguments(data, save_dir, *flags) -> List:
+    """Arguments of fairseq-train."""
+    return [data, "--save-dir", save_dir, *MODEL_FLAGS, *TRAINING_FLAGS, *flags]
+
+
+def started_training(*arguments) -> "AbstractContextManager[Command]":
+    """fairseq-train, which is killed where it still runs at the end of the context."""
+    return started("fairseq_cli.train", *arguments, environment=ENVIRONMENT)
 
 
 def run_training(data, save_dir, *flags, cwd=None) -> subprocess.CompletedProcess:
     """Train to the end, or to an error, with the output as text."""
-    return run("fairseq_cli.train", data, "--save-dir", save_dir, *MODEL_FLAGS, *TRAINING_FLAGS, *flags, cwd=cwd)
+    return run("fairseq_cli.train", *training_arguments(data, save_dir, *flags), cwd=cwd)
+
+
+def wait_for(path: Path, process: Command) -> None:
+    """Wait until a training has written a file."""
+    deadline = time.monotonic() + 200
+    while not path.exists():
+        assert not process.has_ended() and time.monotonic() < deadline, "the training ended too early or hangs"
+        time.sleep(0.002)
 
 
 def train(data, save_dir, *flags) -> str:

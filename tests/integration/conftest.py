@@ -1,19 +1,19 @@
 """Small corpora and trained models, made once."""
 
 import logging
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from commands import PLUGINS, ROOT, preprocess, train
+from commands import PLUGINS, preprocess, train
+from generated_corpora.stories import write_stories
 from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
 
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("corpus") / "text"
-    subprocess.run([sys.executable, ROOT / "scripts/generate_corpus.py", out, "--stories", "50"], check=True)
+    write_stories(out, num_stories=50)
     return out
 
 

@@ -9,7 +9,6 @@ import subprocess
 import pytest
 import torch
 from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, load, run, train
-
 from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
 SMALL = [name for name, preset in ARCHITECTURES.items() if not preset.training]

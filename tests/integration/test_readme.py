@@ -5,10 +5,11 @@ import gzip
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 from commands import ENVIRONMENT, ROOT
+from generated_corpora.headlines import write_headlines
+from generated_corpora.translations import write_translations
 
 SMALL = "--embed-dim 20 --hidden-sizes '20 20 20' --experts-per-layer '0 0 1 1' --batch-size 2 --cpu"
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
@@ -32,7 +33,7 @@ def readme_commands():
 def write_captions(folder):
     """A small corpus in the layout of Multi30k."""
     folder.mkdir(parents=True)
-    subprocess.run([sys.executable, ROOT / "scripts/generate_parallel_corpus.py", folder, "--pairs", "60"], check=True)
+    write_translations(folder, num_pairs=60)
     for split, name in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
         for language in ("en", "de"):
             path = folder / f"{split}.{language}"
@@ -43,9 +44,7 @@ def write_captions(folder):
 def write_news(folder):
     """A small corpus in the layout of AG News."""
     generated = folder / "generated"
-    subprocess.run(
-        [sys.executable, ROOT / "scripts/generate_headline_corpus.py", generated, "--pairs", "1000"], check=True
-    )
+    write_headlines(generated, num_pairs=1000)
     articles, titles = ((generated / f"train.{kind}.txt").read_text().splitlines() for kind in ("article", "title"))
     with (folder / "sample.csv").open("w", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows(("1", *item) for item in zip(titles, articles))

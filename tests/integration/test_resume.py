@@ -1,22 +1,19 @@
 """A training that was stopped goes on as if it had not been, bit for bit."""
 
-import signal
-import subprocess
-import time
-
 import example_gates
 import fairseq_cli.train
 import pytest
 from commands import (
-    ENVIRONMENT,
     MODEL_FLAGS,
     TASK,
     TRAINING_FLAGS,
     assert_same,
     load,
     run_training,
+    started_training,
     train,
-    train_command,
+    training_arguments,
+    wait_for,
 )
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -46,22 +43,10 @@ def assert_same_training(actual, expected):
         assert_same(actual["extra_state"][key], expected["extra_state"][key], key)
 
 
-def stop_at(data, save_dir, checkpoint_name, signal_number):
-    """Start a training and end it as soon as a checkpoint of that name appears."""
-    process = subprocess.Popen(
-        train_command(data, save_dir, *FLAGS),
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 200
-        while not (save_dir / checkpoint_name).exists():
-            assert process.poll() is None and time.monotonic() < deadline, "the training ended too early or hangs"
-            time.sleep(0.002)
-        process.send_signal(signal_number)
-        process.wait(timeout=60)
-    finally:
+def kill_at(data, save_dir, checkpoint_name):
+    """Start a training and kill it as soon as a checkpoint of that name appears."""
+    with started_training(*training_arguments(data, save_dir, *FLAGS)) as process:
+        wait_for(save_dir / checkpoint_name, process)
         process.kill()
 
 
@@ -70,7 +55,7 @@ def test_resume_after_sigkill(data, tmp_path, uninterrupted, phase):
     expected, first_averaged_epoch = uninterrupted
     assert 3 <= first_averaged_epoch <= 4, "the corpus must trigger averaging in the middle of the run"
     epoch = first_averaged_epoch - 1 if phase == "before averaging" else first_averaged_epoch + 1
-    stop_at(data, tmp_path, mid_epoch_checkpoint(expected, epoch).name, signal.SIGKILL)
+    kill_at(data, tmp_path, mid_epoch_checkpoint(expected, epoch).name)
     assert not (tmp_path / "checkpoint5.pt").exists(), "killed too late to test anything"
     train(data, tmp_path, *FLAGS)
     assert_same_training(tmp_path / "checkpoint_last.pt", expected / "checkpoint_last.pt")

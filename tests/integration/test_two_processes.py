@@ -1,10 +1,10 @@
 """Two processes that share the rows, or the batches of an update, train like one that holds them all."""
 
-import subprocess
+from contextlib import ExitStack
 
 import fairseq_cli.train
 import pytest
-from commands import ENVIRONMENT, TASK, assert_same, command, load, train, train_command
+from commands import TASK, assert_same, load, started_training, train, training_arguments
 from translation_commands import TRANSFORMER, training_flags
 
 NO_DROPOUT = [
@@ -15,33 +15,23 @@ AVERAGED = ["--averaging", "immediate", "--nonmonotone-interval", "100"]
 FLAGS = [*NO_DROPOUT, *AVERAGED, "--balance", "0", "--lr", "1", "--no-epoch-checkpoints"]
 
 
-def run_two(training, save_dir):
-    """Run a training command in two gloo processes."""
+def run_two(arguments, save_dir):
+    """Train in two gloo processes."""
     save_dir.mkdir(exist_ok=True)
     rendezvous = save_dir / "rendezvous"
     rendezvous.unlink(missing_ok=True)
-    processes = [
-        subprocess.Popen(
-            [
-                *(*training, "--distributed-world-size", "2", "--distributed-rank", str(rank)),
-                *("--distributed-no-spawn", "--distributed-init-method", f"file://{rendezvous}"),
-                *("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"),
-            ],
-            env=ENVIRONMENT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors[-3000:]
+    shared = ["--distributed-world-size", 2, "--distributed-no-spawn", "--distributed-init-method"]
+    shared += [f"file://{rendezvous}", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    with ExitStack() as stack:
+        ranks = [[*arguments, *shared, "--distributed-rank", rank] for rank in range(2)]
+        for process in [stack.enter_context(started_training(*flags)) for flags in ranks]:
+            result = process.finish()
+            assert result.returncode == 0, result.stderr[-3000:]
 
 
 def train_two(data, save_dir, *flags):
     """Train with two rows in each process."""
-    run_two(train_command(data, save_dir, *FLAGS, *flags, "--batch-size", 2, "--batch-size-valid", 1), save_dir)
+    run_two(training_arguments(data, save_dir, *FLAGS, *flags, "--batch-size", 2, "--batch-size-valid", 1), save_dir)
 
 
 def assert_same_but_for_rounding(one, two):
@@ -88,7 +78,7 @@ def test_two_processes_translate_like_one(pair_data, tmp_path, run_here):
     flags = ["--dropout", 0, "--optimizer", "sgd", "--lr", 0.5, "--batch-size", 8, "--max-epoch", 1]
     run_here(fairseq_cli.train, *training_flags(pair_data, one, *flags, "--update-freq", 2, **TRANSFORMER))
     two.mkdir()
-    run_two(command("fairseq_cli.train", *training_flags(pair_data, two, *flags, **TRANSFORMER)), two)
+    run_two(training_flags(pair_data, two, *flags, **TRANSFORMER), two)
     one, two = (load(directory / "checkpoint_last.pt") for directory in (one, two))
     assert one["optimizer_history"][-1]["num_updates"] == two["optimizer_history"][-1]["num_updates"] == 25
     assert_same_but_for_rounding(one, two)

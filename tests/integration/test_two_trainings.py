@@ -1,12 +1,9 @@
 """Two trainings in one save directory."""
 
 import contextlib
-import signal
 import socket
-import subprocess
-import time
 
-from commands import ENVIRONMENT, load, run_training, train, train_command
+from commands import load, run_training, started_training, train, training_arguments, wait_for
 
 WORKERS = ["--num-workers", 2]
 
@@ -14,34 +11,22 @@ WORKERS = ["--num-workers", 2]
 @contextlib.contextmanager
 def training(data, save_dir, *flags):
     """A training that runs on, once it has locked its directory."""
-    process = subprocess.Popen(
-        train_command(data, save_dir, "--max-epoch", 10_000, "--no-epoch-checkpoints", *flags),
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 200
-        while not (save_dir / "checkpoint_last.pt").exists():
-            assert process.poll() is None and time.monotonic() < deadline, "the training ended too early or hangs"
-            time.sleep(0.01)
+    endless = ["--max-epoch", 10_000, "--no-epoch-checkpoints"]
+    with started_training(*training_arguments(data, save_dir, *endless, *flags)) as process:
+        wait_for(save_dir / "checkpoint_last.pt", process)
         yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_the_second_is_refused_until_the_first_is_killed(data, tmp_path):
     with training(data, tmp_path, *WORKERS) as first:
         second = run_training(data, tmp_path, "--max-epoch", 1)
-        assert first.poll() is None and second.returncode != 0
+        assert not first.has_ended() and second.returncode != 0
         assert second.stderr.strip().splitlines()[-1] == (
             f"ValueError: the training with process id {first.pid} on host {socket.gethostname()} writes to --save-dir "
             f"{tmp_path}: wait until it has ended, end it, or give another --save-dir"
         )
         train(data, tmp_path, "--max-epoch", 1, "--no-save", "--restore-file", tmp_path / "none.pt")
-        first.send_signal(signal.SIGKILL)
-        first.wait()
+        first.kill()
         epoch = load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"]
     train(data, tmp_path, "--max-epoch", epoch + 1, "--no-epoch-checkpoints")
     assert load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] > epoch

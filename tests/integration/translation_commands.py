@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Dict, List, NamedTuple
 
-from commands import ENVIRONMENT, PLUGINS, command, run
+from commands import PLUGINS, run
 
 WORDS = "abcdefghij"
 SIZES = {"train": 400, "valid": 60, "test": 40}
@@ -103,7 +103,6 @@ def generate(data, path, *flags) -> Dict[int, Translation]:
 
 def interact(data, path, lines: bytes, *flags) -> Dict[int, Translation]:
     """Translate lines from standard input."""
-    arguments = command("fairseq_cli.interactive", data, *HOST_FLAGS, "--path", path, *flags)
-    result = subprocess.run(arguments, env=ENVIRONMENT, input=lines, capture_output=True, timeout=300)
+    result = run("fairseq_cli.interactive", data, *HOST_FLAGS, "--path", path, *flags, stdin=lines)
     assert result.returncode == 0, result.stderr[-3000:]
-    return parse(result.stdout.decode())
+    return parse(result.stdout)

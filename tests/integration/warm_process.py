@@ -1,7 +1,7 @@
 """Commands in processes of their own that need not import the host first.
 
 A server process imports fairseq and the plugins once, and forks for each command. What a command sees is what
-``python -m MODULE ARGUMENTS`` gives it: its own process, arguments, working directory and output.
+``python -m MODULE ARGUMENTS`` gives it: its own process, arguments, working directory, input and output.
 """
 
 import logging
@@ -12,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, Iterator, List, Optional
 
 import torch
 
@@ -22,39 +23,83 @@ TIMEOUT_SECONDS = 300
 _server = multiprocessing.get_context("forkserver")
 
 
-def run_module(module: str, *arguments, environment: Dict[str, str], cwd=None) -> subprocess.CompletedProcess:
-    """Run ``python -m module arguments`` to its end, with its output as text.
+class Command:
+    """A command that was started.
 
-    Raises:
-        subprocess.TimeoutExpired: if it takes too long.
+    Args:
+        arguments: the module and its arguments.
+        folder: where its input and output lie.
+        environment: its environment variables.
+        cwd: its working directory; None for that of the server.
+        stdin: what it reads.
     """
+
+    def __init__(
+        self, arguments: List[str], folder: Path, *, environment: Dict[str, str], cwd: Optional[Path], stdin: bytes
+    ):
+        self.arguments = arguments
+        self._folder = folder
+        (folder / "stdin").write_bytes(stdin)
+        self._process = _server.Process(target=_work, args=(arguments, environment, cwd, folder))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def has_ended(self) -> bool:
+        """Whether it runs no longer."""
+        return self._process.exitcode is not None
+
+    def kill(self) -> None:
+        """End it by SIGKILL, and wait until it has ended."""
+        self._process.kill()
+        self._process.join()
+
+    def finish(self) -> subprocess.CompletedProcess:
+        """Wait for its end; returns its exit status and its output as text.
+
+        Raises:
+            subprocess.TimeoutExpired: if it takes too long.
+        """
+        self._process.join(TIMEOUT_SECONDS)
+        if not self.has_ended():
+            raise subprocess.TimeoutExpired(self.arguments, TIMEOUT_SECONDS)
+        out, err = ((self._folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+        return subprocess.CompletedProcess(self.arguments, self._process.exitcode, out, err)
+
+
+@contextmanager
+def started(
+    module: str, *arguments, environment: Dict[str, str], cwd: Optional[Path] = None, stdin: bytes = b""
+) -> Iterator[Command]:
+    """``python -m module arguments``, killed where it still runs at the end of the context."""
     _server.set_forkserver_preload(["fairseq_plugins"])
-    texts = [str(argument) for argument in arguments]
     with tempfile.TemporaryDirectory() as folder:
-        outputs = [Path(folder) / name for name in ("stdout", "stderr")]
-        process = _server.Process(target=_work, args=(module, texts, environment, cwd, outputs))
-        process.start()
-        process.join(TIMEOUT_SECONDS)
-        if process.exitcode is None:
-            process.kill()
-            raise subprocess.TimeoutExpired([module, *texts], TIMEOUT_SECONDS)
-        out, err = (path.read_text(encoding="utf-8") for path in outputs)
-    return subprocess.CompletedProcess([module, *texts], process.exitcode, out, err)
+        words = [module, *map(str, arguments)]
+        command = Command(words, Path(folder), environment=environment, cwd=cwd, stdin=stdin)
+        try:
+            yield command
+        finally:
+            command.kill()
 
 
-def _work(module: str, arguments: List[str], environment: Dict[str, str], cwd: Optional[Path], outputs: List[Path]):
+def _work(arguments: List[str], environment: Dict[str, str], cwd: Optional[Path], folder: Path):
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))  # torch read the variable in the server
     os.chdir(cwd or os.getcwd())
-    for descriptor, path in zip((1, 2), outputs):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
+    os.dup2(os.open(folder / "stdin", os.O_RDONLY), 0)
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), descriptor)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout, sys.stderr = (open(descriptor, "w", encoding="utf-8", closefd=False) for descriptor in (1, 2))
-    sys.argv = [module, *arguments]
+    sys.argv = arguments
     logging.root.handlers.clear()  # the host's commands set them before they import the host
     status = 0
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     except SystemExit as error:
         status = error.code
     except BaseException:

@@ -2,12 +2,10 @@
 
 import itertools
 import math
-from argparse import Namespace
-from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from builders import build_tiny_encdec, build_tiny_transformer, make_dictionary
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -21,29 +19,18 @@ SOURCES = 12
 CONTENTS = [words for n in range(1, MAX_WORDS + 1) for words in itertools.product([BOS, UNK, 4, 5], repeat=n)]
 
 
-@pytest.fixture
-def build(build_tiny_encdec):
-    """``build(output_layer, seed)``: a model whose words above the sixth have no chance."""
-
-    def build(output_layer, *, seed=0, **flags):
-        model = build_tiny_encdec(output_layer, source_size=SOURCES, vocab_size=V, seed=seed, **flags).eval()
-        with torch.no_grad():
-            model.decoder.output.projection.bias[LIVE:] = -math.inf
-        return model
-
-    return build
-
-
-def build_transformer(make_dictionary):
-    sizes = dict(embed_dim=8, ffn_embed_dim=16, layers=1, attention_heads=2)
-    flags = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
-    args = Namespace(arch="transformer", max_source_positions=64, max_target_positions=64, **flags)
-    ARCH_CONFIG_REGISTRY["transformer"](args)
-    dictionaries = SimpleNamespace(source_dictionary=make_dictionary(SOURCES), target_dictionary=make_dictionary(V))
-    model = ARCH_MODEL_REGISTRY["transformer"].build_model(args, dictionaries).eval()
+def build(output_layer, *, seed=0, **flags):
+    """A model whose words above the sixth have no chance."""
+    model = build_tiny_encdec(output_layer, source_size=SOURCES, vocab_size=V, seed=seed, **flags).eval()
     with torch.no_grad():
-        for param in model.parameters():
-            param.uniform_(-0.5, 0.5)
+        model.decoder.output.projection.bias[LIVE:] = -math.inf
+    return model
+
+
+def build_transformer():
+    """The host's own, of which the same words have no chance."""
+    model = build_tiny_transformer("transformer", source_size=SOURCES, vocab_size=V, seed=0).eval()
+    with torch.no_grad():
         # there is no bias: one feature is constant, and its column decides between the words
         model.decoder.layers[-1].final_layer_norm.weight[0] = 0
         model.decoder.layers[-1].final_layer_norm.bias[0] = 1
@@ -62,7 +49,7 @@ def batch(sentences, left=True):
     return {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
 
 
-def generate(models, make_dictionary, sentences, *, beam=V - 1, generator_class=SequenceGenerator, **options):
+def generate(models, sentences, *, beam=V - 1, generator_class=SequenceGenerator, **options):
     generator = generator_class(models, make_dictionary(V), beam_size=beam, max_len_b=MAX_WORDS, **options)
     return generator.generate(models, batch(sentences))
 
@@ -95,24 +82,24 @@ def assert_same_hypotheses(found, expected):
 
 @pytest.mark.parametrize("input_feeding", ["on", "off"])
 @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-def test_a_wide_beam_finds_all_hypotheses_in_their_order(name, input_feeding, build, make_dictionary):
+def test_a_wide_beam_finds_all_hypotheses_in_their_order(name, input_feeding):
     models = [build(name, input_feeding=input_feeding)]
-    for found, sentence in zip(generate(models, make_dictionary, SENTENCES), SENTENCES):
+    for found, sentence in zip(generate(models, SENTENCES), SENTENCES):
         expected = all_hypotheses(models, sentence)
         assert len(expected) == 4 + 16 + 64 + 256
         assert_same_hypotheses(found, expected)
 
 
 @pytest.mark.parametrize("flags", [{"attention": "none", "input_feeding": "off"}, {"attention": "mlp"}])
-def test_other_attentions(flags, build, make_dictionary):
+def test_other_attentions(flags):
     models = [build("full", **flags)]
-    for found, sentence in zip(generate(models, make_dictionary, SENTENCES), SENTENCES):
+    for found, sentence in zip(generate(models, SENTENCES), SENTENCES):
         assert_same_hypotheses(found, all_hypotheses(models, sentence))
 
 
-def test_a_narrow_beam_scores_what_it_finds_as_the_full_forward_does(build, make_dictionary):
+def test_a_narrow_beam_scores_what_it_finds_as_the_full_forward_does():
     models = [build("doc")]
-    for found, sentence in zip(generate(models, make_dictionary, SENTENCES, beam=3), SENTENCES):
+    for found, sentence in zip(generate(models, SENTENCES, beam=3), SENTENCES):
         scores = {tuple(tokens): score for score, tokens in all_hypotheses(models, sentence)}
         assert len(found) == 3
         for hypothesis in found:
@@ -121,34 +108,34 @@ def test_a_narrow_beam_scores_what_it_finds_as_the_full_forward_does(build, make
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_the_order_of_the_batch_and_its_padding_change_nothing(beam, build, make_dictionary):
+def test_the_order_of_the_batch_and_its_padding_change_nothing(beam):
     models = [build("doc")]
-    together = generate(models, make_dictionary, SENTENCES, beam=beam)
-    backwards = generate(models, make_dictionary, SENTENCES[::-1], beam=beam)[::-1]
-    alone = [generate(models, make_dictionary, [sentence], beam=beam)[0] for sentence in SENTENCES]
+    together = generate(models, SENTENCES, beam=beam)
+    backwards = generate(models, SENTENCES[::-1], beam=beam)[::-1]
+    alone = [generate(models, [sentence], beam=beam)[0] for sentence in SENTENCES]
     for first, *others in zip(together, backwards, alone):
         for other in others:
             assert [h["tokens"].tolist() for h in other] == [h["tokens"].tolist() for h in first]
             torch.testing.assert_close([h["score"] for h in other], [h["score"] for h in first], rtol=1e-5, atol=1e-5)
 
 
-def test_an_ensemble_of_two_votes_with_probabilities(build, make_dictionary):
+def test_an_ensemble_of_two_votes_with_probabilities():
     models = [build("doc", seed=1), build("tied", seed=2, attention="dot", input_feeding="off")]
-    found = generate(models, make_dictionary, SENTENCES)
+    found = generate(models, SENTENCES)
     for hypotheses, sentence in zip(found, SENTENCES):
         assert_same_hypotheses(hypotheses, all_hypotheses(models, sentence))
-    best = [generate([model], make_dictionary, SENTENCES)[0][0]["score"].item() for model in models]
+    best = [generate([model], SENTENCES)[0][0]["score"].item() for model in models]
     assert all(abs(found[0][0]["score"].item() - score) > 1e-3 for score in best)
 
 
-def test_an_ensemble_with_the_hosts_transformer(build, make_dictionary):
-    models = [build("doc"), build_transformer(make_dictionary)]
+def test_an_ensemble_with_the_hosts_transformer():
+    models = [build("doc"), build_transformer()]
     for order in (models, models[::-1]):
-        for found, sentence in zip(generate(order, make_dictionary, SENTENCES), SENTENCES):
+        for found, sentence in zip(generate(order, SENTENCES), SENTENCES):
             assert_same_hypotheses(found, all_hypotheses(models, sentence))
 
 
-def test_a_prefix_is_kept(build, make_dictionary):
+def test_a_prefix_is_kept():
     models = [build("full")]
     prefix = torch.tensor([[4], [5], [5]])
     generator = SequenceGenerator(models, make_dictionary(V), beam_size=V - 1, max_len_b=MAX_WORDS)
@@ -160,10 +147,10 @@ def test_a_prefix_is_kept(build, make_dictionary):
 
 
 @torch.no_grad()
-def test_hypotheses_come_with_their_attention(build, make_dictionary):
+def test_hypotheses_come_with_their_attention():
     model = build("doc")
     source = batch(SENTENCES)["net_input"]
-    for row, found in enumerate(generate([model], make_dictionary, SENTENCES, beam=3)):
+    for row, found in enumerate(generate([model], SENTENCES, beam=3)):
         for hypothesis in found:
             targets = hypothesis["tokens"]
             assert hypothesis["attention"].shape == (source["src_tokens"].size(1), len(targets))
@@ -173,10 +160,10 @@ def test_hypotheses_come_with_their_attention(build, make_dictionary):
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
-def test_alignments_of_the_hosts_generator(kind, build, make_dictionary):
+def test_alignments_of_the_hosts_generator(kind):
     models = [build("doc")]
     found = generate(
-        models, make_dictionary, SENTENCES, beam=2, generator_class=SequenceGeneratorWithAlignment,
+        models, SENTENCES, beam=2, generator_class=SequenceGeneratorWithAlignment,
         print_alignment=kind,
     )  # fmt: skip
     for hypotheses, sentence in zip(found, SENTENCES):

@@ -1,12 +1,11 @@
 """Checkpoints and the dictionaries that they were trained with."""
 
-from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from builders import build_model
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.ema.ema import EMA
 
 from fairseq_plugins.models.checkpoint_vocabulary import VocabularyFingerprint
@@ -37,14 +36,12 @@ def dictionary(words):
 
 def build(arch, source, target=None, **flags):
     """A model for the words of its dictionaries."""
-    args = Namespace(arch=arch, **flags)
-    ARCH_CONFIG_REGISTRY[arch](args)
     source = dictionary(source)
     target = source if target is None else dictionary(target)
     task = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, cfg=SimpleNamespace(source_lang="de", target_lang="en")
     )
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    return build_model(arch, task, **flags)
 
 
 @pytest.mark.parametrize("arch", sorted(TRANSLATORS))

@@ -5,6 +5,7 @@ import os
 from datetime import timedelta
 
 import torch
+from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
 from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,49 +29,58 @@ def train(model, inputs, target, mask, *, num_shares):
     return [*results, {name: param.detach().clone() for name, param in module.named_parameters()}]
 
 
-def train_share(rank, models, inputs, target, mask, folder):
+def train_share(rank, jobs, target, mask, folder):
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2, timeout=timedelta(seconds=60)
     )
     rows = slice(2 * rank, 2 * rank + 2)
-    inputs = [tensor[rows] for tensor in inputs]
-    for name, model in models.items():
+    for name, (model, inputs) in jobs.items():
         own = copy.deepcopy(model)  # tensors that are sent to a process lie in shared memory
         wrapped = DistributedDataParallel(own, find_unused_parameters=False)
-        torch.save(train(wrapped, inputs, target[rows], mask[rows], num_shares=2), f"{folder}/{name}{rank}.pt")
+        results = train(wrapped, [tensor[rows] for tensor in inputs], target[rows], mask[rows], num_shares=2)
+        torch.save(results, f"{folder}/{name}{rank}.pt")
     distributed.destroy_process_group()
     os._exit(0)  # at a normal exit, threads of the library abort one process in thirty or so
 
 
-def assert_two_processes_have_the_gradients_of_one(models, inputs, folder):
-    target, mask = torch.randint(V, (B, T)), torch.arange(T) < torch.tensor([[T], [3], [1], [5]])
-    multiprocessing.spawn(train_share, args=(models, inputs, target, mask, folder), nprocs=2)
-    expected = {name: train(model, inputs, target, mask, num_shares=1) for name, model in models.items()}
-    for rank in range(2):
-        found = {name: torch.load(folder / f"{name}{rank}.pt") for name in models}
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_language_models_in_two_processes_have_the_gradients_of_one(build_tiny_lm, tmp_path):
+def language_models():
+    """Models by name, and their inputs."""
     models = {name: build_tiny_lm(name, output_chunk=3).double() for name in ("tied", "doc")}
     models["mos on Major-Minor LSTMs"] = build_tiny_lm("mos", rnn_cell="mmlstm", output_chunk=3).double()
-    assert_two_processes_have_the_gradients_of_one(models, [torch.randint(V, (B, T))], tmp_path)
+    return models, [torch.randint(V, (B, T))]
 
 
-def test_encoder_decoders_in_two_processes_have_the_gradients_of_one(build_tiny_encdec, build_transformer, tmp_path):
+def encoder_decoders():
+    """Models by name, and their inputs."""
     warm = dict(experts_per_layer="1 1 2 2", output_chunk=3, expert_warmup=10)
     doc = dict(experts_per_layer="1 1 2", latent_dropout=0.0, label_encoder="drill")
     models = {
         "recurrent in the warm-up": build_tiny_encdec("doc", **warm),
         "recurrent after it": build_tiny_encdec("doc", **warm),
         "Major-Minor LSTM": build_tiny_encdec("doc", rnn_cell="mmlstm", output_chunk=3),
-        "tied": build_transformer("transformer_full", share_decoder_input_output_embed=True, output_chunk=3),
-        "drill": build_transformer("transformer_drill", label_depth=2, output_chunk=3),
-        "doc with drill": build_transformer("transformer_doc", **doc, output_chunk=3),
+        "Transformer with tied": build_tiny_transformer(
+            "transformer_full", share_decoder_input_output_embed=True, output_chunk=3
+        ),
+        "Transformer with drill": build_tiny_transformer("transformer_drill", label_depth=2, output_chunk=3),
+        "Transformer with doc and drill": build_tiny_transformer("transformer_doc", **doc, output_chunk=3),
     }
     models["recurrent after it"].decoder.output.set_num_updates(10)
     models = {name: model.double() for name, model in models.items()}
     lengths, source = torch.tensor([7, 2, 1, 6]), torch.randint(4, 19, (B, 7))
     source[torch.arange(7) < 7 - lengths.unsqueeze(1)] = PAD
-    assert_two_processes_have_the_gradients_of_one(models, [source, lengths, torch.randint(4, V, (B, T))], tmp_path)
+    return models, [source, lengths, torch.randint(4, V, (B, T))]
+
+
+def test_two_processes_have_the_gradients_of_one(tmp_path):
+    jobs = {
+        name: (model, inputs)
+        for models, inputs in (language_models(), encoder_decoders())
+        for name, model in models.items()
+    }
+    target, mask = torch.randint(V, (B, T)), torch.arange(T) < torch.tensor([[T], [3], [1], [5]])
+    multiprocessing.spawn(train_share, args=(jobs, target, mask, tmp_path), nprocs=2)
+    expected = {name: train(model, inputs, target, mask, num_shares=1) for name, (model, inputs) in jobs.items()}
+    for rank in range(2):
+        found = {name: torch.load(tmp_path / f"{name}{rank}.pt") for name in jobs}
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
 from decoder_contract import SOURCES, DecoderContract, Decoding, TranslatorContract, V
 
 from fairseq_plugins.modules.attention import ATTENTIONS
@@ -11,11 +12,20 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 CELLS, LAYERS = sorted(RECURRENT_CELLS), sorted(OUTPUT_LAYERS)
 ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
-ENCODER_DECODERS = [
-    (cell, name, *attention)
-    for cell, name, attention in itertools.product(CELLS, LAYERS, ATTENTION_CASES)
-    if cell == "lstm" or name == "doc" or attention == ("general", "on")
-]
+# Output layers see nothing of a cell and of an attention but their states, and doc sees those of all layers:
+# so every layer stands above one of each, and every cell and attention stands below doc.
+LANGUAGE_MODELS = sorted({*itertools.product(["lstm"], LAYERS), *itertools.product(CELLS, ["doc"])})
+ENCODER_DECODERS = sorted(
+    {
+        *(("lstm", name, "general", "on") for name in LAYERS),
+        *(("lstm", "doc", *attention) for attention in ATTENTION_CASES),
+        *(
+            (cell, "doc", *attention)
+            for cell in CELLS
+            for attention in (("general", "on"), ("general", "off"), ("none", "off"))
+        ),
+    }
+)
 
 
 def joined(case):
@@ -25,8 +35,8 @@ def joined(case):
 class TestRecurrentLanguageModel(DecoderContract):
     dropouts = {f"dropout_{place}": 0.5 for place in ("embedding", "input", "hidden", "output")}
 
-    @pytest.fixture(params=itertools.product(CELLS, LAYERS), ids=joined)
-    def build(self, request, build_tiny_lm):
+    @pytest.fixture(params=LANGUAGE_MODELS, ids=joined)
+    def build(self, request):
         cell, name = request.param
         experts = {"experts_per_layer": "1 1 2"} if name == "doc" else {}
         return lambda **flags: Decoding(build_tiny_lm(name, rnn_cell=cell, **experts, **flags), [], num_layers=3)
@@ -34,7 +44,7 @@ class TestRecurrentLanguageModel(DecoderContract):
 
 class TestRecurrentEncoderDecoder(TranslatorContract):
     @pytest.fixture(params=ENCODER_DECODERS, ids=joined)
-    def build(self, request, build_tiny_encdec, sentences):
+    def build(self, request, sentences):
         cell, name, attention, feeding = request.param
         experts = "1 1 2" if attention == "none" else "1 1 2 2"
         flags = {"rnn_cell": cell, "attention": attention, "input_feeding": feeding}
@@ -54,14 +64,14 @@ class TestTransformer(TranslatorContract):
         return request.param
 
     @pytest.fixture(params=LAYERS)
-    def build(self, request, build_transformer, sentences):
+    def build(self, request, sentences):
         name = request.param
         flags = {} if name == "full" else {"share_decoder_input_output_embed": True}
         flags.update({"latent_dropout": 0.0} if name in ("mos", "doc") else {})
         flags.update({"experts_per_layer": "1 1 2"} if name == "doc" else {})
 
         def build(**others):
-            model = build_transformer("transformer_full", output_layer=name, vocab_size=V, **flags, **others)
+            model = build_tiny_transformer("transformer_full", output_layer=name, vocab_size=V, **flags, **others)
             return Decoding(model, sentences, num_layers=3)
 
         return build

@@ -9,6 +9,7 @@ from typing import Dict
 
 import pytest
 import torch
+from builders import build_lm
 from torch import Tensor
 
 from fairseq_plugins.modules.lstm import LSTMLayer
@@ -44,7 +45,7 @@ class Window:
 
 
 @pytest.fixture
-def build(build_lm):
+def build():
     return lambda base: build_lm(f"lstm_lm_{base}", V, embed_dim=D, hidden_sizes=f"{D} {D}").double()
 
 

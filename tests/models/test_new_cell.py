@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from builders import build_encdec, build_lm, build_tiny_encdec, build_tiny_lm, make_dictionary
 from cell_contract import CellContract
 from decoder_contract import LENGTHS, SOURCES, B, DecoderContract, Decoding, T, TranslatorContract, V, pad
 from fairseq import options
@@ -90,7 +91,7 @@ class TestLanguageModel(DecoderContract):
     dropouts = {"dropout_memory": 0.5, "dropout_output": 0.5}
 
     @pytest.fixture
-    def build(self, build_tiny_lm):
+    def build(self):
         return lambda **flags: Decoding(build_tiny_lm("tied", rnn_cell="tanh", **flags), [], num_layers=3)
 
 
@@ -98,7 +99,7 @@ class TestEncoderDecoder(TranslatorContract):
     dropouts = {"dropout_memory": 0.5, "dropout": 0.5}
 
     @pytest.fixture(params=FEEDING_AND_MERGES, ids=joined)
-    def build(self, request, build_tiny_encdec, sentences):
+    def build(self, request, sentences):
         feeding, merge = request.param
         flags = dict(rnn_cell="tanh", input_feeding=feeding, encoder_merge=merge, hidden_sizes="8 8")
         return lambda **others: Decoding(build_tiny_encdec("full", **flags, **others), sentences, num_layers=4)
@@ -120,7 +121,7 @@ def test_the_command_line_offers_the_cell_and_its_flag(model):
 
 
 @pytest.mark.parametrize("arch", ["lstm_lm_awd", "lstm_encdec"])
-def test_a_command_builds_the_model(arch, build_lm, build_encdec):
+def test_a_command_builds_the_model(arch):
     command = ["data", f"--arch={arch}", "--rnn-cell=tanh", "--dropout-memory=0.3", "--embed-dim=8"]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=[*command, "--hidden-sizes=12 8"])
     flags = {name: getattr(args, name) for name in ("rnn_cell", "dropout_memory", "embed_dim", "hidden_sizes")}
@@ -130,7 +131,7 @@ def test_a_command_builds_the_model(arch, build_lm, build_encdec):
     assert len(cells) == (2 if arch == "lstm_lm_awd" else 6)  # encoders have two directions
 
 
-def test_its_flag_is_refused_beside_another_cell(build_tiny_lm):
+def test_its_flag_is_refused_beside_another_cell():
     with pytest.raises(ValueError, match="--dropout-memory: not a flag of --rnn-cell lstm"):
         build_tiny_lm("tied", dropout_memory=0.3)
     with pytest.raises(ValueError, match="--dropout-weight: not a flag of --rnn-cell tanh"):
@@ -165,21 +166,21 @@ def losses(model, *inputs, target, num_updates=60):
 
 
 @pytest.mark.parametrize("layer", ["tied", "doc"])
-def test_a_language_model_learns(layer, build_lm, tokens):
+def test_a_language_model_learns(layer, tokens):
     sizes = dict(embed_dim=16, hidden_sizes="16 16", rnn_cell="tanh", dropout_memory=0.1)
     found = losses(build_lm(f"lstm_lm_{layer.replace('tied', 'awd')}", V, **sizes), tokens, target=tokens.roll(-1, 1))
     assert found[-1] < found[0] - 1
 
 
 @pytest.mark.parametrize("feeding, merge", FEEDING_AND_MERGES)
-def test_an_encoder_decoder_learns(feeding, merge, build_encdec, source, tokens):
+def test_an_encoder_decoder_learns(feeding, merge, source, tokens):
     flags = dict(embed_dim=16, hidden_sizes="16 16", dropout_memory=0.1, input_feeding=feeding, encoder_merge=merge)
     model = build_encdec("lstm_encdec", SOURCES, V, rnn_cell="tanh", **flags)
     found = losses(model, *source, tokens, target=tokens.roll(-1, 1))
     assert found[-1] < found[0] - 1
 
 
-def test_a_training_goes_on_from_a_checkpoint_within_a_text(build_tiny_lm, tokens, tmp_path):
+def test_a_training_goes_on_from_a_checkpoint_within_a_text(tokens, tmp_path):
     """As the task saves and restores it: weights, and the state before the next window of all rows."""
 
     def train(model, positions):
@@ -214,7 +215,7 @@ def test_a_training_goes_on_from_a_checkpoint_within_a_text(build_tiny_lm, token
 # scoring and beam search
 
 
-def test_windows_of_a_stream_are_one_long_text(build_tiny_lm, tokens):
+def test_windows_of_a_stream_are_one_long_text(tokens):
     model, target = build_tiny_lm("tied", rnn_cell="tanh", dropout_memory=0.5).double().eval(), tokens.roll(-1, 1)
     whole = model(tokens, target=target)[1]["scores"].nll
     windows = [
@@ -226,7 +227,7 @@ def test_windows_of_a_stream_are_one_long_text(build_tiny_lm, tokens):
 
 @torch.no_grad()
 @pytest.mark.parametrize("feeding, merge", FEEDING_AND_MERGES)
-def test_a_beam_search_scores_as_the_full_forward(feeding, merge, build_tiny_encdec, make_dictionary, source):
+def test_a_beam_search_scores_as_the_full_forward(feeding, merge, source):
     flags = dict(rnn_cell="tanh", input_feeding=feeding, encoder_merge=merge, hidden_sizes="8 8", dropout_memory=0.5)
     model, dictionary = build_tiny_encdec("full", **flags).eval(), make_dictionary(V)
     generator = SequenceGenerator([model], dictionary, beam_size=4, max_len_b=5)
@@ -242,7 +243,7 @@ def test_a_beam_search_scores_as_the_full_forward(feeding, merge, build_tiny_enc
 
 
 @torch.no_grad()
-def test_a_language_model_continues_a_text(build_tiny_lm, make_dictionary, tokens):
+def test_a_language_model_continues_a_text(tokens):
     model, dictionary = build_tiny_lm("tied", rnn_cell="tanh", dropout_memory=0.5).eval(), make_dictionary(V)
     generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=8)
     batch = {"net_input": {"src_tokens": tokens[:, :3], "src_lengths": torch.full((B,), 3)}}

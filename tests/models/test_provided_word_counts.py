@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from binarised_lines import V, counts_of, random_lines, write_split
-from dictionaries import make_dictionary
+from builders import make_dictionary
 
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.saved_word_counts import SavedWordCounts

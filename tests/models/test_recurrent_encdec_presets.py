@@ -6,10 +6,10 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq import options
+from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES
 
 from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
-from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES
 
 every_architecture = pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
 

@@ -3,6 +3,7 @@
 import example_gates
 import pytest
 import torch
+from builders import build_tiny_encdec, build_tiny_lm
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
@@ -19,7 +20,7 @@ def gates():
 
 
 @pytest.fixture
-def build(build_tiny_lm, build_tiny_encdec):
+def build():
     """``build(kind, layer, gate)``: a model and what its decoder needs beside the tokens of one source sentence."""
 
     def build(kind, name, gate):

@@ -1,16 +1,13 @@
-"""The recurrent language model as the host builds it; for its decoder see test_decoder_contract.py."""
+"""The recurrent language model as the host builds it.
 
-import argparse
-import math
+For its decoder see test_decoder_contract.py, for its flags and initial values test_recurrent_model_contract.py.
+"""
 
 import plain_formulas
 import pytest
 import torch
+from builders import build_lm, build_tiny_lm
 
-from fairseq_plugins.models.initialisation import BIASES
-from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
-from fairseq_plugins.modules.dropout import MASKS
-from fairseq_plugins.modules.embedding import WORD_MASKS
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
@@ -45,20 +42,16 @@ def layers_by_hand(model, tokens, state):
     ],
 )
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_the_distribution_is_that_of_the_equations(name, flags, cell, build_tiny_lm, tokens):
+def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
     model = build_tiny_lm(name, rnn_cell=cell, **flags).double()
-    expected = plain_formulas.output_probs(model.decoder.output, layers_by_hand(model, tokens, zero_state(model)))
-    torch.testing.assert_close(model(tokens)[0].exp(), expected, rtol=1e-11, atol=1e-13)
+    layers = layers_by_hand(model, tokens, zero_state(model))
+    log_probs, extra = model(tokens)
+    torch.testing.assert_close(extra["states"].layers, layers, rtol=1e-11, atol=1e-13)
+    expected = plain_formulas.output_probs(model.decoder.output, layers)
+    torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
 
 
-def test_states_hold_the_input_embedding_and_all_layers(build_tiny_lm, tokens):
-    model = build_tiny_lm("tied").double()
-    states = model(tokens)[1]["states"]
-    torch.testing.assert_close(states.layers, layers_by_hand(model, tokens, zero_state(model)), rtol=1e-12, atol=1e-12)
-    assert torch.equal(states.top, states.layers[-1]) and torch.equal(states.tokens, tokens)
-
-
-def test_each_dropout_acts_at_its_place(build_tiny_lm, tokens):
+def test_each_dropout_acts_at_its_place(tokens):
     rates = dict(dropout_embedding=0.1, dropout_input=0.2, dropout_hidden=0.3, dropout_output=0.4, dropout_weight=0.5)
     decoder = build_tiny_lm("tied", **rates).decoder
     assert decoder.embedding.word_dropout == 0.1
@@ -67,7 +60,7 @@ def test_each_dropout_acts_at_its_place(build_tiny_lm, tokens):
     assert [layer.weight_dropout for layer in decoder.stack.layers] == [0.5, 0.5]
 
 
-def test_input_dropout_is_locked_and_the_stack_reads_it(build_tiny_lm, tokens):
+def test_input_dropout_is_locked_and_the_stack_reads_it(tokens):
     model = build_tiny_lm("doc", dropout_input=0.5)
     states = model(tokens)[1]["states"]
     mask = states.layers[0] / model.decoder.embedding.weight[tokens]
@@ -75,7 +68,7 @@ def test_input_dropout_is_locked_and_the_stack_reads_it(build_tiny_lm, tokens):
     torch.testing.assert_close(model.decoder.stack(states.layers[0]).top, states.top, rtol=1e-6, atol=1e-6)
 
 
-def test_the_tied_output_matrix_is_not_masked(build_tiny_lm, tokens):
+def test_the_tied_output_matrix_is_not_masked(tokens):
     model = build_tiny_lm("tied", dropout_embedding=0.9).double()
     log_probs, extra = model(tokens)
     dropped = extra["states"].layers[0].eq(0).all(-1)
@@ -89,14 +82,14 @@ def test_the_tied_output_matrix_is_not_masked(build_tiny_lm, tokens):
 
 @every_output_layer
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_windows_of_a_stream_are_one_long_sequence(name, cell, build_tiny_lm, tokens):
+def test_windows_of_a_stream_are_one_long_sequence(name, cell, tokens):
     model = build_tiny_lm(name, rnn_cell=cell).double()
     whole = model(tokens)[0]
     windows = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 5), (5, T))]
     torch.testing.assert_close(torch.cat(windows, dim=1), whole, rtol=1e-11, atol=1e-11)
 
 
-def test_a_new_stream_starts_from_zero(build_tiny_lm, tokens):
+def test_a_new_stream_starts_from_zero(tokens):
     model = build_tiny_lm("tied")
     expected = model(tokens)[0]
     model(torch.randint(V, (B, T)), stream="text", position=0)
@@ -104,7 +97,7 @@ def test_a_new_stream_starts_from_zero(build_tiny_lm, tokens):
     assert torch.equal(model(tokens, stream="text", position=0)[0], expected)
 
 
-def test_a_window_can_be_repeated(build_tiny_lm, tokens):
+def test_a_window_can_be_repeated(tokens):
     model = build_tiny_lm("tied")
     model(tokens, stream="text", position=0)
     outputs = [model(tokens, stream="text", position=T)[0] for _ in range(3)]
@@ -113,7 +106,7 @@ def test_a_window_can_be_repeated(build_tiny_lm, tokens):
         model(tokens, stream="text", position=5)
 
 
-def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(build_tiny_lm, tokens):
+def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(tokens):
     model, other = build_tiny_lm("tied"), build_tiny_lm("tied")
     for lm in (model, other):
         lm(tokens, stream="text", position=0)
@@ -123,7 +116,7 @@ def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(build_ti
     assert torch.equal(*outputs) and not torch.equal(outputs[0], fresh)
 
 
-def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(build_tiny_lm, tokens):
+def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(tokens):
     model, undisturbed = build_tiny_lm("tied"), build_tiny_lm("tied")
     for lm in (model, undisturbed):
         lm.train()(tokens, stream="train", position=0)
@@ -136,7 +129,7 @@ def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(build_
     assert torch.equal(*outputs)
 
 
-def test_the_mode_of_the_model_does_not_change_the_stream(build_tiny_lm, tokens):
+def test_the_mode_of_the_model_does_not_change_the_stream(tokens):
     """Statistics over the training text are taken beside the training, from a stream of their own."""
     model, expected = build_tiny_lm("tied"), build_tiny_lm("tied")
     for lm, mode in ((model, False), (expected, True)):
@@ -147,7 +140,7 @@ def test_the_mode_of_the_model_does_not_change_the_stream(build_tiny_lm, tokens)
     torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
-def test_no_gradient_crosses_windows_of_a_stream(build_tiny_lm, tokens):
+def test_no_gradient_crosses_windows_of_a_stream(tokens):
     model = build_tiny_lm("tied")
     model(tokens, stream="text", position=0)
     second = torch.full((B, 1), 4)
@@ -157,7 +150,7 @@ def test_no_gradient_crosses_windows_of_a_stream(build_tiny_lm, tokens):
     assert rows == [4]
 
 
-def test_decoding_leaves_the_streams_alone(build_tiny_lm, tokens):
+def test_decoding_leaves_the_streams_alone(tokens):
     model, undisturbed = build_tiny_lm("tied").eval(), build_tiny_lm("tied").eval()
     for lm in (model, undisturbed):
         lm(tokens, stream="text", position=0)
@@ -169,126 +162,8 @@ def test_decoding_leaves_the_streams_alone(build_tiny_lm, tokens):
 # initial values
 
 
-def initial_values(build_lm, **flags):
-    sizes = dict(embed_dim=32, hidden_sizes="40 32")
-    return build_lm("lstm_lm_awd", 200, **sizes, **flags).named_parameters()
-
-
-@every_output_layer
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(name, cell, build_lm):
-    for biases in ("zero", "uniform"):
-        flags = dict(output_layer=name, rnn_cell=cell, init_range=0.07, init_biases=biases)
-        for key, param in initial_values(build_lm, **flags):
-            assert param.abs().max() <= 0.07, key
-            if biases == "zero" and "bias" in key:
-                assert not param.any(), key
-            elif param.numel() > 100:
-                assert param.max() > 0.06 and param.min() < -0.06, key
-                assert param.std().item() == pytest.approx(0.14 / 12**0.5, rel=0.2), key
-                assert param.mean().abs() < 5 * 0.04 / param.numel() ** 0.5, key
-            else:
-                assert param.any(), key
-
-
-def test_biases_start_at_zero_unless_told_otherwise(build_lm):
-    biases = [param for key, param in initial_values(build_lm, init_range=0.07) if "bias" in key]
-    assert len(biases) == 5 and not any(bias.any() for bias in biases)
-
-
-def test_without_a_range_every_part_starts_in_its_own_way(build_lm):
-    params = dict(initial_values(build_lm))
+def test_without_a_range_every_part_starts_in_its_own_way():
+    params = dict(build_lm("lstm_lm_awd", 200, embed_dim=32, hidden_sizes="40 32").named_parameters())
     assert 0.09 < params["decoder.embedding.weight"].abs().max() <= 0.1
     assert 0.95 / 40**0.5 < params["decoder.stack.layers.0.weight_hh_l0"].abs().max() <= 1 / 40**0.5
     assert params["decoder.stack.layers.0.bias_hh_l0"].any()
-
-
-@pytest.mark.parametrize("init_range", [-0.1, 0.0, math.nan, math.inf])
-def test_what_is_no_range_is_refused_with_its_flag(init_range, build_tiny_lm):
-    with pytest.raises(ValueError, match="--init-range"):
-        build_tiny_lm("tied", init_range=init_range)
-
-
-# flags and checkpoints
-
-
-def test_a_checkpoint_of_another_vocabulary_is_refused(build_tiny_lm):
-    with pytest.raises(ValueError, match=r"23 vocabulary items.*dictionary.*gives 29"):
-        build_tiny_lm("tied", vocab_size=29).load_state_dict(build_tiny_lm("tied").state_dict())
-
-
-def test_flags_have_no_defaults_of_their_own():
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as the host's model group
-    RecurrentLanguageModel.add_args(parser)
-    assert vars(parser.parse_args([])) == {}
-
-
-@pytest.mark.parametrize(
-    "flag, choices",
-    [
-        ("--dropout-masks", sorted(MASKS)),
-        ("--word-masks", WORD_MASKS),
-        ("--init-biases", BIASES),
-        ("--rnn-biases", ["one", "two"]),
-        ("--rnn-cell", sorted(RECURRENT_CELLS)),
-    ],
-)
-def test_the_command_line_knows_the_choices(flag, choices, capsys):
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    RecurrentLanguageModel.add_args(parser)
-    for choice in choices:
-        assert list(vars(parser.parse_args([flag, choice])).values()) == [choice]
-    with pytest.raises(SystemExit):
-        parser.parse_args([flag, "none of them"])
-    assert flag in capsys.readouterr().err
-
-
-RATES = {
-    **{f"dropout_{place}": "lstm" for place in ("embedding", "input", "hidden", "output", "weight")},
-    "dropout_recurrent": "variational",
-}
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
-@pytest.mark.parametrize("flag", RATES)
-def test_what_is_no_dropout_rate_is_refused_with_its_flag(flag, rate, build_tiny_lm):
-    with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')}"):
-        build_tiny_lm("tied", rnn_cell=RATES[flag], **{flag: rate})
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
-@pytest.mark.parametrize("name", ["mos", "doc"])
-def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(name, rate, build_tiny_lm):
-    with pytest.raises(ValueError, match="--latent-dropout"):
-        build_tiny_lm(name, latent_dropout=rate)
-
-
-@pytest.mark.parametrize(
-    "name, flags, told",
-    [
-        ("tied", {"embed_dim": 0}, "--embed-dim"),
-        ("tied", {"embed_dim": -8}, "--embed-dim"),
-        ("tied", {"hidden_sizes": ""}, "--hidden-sizes"),
-        ("tied", {"hidden_sizes": "12 x"}, "--hidden-sizes"),
-        ("tied", {"hidden_sizes": "0 8"}, "--hidden-sizes"),
-        ("full", {"hidden_sizes": "12 0"}, "--hidden-sizes"),
-        ("full", {"hidden_sizes": "-12 8"}, "--hidden-sizes"),
-        ("tied", {"hidden_sizes": "12 9"}, "--hidden-sizes.*--embed-dim"),
-        ("tied", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
-        ("tied", {"minor_input": "previous"}, "--minor-input: not a flag of --rnn-cell lstm"),
-        ("tied", {"dropout_recurrent": 0.2}, "--dropout-recurrent: not a flag of --rnn-cell lstm"),
-        ("tied", {"rnn_cell": "variational", "dropout_weight": 0.2}, "--dropout-weight: not a flag of --rnn-cell var"),
-        ("tied", {"rnn_cell": "mmlstm", "major_proportions": "0.9 0.5 0.5"}, "3 values for 2 layers"),
-        ("soft", {}, "--output-layer soft"),
-        ("mos", {"experts_per_layer": "0 4"}, "--experts-per-layer"),
-        ("mos", {"experts_per_layer": "0 1 4"}, "--experts-per-layer.*doc"),
-        ("doc", {"experts_per_layer": "0 0 0"}, "--experts-per-layer"),
-        ("doc", {"experts_per_layer": "0 -1 2"}, "--experts-per-layer"),
-        ("doc", {"experts_per_layer": "0 one 2"}, "--experts-per-layer"),
-        ("doc", {"output_chunk": 0}, "--output-chunk"),
-        ("tied", {"output_chunk": -5}, "--output-chunk"),
-    ],
-)
-def test_values_that_do_not_fit_are_refused_with_their_flag(name, flags, told, build_tiny_lm):
-    with pytest.raises(ValueError, match=told):
-        build_tiny_lm(name, **flags)

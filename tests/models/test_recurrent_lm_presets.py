@@ -8,10 +8,10 @@ import torch
 from fairseq import options
 from fairseq.optim.lr_scheduler import build_lr_scheduler
 from fairseq.optim.sgd import SGD as FairseqSGD
+from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
 from fairseq_plugins.models.presets import apply_preset, command_line
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
-from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
 PTB, WT2, WT103 = 10_000, 33_278, 267_735
 

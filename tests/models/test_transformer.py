@@ -1,10 +1,11 @@
-"""The host's Transformer with the output layers of this package."""
+"""The host's Transformer with the output layers of this package; for its decoder see test_decoder_contract.py."""
 
 import example_gates
 import pytest
 import torch
+from builders import build_encdec, build_tiny_transformer
 
-from fairseq_plugins.models.transformer_presets import ARCHITECTURES
+from fairseq_plugins.models.presets.transformers import ARCHITECTURES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 PAD = 1
@@ -13,10 +14,10 @@ SOURCES, V, B, S, T = 19, 23, 3, 5, 6
 every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 
 
-def with_layer(build_transformer, name, **flags):
+def with_layer(name, **flags):
     shared = {} if name == "full" else dict(share_decoder_input_output_embed=True)
     experts = dict(experts_per_layer="1 1 2") if name == "doc" else {}
-    return build_transformer("transformer_full", output_layer=name, **shared, **experts, **flags)
+    return build_tiny_transformer("transformer_full", output_layer=name, **shared, **experts, **flags)
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +34,9 @@ def batch():
 
 
 @pytest.mark.parametrize("shares", [True, False])
-def test_one_softmax_is_the_hosts_transformer(shares, build_transformer, batch):
-    ours = build_transformer("transformer_full", share_decoder_input_output_embed=shares).eval()
-    host = build_transformer("transformer", share_decoder_input_output_embed=shares).eval()
+def test_one_softmax_is_the_hosts_transformer(shares, batch):
+    ours = build_tiny_transformer("transformer_full", share_decoder_input_output_embed=shares).eval()
+    host = build_tiny_transformer("transformer", share_decoder_input_output_embed=shares).eval()
     weights = {key: value for key, value in ours.named_parameters() if not key.startswith("decoder.output.")}
     weights["decoder.output_projection.weight"] = ours.decoder.output.projection.weight
     host.load_state_dict({**host.state_dict(), **weights})
@@ -45,48 +46,8 @@ def test_one_softmax_is_the_hosts_transformer(shares, build_transformer, batch):
         torch.testing.assert_close(ours(*batch)[0], expected, rtol=1e-5, atol=1e-5)
 
 
-@every_layer
-def test_the_loss_is_that_of_the_distribution(name, build_transformer, batch):
-    model, target = with_layer(build_transformer, name).eval(), torch.randint(4, V, (B, T))
-    log_probs, _ = model(*batch)
-    loss, extra = model(*batch, target=target)
-    expected = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(extra["scores"].nll, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(loss, expected.sum(), rtol=1e-5, atol=1e-5)
-
-
-@every_layer
-def test_incremental_decoding_is_the_full_forward(name, build_transformer, batch):
-    model = with_layer(build_transformer, name).eval()
-    source, lengths, tokens = batch
-    with torch.no_grad():
-        encoder_out = model.encoder(source, lengths)
-        expected, _ = model.decoder(tokens, encoder_out=encoder_out)
-        state = {}
-        steps = [
-            model.decoder(tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=state)[0] for t in range(T)
-        ]
-    torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=1e-5, atol=1e-5)
-
-
-@every_layer
-def test_padding_never_changes_a_sentence(name, build_transformer, batch):
-    model = with_layer(build_transformer, name).eval()
-    source, lengths, tokens = batch
-    together, _ = model(*batch)
-    alone, _ = model(source[:1, 2:], lengths[:1], tokens[:1])
-    torch.testing.assert_close(together[:1], alone, rtol=1e-5, atol=1e-5)
-
-
-@every_layer
-def test_every_parameter_learns(name, build_transformer, batch):
-    model = with_layer(build_transformer, name).train()
-    model(*batch, target=torch.randint(4, V, (B, T)))[0].backward()
-    assert [key for key, value in model.named_parameters() if value.grad is None or not value.grad.any()] == []
-
-
-def test_layers_are_the_embedding_then_the_decoders(build_transformer, batch):
-    model = with_layer(build_transformer, "doc").eval()
+def test_layers_are_the_embedding_then_the_decoders(batch):
+    model = with_layer("doc").eval()
     _, extra = model(*batch)
     states = extra["states"]
     assert len(states.layers) == len(model.decoder.layers) + 1 and states.layers[-1] is states.top
@@ -96,7 +57,7 @@ def test_layers_are_the_embedding_then_the_decoders(build_transformer, batch):
     torch.testing.assert_close(states.top, features)
 
 
-def test_drill_adds_two_layers_to_the_base(build_encdec):
+def test_drill_adds_two_layers_to_the_base():
     with torch.device("meta"):
         tied = build_encdec("transformer_full_wmt14", 50, 60, share_decoder_input_output_embed=True)
         drill = build_encdec("transformer_drill_wmt14", 50, 60)
@@ -106,36 +67,38 @@ def test_drill_adds_two_layers_to_the_base(build_encdec):
 
 
 @pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
-def test_presets_share_the_decoders_embedding_unless_the_softmax_is_full(arch, build_encdec):
+def test_presets_share_the_decoders_embedding_unless_the_softmax_is_full(arch):
     with torch.device("meta"):
         model = build_encdec(arch, SOURCES, V)
     shares = model.decoder.output.projection.weight is model.decoder.embed_tokens.weight
     assert shares == (model.decoder.output.name != "full") and model.decoder.output.name == arch.split("_")[1]
 
 
-def test_flags_that_share_the_embedding_make_the_softmax_tied(build_transformer):
-    assert build_transformer("transformer_full", share_decoder_input_output_embed=True).decoder.output.name == "tied"
-    model = build_transformer("transformer_full", share_all_embeddings=True, source_size=V)
+def test_flags_that_share_the_embedding_make_the_softmax_tied():
+    assert (
+        build_tiny_transformer("transformer_full", share_decoder_input_output_embed=True).decoder.output.name == "tied"
+    )
+    model = build_tiny_transformer("transformer_full", share_all_embeddings=True, source_size=V)
     assert model.decoder.output.name == "tied" and model.encoder.embed_tokens is model.decoder.embed_tokens
     with pytest.raises(ValueError, match="--output-layer full has a matrix of its own.*take --output-layer tied"):
-        build_transformer("transformer_drill", output_layer="full", share_all_embeddings=True, source_size=V)
+        build_tiny_transformer("transformer_drill", output_layer="full", share_all_embeddings=True, source_size=V)
 
 
-def test_the_hosts_adaptive_softmax_is_refused(build_transformer):
+def test_the_hosts_adaptive_softmax_is_refused():
     with pytest.raises(ValueError, match="--adaptive-softmax-cutoff"):
-        build_transformer("transformer_full", adaptive_softmax_cutoff="10,20")
+        build_tiny_transformer("transformer_full", adaptive_softmax_cutoff="10,20")
 
 
 @pytest.mark.parametrize("other", ["full", "drill", "doc"])
-def test_a_checkpoint_of_another_output_layer_is_refused_with_both_names(other, build_transformer):
-    weights = with_layer(build_transformer, other).state_dict()
+def test_a_checkpoint_of_another_output_layer_is_refused_with_both_names(other):
+    weights = with_layer(other).state_dict()
     with pytest.raises(ValueError, match=f"trained with --output-layer {other}, this model has --output-layer tied"):
-        with_layer(build_transformer, "tied").load_state_dict(weights)
+        with_layer("tied").load_state_dict(weights)
 
 
 @every_layer
-def test_a_checkpoint_without_the_layers_name_is_loaded(name, build_transformer, batch):
-    model, other = with_layer(build_transformer, name).eval(), with_layer(build_transformer, name).eval()
+def test_a_checkpoint_without_the_layers_name_is_loaded(name, batch):
+    model, other = with_layer(name).eval(), with_layer(name).eval()
     weights = {
         **model.state_dict(),
         **{key: 2 * value for key, value in model.named_parameters(remove_duplicate=False)},
@@ -154,8 +117,8 @@ every_gate = pytest.mark.parametrize("gate", sorted(example_gates.EXAMPLES))
 @every_gate
 @pytest.mark.parametrize("name", ["tied", "full", "doc"])
 @torch.no_grad()
-def test_a_gated_model_decodes_as_in_one_pass_whatever_rows_the_beam_takes(name, gate, build_transformer, batch):
-    model = with_layer(build_transformer, name, output_gate=gate).eval()
+def test_a_gated_model_decodes_as_in_one_pass_whatever_rows_the_beam_takes(name, gate, batch):
+    model = with_layer(name, output_gate=gate).eval()
     source, lengths, tokens = batch
     encoder_out, store = model.encoder(source[:1].expand(B, -1), lengths[:1].expand(B)), {}  # a beam of one sentence
 
@@ -173,8 +136,8 @@ def test_a_gated_model_decodes_as_in_one_pass_whatever_rows_the_beam_takes(name,
 
 
 @every_gate
-def test_a_gated_model_trains(gate, build_transformer, batch):
-    model, target = with_layer(build_transformer, "drill", output_gate=gate).train(), torch.randint(4, V, (B, T))
+def test_a_gated_model_trains(gate, batch):
+    model, target = with_layer("drill", output_gate=gate).train(), torch.randint(4, V, (B, T))
     loss, _ = model(*batch, target=target)
     log_probs, _ = model(*batch)
     torch.testing.assert_close(loss, -log_probs.gather(-1, target.unsqueeze(-1)).sum(), rtol=1e-5, atol=1e-5)
@@ -182,8 +145,8 @@ def test_a_gated_model_trains(gate, build_transformer, batch):
     assert [key for key, value in model.named_parameters() if value.grad is None or not value.grad.any()] == []
 
 
-def test_a_gate_changes_the_model(build_transformer, batch):
-    plain, gated = (with_layer(build_transformer, "tied", output_gate=gate).eval() for gate in ("none", "trace"))
+def test_a_gate_changes_the_model(batch):
+    plain, gated = (with_layer("tied", output_gate=gate).eval() for gate in ("none", "trace"))
     weights = {key: value for key, value in plain.state_dict().items() if not key.endswith("gate_name")}
     gated.load_state_dict({**gated.state_dict(), **weights})
     assert not torch.allclose(gated(*batch)[0], plain(*batch)[0], atol=1e-2)

@@ -8,7 +8,7 @@ import example_gates
 import plain_formulas
 import pytest
 import torch
-from dictionaries import make_dictionary
+from builders import build_random_output_layer, make_dictionary, make_states
 from fairseq.dataclass import FairseqDataclass
 from torch import nn
 
@@ -29,21 +29,11 @@ def gates():
 
 
 def build(name, gate="none", **flags):
-    """A layer in float64 whose parameters are all well away from zero."""
-    shared = nn.Parameter(torch.empty(V, WIDTHS[0]))
-    layer = build_output_layer(
-        Namespace(output_layer=name, output_gate=gate, **flags),
-        dictionary=make_dictionary(V),
-        layer_widths=WIDTHS,
-        shared_weight=shared,
-    ).double()
-    for param in layer.parameters():
-        nn.init.uniform_(param, -0.7, 0.7)
-    return layer
+    return build_random_output_layer(name, widths=WIDTHS, vocab_size=V, output_gate=gate, **flags)
 
 
 @pytest.fixture
-def states(make_states):
+def states():
     states = make_states(WIDTHS, B, T, dtype=torch.float64)
     for h in states.layers:
         h.requires_grad_()

@@ -1,56 +1,20 @@
-"""Bilinear, dual and DRILL, DRILL's labels under mixtures, and the label matrix that is kept in evaluation."""
-
-import argparse
-import copy
-import math
-import pickle
-from argparse import Namespace
+"""Bilinear, dual and DRILL, and mixtures of DRILL's labels, against the equations and against each other."""
 
 import plain_formulas
 import pytest
 import torch
-from dictionaries import make_dictionary
-from fairseq.optim.adam import Adam as HostAdam
+from builders import make_states
+from label_layer_cases import DRILL_LABELS, RATE, TARGET, WIDTHS, V, build, draw_states
 from torch import nn
 
-from fairseq_plugins.modules.label_network import ACTIVATIONS, LabelNetwork
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
-
-V = 101
-WIDTHS = [8, 12, 8]
-RATE = 0.6
-TARGET = torch.arange(12).view(3, 4) * 7
-DRILL_LABELS = dict(label_encoder="drill", latent_dropout=0.0)
+from fairseq_plugins.modules.label_network import ACTIVATIONS
 
 every_mask = pytest.mark.parametrize("mask", ["variational", "standard"])
 
 
-def build(name, *, widths=WIDTHS, vocab_size=V, dtype=torch.float64, **flags):
-    """A layer whose weights are all well away from zero."""
-    shared = nn.Parameter(torch.empty(vocab_size, widths[0]))
-    args = Namespace(output_layer=name, **flags)
-    layer = build_output_layer(
-        args, dictionary=make_dictionary(vocab_size), layer_widths=widths, shared_weight=shared
-    ).to(dtype)
-    for param in layer.parameters():
-        nn.init.uniform_(param, -0.7, 0.7)
-    return layer
-
-
 @pytest.fixture
-def draw_states(make_states):
-    def draw(widths, dtype=torch.float64):
-        states = make_states(widths, dtype=dtype)
-        for h in states.layers:
-            h.requires_grad_()
-        return states
-
-    return draw
-
-
-@pytest.fixture
-def states(draw_states):
-    return draw_states(WIDTHS)
+def states():
+    return draw_states()
 
 
 @pytest.fixture
@@ -87,7 +51,7 @@ def assert_same(layer, states, by_hand):
 @every_mask
 @pytest.mark.parametrize("rate", [0.0, RATE])
 @pytest.mark.parametrize("widths", [[8, 12, 8], [8, 5], [6, 9, 11]])
-def test_bilinear(widths, rate, mask, masks, draw_states):
+def test_bilinear(widths, rate, mask, masks):
     layer, states = build("bilinear", widths=widths, label_dropout=rate, label_mask=mask), draw_states(widths)
 
     def by_hand():
@@ -102,7 +66,7 @@ def test_bilinear(widths, rate, mask, masks, draw_states):
 @pytest.mark.parametrize("rate", [0.0, RATE])
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 @pytest.mark.parametrize("widths, joint_width", [([8, 12, 8], 8), ([8, 5], 8), ([6, 9, 11], 7)])
-def test_dual(widths, joint_width, activation, rate, mask, masks, draw_states):
+def test_dual(widths, joint_width, activation, rate, mask, masks):
     flags = {} if joint_width == widths[0] else dict(label_width=joint_width)
     flags.update(label_activation=activation, label_dropout=rate, label_mask=mask)
     layer, states = build("dual", widths=widths, **flags), draw_states(widths)
@@ -198,7 +162,7 @@ def test_mixtures_of_drill_labels(flags, name, experts, rate, mask, masks, state
 
 @pytest.mark.parametrize("widths, vocab_size", [([7, 9, 7], 252), ([13, 13], 507), ([5, 6, 5], 123)])
 @pytest.mark.parametrize("name, flags", [("bilinear", {}), ("dual", {}), ("drill", {}), ("mos", DRILL_LABELS)])
-def test_awkward_sizes_in_float32(name, flags, widths, vocab_size, make_states):
+def test_awkward_sizes_in_float32(name, flags, widths, vocab_size):
     layer = build(name, widths=widths, vocab_size=vocab_size, dtype=torch.float32, **flags)
     states = make_states(widths)
     scores = layer(states, TARGET)
@@ -211,7 +175,7 @@ def test_awkward_sizes_in_float32(name, flags, widths, vocab_size, make_states):
 
 
 @pytest.mark.parametrize("name, flags", [("bilinear", {}), ("dual", {}), ("drill", {}), ("mos", DRILL_LABELS)])
-def test_training_under_autocast(name, flags, make_states):
+def test_training_under_autocast(name, flags):
     layer, states = build(name, dtype=torch.float32, label_dropout=RATE, **flags), make_states(WIDTHS)
     losses = []
     for enabled in (True, False):
@@ -239,7 +203,7 @@ def results(layer, states):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("hidden_network", ["on", "off"])
 @pytest.mark.parametrize("training", [True, False])
-def test_drill_without_layers_is_tied_bit_for_bit(training, hidden_network, dtype, draw_states):
+def test_drill_without_layers_is_tied_bit_for_bit(training, hidden_network, dtype):
     states = draw_states(WIDTHS, dtype)
     flags = dict(label_depth=0, label_dropout=RATE, label_hidden_network=hidden_network)
     tied, drill = build("tied", dtype=dtype), build("drill", dtype=dtype, **flags)
@@ -274,63 +238,6 @@ def test_a_mixture_of_drill_labels_is_a_plain_mixture_with_their_matrix(name, st
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-# parameters
-
-
-@pytest.mark.parametrize(
-    "name, widths, flags, extra",
-    [
-        *(("drill", [400, 1150, 400], dict(label_depth=k), k * (400**2 + 400)) for k in range(5)),
-        ("drill", [512, 512], dict(label_depth=2), 525_312),
-        ("drill", [400, 400], dict(label_depth=2, label_hidden_network="on"), 4 * (400**2 + 400)),
-        ("bilinear", [400, 1150, 400], {}, 160_000),
-        ("bilinear", [400, 1150], {}, 400 * 1150),
-        ("dual", [400, 1150, 400], {}, 320_800),
-        ("dual", [400, 1150], dict(label_width=300), 300 * (400 + 1) + 300 * (1150 + 1)),
-    ],
-)
-def test_parameters_beside_the_embedding_and_the_bias(name, widths, flags, extra):
-    with torch.device("meta"):
-        layer = build(name, widths=widths, **flags)
-    assert sum(param.numel() for param in layer.parameters()) - V * widths[0] - V == extra
-
-
-@pytest.mark.parametrize("name", ["mos", "doc"])
-def test_parameters_that_drill_labels_add_to_a_mixture(name):
-    with torch.device("meta"):
-        layers = build(name, label_depth=4, **DRILL_LABELS), build(name)
-    with_network, plain = (sum(param.numel() for param in layer.parameters()) for layer in layers)
-    assert with_network - plain == 4 * (8**2 + 8)
-
-
-@pytest.mark.parametrize("name", ["bilinear", "dual", "drill"])
-def test_labels_are_the_shared_embedding_or_as_wide(name):
-    shared = nn.Parameter(torch.zeros(V, 8))
-    for given in (shared, None):
-        args = Namespace(output_layer=name)
-        layer = build_output_layer(args, dictionary=make_dictionary(V), layer_widths=WIDTHS, shared_weight=given)
-        assert (layer.projection.weight is shared) == (given is shared)
-        assert layer.projection.weight.shape == (V, 8) and not layer.projection.bias.any()
-
-
-def test_the_bilinear_matrix_starts_within_a_tenth():
-    args, shared = Namespace(output_layer="bilinear"), nn.Parameter(torch.zeros(V, 200))
-    weight = build_output_layer(
-        args, dictionary=make_dictionary(V), layer_widths=[200, 300], shared_weight=shared
-    ).bilinear.weight
-    assert 0.099 < weight.max() <= 0.1 and -0.1 <= weight.min() < -0.099
-
-
-@pytest.mark.parametrize("initialisation, bound", [("uniform", 0.1), ("glorot", math.sqrt(6 / 400))])
-@pytest.mark.parametrize("name", ["dual", "drill"])
-def test_label_init(name, initialisation, bound):
-    args, shared = Namespace(output_layer=name, label_init=initialisation), nn.Parameter(torch.zeros(V, 200))
-    layer = build_output_layer(args, dictionary=make_dictionary(V), layer_widths=[200, 200], shared_weight=shared)
-    networks = [module for module in layer.modules() if isinstance(module, LabelNetwork)]
-    matrices = [label_layer.weight for network in networks for label_layer in network.layers]
-    assert len(matrices) == 2 and all(0.98 * bound < m.abs().max() <= bound for m in matrices)
-
-
 # gradients in training
 
 
@@ -350,313 +257,3 @@ def test_a_dropped_feature_of_the_embedding_learns_through_the_residual_only(mas
         learned = layer.projection.weight.grad[:, dropped]
         assert 0 < dropped.sum() < 8
         assert learned.all() if residual == "on" else not learned.any()
-
-
-# the label matrix that is kept in evaluation
-
-
-WITH_LABEL_NETWORK = [
-    ("dual", {}),
-    ("drill", {}),
-    ("drill", dict(label_hidden_network="on")),
-    ("mos", DRILL_LABELS),
-    ("doc", DRILL_LABELS),
-]
-every_network = pytest.mark.parametrize("name, flags", WITH_LABEL_NETWORK)
-
-
-@pytest.fixture
-def count(monkeypatch):
-    """``count(layer)``: passes of all labels through the layer's network since the last count."""
-    calls, forward = [], LabelNetwork.forward
-    monkeypatch.setattr(LabelNetwork, "forward", lambda network, x: calls.append(network) or forward(network, x))
-
-    def take(layer):
-        number = sum(network is layer.projection.label_encoder for network in calls)
-        calls.clear()
-        return number
-
-    return take
-
-
-@torch.no_grad()
-def score(layer, states):
-    return layer(states).log_probs
-
-
-def assert_fresh(layer, states):
-    """The log-probabilities are those of a copy, which keeps no matrix."""
-    assert torch.equal(score(layer, states), score(copy.deepcopy(layer), states))
-
-
-@every_network
-def test_without_gradients_labels_are_encoded_once(name, flags, states, count):
-    layer = build(name, **flags).eval()
-    first = score(layer, states)
-    assert all(torch.equal(score(layer, states), first) for _ in range(3))
-    with torch.no_grad():
-        layer(states, TARGET)
-    assert count(layer) == 1
-    assert_fresh(layer, states)
-
-
-@every_network
-def test_with_gradients_and_in_training_labels_are_encoded_at_every_call(name, flags, states, count):
-    layer = build(name, **flags).eval()
-    for _ in range(2):
-        layer(states), layer(states, TARGET)
-    assert count(layer) == 4
-    layer.train()
-    for _ in range(2):
-        score(layer, states)
-    assert count(layer) == 2
-
-
-@every_network
-def test_a_kept_matrix_does_not_stop_gradients(name, flags, states):
-    layer = build(name, **flags).eval()
-    score(layer, states)
-    layer(states, TARGET).loss.backward()
-    assert all(param.grad is not None and param.grad.any() for param in layer.parameters())
-
-
-def change_in_place(part):
-    def change(layer):
-        with torch.no_grad():
-            part(layer.projection).add_(0.1)
-
-    return change
-
-
-def step(optimiser):
-    def change(layer):
-        params = list(layer.parameters())
-        for param in params:
-            param.grad = torch.ones_like(param)
-        optimiser(params, lr=0.1).step()
-
-    return change
-
-
-def exchange(layer):
-    """As an averaging optimiser shows its average."""
-    for param in layer.parameters():
-        param.data = param.data + 0.1
-
-
-def replace(layer):
-    layer.projection.label_encoder.layers[0].weight = nn.Parameter(torch.rand(8, 8).double())
-
-
-def load(assign, part=lambda layer: layer):
-    def change(layer):
-        halved = {name: 0.5 * param.detach() for name, param in part(layer).named_parameters()}
-        part(layer).load_state_dict({**part(layer).state_dict(), **halved}, assign=assign)
-
-    return change
-
-
-CHANGES = {
-    "embedding in place": change_in_place(lambda projection: projection.weight),
-    "matrix in place": change_in_place(lambda projection: projection.label_encoder.layers[-1].weight),
-    "bias in place": change_in_place(lambda projection: projection.label_encoder.layers[0].bias),
-    "sgd": step(torch.optim.SGD),
-    "adam": step(torch.optim.Adam),
-    "exchanged weights": exchange,
-    "another parameter": replace,
-    "checkpoint": load(assign=False),
-    "assigned checkpoint": load(assign=True),
-    "checkpoint of the network alone": load(assign=False, part=lambda layer: layer.projection.label_encoder),
-}
-
-
-@every_network
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_a_change_of_weights_in_evaluation_is_seen(change, name, flags, states, count):
-    layer = build(name, **flags).eval()
-    before = score(layer, states)
-    change(layer)
-    count(layer)
-    after = score(layer, states)
-    assert count(layer) == 1 and not torch.equal(before, after)
-    assert_fresh(layer, states)
-
-
-@every_network
-def test_training_drops_the_kept_matrix(name, flags, states, count):
-    layer = build(name, **flags).eval()
-    before = score(layer, states)
-    for param in layer.train().parameters():
-        param.data.add_(0.1)
-    assert count(layer) == 1
-    assert not torch.equal(before, score(layer.eval(), states))
-    assert count(layer) == 1
-    assert_fresh(layer, states)
-
-
-HIDDEN_UPDATES = {"host's adam": HostAdam, "fused adam": lambda params, lr: torch.optim.Adam(params, lr=lr, fused=True)}
-
-
-@pytest.mark.parametrize("optimiser", HIDDEN_UPDATES.values(), ids=HIDDEN_UPDATES.keys())
-def test_learning_in_evaluation_mode_is_seen_where_the_optimiser_hides_its_update(optimiser, states):
-    layer = build("drill").eval()
-    learner = optimiser(layer.parameters(), lr=0.1)
-    score(layer, states)
-    layer(states, TARGET).loss.backward()
-    learner.step()
-    assert_fresh(layer, states)
-
-
-@every_network
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_cast_drops_the_kept_matrix(dtype, name, flags, states, make_states, count):
-    layer = build(name, **flags).eval()
-    score(layer, states)
-    cast_states = make_states(WIDTHS, dtype=dtype)
-    assert layer.to(dtype).projection.label_matrix().dtype == dtype
-    assert_fresh(layer, cast_states)
-    count(layer)
-    score(layer.double(), states)
-    assert count(layer) == 1
-    assert_fresh(layer, states)
-
-
-@every_network
-def test_autocast_has_a_matrix_of_its_own(name, flags, make_states):
-    layer, states = build(name, dtype=torch.float32, **flags).eval(), make_states(WIDTHS)
-    copies = []
-    for enabled in (False, True, False, True):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled), torch.no_grad():
-            copies.append(layer.projection.label_matrix())
-            assert_fresh(layer, states)
-    assert torch.equal(copies[0], copies[2]) and torch.equal(copies[1], copies[3])
-    assert not torch.equal(copies[0].float(), copies[1].float())
-
-
-@every_network
-def test_copies_and_pickles_do_not_carry_the_kept_matrix(name, flags, states, count):
-    layer = build(name, **flags).eval()
-    size, names = len(pickle.dumps(layer)), set(layer.state_dict())
-    expected = score(layer, states)
-    assert len(pickle.dumps(layer)) == size and set(layer.state_dict()) == names
-    for made in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert torch.equal(score(made, states), expected)
-        assert count(made) == 1
-        change_in_place(lambda projection: projection.weight)(made)
-        assert not torch.equal(score(made, states), expected)
-        assert torch.equal(score(layer, states), expected)
-
-
-@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
-def test_every_activation_can_be_pickled(activation, states):
-    layer = build("drill", label_activation=activation).eval()
-    assert torch.equal(score(pickle.loads(pickle.dumps(layer)), states), score(layer, states))
-
-
-def test_bilinear_labels_are_the_embedding_itself_in_evaluation(states):
-    layer = build("bilinear", label_dropout=RATE).eval()
-    for with_gradients in (True, False):
-        with torch.set_grad_enabled(with_gradients):
-            assert layer.projection.label_matrix() is layer.projection.weight
-    change_in_place(lambda projection: projection.weight)(layer)
-    assert_fresh(layer, states)
-
-
-# what is refused
-
-
-def test_drill_needs_a_last_layer_as_wide_as_the_embedding():
-    with pytest.raises(ValueError, match="drill compares hidden states, 9 wide.*embeddings, 8 wide.*--hidden-sizes"):
-        build("drill", widths=[8, 9])
-
-
-@pytest.mark.parametrize(
-    "name, flags, told",
-    [
-        ("drill", dict(label_depth=-1), "--label-depth -1: give 0 or more"),
-        ("mos", dict(label_depth=-1, **DRILL_LABELS), "--label-depth -1: give 0 or more"),
-        ("dual", dict(label_width=0), "--label-width 0: give a value above 0"),
-        ("dual", dict(label_width=-3), "--label-width -3: give a value above 0"),
-        *(
-            (name, dict(label_dropout=rate, **flags), f"--label-dropout {rate}: a dropout rate is")
-            for rate in (1.0, -0.1)
-            for name, flags in [("bilinear", {}), *WITH_LABEL_NETWORK]
-        ),
-    ],
-)
-def test_values_outside_their_range_are_refused(name, flags, told):
-    with pytest.raises(ValueError, match=told):
-        build(name, **flags)
-
-
-LABEL_FLAGS = dict(
-    label_dropout=0.1,
-    label_mask="standard",
-    label_activation="relu",
-    label_init="glorot",
-    label_depth=1,
-    label_residual="off",
-    label_layer_residual="on",
-    label_dropout_place="output",
-)
-
-
-@pytest.mark.parametrize("name", ["mos", "doc", "tied", "full"])
-@pytest.mark.parametrize("encoder", [{}, {"label_encoder": "none"}])
-def test_label_flags_without_a_label_network_are_refused(encoder, name):
-    encoder = encoder if name in ("mos", "doc") else {}
-    for flag, value in LABEL_FLAGS.items():
-        with pytest.raises(ValueError, match=f"^--{flag.replace('_', '-')}: not a flag of --output-layer {name}"):
-            build(name, **encoder, **{flag: value})
-    with pytest.raises(ValueError, match="^--label-depth, --label-init: not a flag"):
-        build(name, **encoder, label_init="glorot", label_depth=1)
-
-
-@pytest.mark.parametrize("name, flags", [("drill", {}), ("mos", DRILL_LABELS), ("doc", DRILL_LABELS)])
-def test_label_flags_are_those_of_drill(name, flags):
-    encoder = build(name, **flags, **LABEL_FLAGS).projection.label_encoder
-    (layer,) = encoder.layers
-    assert (encoder.residual, encoder.layer_residual) == (False, True)
-    assert (layer.place, layer.mask, layer.dropout.rate) == ("output", "standard", 0.1)
-
-
-@pytest.mark.parametrize(
-    "name, flag, value",
-    [
-        ("bilinear", "label_depth", 2),
-        ("bilinear", "label_activation", "relu"),
-        ("bilinear", "label_width", 3),
-        ("dual", "label_depth", 2),
-        ("dual", "label_hidden_network", "on"),
-        ("drill", "label_width", 3),
-        ("drill", "label_encoder", "drill"),
-        ("tied", "label_encoder", "drill"),
-        ("mos", "label_hidden_network", "on"),
-        ("mos", "label_width", 3),
-    ],
-)
-def test_flags_of_other_layers_are_refused(name, flag, value):
-    encoder = DRILL_LABELS if name == "mos" else {}
-    with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')}: not a flag of --output-layer {name}"):
-        build(name, **encoder, **{flag: value})
-
-
-@pytest.mark.parametrize(
-    "flag",
-    [
-        "--label-mask",
-        "--label-activation",
-        "--label-init",
-        "--label-residual",
-        "--label-layer-residual",
-        "--label-dropout-place",
-        "--label-hidden-network",
-        "--label-encoder",
-    ],
-)
-def test_unknown_values_are_refused_with_the_choices(flag, capsys):
-    parser = argparse.ArgumentParser()
-    OUTPUT_LAYERS.add_args(parser)
-    with pytest.raises(SystemExit):
-        parser.parse_args([flag, "swish"])
-    assert f"argument {flag}: invalid choice: 'swish'" in capsys.readouterr().err

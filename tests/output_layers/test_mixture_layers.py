@@ -1,9 +1,11 @@
 """MoS and DOC against the equations, and against each other."""
 
+from functools import partial
+
 import plain_formulas
 import pytest
 import torch
-from dictionaries import make_dictionary
+from builders import build_output_layer, make_states, randomise
 from torch import nn
 
 from fairseq_plugins.output_layers.mixture import DirectOutputConnection, MixtureOfSoftmaxes
@@ -12,25 +14,12 @@ V = 101
 WIDTHS = [6, 9, 8]
 
 
-def build(layer, *, widths=WIDTHS, vocab_size=V, latent_dropout=0.0, **options):
-    shared = nn.Parameter(torch.empty(vocab_size, widths[0]).uniform_(-0.5, 0.5))
-    return layer(
-        dictionary=make_dictionary(vocab_size),
-        layer_widths=widths,
-        shared_weight=shared,
-        options=layer.Options(latent_dropout=latent_dropout, **options),
-    )
-
-
-def randomise(layer):
-    for param in layer.parameters():
-        nn.init.uniform_(param, -0.7, 0.7)
-    return layer
+build = partial(build_output_layer, widths=WIDTHS, vocab_size=V, latent_dropout=0.0)
 
 
 @pytest.mark.parametrize("experts", ["0 0 3", "1 2 3", "2 0 1", "0 4 0", "3 0 0"])
-def test_probabilities_loss_and_gradients_are_those_of_the_equations(experts, make_states):
-    layer = randomise(build(DirectOutputConnection, experts_per_layer=experts).double())
+def test_probabilities_loss_and_gradients_are_those_of_the_equations(experts):
+    layer = randomise(build("doc", experts_per_layer=experts).double())
     states, target = make_states(WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
     params = list(layer.parameters())
     expected = plain_formulas.output_probs(layer, states.layers)
@@ -44,9 +33,9 @@ def test_probabilities_loss_and_gradients_are_those_of_the_equations(experts, ma
 
 
 @pytest.mark.parametrize("num_experts, vocab_size, width", [(3, 252, 7), (20, 507, 13), (1, 123, 5)])
-def test_awkward_sizes_in_float32(num_experts, vocab_size, width, make_states):
+def test_awkward_sizes_in_float32(num_experts, vocab_size, width):
     widths = [width, width + 2]
-    layer = build(MixtureOfSoftmaxes, widths=widths, vocab_size=vocab_size, experts_per_layer=f"0 {num_experts}")
+    layer = build("mos", widths=widths, vocab_size=vocab_size, experts_per_layer=f"0 {num_experts}")
     randomise(layer)
     states, target = make_states(widths), torch.randint(vocab_size, (3, 4))
     scores = layer(states, target)
@@ -61,8 +50,8 @@ def test_awkward_sizes_in_float32(num_experts, vocab_size, width, make_states):
 
 
 @pytest.mark.parametrize("label_smoothing", [0.1, 0.4])
-def test_label_smoothing_in_float64(label_smoothing, make_states):
-    layer = randomise(build(DirectOutputConnection, experts_per_layer="0 2 2").double())
+def test_label_smoothing_in_float64(label_smoothing):
+    layer = randomise(build("doc", experts_per_layer="0 2 2").double())
     states, target = make_states(WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
     log_probs = plain_formulas.output_probs(layer, states.layers).log()
     nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
@@ -72,9 +61,9 @@ def test_label_smoothing_in_float64(label_smoothing, make_states):
     torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-11, atol=1e-11)
 
 
-def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit(make_states):
-    mos = build(MixtureOfSoftmaxes, latent_dropout=0.4, experts_per_layer="0 0 5")
-    doc = build(DirectOutputConnection, latent_dropout=0.4, experts_per_layer="0 0 5", latent_mask="per-expert")
+def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit():
+    mos = build("mos", latent_dropout=0.4, experts_per_layer="0 0 5")
+    doc = build("doc", latent_dropout=0.4, experts_per_layer="0 0 5", latent_mask="per-expert")
     randomise(mos)
     weights = mos.state_dict()
     del weights["layer_name"]
@@ -92,17 +81,17 @@ def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit(make_sta
     assert not torch.equal(results[0][2], mos.eval()(states, target).loss)
 
 
-def test_mos_has_per_expert_masks_and_doc_one_mask_by_default(make_states):
+def test_mos_has_per_expert_masks_and_doc_one_mask_by_default():
     states = make_states(WIDTHS, num_rows=3, num_steps=4)
-    for layer, num_masks in ((MixtureOfSoftmaxes, 3 * 6), (DirectOutputConnection, 3)):
+    for layer, num_masks in (("mos", 3 * 6), ("doc", 3)):
         mixture = build(layer, latent_dropout=0.5, experts_per_layer="0 0 6", widths=[40, 9, 8])
         kept = mixture.latent_vectors([torch.randn(3, 4, 40), *states.layers[1:]]).ne(0)
         assert torch.equal(kept, kept[:, :1].expand_as(kept))
         assert len({tuple(mask.tolist()) for mask in kept[:, 0].flatten(0, 1)}) == num_masks
 
 
-def test_latent_dropout_scales_what_it_keeps(make_states):
-    layer = randomise(build(DirectOutputConnection, latent_dropout=0.6))
+def test_latent_dropout_scales_what_it_keeps():
+    layer = randomise(build("doc", latent_dropout=0.6))
     states = make_states(WIDTHS)
     dropped, plain = layer.latent_vectors(states.layers), layer.eval().latent_vectors(states.layers)
     kept = dropped != 0
@@ -110,16 +99,16 @@ def test_latent_dropout_scales_what_it_keeps(make_states):
     torch.testing.assert_close(dropped[kept], plain[kept] / 0.4, rtol=1e-6, atol=0)
 
 
-def test_mixture_weights_are_the_prior_without_bias(make_states):
-    layer, states = build(DirectOutputConnection).eval(), make_states(WIDTHS)
+def test_mixture_weights_are_the_prior_without_bias():
+    layer, states = build("doc").eval(), make_states(WIDTHS)
     weights = layer(states).mixture_weights
     assert layer.prior.bias is None and weights.requires_grad
     torch.testing.assert_close(weights, plain_formulas.softmax(states.layers[-1] @ layer.prior.weight.T))
     torch.testing.assert_close(layer(states, torch.zeros(3, 4, dtype=torch.long)).mixture_weights, weights)
 
 
-def test_experts_are_ordered_by_the_layer_they_read(make_states):
-    layer, states = build(DirectOutputConnection, experts_per_layer="1 2 1").eval(), make_states(WIDTHS)
+def test_experts_are_ordered_by_the_layer_they_read():
+    layer, states = build("doc", experts_per_layer="1 2 1").eval(), make_states(WIDTHS)
     before = layer.latent_vectors(states.layers)
     for n, experts in ((0, [0]), (1, [1, 2]), (2, [3])):
         layers = list(states.layers)
@@ -129,9 +118,9 @@ def test_experts_are_ordered_by_the_layer_they_read(make_states):
 
 
 @pytest.mark.parametrize("output_loss", ["fused", "plain"])
-def test_in_the_warmup_doc_is_the_mixture_of_the_experts_of_the_last_layer(output_loss, make_states):
-    doc = randomise(build(DirectOutputConnection, experts_per_layer="1 2 3", expert_warmup=10, output_loss=output_loss))
-    mos = build(MixtureOfSoftmaxes, experts_per_layer="0 0 3")
+def test_in_the_warmup_doc_is_the_mixture_of_the_experts_of_the_last_layer(output_loss):
+    doc = randomise(build("doc", experts_per_layer="1 2 3", expert_warmup=10, output_loss=output_loss))
+    mos = build("mos", experts_per_layer="0 0 3")
     mos.latents[0].load_state_dict(doc.latents[-1].state_dict())
     mos.projection.load_state_dict(doc.projection.state_dict())
     mos.prior.weight.data = doc.prior.weight.data[3:]
@@ -147,9 +136,9 @@ def test_in_the_warmup_doc_is_the_mixture_of_the_experts_of_the_last_layer(outpu
     assert all(param.grad.isfinite().all() and param.grad.any() for param in doc.latents[2].parameters())
 
 
-def test_after_the_warmup_doc_is_itself(make_states):
-    doc = build(DirectOutputConnection, experts_per_layer="1 2 3", expert_warmup=10)
-    plain = build(DirectOutputConnection, experts_per_layer="1 2 3")
+def test_after_the_warmup_doc_is_itself():
+    doc = build("doc", experts_per_layer="1 2 3", expert_warmup=10)
+    plain = build("doc", experts_per_layer="1 2 3")
     plain.load_state_dict(doc.state_dict())
     states = make_states(WIDTHS)
     assert not torch.equal(doc(states).log_probs, plain(states).log_probs)
@@ -161,8 +150,8 @@ def test_after_the_warmup_doc_is_itself(make_states):
     assert torch.equal(doc(states).log_probs, plain(states).log_probs)
 
 
-def test_a_checkpoint_knows_whether_the_warmup_is_over(make_states):
-    doc, loaded = (build(DirectOutputConnection, experts_per_layer="1 2 3", expert_warmup=10) for _ in range(2))
+def test_a_checkpoint_knows_whether_the_warmup_is_over():
+    doc, loaded = (build("doc", experts_per_layer="1 2 3", expert_warmup=10) for _ in range(2))
     states = make_states(WIDTHS)
     for num_updates in (9, 10):
         doc.set_num_updates(num_updates)
@@ -180,30 +169,23 @@ def test_a_checkpoint_knows_whether_the_warmup_is_over(make_states):
 )
 def test_a_warmup_that_does_not_fit_is_refused(options, told):
     with pytest.raises(ValueError, match=told):
-        build(DirectOutputConnection, **options)
+        build("doc", **options)
 
 
 def test_doc_starts_with_zero_latent_biases_and_mos_with_the_librarys():
-    doc, mos = build(DirectOutputConnection, experts_per_layer="2 2 2"), build(MixtureOfSoftmaxes)
+    doc, mos = build("doc", experts_per_layer="2 2 2"), build("mos")
     assert all(not linear.bias.any() for linear in doc.latents)
     assert all(linear.bias.all() for linear in mos.latents)
 
 
 def test_the_output_bias_starts_at_zero_and_the_matrix_is_the_embedding():
     shared = nn.Parameter(torch.randn(V, WIDTHS[0]))
-    layer = DirectOutputConnection(
-        dictionary=make_dictionary(V),
-        layer_widths=WIDTHS,
-        shared_weight=shared,
-        options=DirectOutputConnection.Options(),
-    )
+    layer = build("doc", shared_weight=shared)
     assert layer.projection.weight is shared and not layer.projection.bias.any()
 
 
 def test_without_a_shared_embedding_the_matrix_is_as_wide_as_the_embedding():
-    layer = DirectOutputConnection(
-        dictionary=make_dictionary(V), layer_widths=WIDTHS, shared_weight=None, options=DirectOutputConnection.Options()
-    )
+    layer = build("doc", has_shared_weight=False)
     assert layer.projection.weight.shape == (V, WIDTHS[0])
 
 
@@ -213,7 +195,7 @@ def test_default_experts(num_lower):
     assert DirectOutputConnection.default_experts(num_lower + 1) == [0] * (num_lower - 1) + [1, 3]
 
 
-@pytest.mark.parametrize("layer", [MixtureOfSoftmaxes, DirectOutputConnection])
+@pytest.mark.parametrize("layer", ["mos", "doc"])
 @pytest.mark.parametrize(
     "experts, told",
     [
@@ -234,10 +216,10 @@ def test_numbers_of_experts_that_do_not_fit_are_refused(layer, experts, told):
 @pytest.mark.parametrize("experts", ["1 0 3", "0 1 3", "0 4 0"])
 def test_mos_reads_the_last_layer_only(experts):
     with pytest.raises(ValueError, match="--experts-per-layer.*last layer only.*--output-layer doc"):
-        build(MixtureOfSoftmaxes, experts_per_layer=experts)
+        build("mos", experts_per_layer=experts)
 
 
-@pytest.mark.parametrize("layer", [MixtureOfSoftmaxes, DirectOutputConnection])
+@pytest.mark.parametrize("layer", ["mos", "doc"])
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
 def test_latent_dropout_that_is_no_rate_is_refused(layer, rate):
     with pytest.raises(ValueError, match="--latent-dropout"):

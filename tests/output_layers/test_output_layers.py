@@ -1,18 +1,15 @@
 """What every registered output layer must satisfy, and the values and flags of ``--output-layer``."""
 
 import argparse
-from argparse import Namespace
 from dataclasses import fields
+from functools import partial
 
 import pytest
 import torch
-from dictionaries import make_dictionary
+from builders import build_lm, build_output_layer, make_states, randomise
 from tensor_sizes import TensorSizes
 
-from fairseq_plugins.output_layers.base import (
-    OUTPUT_LAYERS,
-    build_output_layer,
-)
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 
 WIDTHS = [8, 12, 8]
@@ -24,19 +21,7 @@ every_projected_layer = pytest.mark.parametrize(
 )
 
 
-def build(name, widths=WIDTHS, vocab_size=VOCAB_SIZE, **flags):
-    shared = torch.nn.Parameter(torch.empty(vocab_size, widths[0]).uniform_(-0.5, 0.5))
-    return build_output_layer(
-        Namespace(output_layer=name, **flags),
-        dictionary=make_dictionary(vocab_size),
-        layer_widths=widths,
-        shared_weight=shared,
-    )
-
-
-def randomise(layer):
-    for param in layer.parameters():
-        torch.nn.init.uniform_(param, -0.7, 0.7)
+build = partial(build_output_layer, widths=WIDTHS, vocab_size=VOCAB_SIZE)
 
 
 def twice(layer, *calls):
@@ -50,7 +35,7 @@ def twice(layer, *calls):
 
 @every_layer
 @pytest.mark.parametrize("scale", [1.0, 50.0])
-def test_log_probs_are_the_same_without_gradients(name, scale, make_states):
+def test_log_probs_are_the_same_without_gradients(name, scale):
     layer, states = build(name).eval(), make_states(WIDTHS, scale=scale)
     with_gradients = layer(states).log_probs
     with torch.no_grad():
@@ -60,7 +45,7 @@ def test_log_probs_are_the_same_without_gradients(name, scale, make_states):
 @every_layer
 @pytest.mark.parametrize("scale", [1.0, 50.0])
 @pytest.mark.parametrize("training", [True, False])
-def test_probabilities_sum_to_one(name, scale, training, make_states):
+def test_probabilities_sum_to_one(name, scale, training):
     layer = build(name).train(training)
     log_probs = layer(make_states(WIDTHS, scale=scale)).log_probs
     assert log_probs.shape == (3, 4, VOCAB_SIZE) and log_probs.dtype == torch.float32
@@ -70,7 +55,7 @@ def test_probabilities_sum_to_one(name, scale, training, make_states):
 
 @every_layer
 @pytest.mark.parametrize("training", [True, False])
-def test_the_loss_is_the_sum_of_log_probabilities(name, training, make_states):
+def test_the_loss_is_the_sum_of_log_probabilities(name, training):
     layer, states = build(name).train(training), make_states(WIDTHS)
     target = torch.randint(VOCAB_SIZE, (3, 4))
     distribution, scores = twice(layer, ((states,), {}), ((states, target), {}))
@@ -82,7 +67,7 @@ def test_the_loss_is_the_sum_of_log_probabilities(name, training, make_states):
 
 @every_layer
 @pytest.mark.parametrize("smoothing", [0.1, 0.5])
-def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing, make_states):
+def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing):
     layer, states = build(name), make_states(WIDTHS)
     target = torch.randint(VOCAB_SIZE, (3, 4))
     distribution, scores = twice(layer, ((states,), {}), ((states, target), {"label_smoothing": smoothing}))
@@ -98,7 +83,7 @@ def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing, make_sta
 
 @every_layer
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_token_weights_are_factors_of_the_loss(name, smoothing, make_states):
+def test_token_weights_are_factors_of_the_loss(name, smoothing):
     layer, states = build(name).eval().double(), make_states(WIDTHS, dtype=torch.float64)
     target, weights = torch.randint(VOCAB_SIZE, (3, 4)), torch.rand(3, 4).double()
     losses = [
@@ -112,7 +97,7 @@ def test_token_weights_are_factors_of_the_loss(name, smoothing, make_states):
 
 @every_layer
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_padding_has_neither_nll_nor_gradient(name, smoothing, make_states):
+def test_padding_has_neither_nll_nor_gradient(name, smoothing):
     layer, states = build(name), make_states(WIDTHS)
     for h in states.layers:
         h.requires_grad_()
@@ -124,14 +109,14 @@ def test_padding_has_neither_nll_nor_gradient(name, smoothing, make_states):
 
 
 @every_layer
-def test_every_parameter_gets_a_gradient_from_the_loss(name, make_states):
+def test_every_parameter_gets_a_gradient_from_the_loss(name):
     layer = build(name)
     layer(make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4))).loss.backward()
     assert [n for n, p in layer.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
 
 
 @every_layer
-def test_half_precision_gives_log_probs_in_float32(name, make_states):
+def test_half_precision_gives_log_probs_in_float32(name):
     layer = build(name).bfloat16().eval()
     states = make_states(WIDTHS, dtype=torch.bfloat16)
     log_probs = layer(states).log_probs
@@ -141,7 +126,7 @@ def test_half_precision_gives_log_probs_in_float32(name, make_states):
 
 @every_layer
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_layer_in_half_precision_trains(name, smoothing, make_states):
+def test_a_layer_in_half_precision_trains(name, smoothing):
     layer, states = build(name).bfloat16().eval(), make_states(WIDTHS, dtype=torch.bfloat16)
     target = torch.randint(VOCAB_SIZE, (3, 4))
     loss = layer(states, target, label_smoothing=smoothing).loss
@@ -152,7 +137,7 @@ def test_a_layer_in_half_precision_trains(name, smoothing, make_states):
 
 
 @every_layer
-def test_evaluation_is_deterministic(name, make_states):
+def test_evaluation_is_deterministic(name):
     layer, states = build(name).eval(), make_states(WIDTHS)
     assert torch.equal(layer(states).log_probs, layer(states).log_probs)
 
@@ -163,7 +148,7 @@ def test_evaluation_is_deterministic(name, make_states):
 @every_projected_layer
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("training", [True, False])
-def test_the_fused_loss_is_the_plain_loss(name, training, smoothing, make_states):
+def test_the_fused_loss_is_the_plain_loss(name, training, smoothing):
     target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
     weights = torch.rand(3, 4).double().masked_fill(torch.rand(3, 4) < 0.3, 0)
     assert 0 < weights.count_nonzero() < 12
@@ -180,7 +165,7 @@ def test_the_fused_loss_is_the_plain_loss(name, training, smoothing, make_states
 
 @every_projected_layer
 @pytest.mark.parametrize("chunk", [1, 5])
-def test_the_chunk_is_no_part_of_the_result(name, chunk, make_states):
+def test_the_chunk_is_no_part_of_the_result(name, chunk):
     target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
     default, chunked = build(name).double().eval(), build(name, output_chunk=chunk).double().eval()
     chunked.load_state_dict(default.state_dict())
@@ -193,7 +178,7 @@ def test_the_chunk_is_no_part_of_the_result(name, chunk, make_states):
 
 @every_projected_layer
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_no_tensor_is_as_large_as_all_log_probabilities(name, smoothing, make_states):
+def test_no_tensor_is_as_large_as_all_log_probabilities(name, smoothing):
     num_rows, num_steps = 5, 20
     states, target = make_states(WIDTHS, num_rows, num_steps), torch.randint(VOCAB_SIZE, (num_rows, num_steps))
     largest = {}
@@ -253,12 +238,12 @@ def test_an_unknown_layer_is_refused():
         build("soft")
 
 
-def test_flags_of_another_layer_are_refused(build_lm):
+def test_flags_of_another_layer_are_refused():
     with pytest.raises(ValueError, match="--experts-per-layer: not a flag of --output-layer tied"):
         build_lm("lstm_lm_awd", 23, experts_per_layer="0 0 0 4")
 
 
-def test_another_layer_than_the_preset_names_drops_the_options_it_does_not_have(build_lm):
+def test_another_layer_than_the_preset_names_drops_the_options_it_does_not_have():
     with torch.device("meta"):
         model = build_lm("lstm_lm_doc_ptb", 23, output_layer="full")
     assert type(model.decoder.output).__name__ == "FullSoftmax"

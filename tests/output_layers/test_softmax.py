@@ -1,14 +1,10 @@
 """One softmax, with the embedding or with a matrix of its own."""
 
-from argparse import Namespace
-
 import pytest
 import torch
 import torch.nn.functional as F
-from dictionaries import make_dictionary
+from builders import build_output_layer, make_states
 from torch import nn
-
-from fairseq_plugins.output_layers.base import build_output_layer
 
 WIDTHS = [7, 9, 7]
 V = 123
@@ -20,10 +16,7 @@ def embedding():
 
 
 def build(name, embedding, widths=WIDTHS):
-    args = Namespace(output_layer=name)
-    return build_output_layer(
-        args, dictionary=make_dictionary(V), layer_widths=widths, shared_weight=embedding
-    ).double()
+    return build_output_layer(name, widths=widths, vocab_size=V, shared_weight=embedding).double()
 
 
 def logits_by_hand(layer, states, embedding):
@@ -33,7 +26,7 @@ def logits_by_hand(layer, states, embedding):
 
 @pytest.mark.parametrize("name", ["tied", "full"])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_loss_and_gradients_are_the_librarys_cross_entropy(name, label_smoothing, embedding, make_states):
+def test_loss_and_gradients_are_the_librarys_cross_entropy(name, label_smoothing, embedding):
     layer = build(name, embedding)
     states, target = make_states(WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
     nn.init.uniform_(layer.projection.bias)
@@ -50,7 +43,7 @@ def test_loss_and_gradients_are_the_librarys_cross_entropy(name, label_smoothing
 
 
 @pytest.mark.parametrize("name", ["tied", "full"])
-def test_log_probs(name, embedding, make_states):
+def test_log_probs(name, embedding):
     layer, states = build(name, embedding), make_states(WIDTHS, dtype=torch.float64)
     expected = torch.from_numpy(logits_by_hand(layer, states, embedding).detach().numpy())
     expected = expected - expected.exp().sum(-1, keepdim=True).log()
@@ -82,10 +75,10 @@ def test_tying_needs_equal_widths(embedding):
 
 def test_tying_needs_an_embedding():
     with pytest.raises(AssertionError):
-        build("tied", None)
+        build_output_layer("tied", widths=WIDTHS, vocab_size=V, has_shared_weight=False)
 
 
-def test_the_matrix_has_rank_at_most_d_plus_2(embedding, make_states):
+def test_the_matrix_has_rank_at_most_d_plus_2(embedding):
     states = make_states(WIDTHS, num_rows=10, num_steps=10, dtype=torch.float64)
     log_probs = build("tied", embedding)(states).log_probs.flatten(0, 1)
     assert torch.linalg.matrix_rank(log_probs).item() <= WIDTHS[-1] + 2

@@ -1,6 +1,7 @@
 """The host's training loop, reduced to what ``--task stateful_lm`` sees of it."""
 
 import torch
+from builders import make_dictionary
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
 from fairseq_plugins.data.contiguous_streams import TokenStream
@@ -24,7 +25,7 @@ def random_tokens(num_tokens, *, seed=0):
 class Training:
     """Two rows of a process of ``num_shards``."""
 
-    def __init__(self, make_dictionary, model, *, window_lengths="random", num_tokens=400, num_shards=1, shard_id=0):
+    def __init__(self, model, *, window_lengths="random", num_tokens=400, num_shards=1, shard_id=0):
         config = StatefulLanguageModelingConfig(
             data="unused", tokens_per_sample=BASE_LENGTH, window_lengths=window_lengths, max_window=None
         )

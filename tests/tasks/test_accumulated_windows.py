@@ -2,14 +2,15 @@
 
 import pytest
 import torch
+from builders import build_tiny_lm
 from stateful_training import BASE_LENGTH, LR, Training, make_optimizer
 
 from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows
 
 
 @pytest.fixture
-def training(make_dictionary, build_tiny_lm):
-    return Training(make_dictionary, build_tiny_lm("tied").train())
+def training():
+    return Training(build_tiny_lm("tied").train())
 
 
 def test_learning_rate_follows_the_nominal_window_length(training):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from builders import build_tiny_lm, make_dictionary
 from stateful_training import Training
 
 from fairseq_plugins.data.corpus import dictionary_fingerprint
@@ -12,11 +13,11 @@ from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig, St
 
 
 @pytest.fixture
-def training(make_dictionary, build_tiny_lm):
-    return Training(make_dictionary, build_tiny_lm("tied").train())
+def training():
+    return Training(build_tiny_lm("tied").train())
 
 
-def test_accumulated_windows_carry_the_state(training, build_tiny_lm):
+def test_accumulated_windows_carry_the_state(training):
     """The gradient of two windows is the gradient of their sum with a detached state between them."""
     first, second = next(training.windows), next(training.windows)
     reference = build_tiny_lm("tied").train()
@@ -61,11 +62,11 @@ def losses_of(training, *, splits):
     return losses, validations
 
 
-def test_training_and_every_validation_subset_have_states_of_their_own(make_dictionary, build_tiny_lm):
+def test_training_and_every_validation_subset_have_states_of_their_own():
     """Validating inside an epoch, also several subsets by turns, changes no loss."""
 
     def train(*splits):
-        return losses_of(Training(make_dictionary, build_tiny_lm("tied").train()), splits=splits)
+        return losses_of(Training(build_tiny_lm("tied").train()), splits=splits)
 
     undisturbed, _ = train()
     disturbed, validations = train("valid", "valid1")
@@ -75,7 +76,7 @@ def test_training_and_every_validation_subset_have_states_of_their_own(make_dict
     assert all(validation == validations[0] for validation in validations)
 
 
-def test_a_subset_is_scored_as_one_stream(training, make_dictionary, build_tiny_lm):
+def test_a_subset_is_scored_as_one_stream(training):
     """The sum of the losses of its windows is the loss of one long window."""
     losses = training.validate("valid")
     training.task.args.tokens_per_sample = 100
@@ -134,7 +135,7 @@ def test_each_split_is_described_once(training, caplog):
     assert [message.partition(":")[0] for message in caplog.messages] == ["valid", "valid1"]
 
 
-def test_another_vocabulary_than_an_older_checkpoints_is_refused(make_dictionary, training):
+def test_another_vocabulary_than_an_older_checkpoints_is_refused(training):
     saved = {"dictionary_fingerprint": dictionary_fingerprint(training.task.dictionary)}
     training.task.load_state_dict(saved)
     other = StatefulLanguageModelingTask(training.task.args, make_dictionary(24))

@@ -5,6 +5,7 @@ import copy
 import example_gates
 import pytest
 import torch
+from builders import build_tiny_lm
 from fairseq.distributed import utils as distributed_utils
 from stateful_training import Training
 
@@ -25,11 +26,11 @@ def gates():
 
 
 @pytest.fixture
-def train(make_dictionary, build_tiny_lm):
+def train():
     """``train(num_windows, flags=, ...)``: a training that has read that many windows, and not trained on them."""
 
     def train(num_windows=0, *, flags=CELLS["lstm"], **options):
-        training = Training(make_dictionary, build_tiny_lm("tied", **flags), **options)
+        training = Training(build_tiny_lm("tied", **flags), **options)
         for _ in range(num_windows):
             next(training.windows)
         return training
@@ -150,9 +151,9 @@ def test_another_number_of_rows_is_refused(train):
         train(3, num_shards=2, num_tokens=800).task.set_checkpoint_dict(saved)
 
 
-def test_the_state_of_another_model_is_refused(train, make_dictionary, build_tiny_lm):
+def test_the_state_of_another_model_is_refused(train):
     saved = checkpoint_after(train(), 3)
-    other = Training(make_dictionary, build_tiny_lm("full", hidden_sizes="8 8"))
+    other = Training(build_tiny_lm("full", hidden_sizes="8 8"))
     for _ in range(3):
         next(other.windows)
     with pytest.raises(ValueError, match="hidden state of another model: .* --reset-dataloader"):

@@ -1,17 +1,15 @@
-#!/usr/bin/env python3
-"""Write a small English-like corpus for the demo and the tests.
+"""A small English-like text.
 
 A seeded grammar tells short stories: each keeps its topic, its two characters and their pronouns over
 several sentences, subjects agree with verbs in number, and words follow Zipf's law within their class.
 A model that remembers earlier sentences therefore predicts better than one that does not.
 """
 
-import argparse
 import random
 from pathlib import Path
 from typing import Iterator, List, Sequence, Tuple
 
-from invented_words import InventedWords
+from generated_corpora.invented_words import InventedWords
 
 NUM_TOPICS = 12
 NOUNS_PER_TOPIC = 30
@@ -72,25 +70,15 @@ def tell_story(lexicon: Lexicon, generator: random.Random) -> Iterator[str]:
             yield f"{name} and {other} {verb(True)} {generator.randint(2, 9)} {pick(topic['noun'])}s ."
 
 
-def main() -> None:
-    """Write ``train.txt``, ``valid.txt`` and ``test.txt``."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="directory for train.txt, valid.txt and test.txt")
-    parser.add_argument("--stories", type=int, default=3000, help="number of stories (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of words and stories (default: %(default)s)")
-    args = parser.parse_args()
-    if args.stories < 20:
-        parser.error(f"--stories {args.stories}: give at least 20, so that every split has some")
-    generator = random.Random(args.seed)
+def write_stories(out: Path, *, num_stories: int, seed: int = 1) -> None:
+    """Write ``train.txt``, ``valid.txt`` and ``test.txt``, a sentence a line; the seed is that of words and stories."""
+    assert num_stories >= 20, "every split needs a story"
+    generator = random.Random(seed)
     lexicon = Lexicon(generator)
-    stories = ["\n".join(tell_story(lexicon, generator)) + "\n" for _ in range(args.stories)]
-    args.out.mkdir(parents=True, exist_ok=True)
+    stories = ["\n".join(tell_story(lexicon, generator)) + "\n" for _ in range(num_stories)]
+    out.mkdir(parents=True, exist_ok=True)
     start = 0.0
     for split, share in SPLITS.items():
-        first, last = round(start * args.stories), round((start + share) * args.stories)
-        (args.out / f"{split}.txt").write_text("".join(stories[first:last]))
+        first, last = round(start * num_stories), round((start + share) * num_stories)
+        (out / f"{split}.txt").write_text("".join(stories[first:last]))
         start += share
-
-
-if __name__ == "__main__":
-    main()

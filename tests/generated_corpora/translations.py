@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Write a small bilingual corpus for the demo and the tests: an English-like and a German-like language.
+"""A small bilingual corpus: an English-like and a German-like language.
 
 A seeded grammar makes pairs of sentences whose translation needs more than a word list: the verb moves to the end of
 subordinate clauses and comes before the subject after a time word, articles and adjectives agree with the noun's gender
@@ -8,10 +7,11 @@ and number, verbs agree with the subject, and two nouns in a row are written as 
 
 import random
 from dataclasses import dataclass
-from typing import Callable, List, Tuple
+from pathlib import Path
+from typing import List, Tuple
 
-from generated_pairs import Pair, main
-from invented_words import InventedWords
+from generated_corpora.invented_words import InventedWords
+from generated_corpora.pairs import Pair, write_pairs
 
 ARTICLES = {"m": "der", "f": "die", "n": "das"}
 ENDINGS = {"m": "er", "f": "e", "n": "es"}
@@ -87,10 +87,7 @@ class Grammar:
         return " ".join(source) + ".", " ".join(target) + "."
 
 
-def build(generator: random.Random) -> Callable[[], Pair]:
-    """The function that draws a pair."""
-    return Grammar(Lexicon(generator), generator).sentence
-
-
-if __name__ == "__main__":
-    main(__doc__, build=build, endings=(".en", ".de"))
+def write_translations(out: Path, *, num_pairs: int, seed: int = 1) -> None:
+    """Write ``<split>.en`` and ``<split>.de``, ``train`` with ``num_pairs``; the seed is of words and sentences."""
+    generator = random.Random(seed)
+    write_pairs(out, Grammar(Lexicon(generator), generator).sentence, num_pairs=num_pairs, endings=(".en", ".de"))

@@ -1,15 +1,15 @@
-#!/usr/bin/env python3
-"""Write a small corpus of news sentences and their headlines for the demo, in the layout of Rush et al.'s Gigaword.
+"""A small corpus of news sentences and their headlines, in the layout of Rush et al.'s Gigaword.
 
 A seeded grammar tells invented news. Its headlines keep who did what and leave out the rest: days, places, officials,
 clauses and details; the passive becomes active, the past and the future become the present and the infinitive.
 """
 
 import random
-from typing import Callable, List
+from pathlib import Path
+from typing import List
 
-from generated_pairs import Pair, main
-from invented_words import InventedWords
+from generated_corpora.invented_words import InventedWords
+from generated_corpora.pairs import Pair, write_pairs
 
 DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 SPEAKERS = ["officials", "police", "witnesses", "analysts", "local media"]
@@ -98,10 +98,8 @@ class Newsroom:
         return f" , the {adjective} maker of {noun}s based in {self._pick(self.lexicon.places)} ,"
 
 
-def build(generator: random.Random) -> Callable[[], Pair]:
-    """The function that draws a pair."""
-    return Newsroom(Lexicon(generator), generator).item
-
-
-if __name__ == "__main__":
-    main(__doc__, build=build, endings=(".article.txt", ".title.txt"))
+def write_headlines(out: Path, *, num_pairs: int, seed: int = 1) -> None:
+    """Write ``<split>.article.txt`` and ``<split>.title.txt``, ``train`` with ``num_pairs``."""
+    generator = random.Random(seed)
+    endings = (".article.txt", ".title.txt")
+    write_pairs(out, Newsroom(Lexicon(generator), generator).item, num_pairs=num_pairs, endings=endings)

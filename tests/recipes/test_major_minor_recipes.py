@@ -1,18 +1,15 @@
 """Networks and rates that the recipes of the Major-Minor LSTM ask for, against the paper's."""
 
 import ast
-import os
-import shlex
-import subprocess
 from argparse import Namespace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-RECIPES = Path(__file__).resolve().parents[2] / "scripts/recipes"
+from fairseq_plugins.recipes import find_recipe
+
 VOCABULARY = {"ptb": 10_000, "wt2": 33_278, "wt103": 267_735}
 MILLIONS = {
     "ptb": {
@@ -29,62 +26,31 @@ MILLIONS = {
 CASES = [(corpus, system, millions) for corpus, row in MILLIONS.items() for system, millions in row.items()]
 
 
-@pytest.fixture
-def flags_of(tmp_path):
-    """``flags_of(recipe, system, **environment)``: what the recipe hands to fairseq-train, the last of each flag."""
-    trainer = tmp_path / "fairseq-train"
-    trainer.write_text('#!/usr/bin/env bash\nprintf "%q " "$@" > "$FLAGS"\n')
-    trainer.chmod(0o755)
-
-    def flags_of(recipe, system, **environment):
-        written = tmp_path / "flags"
-        environment = {
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "FLAGS": str(written),
-            **environment,
-        }
-        command = ["bash", RECIPES / recipe, system, "7", tmp_path, tmp_path / "save"]
-        subprocess.run(command, env=environment, check=True, capture_output=True)
-        flags, name = {}, None
-        for word in shlex.split(written.read_text()):
-            if word.startswith("--"):
-                name, _, value = word[2:].partition("=")
-                flags[name] = value
-            elif name is not None:
-                flags[name] = word
-        return flags
-
-    return flags_of
-
-
 @pytest.mark.parametrize("corpus, system, millions", CASES)
-def test_networks_have_the_papers_numbers_of_parameters(corpus, system, millions, flags_of, make_task):
-    flags = flags_of("lm/mmlstm.sh", system, CORPUS=corpus)
+def test_networks_have_the_papers_numbers_of_parameters(corpus, system, millions, make_task):
+    flags = find_recipe(f"mmlstm_{corpus}").flags(system)
     shaping = ("arch", "hidden-sizes", "major-proportions", "minor-input", "rnn-cell")
     args = Namespace(**{name.replace("-", "_"): flags[name] for name in shaping if name in flags})
     ARCH_CONFIG_REGISTRY[args.arch](args)
     with torch.device("meta"):
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, make_task(VOCABULARY[corpus]))
     assert round(sum(param.numel() for param in model.parameters()) / 1e6, 1) == millions
-    assert flags["seed"] == "7"
 
 
-def test_more_dropout_is_more_dropout(flags_of):
-    flags = flags_of("lm/mmlstm.sh", "lm+")
-    assert (flags["arch"], flags["dropout-hidden"], flags["dropout-weight"]) == ("lstm_lm_mos_ptb", "0.25", "0.525")
+def test_more_dropout_is_more_dropout():
+    flags = find_recipe("mmlstm_ptb").flags("lm+")
+    assert (flags["arch"], flags["dropout-hidden"], flags["dropout-weight"]) == ("lstm_lm_mos_ptb", 0.25, 0.525)
 
 
 @pytest.mark.parametrize("system, corpus", [("lm", "wt2"), ("mos", "wt103"), ("4:6", "ptb"), ("mmlstm-mos", "text8")])
 def test_what_the_paper_has_not_is_refused(system, corpus):
-    command = ["bash", RECIPES / "lm/mmlstm.sh", system, "1", "data", "save"]
-    result = subprocess.run(command, env={**os.environ, "CORPUS": corpus}, capture_output=True, text=True)
-    assert result.returncode == 2 and "usage: mmlstm.sh" in result.stderr
+    with pytest.raises(ValueError, match="choose one of "):
+        find_recipe(f"mmlstm_{corpus}").flags(system)
 
 
 @pytest.mark.parametrize("system, millions", [("lstm", 170.7), ("mmlstm", 172.8)])
-def test_translation_is_trained_as_by_the_toolkit(system, millions, flags_of, make_dictionary):
-    flags = flags_of("translation/wmt14_mmlstm.sh", system)
+def test_translation_is_trained_as_by_the_toolkit(system, millions, make_dictionary):
+    flags = find_recipe("wmt14_mmlstm").flags(system)
     args = Namespace(arch=flags["arch"])
     ARCH_CONFIG_REGISTRY[args.arch](args)
     words = make_dictionary(33_200)
@@ -95,4 +61,4 @@ def test_translation_is_trained_as_by_the_toolkit(system, millions, flags_of, ma
     assert round((sum(param.numel() for param in model.parameters()) - second_biases) / 1e6, 1) == millions
     rates = {int(update): rate for update, rate in ast.literal_eval(flags["update2lr"]).items()}
     assert rates == {1: 1, **{170_000 + 17_000 * n: 0.5**n for n in range(1, 10)}}
-    assert {"batch-size": "128", "max-update": "340000", "clip-norm": "5", "sentence-avg": ""}.items() <= flags.items()
+    assert {"batch-size": 128, "max-update": 340_000, "clip-norm": 5, "sentence-avg": True}.items() <= flags.items()

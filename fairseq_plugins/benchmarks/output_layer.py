@@ -1,0 +1,221 @@
+"""Time and memory of the loss of an output layer, forward and backward, by several ways that give the same loss.
+
+Shapes: N tokens, J experts, d width, V vocabulary.
+"""
+
+import argparse
+import multiprocessing
+import re
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_plugins.ops.chunks import default_chunk_size
+from fairseq_plugins.ops.matmul import add_matmul, matmul
+from fairseq_plugins.ops.mixture_nll import mixture_nll
+from fairseq_plugins.ops.precision import accumulation_dtype
+
+DEFAULT_CASES = [
+    *("10000,20,280,420", "10000,20,280,1680", "33280,20,280,280", "33280,20,280,1120"),
+    *("10000,1,400,1400", "33280,1,400,1200", "267735,1,400,600"),
+]
+STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sizes of one comparison.
+
+    Attributes:
+        vocab_size: V.
+        num_experts: J, softmaxes that are mixed.
+        width: d, of an expert's input.
+        num_tokens: N.
+    """
+
+    vocab_size: int
+    num_experts: int
+    width: int
+    num_tokens: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Case":
+        """Read ``VOCABULARY,EXPERTS,WIDTH,TOKENS``.
+
+        Raises:
+            ArgumentTypeError: if these are not four whole numbers above zero.
+        """
+        if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){3}", text):
+            raise argparse.ArgumentTypeError(f'"{text}": give four numbers, VOCABULARY,EXPERTS,WIDTH,TOKENS')
+        return cls(*map(int, text.split(",")))
+
+
+class Inputs:
+    """Random inputs of a loss: latents (N, J, d), scores of the prior (N, J), W (V, d), b (V), targets (N).
+
+    ``single`` holds the latents (N, 1, d) of one softmax over the same words.
+    """
+
+    def __init__(self, case: Case, *, device: torch.device, dtype: torch.dtype):
+        torch.manual_seed(0)
+        options = {"device": device, "dtype": dtype}
+        self.latents = torch.tanh(torch.randn(case.num_tokens, case.num_experts, case.width, **options))
+        self.scores = torch.randn(case.num_tokens, case.num_experts, **options)
+        self.weight = 0.1 * torch.randn(case.vocab_size, case.width, **options)
+        self.bias = torch.zeros(case.vocab_size, **options)
+        self.target = torch.randint(case.vocab_size, (case.num_tokens,), device=device)
+        self.single = self.latents[:, :1].clone()
+        for leaf in self.leaves:
+            leaf.requires_grad_()
+
+    @property
+    def leaves(self) -> List[Tensor]:
+        """The tensors that have gradients."""
+        return [self.latents, self.single, self.scores, self.weight, self.bias]
+
+    def clear_gradients(self) -> None:
+        """Forget the gradients of an earlier pass."""
+        for leaf in self.leaves:
+            leaf.grad = None
+
+    def gradient_bytes(self) -> int:
+        """What the gradients take."""
+        return sum(leaf.grad.nbytes for leaf in self.leaves if leaf.grad is not None)
+
+
+def fused(x: Inputs) -> None:
+    """The loss of this package, ``fairseq_plugins.ops.mixture_nll``."""
+    log_prior = torch.log_softmax(x.scores, dim=-1, dtype=accumulation_dtype(x.scores))
+    mixture_nll(x.latents, log_prior, x.weight, x.target, bias=x.bias).loss.backward()
+
+
+def published(x: Inputs) -> None:
+    """As the papers' programs do it, by autograd: softmax of every expert, times the prior, summed, logarithm.
+
+    With one expert it is the cross-entropy of all logits.
+    """
+    logits = F.linear(x.latents, x.weight, x.bias)
+    if logits.size(1) == 1:
+        loss = F.cross_entropy(logits.squeeze(1), x.target, reduction="sum")
+    else:
+        probs = (torch.softmax(logits, dim=-1) * torch.softmax(x.scores, dim=-1).unsqueeze(-1)).sum(dim=1)
+        loss = F.nll_loss(torch.log(probs + 1e-8), x.target, reduction="sum")
+    loss.backward()
+
+
+def plain(x: Inputs) -> None:
+    """The same with the weighted sum as a matrix product, the fastest form we know without a fused loss."""
+    experts = torch.softmax(F.linear(x.latents, x.weight, x.bias), dim=-1)
+    probs = torch.bmm(torch.softmax(x.scores, dim=-1).unsqueeze(1), experts).squeeze(1)
+    F.nll_loss(torch.log(probs), x.target, reduction="sum").backward()
+
+
+@torch.no_grad()
+def floor(x: Inputs) -> None:
+    """The three matrix products of the fused loss alone, chunk by chunk, by the same kernels."""
+    num_experts, width = x.latents.shape[1:]
+    vocab_size = x.weight.size(0)
+    chunk_size = default_chunk_size(num_experts, vocab_size, dtype=accumulation_dtype(x.weight), device=x.weight.device)
+    x.latents.grad, x.weight.grad = torch.empty_like(x.latents), torch.zeros_like(x.weight)
+    for first in range(0, len(x.target), chunk_size):
+        rows = x.latents[first : first + chunk_size].view(-1, width)
+        chunk = matmul(rows, x.weight.t())
+        x.latents.grad[first : first + chunk_size] = matmul(chunk, x.weight).view(-1, num_experts, width)
+        add_matmul(x.weight.grad, chunk.t(), rows)
+
+
+def tied(x: Inputs) -> None:
+    """One softmax over the same words for the same tokens, fused."""
+    certain = x.scores.new_zeros(len(x.target), 1, dtype=accumulation_dtype(x.scores))
+    mixture_nll(x.single, certain, x.weight, x.target, bias=x.bias).loss.backward()
+
+
+def library(x: Inputs) -> None:
+    """torch's chunked cross-entropy, for one expert, where torch has it."""
+    F.linear_cross_entropy(
+        x.latents.squeeze(1),
+        x.weight,
+        x.target,
+        linear_bias=x.bias,
+        reduction="sum",
+        options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=512),
+    ).backward()
+
+
+def paths_of(case: Case) -> Dict[str, Callable[[Inputs], None]]:
+    """The paths that are compared on a case."""
+    paths = {"fused": fused, "published": published, "floor": floor}
+    if case.num_experts > 1:
+        paths.update(plain=plain, tied=tied)
+    elif hasattr(F, "linear_cross_entropy"):
+        paths["torch"] = library
+    return paths
+
+
+def run_once(path: Callable[[Inputs], None], x: Inputs) -> float:
+    """Seconds of one forward and backward pass."""
+    x.clear_gradients()
+    wait = torch.cuda.synchronize if x.weight.is_cuda else lambda: None
+    wait()
+    start = time.perf_counter()
+    path(x)
+    wait()
+    return time.perf_counter() - start
+
+
+def median_times(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetitions: int) -> Dict[str, float]:
+    """Median seconds of each path; repetitions are interleaved in both orders."""
+    x, paths = Inputs(case, device=device, dtype=dtype), paths_of(case)
+    times: Dict[str, List[float]] = {name: [] for name in paths}
+    for path in paths.values():
+        run_once(path, x)
+    for repetition in range(num_repetitions):
+        for name in list(paths) if repetition % 2 else reversed(list(paths)):
+            times[name].append(run_once(paths[name], x))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dtype) -> Optional[Dict[str, int]]:
+    """Bytes at the peak of one path beyond its inputs, and of the gradients; None where it is not known.
+
+    The path runs once in a process of its own.
+    """
+    if device.type != "cuda" and not STATUS.exists():
+        return None
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak_memory, (case, name, device, dtype, torch.get_num_threads()))
+
+
+def _peak_memory(case: Case, name: str, device: torch.device, dtype: torch.dtype, num_threads: int) -> Dict[str, int]:
+    torch.set_num_threads(num_threads)
+    path = paths_of(case)[name]
+    path(Inputs(Case(64, case.num_experts, 8, 4), device=device, dtype=dtype))  # load the libraries
+    x = Inputs(case, device=device, dtype=dtype)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        path(x)
+        return {"peak": torch.cuda.max_memory_allocated() - before, "gradients": x.gradient_bytes()}
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = _status("VmRSS")
+    path(x)
+    return {"peak": _status("VmHWM") - before, "gradients": x.gradient_bytes()}
+
+
+def _status(name: str) -> int:
+    found = re.search(rf"^{name}:\s*(\d+) kB", STATUS.read_text(), re.M)
+    assert found is not None, f"{STATUS} has no {name}"
+    return 1024 * int(found.group(1))
+
+
+def measure(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetitions: int) -> Dict[str, Any]:
+    """Figures of one case: its sizes, ``seconds`` and ``memory_bytes`` by path."""
+    times = median_times(case, device=device, dtype=dtype, num_repetitions=num_repetitions)
+    memory = {name: peak_memory(case, name, device=device, dtype=dtype) for name in times}
+    return {**asdict(case), "seconds": times, "memory_bytes": memory}

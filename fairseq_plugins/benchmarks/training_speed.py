@@ -1,0 +1,114 @@
+"""Speed and memory of short trainings by ``fairseq-train``."""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Mapping, Sequence
+
+import torch
+from tqdm import tqdm
+
+from fairseq_plugins.flags.command import ProgramFailed
+from fairseq_plugins.recipes import Recipe, training_arguments
+from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.reports.training_log import read_free_memory, read_speeds
+
+NUM_INTERVALS = 5
+"""Of a run that are logged; the first is left out."""
+
+
+@dataclass(frozen=True)
+class TrainingSpeed:
+    """Of one system.
+
+    Attributes:
+        words_per_second: the median over the logged intervals of all its runs.
+        peak_mib: the largest of its runs: resident memory of the process, or what it allocated on a GPU.
+    """
+
+    words_per_second: float
+    peak_mib: float
+
+
+def train(arguments: Sequence[str], *, log: Path) -> float:
+    """Run ``fairseq-train`` in a process of its own; return its peak resident memory in MiB.
+
+    Raises:
+        ProgramFailed: with the end of the log.
+    """
+    command = [sys.executable, "-m", "fairseq_cli.train", *arguments]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        told = log.read_text(encoding="utf-8", errors="replace")
+        raise ProgramFailed(f"fairseq-train {' '.join(arguments)} failed:\n{told[-500:]}")
+    return usage.ru_maxrss / 1024
+
+
+def measure_trainings(
+    recipe: Recipe, systems: Sequence[str], *, data: str, num_updates: int, num_rounds: int, flags: Sequence[str] = ()
+) -> Dict[str, TrainingSpeed]:
+    """Speed and memory of systems, by their labels.
+
+    Each trains for ``num_updates`` in a process of its own, in both orders by turns, with the machine otherwise idle.
+
+    Args:
+        recipe: that has the systems.
+        systems: their names in the recipe.
+        data: directory that data-prep wrote.
+        num_updates: of a run.
+        num_rounds: runs of each system.
+        flags: more of ``fairseq-train``.
+
+    Raises:
+        ProgramFailed: if a training fails.
+    """
+    turns = [system for turn in range(num_rounds) for system in (systems if turn % 2 == 0 else systems[::-1])]
+    speeds: Dict[str, List[float]] = {system: [] for system in systems}
+    peaks: Dict[str, List[float]] = {system: [] for system in systems}
+    for system in tqdm(turns, unit="run", disable=not sys.stderr.isatty()):
+        with tempfile.TemporaryDirectory() as save_dir:
+            more = [
+                *("--max-update", str(num_updates), "--no-save", "--disable-validation"),
+                *("--log-interval", str(max(1, num_updates // NUM_INTERVALS)), "--distributed-world-size", "1"),
+                *flags,
+            ]
+            arguments = training_arguments(recipe, system, data=data, save_dir=save_dir, seed=1, more=more)
+            log = Path(save_dir) / "train.log"
+            resident = train(arguments, log=log)
+            text = log.read_text(encoding="utf-8")
+        speeds[system] += read_speeds(text)[1:]
+        peaks[system].append(_allocated_mib(text) or resident)
+    return {
+        recipe.label(system): TrainingSpeed(statistics.median(speeds[system]), max(peaks[system])) for system in systems
+    }
+
+
+def _allocated_mib(log: str) -> float:
+    """Memory that a training allocated on a GPU; 0 without one."""
+    free = read_free_memory(log)
+    return torch.cuda.get_device_properties(0).total_memory / 2**20 - 1024 * min(free) if free else 0
+
+
+def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:
+    """Speed and memory, and their ratios to the first training's.
+
+    The host logs a GPU's memory in tenths of a GiB, so it is given no finer.
+    """
+    reference = next(iter(found.values()))
+    rows = []
+    for name, figure in found.items():
+        speed = figure.words_per_second / reference.words_per_second
+        rows.append(
+            (
+                *(name, f"{figure.words_per_second:,.0f}", f"{speed:.2f}", f"{1 / speed:.2f}"),
+                *(f"{figure.peak_mib / 1024:,.1f} GiB", f"{figure.peak_mib / reference.peak_mib:.1f}"),
+            )
+        )
+    return as_table(["model", "words per second", "speed, ratio", "time, ratio", "peak memory", "ratio"], rows)

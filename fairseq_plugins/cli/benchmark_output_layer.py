@@ -1,0 +1,77 @@
+"""Time and memory of an output layer's loss: ``python -m fairseq_plugins.cli.benchmark_output_layer --help``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, Case, measure
+from fairseq_plugins.benchmarks.output_layer_report import as_markdown, draw
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_out
+from fairseq_plugins.reports.report import Report
+
+
+class BenchmarkOutputLayer(Command):
+    """Measures the loss of an output layer."""
+
+    name = "benchmark_output_layer"
+    summary = "Time and memory of the loss of an output layer: fused, as published, plain."
+    description = """\
+Compares, forward and backward, on random inputs of each CASE = VOCABULARY,EXPERTS,WIDTH,TOKENS:
+
+  fused      fairseq_plugins.ops.mixture_nll
+  published  softmax of every expert, times the prior, summed, logarithm, by autograd, as the papers' programs do it
+             (one expert: cross-entropy of all logits)
+  plain      the same with the weighted sum as a matrix product, the fastest form we know without a fused loss
+  floor      the three matrix products of the fused path alone, chunk by chunk, by the same kernels
+  tied       one softmax over the same words for the same tokens, fused
+  torch      one expert only: torch.nn.functional.linear_cross_entropy, chunked, where torch has it
+
+Times are medians of repetitions that are interleaved in both orders. Memory is the peak while one path runs
+once in a process of its own, less what is there before; what is left without the gradients of the inputs is given
+beside it for the fused path. Writes output_layer_DEVICE_DTYPE.md, .json and .png."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "cases",
+            nargs="*",
+            type=Case.parse,
+            metavar="CASE",
+            default=[Case.parse(text) for text in DEFAULT_CASES],
+            help=f"VOCABULARY,EXPERTS,WIDTH,TOKENS (default: {' '.join(DEFAULT_CASES)})",
+        )
+        gpu = torch.cuda.is_available()
+        parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if gpu else "cpu")
+        parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+        parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: all)")
+        parser.add_argument("--repetitions", type=int, default=9, help="timed repetitions (default: %(default)s)")
+        add_out(parser, help="directory", default=Path("results/benchmarks"))
+
+    def run(self, args: argparse.Namespace) -> None:
+        if args.repetitions < 1 or args.threads < 1:
+            raise ValueError("give at least 1 of --repetitions and of --threads")
+        torch.set_num_threads(args.threads)
+        device, dtype = torch.device(args.device), getattr(torch, args.dtype)
+        results = [
+            measure(case, device=device, dtype=dtype, num_repetitions=args.repetitions)
+            for case in tqdm(args.cases, unit="case", disable=not sys.stderr.isatty())
+        ]
+        hardware = torch.cuda.get_device_name() if args.device == "cuda" else f"{args.threads} CPU threads"
+        report = Report(
+            text=f"{as_markdown(results)}\n\nForward and backward, {args.dtype} on {args.device}, {args.threads} CPU "
+            f"threads, medians of {args.repetitions} interleaved repetitions; memory at the peak beyond the inputs.",
+            figures={
+                **{"device": args.device, "dtype": args.dtype, "num_threads": args.threads},
+                **{"repetitions": args.repetitions, "cases": results},
+            },
+            command=args.command_line,
+            picture=draw(results, hardware=f"{hardware}, {args.dtype}"),
+        )
+        print(report.write(args.out, name=f"output_layer_{args.device}_{args.dtype}"), end="")
+
+
+if __name__ == "__main__":
+    BenchmarkOutputLayer().main()

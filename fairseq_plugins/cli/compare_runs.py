@@ -1,0 +1,82 @@
+"""Trained models compared in a table: ``python -m fairseq_plugins.cli.compare_runs --help``."""
+
+import argparse
+from pathlib import Path
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.binarised_pairs import raw_reference
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
+from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.comparison import (
+    BleuMetric,
+    Metric,
+    PerplexityMetric,
+    RougeMetric,
+    compare_runs,
+)
+
+METRICS = ("perplexity", "bleu", "rouge")
+
+
+class CompareRuns(Command):
+    """Compares trained models."""
+
+    name = "compare_runs"
+    summary = "Trained models in one table, with means over seeds and a picture of their learning curves."
+    description = """\
+Each run is a --save-dir of fairseq-train with checkpoint_best.pt and the log train.log that the recipes write; runs of
+one name differ in their seed. By --metric:
+
+  perplexity  of language models, as evaluate_lm has it: one row, carried state
+  bleu        BLEU and chrF, where evaluate_translation left its --out in SAVE_DIR/test
+  rouge       ROUGE, where evaluate_rouge left its --out in SAVE_DIR/test
+
+Texts of other origin, such as those of headline_baselines, stand beside the runs with --text.
+Writes table.md, runs.json and learning_curves.png."""
+    named_models = "on"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser, written_by="fairseq-preprocess or data-prep")
+        add_named_models(parser, help="runs to compare", model="SAVE_DIR")
+        parser.add_argument("--metric", choices=METRICS, default="perplexity", help="(default: %(default)s)")
+        parser.add_argument(
+            "--reference",
+            type=Path,
+            metavar="FILE",
+            help="raw reference text of the test set, for bleu and rouge (default: DATA/raw/test.TARGET)",
+        )
+        parser.add_argument(
+            "--text",
+            action="append",
+            default=[],
+            metavar="NAME=FILE",
+            help="a text of other origin, for bleu and rouge",
+        )
+        add_cpu(parser)
+        add_out(parser, help="directory for the results")
+
+    def run(self, args: argparse.Namespace) -> None:
+        report = compare_runs(
+            named_paths(args.path),
+            _metric(args),
+            data=args.data,
+            texts=named_paths(args.text),
+            command=args.command_line,
+        )
+        names = {"table": "table.md", "figures": "runs.json", "picture": "learning_curves.png"}
+        print(report.write(args.out, **names))
+        print(f"written to {args.out}: {', '.join(names.values())}")
+
+
+def _metric(args: argparse.Namespace) -> Metric:
+    if args.metric == "perplexity":
+        if args.reference or args.text:
+            raise ValueError("--reference and --text go with --metric bleu or rouge")
+        return PerplexityMetric(device=choose_device(args))
+    reference = args.reference or raw_reference(Path(args.data), "test")
+    return BleuMetric(reference) if args.metric == "bleu" else RougeMetric(reference)
+
+
+if __name__ == "__main__":
+    CompareRuns().main()

@@ -1,0 +1,100 @@
+"""Training by a recipe: ``python -m fairseq_plugins.cli.train --help``."""
+
+import argparse
+import shlex
+import sys
+import textwrap
+from pathlib import Path
+from typing import List
+
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
+from fairseq_plugins.recipes.logged_process import run_logged
+
+
+class ListRecipes(argparse.Action):
+    """Prints all recipes, or one with its notes, and ends the command."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        try:
+            recipes = RECIPES.values() if values is None else [find_recipe(values)]
+        except ValueError as error:
+            parser.exit(2, f"{parser.prog}: error: {error}\n")
+        print("\n\n".join(as_text(recipe) for recipe in recipes))
+        parser.exit()
+
+
+class Train(Command):
+    """Trains a system of a recipe."""
+
+    name = "train"
+    summary = "Train a system of a recipe by fairseq-train."
+    description = (
+        "Flags that this command does not know go to fairseq-train after those of the recipe, and win. The output is\n"
+        "shown and appended to DIR/train.log; the exit status is that of the training. Run again to resume."
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.usage = "%(prog)s RECIPE SYSTEM DATA --save-dir DIR [--seed N] [fairseq-train flags]"
+        parser.allow_abbrev = False  # a flag of fairseq-train may begin like one of these
+        parser.add_argument("recipe", metavar="RECIPE", help=", ".join(RECIPES))
+        parser.add_argument("system", metavar="SYSTEM", help="a row of the recipe's table; --list RECIPE prints them")
+        parser.add_argument("data", metavar="DATA", type=Path, help="directory that data-prep wrote")
+        parser.add_argument(
+            "--save-dir", type=Path, required=True, metavar="DIR", help="directory for checkpoints and train.log"
+        )
+        parser.add_argument("--seed", type=int, metavar="N", help="default: that of the architecture's preset, or 1")
+        parser.add_argument(
+            "--list",
+            action=ListRecipes,
+            nargs="?",
+            metavar="RECIPE",
+            help="print the recipes, or one, with their systems and published figures, and end",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="print the command line of fairseq-train and end")
+
+    def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
+        args, args.more = parser.parse_known_args(given)
+        return args
+
+    def run(self, args: argparse.Namespace) -> None:
+        arguments = training_arguments(
+            find_recipe(args.recipe),
+            args.system,
+            data=args.data,
+            save_dir=args.save_dir,
+            seed=args.seed,
+            more=args.more,
+        )
+        if args.dry_run:
+            print(shlex.join(["fairseq-train", *arguments]))
+            return
+        if not args.data.is_dir():
+            raise ValueError(f"{args.data} does not exist: give the directory that data-prep wrote")
+        args.save_dir.mkdir(parents=True, exist_ok=True)
+        status = run_logged([sys.executable, "-m", "fairseq_cli.train", *arguments], log=args.save_dir / "train.log")
+        if status != 0:
+            raise SystemExit(status)
+
+
+def as_text(recipe: Recipe) -> str:
+    """A recipe with its systems, their published figures and its notes."""
+    lines = [f"{recipe.name}: {recipe.title}", f"  DATA from: {recipe.corpus}"]
+    figures = {name: system.published for name, system in recipe.systems.items()}
+    columns = list(dict.fromkeys(column for published in figures.values() for column in published))
+    if columns:
+        lines.append(f"  Published: {recipe.metric}")
+    rows = [
+        [name, *([recipe.label(name)] if any(system.label for system in recipe.systems.values()) else [])]
+        + [figures[name].get(column, "") for column in columns]
+        for name in recipe.systems
+    ]
+    header = ["SYSTEM", *[""] * (len(rows[0]) - 1 - len(columns)), *columns]
+    widths = [max(map(len, cells)) for cells in zip(header, *rows)]
+    for row in [header, *rows]:
+        lines.append("    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    return "\n".join([*lines, textwrap.indent(recipe.notes, "  ")])
+
+
+if __name__ == "__main__":
+    Train().main()

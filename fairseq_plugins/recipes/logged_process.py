@@ -1,0 +1,54 @@
+"""A process whose output is shown and kept."""
+
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator, Sequence
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that reach the process when they are sent to this one."""
+
+
+def run_logged(command: Sequence[str], *, log: Path) -> int:
+    """Run a command to its end, show its output and append it to a file.
+
+    Signals are handed on, so that the command ends or saves its state as if it had been started by itself.
+
+    Args:
+        command: program and arguments.
+        log: file, in a directory that exists.
+
+    Returns:
+        exit status, as a shell tells it: 128 and the signal's number where one ended the command.
+
+    Raises:
+        OSError: if the command cannot be started, or its output cannot be written.
+    """
+    with log.open("ab") as file:
+        # a group of its own: an interrupt from the keyboard comes once, handed on, not again from the terminal
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
+        )
+        with process, _forwarded_to(process):
+            try:
+                while output := process.stdout.read1():
+                    file.write(output)
+                    file.flush()
+                    sys.stdout.buffer.write(output)
+                    sys.stdout.buffer.flush()
+            except BaseException:
+                process.terminate()
+                raise
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+@contextmanager
+def _forwarded_to(process: subprocess.Popen) -> Iterator[None]:
+    before = {number: signal.signal(number, lambda sent, frame: process.send_signal(sent)) for number in FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

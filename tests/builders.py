@@ -1,0 +1,141 @@
+"""Builders of dictionaries, tasks, models, output layers and states: small, and through the registries of the host."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+from typing import Optional, Sequence
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from torch import nn
+
+import fairseq_plugins  # noqa: F401
+from fairseq_plugins.flags.registry import option_names
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers import base
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
+
+SOURCE_SIZE, VOCAB_SIZE = 19, 23
+"""Words of the tiny models' dictionaries, the host's four included."""
+
+
+def make_dictionary(size: int) -> Dictionary:
+    """A dictionary of ``size`` symbols, the host's four included."""
+    dictionary = Dictionary()
+    for i in range(size - len(dictionary)):
+        dictionary.add_symbol(f"w{i}")
+    assert len(dictionary) == size
+    return dictionary
+
+
+def make_task(vocab_size: int, source_size: Optional[int] = None) -> SimpleNamespace:
+    """What models and criteria read of a task, with one dictionary for both sides where no source size is given."""
+    target = make_dictionary(vocab_size)
+    source = target if source_size is None else make_dictionary(source_size)
+    return SimpleNamespace(source_dictionary=source, target_dictionary=target)
+
+
+def randomise(module: nn.Module, limit: float = 0.7, *, seed: Optional[int] = None) -> nn.Module:
+    """Draw all parameters from U(-limit, limit), by the seed where one is given; returns the module."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.uniform_(-limit, limit, generator=generator)
+    return module
+
+
+# models
+
+
+def build_model(arch: str, task: SimpleNamespace, **flags) -> nn.Module:
+    """A model, through the registered architecture as in the host."""
+    args = Namespace(arch=arch, **flags)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+
+def build_lm(arch: str, vocab_size: int, **flags) -> nn.Module:
+    """A language model of so many words."""
+    return build_model(arch, make_task(vocab_size), **flags)
+
+
+def build_encdec(arch: str, source_size: int, vocab_size: int, **flags) -> nn.Module:
+    """An encoder-decoder with a dictionary for each side."""
+    return build_model(arch, make_task(vocab_size, source_size), **flags)
+
+
+def build_tiny_lm(output_layer: str, *, vocab_size: int = VOCAB_SIZE, seed: int = 0, **flags) -> nn.Module:
+    """A recurrent language model of two layers, without dropout, all weights well away from zero."""
+    sizes = dict(embed_dim=8, hidden_sizes="12 8")
+    rates = {f"dropout_{place}" for place in ("embedding", "input", "hidden", "output")}
+    rates |= _dropout_rates(OUTPUT_LAYERS.get(output_layer), RECURRENT_CELLS.get(flags.get("rnn_cell", "lstm")))
+    flags = {**sizes, **dict.fromkeys(rates, 0.0), "output_layer": output_layer, **flags}
+    return randomise(build_lm("lstm_lm_awd", vocab_size, **flags), seed=seed)
+
+
+def build_tiny_encdec(
+    output_layer: str, *, source_size: int = SOURCE_SIZE, vocab_size: int = VOCAB_SIZE, seed: int = 0, **flags
+) -> nn.Module:
+    """A recurrent encoder-decoder of two layers, without dropout, all weights well away from zero."""
+    sizes = dict(embed_dim=8, hidden_sizes="12 8", dropout=0.0)
+    rates = dict.fromkeys(_dropout_rates(OUTPUT_LAYERS.get(output_layer)), 0.0)
+    flags = {**sizes, **rates, **flags}
+    return randomise(
+        build_encdec("lstm_encdec", source_size, vocab_size, output_layer=output_layer, **flags), seed=seed
+    )
+
+
+def build_tiny_transformer(
+    arch: str,
+    *,
+    source_size: int = SOURCE_SIZE,
+    vocab_size: int = VOCAB_SIZE,
+    init_range: float = 0.5,
+    seed: int = 0,
+    **flags,
+) -> nn.Module:
+    """A Transformer of two layers on either side, without dropout, weights within ``init_range``."""
+    sizes = dict(embed_dim=8, ffn_embed_dim=16, layers=2, attention_heads=2)
+    sizes = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    flags = {**sizes, "max_source_positions": 64, "max_target_positions": 64, "dropout": 0.0, **flags}
+    return randomise(build_encdec(arch, source_size, vocab_size, **flags), init_range, seed=seed)
+
+
+def _dropout_rates(*components):
+    """Names of dropout rates of an output layer and a cell, None where they are unknown."""
+    declared = {name for component in filter(None, components) for name in option_names(component.Options)}
+    return declared & {"latent_dropout", "dropout_weight"}
+
+
+# output layers
+
+
+def build_output_layer(
+    name: str,
+    *,
+    widths: Sequence[int],
+    vocab_size: int,
+    shared_weight: Optional[nn.Parameter] = None,
+    has_shared_weight: bool = True,
+    **flags,
+) -> OutputLayer:
+    """A layer as it starts; it may share the embedding that is given, or one that is drawn."""
+    if shared_weight is None and has_shared_weight:
+        shared_weight = nn.Parameter(torch.empty(vocab_size, widths[0]).uniform_(-0.5, 0.5))
+    dictionary = make_dictionary(vocab_size)
+    args = Namespace(output_layer=name, **flags)
+    return base.build_output_layer(args, dictionary=dictionary, layer_widths=widths, shared_weight=shared_weight)
+
+
+def build_random_output_layer(name: str, *, dtype: torch.dtype = torch.float64, **options) -> OutputLayer:
+    """A layer whose weights are all well away from zero, with the options of :func:`build_output_layer`."""
+    return randomise(build_output_layer(name, **options).to(dtype))
+
+
+def make_states(
+    widths: Sequence[int], num_rows: int = 3, num_steps: int = 4, scale: float = 1.0, dtype: torch.dtype = torch.float32
+) -> DecoderStates:
+    """Random states of layers of the given widths, (num_rows, num_steps, width) each."""
+    layers = [scale * torch.randn(num_rows, num_steps, width, dtype=dtype) for width in widths]
+    return DecoderStates(layers=layers, top=layers[-1], tokens=torch.zeros(num_rows, num_steps, dtype=torch.long))

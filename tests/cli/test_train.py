@@ -1,0 +1,153 @@
+"""Training by a recipe, with a stub in place of fairseq-train, and the scripts in scripts/recipes."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_plugins.cli import train
+from fairseq_plugins.cli.train import Train
+from fairseq_plugins.recipes import RECIPES, training_arguments
+from fairseq_plugins.recipes.recipe import USER_DIR
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/recipes"
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """What would be run; the stub ends with the status that ``commands.status`` says."""
+
+    class Commands(list):
+        status = 0
+
+    commands = Commands()
+
+    def run_logged(command, *, log):
+        commands.append((command, log))
+        return commands.status
+
+    monkeypatch.setattr(train, "run_logged", run_logged)
+    return commands
+
+
+def told(arguments, capsys):
+    """Exit status and all that a command printed."""
+    with pytest.raises(SystemExit) as end:
+        Train().main(arguments)
+    printed = capsys.readouterr()
+    return end.value.code, printed.out + printed.err
+
+
+def test_the_recipes_flags_come_first_and_the_users_win(commands, tmp_path):
+    save_dir = tmp_path / "models/a b"
+    user = ["--max-update", "2", "--save-interval", "3", "--adam-betas", "(0.8, 0.9)", "--cpu"]
+    Train().main(["multi30k", "doc", str(tmp_path), "--save-dir", str(save_dir), "--seed", "4", *user])
+    ((command, log),) = commands
+    expected = training_arguments(
+        RECIPES["multi30k"], "doc", data=str(tmp_path), save_dir=str(save_dir), seed=4, more=user
+    )
+    assert command == [sys.executable, "-m", "fairseq_cli.train", *expected]
+    assert log == save_dir / "train.log" and save_dir.is_dir()
+
+
+def test_the_users_flags_may_stand_between(commands, tmp_path):
+    Train().main(["multi30k", "doc", str(tmp_path), "--max-update", "2", "--save-dir", str(tmp_path), "--lr", "-1"])
+    ((command, _),) = commands
+    assert command[-4:] == ["--max-update", "2", "--lr", "-1"]
+
+
+def test_the_status_is_that_of_the_training(commands, tmp_path):
+    commands.status = 143
+    with pytest.raises(SystemExit) as end:
+        Train().main(["reduced", "doc", str(tmp_path), "--save-dir", str(tmp_path)])
+    assert end.value.code == 143
+
+
+def test_a_dry_run_prints_the_command_line_and_does_nothing(commands, tmp_path, capsys):
+    arguments = ["reduced", "doc", "no data", "--save-dir", str(tmp_path / "save"), "--dry-run", "--lr", "2"]
+    Train().main(arguments)
+    words = shlex.split(capsys.readouterr().out)
+    assert words[:3] == ["fairseq-train", "no data", f"--user-dir={USER_DIR}"] and words[-2:] == ["--lr", "2"]
+    assert not commands and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "recipe, system, text",
+    [
+        ("reduced", "doc", "no data does not exist: give the directory that data-prep wrote"),
+        ("reduced", "10:0", "recipe reduced has no system 10:0: choose one of tied, "),
+        ("reduce", "doc", "there is no recipe reduce: choose one of "),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_is_written(
+    recipe, system, text, commands, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    status, output = told([recipe, system, "no data", "--save-dir", "save"], capsys)
+    assert status == 2 and text in output and len(output.splitlines()) == 1
+    assert not commands and not list(tmp_path.iterdir())
+
+
+def test_the_list_has_every_recipe_and_system_with_its_published_figures(capsys):
+    status, output = told(["--list"], capsys)
+    assert status == 0
+    blocks = {block.partition(":")[0]: block for block in output.split("\n\n")}
+    assert list(blocks) == list(RECIPES)
+    for name, recipe in RECIPES.items():
+        lines = {line.split()[0]: line for line in blocks[name].splitlines() if line.startswith("    ")}
+        assert list(lines) == ["SYSTEM", *recipe.systems]
+        for system_name, system in recipe.systems.items():
+            for text in (system.label, *system.published.values()):
+                assert text in lines[system_name]
+            for column in system.published:
+                assert column in lines["SYSTEM"]
+    status, output = told(["--list", "drill_ptb"], capsys)
+    assert (status, output.strip()) == (0, blocks["drill_ptb"])
+    assert told(["--list", "nothing"], capsys)[0] == 2
+
+
+@pytest.fixture
+def typed(tmp_path):
+    """``typed(script, *arguments, **environment)``: the arguments that a recipe's script hands to python."""
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.write_text('#!/usr/bin/env bash\nprintf "%s\\n" "$PYTHONPATH" "$@"\n')
+    python.chmod(0o755)
+
+    def typed(script, *arguments, **environment):
+        environment = {"PATH": f"{python.parent}:/usr/bin:/bin", **environment}
+        command = ["bash", SCRIPTS / script, *arguments]
+        path, *words = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True).splitlines()
+        assert path == str(USER_DIR.parent)
+        return words
+
+    return typed
+
+
+@pytest.mark.parametrize(
+    "script, environment, recipe",
+    [
+        *((f"headline/{name}.sh", {}, name) for name in ("agnews", "gigaword")),
+        *((f"translation/{name}.sh", {}, name) for name in ("iwslt16", "multi30k", "multi30k_transformer")),
+        *((f"translation/{name}.sh", {}, name) for name in ("wmt14_mmlstm", "wmt14_transformer")),
+        ("lm/reduced.sh", {}, "reduced"),
+        *((f"lm/{name}.sh", {}, f"{name}_ptb") for name in ("drill", "mmlstm")),
+        *((f"lm/{name}.sh", {"CORPUS": "wt2"}, f"{name}_wt2") for name in ("drill", "mmlstm")),
+        ("lm/mmlstm.sh", {"CORPUS": "wt103"}, "mmlstm_wt103"),
+    ],
+)
+def test_scripts_of_recipes_are_this_command(script, environment, recipe, typed):
+    assert recipe in RECIPES
+    command = ["-m", "fairseq_plugins.cli.train"]
+    words = typed(script, "a system", "7", "a corpus", "a model", "--sizes", "8 9", **environment)
+    expected = [*command, recipe, "a system", "a corpus", "--save-dir", "a model", "--seed", "7", "--sizes", "8 9"]
+    assert words == expected
+    assert typed(script, "--list", **environment) == [*command, "--list", recipe]
+
+
+def test_train_preset_is_the_recipe_presets(typed):
+    words = typed("lm/train_preset.sh", "an architecture", "a corpus", "a model", "--sizes", "8 9")
+    expected = ["presets", "an architecture", "a corpus", "--save-dir", "a model", "--sizes", "8 9"]
+    assert words == ["-m", "fairseq_plugins.cli.train", *expected]

@@ -1,0 +1,1 @@
+"""Small corpora in invented languages: each module has a function that writes one."""

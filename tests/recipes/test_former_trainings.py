@@ -1,0 +1,70 @@
+"""Every system of every recipe is trained as by the recipe's former script, as the host reads the flags.
+
+``fixtures/former_trainings.json`` holds what those scripts and the suites of the benchmark handed to fairseq-train.
+"""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from fairseq import options
+
+from fairseq_plugins.models.presets import command_line
+from fairseq_plugins.recipes import RECIPES, training_arguments
+
+FORMER = json.loads((Path(__file__).parents[1] / "fixtures/former_trainings.json").read_text(encoding="utf-8"))
+REDUCED = ("lm/ptb_reduced.sh", "lm/drill_reduced.sh", "lm/mmlstm_reduced.sh")
+# the same trainings under the architectures of two papers
+RENAMED = {
+    ("lm/ptb_reduced.sh", "awd"): ("tied", {}),
+    ("lm/mmlstm_reduced.sh", "10:0"): ("tied", {"arch": "lstm_lm_awd"}),
+    ("lm/mmlstm_reduced.sh", "mos"): ("mos", {"arch": "lstm_lm_mos"}),
+}
+# its script asked for no seed
+PRESETS_SEED = ("lm/train_preset.sh",)
+# a benchmark saves nothing and says itself how often it logs
+SAID_BY_BENCHMARKS = ("no_epoch_checkpoints", "log_interval")
+
+
+def place_of(group, system):
+    """Recipe and name of the system of a former script."""
+    script = group.split()[-1]
+    if script in REDUCED:
+        return "reduced", RENAMED.get((group, system), (system,))[0]
+    if group.startswith("benchmark_lm.py"):
+        recipe = RECIPES[f"speed_{script}"]
+        return recipe.name, next(name for name in recipe.systems if recipe.label(name) == system)
+    if script == "lm/train_preset.sh":
+        return "presets", system
+    name = Path(script).stem
+    return (f"{name}_{group.split()[0].partition('=')[2]}" if group.startswith("CORPUS") else name), system
+
+
+def read(arguments):
+    """What the host makes of a command line."""
+    args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=arguments))
+    if "update2lr" in args:
+        args["update2lr"] = ast.literal_eval(args["update2lr"])
+    return args
+
+
+@pytest.mark.parametrize("group", FORMER)
+def test_systems_are_trained_as_before(group):
+    for system, own in FORMER[group]["systems"].items():
+        seed = {} if group in PRESETS_SEED else {"seed": 7}
+        former = read(["data", "--save-dir=save", *command_line({**FORMER[group]["all"], **own, **seed})])
+        former.update(RENAMED.get((group, system), ("", {}))[1])
+        recipe, name = place_of(group, system)
+        arguments = training_arguments(RECIPES[recipe], name, data="data", save_dir="save", **seed)
+        found = read([argument for argument in arguments if not argument.startswith("--user-dir")])
+        for flag in SAID_BY_BENCHMARKS if group.startswith("benchmark_lm.py") else ():
+            del former[flag], found[flag]
+        assert found == former, system
+
+
+def test_all_former_trainings_have_a_place_and_recipes_have_no_other_systems():
+    places = {place_of(group, system) for group, rows in FORMER.items() for system in rows["systems"]}
+    systems = {(name, system) for name, recipe in RECIPES.items() for system in recipe.systems}
+    assert places <= systems
+    assert {name for name, _ in systems - places} == {"presets"}

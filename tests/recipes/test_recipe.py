@@ -1,0 +1,67 @@
+"""Recipes as tables of systems."""
+
+import re
+
+import pytest
+
+from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
+from fairseq_plugins.recipes.recipe import COMMON, USER_DIR
+
+
+@pytest.fixture
+def recipe():
+    systems = {
+        "plain": System({"arch": "lstm_lm_awd"}),
+        "longer": System({"arch": "lstm_lm_awd", "max-epoch": 9, "label-depth": 2}, label="for longer"),
+        "host": System({"arch": "lstm_lm"}),
+    }
+    return Recipe(name="some", title="", corpus="", systems=systems, training={"max-epoch": 8, "seed": 3})
+
+
+def test_flags_are_the_presets_then_the_recipes_then_the_systems(recipe):
+    preset = ARCHITECTURES["lstm_lm_awd"].training
+    expected = {**COMMON, **preset, "arch": "lstm_lm_awd", "seed": 3}
+    assert recipe.flags("plain") == {**expected, "max-epoch": 8}
+    assert recipe.flags("longer") == {**expected, "max-epoch": 9, "label-depth": 2}
+    assert recipe.flags("host") == {**COMMON, "arch": "lstm_lm", "max-epoch": 8, "seed": 3}
+
+
+def test_a_recipe_may_be_the_whole_training(recipe):
+    alone = Recipe(name="alone", title="", corpus="", systems=recipe.systems, training_of_presets="left out")
+    assert alone.flags("plain") == {**COMMON, "arch": "lstm_lm_awd"}
+
+
+def test_arguments_of_a_training(recipe):
+    arguments = training_arguments(recipe, "longer", data="a b", save_dir="c d", seed=7, more=["--lr", "2"])
+    assert arguments[0] == "a b" and arguments[-2:] == ["--lr", "2"]
+    assert {f"--user-dir={USER_DIR}", "--save-dir=c d", "--seed=7", "--no-epoch-checkpoints"} <= set(arguments)
+    assert "--seed=3" in training_arguments(recipe, "longer", data="a b", save_dir="c d")
+
+
+def test_what_does_not_exist_is_answered_with_what_does(recipe):
+    with pytest.raises(ValueError, match=r"^there is no recipe mult: choose one of .*multi30k, .*gigaword.*$"):
+        find_recipe("mult")
+    for ask in (recipe.system, recipe.label, recipe.flags):
+        with pytest.raises(ValueError, match="^recipe some has no system x: choose one of plain, longer, host$"):
+            ask("x")
+    assert find_recipe("reduced") is RECIPES["reduced"]
+    assert (recipe.label("plain"), recipe.label("longer")) == ("plain", "for longer")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_tables_are_complete(name):
+    recipe = RECIPES[name]
+    assert recipe.name == name and recipe.title and recipe.corpus and recipe.notes
+    labels = [recipe.label(system) for system in recipe.systems]
+    assert len(set(labels)) == len(labels)
+    for system in recipe.systems.values():
+        assert bool(system.published) <= bool(recipe.metric)
+        assert all(re.fullmatch(r"[\d.]+( / [\d.]+)?", figure) for figure in system.published.values())
+
+
+def test_all_architectures_with_a_training_are_systems_of_presets():
+    trained = {arch for arch, preset in ARCHITECTURES.items() if preset.training}
+    assert set(RECIPES["presets"].systems) == trained
+    sizes = [f"{family}_{size}" for family in ("zaremba", "variational") for size in ("medium", "large")]
+    assert set(ARCHITECTURES) - trained == {f"lstm_lm_{size}" for size in sizes}

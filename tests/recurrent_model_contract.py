@@ -1,0 +1,150 @@
+"""What every recurrent model keeps to: its initial values, flags and checkpoints.
+
+For who is tested see models/test_recurrent_model_contract.py, for the decoders decoder_contract.py.
+"""
+
+import argparse
+import math
+from typing import Callable, Dict, Sequence
+
+import pytest
+from builders import VOCAB_SIZE
+from torch import nn
+
+from fairseq_plugins.models.initialisation import BIASES
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+
+INIT_RANGE = 0.07
+NO_RATES = [-0.1, 1.0, 1.5, math.nan]
+
+# the output layer, its flags, and what the error tells
+REFUSED = [
+    ("full", {"embed_dim": 0}, "--embed-dim 0"),
+    ("full", {"embed_dim": -8}, "--embed-dim -8"),
+    ("full", {"hidden_sizes": ""}, "--hidden-sizes"),
+    ("full", {"hidden_sizes": "12 x"}, "--hidden-sizes"),
+    ("full", {"hidden_sizes": "0 8"}, "--hidden-sizes"),
+    ("full", {"hidden_sizes": "12 0"}, "--hidden-sizes"),
+    ("full", {"hidden_sizes": "-12 8"}, "--hidden-sizes"),
+    ("full", {"hidden_sizes": "12 -8"}, "--hidden-sizes"),
+    ("tied", {"hidden_sizes": "12 9"}, "--hidden-sizes.*--embed-dim"),
+    ("full", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
+    ("full", {"major_proportions": "0.9"}, "--major-proportions: not a flag of --rnn-cell lstm"),
+    ("full", {"minor_input": "previous"}, "--minor-input: not a flag of --rnn-cell lstm"),
+    ("full", {"dropout_recurrent": 0.2}, "--dropout-recurrent: not a flag of --rnn-cell lstm"),
+    ("full", {"rnn_cell": "variational", "dropout_weight": 0.2}, "--dropout-weight: not a flag of --rnn-cell var"),
+    ("full", {"rnn_cell": "mmlstm", "major_proportions": "0.9 0.5 0.5"}, "3 values for 2 layers"),
+    ("soft", {}, "--output-layer soft"),
+    ("full", {"experts_per_layer": "0 0 0 4"}, "--experts-per-layer.*--output-layer full"),
+    ("doc", {"output_chunk": 0}, "--output-chunk"),
+    ("tied", {"output_chunk": -5}, "--output-chunk"),
+]
+# the same, of the numbers of experts on the last two layers: one or three numbers do not fit
+REFUSED_EXPERTS = [
+    ("mos", "4", "--experts-per-layer"),
+    ("doc", "2", "--experts-per-layer"),
+    ("doc", "0 2 2", "--experts-per-layer"),
+    ("mos", "1 4", "--experts-per-layer.*doc"),
+    ("doc", "0 0", "--experts-per-layer"),
+    ("doc", "-1 2", "--experts-per-layer"),
+    ("doc", "one 2", "--experts-per-layer"),
+]
+
+
+class RecurrentModelContract:
+    """Tests of a model; a subclass gives the attributes.
+
+    Attributes:
+        model: its class.
+        build_tiny: builds one of two layers, without dropout, by the name of its output layer and flags.
+        build_wide: builds one whose matrices have hundreds of entries, with initial values, by flags.
+        num_layers: that its output layer reads.
+        default_biases: value of ``--init-biases`` where the flag is not given.
+        rates: flags of dropout, and the cell of each.
+        choices: flags with a list of values.
+    """
+
+    model: type
+    build_tiny: Callable[..., nn.Module]
+    build_wide: Callable[..., nn.Module]
+    num_layers: int
+    default_biases: str
+    rates: Dict[str, str]
+    choices: Dict[str, Sequence[str]]
+
+    # initial values
+
+    @pytest.mark.parametrize("biases", [None, *BIASES])
+    @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+    @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+    def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(self, name, cell, biases):
+        flags = {} if biases is None else {"init_biases": biases}
+        model = self.build_wide(output_layer=name, rnn_cell=cell, init_range=INIT_RANGE, **flags)
+        biases = biases or self.default_biases
+        for key, parameter in model.named_parameters():
+            assert parameter.abs().max() <= INIT_RANGE, key
+            if biases == "zero" and "bias" in key:
+                assert not parameter.any(), key
+            elif parameter.numel() > 100:
+                assert parameter.max() > 0.06 and parameter.min() < -0.06, key
+                assert parameter.std().item() == pytest.approx(2 * INIT_RANGE / 12**0.5, rel=0.2), key
+                assert parameter.mean().abs() < 5 * 0.04 / parameter.numel() ** 0.5, key
+            else:
+                assert parameter.any(), key
+
+    @pytest.mark.parametrize("init_range", [-0.1, 0.0, math.nan, math.inf])
+    def test_what_is_no_range_is_refused_with_its_flag(self, init_range):
+        with pytest.raises(ValueError, match="--init-range"):
+            self.build_tiny("tied", init_range=init_range)
+
+    # flags
+
+    def parser(self):
+        parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as the host's model group
+        self.model.add_args(parser)
+        return parser
+
+    def test_flags_have_no_defaults_of_their_own(self):
+        assert vars(self.parser().parse_args([])) == {}
+
+    def test_the_command_line_knows_the_choices(self, capsys):
+        for flag, choices in self.choices.items():
+            for choice in choices:
+                assert list(vars(self.parser().parse_args([flag, choice])).values()) == [choice]
+            with pytest.raises(SystemExit):
+                self.parser().parse_args([flag, "none of them"])
+            assert f"argument {flag}: invalid choice" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("rate", NO_RATES)
+    def test_what_is_no_dropout_rate_is_refused_with_its_flag(self, rate):
+        for flag, cell in self.rates.items():
+            with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')} {rate}"):
+                self.build_tiny("tied", rnn_cell=cell, **{flag: rate})
+
+    @pytest.mark.parametrize("rate", NO_RATES)
+    @pytest.mark.parametrize("name", ["mos", "doc"])
+    def test_what_is_no_latent_dropout_rate_is_refused_with_its_flag(self, name, rate):
+        with pytest.raises(ValueError, match="--latent-dropout"):
+            self.build_tiny(name, latent_dropout=rate)
+
+    @pytest.mark.parametrize("name, flags, told", REFUSED)
+    def test_values_that_do_not_fit_are_refused_with_their_flag(self, name, flags, told):
+        with pytest.raises(ValueError, match=told):
+            self.build_tiny(name, **flags)
+
+    @pytest.mark.parametrize("name, experts, told", REFUSED_EXPERTS)
+    def test_numbers_of_experts_that_do_not_fit_are_refused(self, name, experts, told):
+        numbers = ["0"] * (self.num_layers - 2) + experts.split()
+        if len(numbers) != self.num_layers:
+            told = f"{told}.* {len(numbers)} numbers: give {self.num_layers}"
+        with pytest.raises(ValueError, match=told):
+            self.build_tiny(name, experts_per_layer=" ".join(numbers))
+
+    # checkpoints
+
+    def test_a_checkpoint_of_another_vocabulary_is_refused(self):
+        weights = self.build_tiny("tied").state_dict()
+        told = rf"{VOCAB_SIZE} (target )?vocabulary items.*dictionary.*gives 29: point to the data"
+        with pytest.raises(ValueError, match=told):
+            self.build_tiny("tied", vocab_size=29).load_state_dict(weights)
