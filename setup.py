@@ -12,6 +12,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
+    package_data={"fairseq_plugins": ["demo_corpus/*"]},
     python_requires=">=3.11",
     install_requires=[
         "torch>=2.6",

@@ -54,6 +54,7 @@ def test_plain_install(site, data, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(site)}
     installed = subprocess.run(where, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert installed.stdout.strip() == str(site / "fairseq_plugins")
+    assert len(list((site / "fairseq_plugins/demo_corpus").glob("*.gz"))) == 6
     train_two_updates(data, site / "fairseq_plugins", "lstm_lm_mos", cwd=tmp_path, PYTHONPATH=str(site))
 
 

@@ -1,0 +1,104 @@
+"""Translation of raw text: ``python -m fairseq_plugins.cli.translate --help``."""
+
+import argparse
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Iterable, Iterator, List, Optional, TypeVar
+
+from tqdm import tqdm
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT
+from fairseq_plugins.evaluation.line_stream import stream_lines
+from fairseq_plugins.evaluation.translator import TranslatedSentence, Translator, load_translator
+from fairseq_plugins.evaluation.word_attention import word_attention
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import (
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_input,
+    add_plot,
+    choose_device,
+)
+from fairseq_plugins.reports.attention_map import draw_attention_map
+from fairseq_plugins.reports.pictures import save_picture
+
+FILE_BATCH_SIZE = 32
+
+Item = TypeVar("Item")
+
+
+class Translate(Command):
+    """Translates raw text."""
+
+    name = "translate"
+    summary = "Translate raw sentences from files or the standard input by beam search."
+    description = """\
+A sentence a line becomes a translation a line, in the same order; a blank line stays blank. Sentences are tokenised,
+put into lower case and split into subwords as DATA was, by the subword model that lies there; translations are
+detokenised. They are printed as soon as a batch is translated."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+        add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
+        add_input(parser, help="sentences, one a line (default: the standard input)")
+        add_plot(parser, help="draw the attention of the first sentence, such as attention.png")
+        parser.add_argument("--beam", type=int, default=5, help="hypotheses that are kept (default: %(default)s)")
+        parser.add_argument(
+            "--batch-size",
+            type=int,
+            help="lines that are translated at a time "
+            f"(default: {FILE_BATCH_SIZE} of files, 1 of the standard input, which answers every line at once)",
+        )
+        add_cpu(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        paths: List[Path] = args.input or [STANDARD_INPUT]
+        batch_size: Optional[int] = args.batch_size
+        if batch_size is None:
+            batch_size = 1 if STANDARD_INPUT in paths else FILE_BATCH_SIZE
+        for flag, value in (("--beam", args.beam), ("--batch-size", batch_size)):
+            if value < 1:
+                raise ValueError(f"{flag} {value}: give at least 1")
+        lines = stream_lines(paths)
+        translator = load_translator(args.path, args.data, beam=args.beam, device=choose_device(args))
+        draws = args.plot is not None
+        shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
+        with tqdm(unit="line", desc="translating", disable=not shows_progress) as bar:
+            for batch in batches(lines, batch_size):
+                sentences = translator.translate(batch)
+                first = next((sentence for sentence in sentences if sentence.source), None)
+                if draws and first:
+                    draw(first, translator, args.plot)
+                    draws = False
+                for sentence in sentences:
+                    print(sentence.text, flush=True)
+                bar.update(len(batch))
+        if draws:
+            raise ValueError(f"--plot {args.plot}: there is no sentence to draw, all lines are blank")
+
+
+def draw(sentence: TranslatedSentence, translator: Translator, path: Path) -> None:
+    """Write the attention map of a sentence.
+
+    Raises:
+        ValueError: if the models have no attention.
+    """
+    try:
+        attention = word_attention(sentence, translator.preparation.subwords)
+    except ValueError as error:
+        raise ValueError(f"--plot {path}: {error}") from error
+    save_picture(draw_attention_map(attention), path)
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
+    """Lists of ``size`` items, the last shorter; each is given as soon as it is whole."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+if __name__ == "__main__":
+    Translate().main()

@@ -1,0 +1,158 @@
+"""Trained encoder-decoders as a translator of raw text."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from fairseq import checkpoint_utils, utils
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.translation import TranslationTask
+from torch import Tensor
+
+from fairseq_plugins.evaluation.checkpoints import check_checkpoints
+from fairseq_plugins.evaluation.text_preparation import TextPreparation, load_text_preparation
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslatedSentence:
+    """A sentence and the best translation that the beam search found.
+
+    Attributes:
+        text: the translation as a reader expects it.
+        source: pieces that the models read, (S,), without the end mark.
+        target: pieces that they wrote, (T,), without the end mark.
+        attention: weights (T + 1, S + 1) float32, the mean of the models; the last row and column are those of the
+            end marks. None where no model has attention.
+    """
+
+    text: str
+    source: List[str]
+    target: List[str]
+    attention: Optional[Tensor] = None
+
+
+class Translator:
+    """Translates sentences by the host's beam search.
+
+    Args:
+        models: an ensemble of encoder-decoders in evaluation mode, on one device.
+        task: the host's, with the dictionaries.
+        preparation: how raw text becomes what the models read.
+        beam: number of hypotheses that are kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Sequence[FairseqEncoderDecoderModel],
+        task: TranslationTask,
+        preparation: TextPreparation,
+        beam: int = 5,
+    ):
+        self.models = list(models)
+        self.task = task
+        self.preparation = preparation
+        for model in self.models:
+            model.make_generation_fast_(need_attn=True, beamable_mm_beam_size=beam)
+        self.generator = task.build_generator(self.models, GenerationConfig(beam=beam))
+        limits = utils.resolve_max_positions(task.max_positions(), *[model.max_positions() for model in self.models])
+        self.max_length: int = limits[0]
+
+    def translate(self, lines: Sequence[str]) -> List[TranslatedSentence]:
+        """Translate raw lines in one batch, in their order; a blank line stays blank.
+
+        Raises:
+            ValueError: if a line is longer than the models can read.
+        """
+        pieces = [self.preparation.split(line) for line in lines]
+        for line, sentence in zip(lines, pieces):
+            if len(sentence) + 1 > self.max_length:
+                raise ValueError(
+                    f"the line that begins with '{line.strip()[:30]}' has {len(sentence):,} subwords, the model reads "
+                    f"up to {self.max_length - 1:,}: divide it into sentences"
+                )
+        translated = [TranslatedSentence(text="", source=[], target=[]) for _ in lines]
+        chosen = [number for number, sentence in enumerate(pieces) if sentence]
+        if chosen:
+            for number, sentence in zip(chosen, self._translate([pieces[number] for number in chosen])):
+                translated[number] = sentence
+        return translated
+
+    def _translate(self, sentences: Sequence[List[str]]) -> List[TranslatedSentence]:
+        source_dictionary = self.task.source_dictionary
+        tokens = [
+            source_dictionary.encode_line(" ".join(sentence), add_if_not_exist=False).long() for sentence in sentences
+        ]
+        dataset = self.task.build_dataset_for_inference(tokens, [len(sentence) for sentence in tokens])
+        batch = dataset.collater([dataset[number] for number in range(len(dataset))])
+        if next(self.models[0].parameters()).is_cuda:
+            batch = utils.move_to_cuda(batch)
+        found = self.task.inference_step(self.generator, self.models, batch)
+        translated: Dict[int, TranslatedSentence] = {}
+        for number, read, hypotheses in zip(batch["id"].tolist(), batch["net_input"]["src_tokens"], found):
+            is_read = read.ne(source_dictionary.pad())
+            translated[number] = self._as_sentence(sentences[number], hypotheses[0], is_read.cpu())
+        return [translated[number] for number in range(len(sentences))]
+
+    def _as_sentence(self, source: List[str], hypothesis: Dict[str, Any], is_read: Tensor) -> TranslatedSentence:
+        dictionary = self.task.target_dictionary
+        target = [dictionary[token] for token in hypothesis["tokens"].tolist() if token != dictionary.eos()]
+        attention = hypothesis["attention"]  # (source positions with padding, T + 1), empty without attention
+        return TranslatedSentence(
+            text=self.preparation.join(target),
+            source=source,
+            target=target,
+            attention=attention.float().cpu()[is_read].t() if attention.numel() else None,
+        )
+
+
+def load_translator(
+    paths: Sequence[Union[str, Path]], data: Union[str, Path], *, beam: int = 5, device: str = "cpu"
+) -> Translator:
+    """A translator from checkpoints; several are an ensemble.
+
+    Args:
+        paths: checkpoints of encoder-decoders.
+        data: directory of sentence pairs that data-prep wrote.
+        beam: number of hypotheses that are kept.
+        device: where the models work.
+
+    Raises:
+        ValueError: if a file is missing, unreadable or no encoder-decoder's, if its vocabulary is not the data's, or if
+            the data does not tell how raw text is split.
+    """
+    check_checkpoints(paths)
+    if not Path(data).is_dir():
+        raise ValueError(f"{data} does not exist: give the directory that data-prep wrote")
+    models, tasks = [], []
+    for path in paths:
+        try:
+            state = checkpoint_utils.load_checkpoint_to_cpu(str(path), arg_overrides={"data": str(data)})
+            _check_translates(state, path)
+            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+        except ValueError as error:
+            raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+        models.append(model.eval().to(device))
+        tasks.append(task)
+    languages = {(task.cfg.source_lang, task.cfg.target_lang) for task in tasks}
+    if len(languages) > 1:
+        pairs = " and ".join(sorted("-".join(pair) for pair in languages))
+        raise ValueError(f"the models translate {pairs}: give models of one pair of languages")
+    ((source, target),) = languages
+    preparation = load_text_preparation(Path(data), source=source, target=target)
+    return Translator(models=models, task=tasks[0], preparation=preparation, beam=beam)
+
+
+def _check_translates(state: Dict[str, Any], path: Union[str, Path]) -> None:
+    """Refuse a checkpoint of another task, before its data is looked for."""
+    args: Optional[Namespace] = state.get("args")
+    config = state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
+    name = config.task._name
+    if not issubclass(TASK_REGISTRY.get(name, object), TranslationTask):
+        raise ValueError(
+            f"{path} was trained for --task {name}, not for translation: give an encoder-decoder's checkpoint"
+        )

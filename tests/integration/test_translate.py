@@ -1,0 +1,170 @@
+"""Raw text is translated as the host translates the same text binarised."""
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from commands import ENVIRONMENT, command
+from translation_commands import TRANSFORMER, generate, train_to_the_end
+
+from fairseq_plugins.cli.translate import Translate
+from fairseq_plugins.evaluation.translator import load_translator
+
+LINES = ["a b c d", "", "e f", "g h i a b"]
+
+
+@pytest.fixture(scope="module")
+def prepared(pair_data, tmp_path_factory):
+    """The data with codes of subwords as data-prep leaves them; they split no word of the corpus."""
+    copy = shutil.copytree(pair_data, tmp_path_factory.mktemp("with codes") / "data bin")
+    (copy / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def sources(pairs):
+    return (pairs / "test.src").read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def transformer(pair_data, tmp_path_factory):
+    save_dir = tmp_path_factory.mktemp("transformer")
+    train_to_the_end(pair_data, save_dir, "--max-update", 5, **TRANSFORMER)
+    return save_dir / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def without_attention(pair_data, tmp_path_factory):
+    save_dir = tmp_path_factory.mktemp("without attention")
+    flags = ["--arch", "lstm_encdec", "--attention", "none"]
+    train_to_the_end(pair_data, save_dir, "--max-update", 5, model=flags)
+    return save_dir / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def best(translator):
+    return translator / "checkpoint_best.pt"
+
+
+@pytest.fixture
+def translate(monkeypatch, capsys):
+    """``translate(*arguments, typed)``: exit status, what is printed, what is told."""
+
+    def translate(*arguments, typed=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
+        status = 0
+        try:
+            Translate().main([*map(str, arguments), "--cpu"])
+        except SystemExit as ended:
+            status = ended.code
+        return (status, *capsys.readouterr())
+
+    return translate
+
+
+def translations_of_the_host(prepared, path, *flags):
+    found = generate(prepared, path, *flags)
+    return [" ".join(found[number].hypotheses[0].words) for number in sorted(found)]
+
+
+@pytest.mark.parametrize("model", ["recurrent", "transformer", "ensemble"])
+def test_translations_are_those_of_the_host(model, prepared, sources, translator, plain_translator, transformer):
+    paths = {
+        "recurrent": [translator / "checkpoint_best.pt"],
+        "transformer": [transformer],
+        "ensemble": [translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"],
+    }[model]
+    translated = load_translator(paths, prepared, beam=3).translate(sources)
+    expected = translations_of_the_host(prepared, ":".join(map(str, paths)), "--beam", 3)
+    assert [sentence.text for sentence in translated] == expected and len(set(expected)) > 1
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 32])
+def test_lines_keep_their_order_and_blank_ones_their_place(batch_size, prepared, best, translate, tmp_path):
+    (tmp_path / "one.txt").write_text(f"{LINES[0]}\n{LINES[1]}\n")
+    (tmp_path / "two.txt").write_text(f"{LINES[2]}\n{LINES[3]}")
+    files = ["--input", tmp_path / "one.txt", tmp_path / "two.txt", "--batch-size", batch_size]
+    status, printed, told = translate(prepared, "--path", best, *files)
+    assert (status, told) == (0, "")
+    expected = [" ".join(f"x{word}" for word in reversed(line.split())) for line in LINES]
+    assert printed.split("\n")[:-1] == expected
+
+
+def test_every_line_that_is_typed_is_answered_at_once(prepared, best):
+    arguments = command("fairseq_plugins.cli.translate", prepared, "--path", best, "--cpu")
+    streams = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    with subprocess.Popen(arguments, **streams) as process:
+        for line, translation in (("a b", "xb xa\n"), ("", "\n"), ("c d e", "xe xd xc\n")):
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == translation
+        process.stdin.close()
+        assert process.stdout.read() == "" and process.wait(timeout=60) == 0
+
+
+def test_attention_is_that_of_the_host_whatever_else_is_in_the_batch(prepared, sources, best):
+    found = generate(prepared, best, "--print-alignment")
+    model = load_translator([best], prepared)
+    for number, sentence in enumerate(model.translate(sources)):
+        (alone,) = model.translate([sources[number]])
+        torch.testing.assert_close(sentence.attention, alone.attention)
+        assert sentence.attention.shape == (len(sentence.target) + 1, len(sentence.source) + 1)
+        torch.testing.assert_close(sentence.attention.sum(1), torch.ones(len(sentence.target) + 1))
+        aligned = dict(reversed(pair.split("-")) for pair in found[number].hypotheses[0].alignment)
+        ends = sentence.attention[:-1, :-1].argmax(1)  # the host aligns words with words
+        assert {str(place): str(int(end)) for place, end in enumerate(ends)} == aligned
+
+
+def test_a_picture_shows_the_first_sentence(prepared, best, transformer, translate, tmp_path):
+    for path in (best, transformer):
+        picture = tmp_path / f"{path.parent.name}.png"
+        status, printed, told = translate(prepared, "--path", path, "--plot", picture, typed=b"\na b c\nd\n")
+        assert (status, told) == (0, "") and printed.count("\n") == 3
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "flags, typed, told",
+    [
+        ([], b"", "standard input is empty: give a sentence a line"),
+        ([], b"a\n\xff\n", "standard input, line 2: not UTF-8"),
+        ([], b"a " * 1100, "the line that begins with 'a a a .*' has 1,100 subwords, the model reads up to 1,023"),
+        (["--input", "nowhere.txt"], b"", "nowhere.txt does not exist"),
+        (["--beam", "0"], b"a\n", "--beam 0: give at least 1"),
+        (["--batch-size", "0"], b"a\n", "--batch-size 0: give at least 1"),
+        (["--plot", "picture.png"], b"\n\n", "--plot picture.png: there is no sentence to draw, all lines are blank"),
+        (["--plot", "nowhere/picture.png"], b"a\n", "argument --plot: .*make it first"),
+        (["--plot", "picture.doc"], b"a\n", "argument --plot: .*give a name that ends in one of"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(flags, typed, told, prepared, best, translate, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = translate(prepared, "--path", best, *flags, typed=typed)
+    assert status == 2 and not list(tmp_path.iterdir())
+    (line,) = errors.splitlines()
+    assert re.search(told, line), line
+
+
+def test_models_and_data_that_cannot_translate_are_told_in_one_line(
+    prepared, pair_data, best, trained, without_attention, translate, tmp_path
+):
+    picture = ["--plot", tmp_path / "picture.png"]
+    for arguments, reason in (
+        (
+            [prepared, "--path", trained / "checkpoint_best.pt"],
+            "was trained for --task stateful_lm: give the checkpoint of an",
+        ),
+        ([prepared, "--path", tmp_path / "nowhere.pt"], "nowhere.pt does not exist"),
+        ([tmp_path / "nowhere", "--path", best], "nowhere does not exist: give the directory that data-prep wrote"),
+        ([pair_data, "--path", best], "has no bpe.codes, sentencepiece.bpe.model, sentencepiece.unigram.model: put"),
+        ([prepared, "--path", without_attention, *picture], "the model has no attention"),
+    ):
+        status, printed, told = translate(*arguments, typed=b"a b\n")
+        assert status == 2 and printed == "" and reason in told and told.count("\n") == 1, told
+    assert not list(tmp_path.iterdir())
+    assert translate(prepared, "--path", without_attention, typed=b"a b\n")[0] == 0

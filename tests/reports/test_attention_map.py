@@ -1,0 +1,21 @@
+import torch
+
+from fairseq_plugins.evaluation.word_attention import WordAttention
+from fairseq_plugins.reports.attention_map import draw_attention_map
+
+
+def test_words_stand_beside_their_weights():
+    weights = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    attention = WordAttention(weights, source=["Guten", "Tag", "</s>"], target=["Hello", "</s>"])
+    axes = draw_attention_map(attention).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == attention.source
+    assert [label.get_text() for label in axes.get_yticklabels()] == attention.target
+    (image,) = axes.images
+    assert torch.equal(torch.tensor(image.get_array().tolist()), weights)
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first word of the translation on top
+
+
+def test_a_long_sentence_has_room_for_its_words(tmp_path):
+    words = [f"Wort{number}" for number in range(60)]
+    picture = draw_attention_map(WordAttention(torch.rand(60, 60), source=words, target=words))
+    assert min(picture.get_size_inches()) >= 60 * 0.3
