@@ -69,7 +69,7 @@ def _write_training(
         raise DataError(
             f"the filter left no training pair: see {', '.join(f'--{name}'.replace('_', '-') for name in limits)}"
             if not num_kept
-            else f"the filter left {num_kept} training pairs, too few for valid, every {interval}th of them"
+            else f"the filter left {num_kept} training pairs, too few for valid, one in {interval} of them"
         )
     return splits
 

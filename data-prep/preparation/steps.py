@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import note
+from .errors import DataError, note
 
 RECORD = "step.json"
 
@@ -44,11 +44,16 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path:
-    """``target``, filled by ``make(folder)`` unless a complete one with the same ``settings`` is there."""
+    """``target``, filled by ``make(folder)`` unless a complete one with the same ``settings`` is there.
+
+    DataError if ``target`` is not the folder of a step.
+    """
     record = json.dumps(settings, indent=1, sort_keys=True)
     if (target / RECORD).is_file() and (target / RECORD).read_text(encoding="utf-8") == record:
         note(f"{target} is already complete")
         return target
+    if target.exists() and not (target / RECORD).is_file():
+        raise DataError(f"{target} holds something that this script did not write: delete it or pass another --work")
     with new_folder(target) as folder:
         make(folder)
         (folder / RECORD).write_text(record, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import http.server
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -9,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data-prep"))
 
 
 @pytest.fixture

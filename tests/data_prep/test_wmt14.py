@@ -1,50 +1,26 @@
 """WMT 2014: the campaigns' SGML, the archives' layout, the script."""
 
 import tarfile
-import tempfile
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from harness import LANGUAGES, binarised, fail, joined, sentences, snapshot, succeed
-from parallel import pipeline, sgm, wmt14
-from parallel.errors import DataError
-from wmt14_archives import ARCHIVES, test_sets, write_tgz
+from preparation import sgm
+from preparation.corpora import wmt14
+from preparation.errors import DataError
+from preparation_runs import binarised, fail, joined, options_of, read_all, snapshot, succeed
+from small_texts import LANGUAGES, write_files
+from wmt14_archives import ARCHIVES, release_files
 
-TEXT = ["Q&amp;A with R&D &lt;b&gt;", "nested <b>bold <i>and</i></b> text", "caf&eacute; &#8211; 1 < 2 <3", "the end"]
 READ = ["Q&A with R&D <b>", "nested bold and text", "café \u2013 1 < 2 <3", "the end"]
+CORPUS = wmt14.WMT14()
 
 
-def write_release(folder: Path, *, end: str = "\n", without: str = "") -> Path:
-    """All archives with 30, 20 and 10 training pairs; ``without`` names a member that is left out."""
-    folder.mkdir(parents=True)
-    for seed, (corpus, (archive, place)) in enumerate(ARCHIVES.items()):
-        members = {}
-        for language in LANGUAGES:
-            text = "".join(f"{corpus} {line}\n" for line in sentences(language, 30 - 10 * seed, seed))
-            members[f"{place}{corpus}.de-en.{language}"] = text.encode()
-            members[f"{place}{corpus}.fr-en.{language}"] = b"another pair\n"
-        write_tgz(
-            folder / archive, {name: data for name, data in members.items() if without not in name or not without}
-        )
-    for archive, members in test_sets(dict.fromkeys(LANGUAGES, TEXT), end=end).items():
-        write_tgz(
-            folder / archive, {name: data for name, data in members.items() if without not in name or not without}
-        )
-    return folder
+def write_release(folder: Path, **kwargs: str) -> Path:
+    return write_files(folder, release_files(**kwargs))
 
 
-def options_of(*arguments: str) -> Namespace:
-    options = pipeline.parse_options(wmt14.WMT14(), list(arguments))
-    options.check = False
-    return options
-
-
-def read_all(folder: Path, options: Namespace) -> dict[str, list[tuple[str, str]]]:
-    corpus = wmt14.WMT14()
-    with tempfile.TemporaryDirectory() as scratch:
-        texts = corpus.read(corpus.find(folder, options), options, Path(scratch))
-        return {split: list(pairs) for split, pairs in texts.items()}
+def read_release(folder: Path, *arguments: str, check: bool = False) -> dict[str, list[tuple[str, ...]]]:
+    return read_all(CORPUS, folder, options_of(CORPUS, *arguments, check=check))
 
 
 def test_script(tmp_path: Path) -> None:
@@ -71,28 +47,28 @@ def test_script(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pair", ["en-de", "de-en"])
 def test_unpacked_files_are_the_same(pair: str, tmp_path: Path) -> None:
     folder = write_release(tmp_path / "archives")
-    expected = read_all(folder, options_of(pair))
+    expected = read_release(folder, pair)
     assert len(expected["train"]) == 60 and expected["test"][0] == tuple(f"newstest2014 {s}" for s in pair.split("-"))
     for path in folder.iterdir():
         with tarfile.open(path) as archive:
             archive.extractall(tmp_path / "files", filter="data")
-    assert read_all(tmp_path / "files", options_of(pair)) == expected
-    other = read_all(tmp_path / "files", options_of(pair, "--valid", "newstest2015"))
+    assert read_release(tmp_path / "files", pair) == expected
+    other = read_release(tmp_path / "files", pair, "--valid", "newstest2015")
     assert other["valid"] == expected["newstest2015"] and other["newstest2013"] == expected["valid"]
 
 
 def test_sets_that_are_not_there(tmp_path: Path) -> None:
     folder = write_release(tmp_path / "a", without="newstest2015")
-    assert "newstest2015" not in read_all(folder, options_of("de-en"))
+    assert "newstest2015" not in read_release(folder, "de-en")
     folder = write_release(tmp_path / "b", without="newstest2014-deen-ref")
     with pytest.raises(DataError, match="has no member newstest2014-deen-src.de.sgm and newstest2014-deen-ref.en.sgm"):
-        read_all(folder, options_of("de-en"))
+        read_release(folder, "de-en")
     folder = write_release(tmp_path / "c", without="commoncrawl.de-en.en")
     with pytest.raises(DataError, match="commoncrawl.tgz has no member commoncrawl.de-en.en"):
-        read_all(folder, options_of("de-en"))
+        read_release(folder, "de-en")
     (tmp_path / "d").mkdir()
     with pytest.raises(DataError, match="d has no training-parallel-europarl-v7.tgz .*test-full.tgz or test.tgz"):
-        read_all(tmp_path / "d", options_of("de-en"))
+        read_release(tmp_path / "d", "de-en")
 
 
 def test_damaged_files(tmp_path: Path) -> None:
@@ -103,17 +79,15 @@ def test_damaged_files(tmp_path: Path) -> None:
     message = fail("wmt14", "en-de", "--from", "x", cwd=tmp_path)
     assert "x/training-parallel-commoncrawl.tgz is truncated or damaged" in message
     archive.write_bytes(content)
-    options = options_of("en-de")
-    options.check = True
     with pytest.raises(DataError, match="newstest2012-src.en.sgm in .*dev.tgz has 5 lines, expected 3003"):
-        read_all(tmp_path / "x", options)
+        read_release(tmp_path / "x", "en-de", check=True)
     for language, count in [("de", 5), ("en", 4)]:
         (tmp_path / "x" / f"commoncrawl.de-en.{language}").write_text("a\n" * count)
     with pytest.raises(DataError, match=r"commoncrawl.de-en.de:5: no line to pair with in .*\(5 lines against 4\)"):
-        read_all(tmp_path / "x", options_of("en-de"))
+        read_release(tmp_path / "x", "en-de")
     (tmp_path / "x" / "commoncrawl.de-en.en").write_bytes(b"a\na\nb\xff\na\na\n")
     with pytest.raises(DataError, match="commoncrawl.de-en.en:3: not UTF-8 text"):
-        read_all(tmp_path / "x", options_of("en-de"))
+        read_release(tmp_path / "x", "en-de")
 
 
 def test_nothing_of_a_failed_run_is_left(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import small_texts
+from small_texts import LANGUAGES, text_of, tgz
 
 EXPONENT = 1.3  # of Zipf's law
 SYLLABLES = {
@@ -74,6 +76,25 @@ def test_sets(texts: dict[str, list[str]], *, end: str = "\n") -> dict[str, dict
 
 
 test_sets.__test__ = False
+
+
+TEXT = ["Q&amp;A with R&D &lt;b&gt;", "nested <b>bold <i>and</i></b> text", "caf&eacute; &#8211; 1 < 2 <3", "the end"]
+
+
+def release_files(*, end: str = "\n", without: str = "") -> dict[str, bytes]:
+    """All archives with 30, 20 and 10 training pairs; ``without`` names a member that is left out."""
+    archives: dict[str, dict[str, bytes]] = {}
+    for seed, (corpus, (archive, place)) in enumerate(ARCHIVES.items()):
+        members = archives[archive] = {}
+        for language in LANGUAGES:
+            lines = small_texts.sentences(language, 30 - 10 * seed, seed)
+            members[f"{place}{corpus}.de-en.{language}"] = text_of([f"{corpus} {line}" for line in lines])
+            members[f"{place}{corpus}.fr-en.{language}"] = b"another pair\n"
+    archives |= test_sets(dict.fromkeys(LANGUAGES, TEXT), end=end)
+    return {
+        archive: tgz({name: data for name, data in members.items() if not without or without not in name})
+        for archive, members in archives.items()
+    }
 
 
 def write_tgz(path: Path, members: dict[str, bytes | Path]) -> None:

@@ -39,8 +39,8 @@ SIGNATURE = re.compile(r"(?:^|\s)reuters?\s*$", re.IGNORECASE)
 SENTENCE_END = re.compile(r"""(?P<word>\S*)[.!?]["')\]]*(?= +["'(<]?[A-Z0-9])""")
 INITIALS = re.compile(r"""["'(<]*(?:[\w/-]+[.-])?(?:[A-Za-z]\.)*[A-Za-z]""")
 ABBREVIATIONS = frozenset(
-    "adm bros capt co col corp cos dept dr fla ft ga gen gov hon inc jr lt ltd md messrs mr mrs ms mt no nos pa plc "
-    "prof rep reps rev sen sens sgt sr st ste va vs wm jan feb mar apr jun jul aug sep sept oct nov dec".split()
+    "Adm Bros Capt Co Col Corp Cos Dept Dr Fla Ft Ga Gen Gov Hon Inc Jr Lt Ltd Md Messrs Mr Mrs Ms Mt No Nos Pa Plc "
+    "Prof Rep Reps Rev Sen Sens Sgt Sr St Ste Va Wm Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec vs".split()
 )
 
 
@@ -88,8 +88,9 @@ class Reuters21578(ParallelCorpus):
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid and test in the order of the files; titles that are also in train leave valid and test."""
         texts = unpack(files[RELEASE], set(PARTS), scratch) if RELEASE in files else files
+        names = [JOINED] if JOINED in texts else PARTS
         where = " and ".join(str(path) for path in files.values()) if len(files) == 1 else f"{files[PARTS[0]].parent}"
-        found = list(itertools.islice(documents(texts.values()), NUM_DOCUMENTS))
+        found = list(itertools.islice(documents(texts[name] for name in names), NUM_DOCUMENTS))
         written = [document for document in found if document]
         if len(written) < 10:
             raise DataError(f"{where} has {len(written)} documents with a title and a body: at least 10 are expected")
@@ -132,7 +133,7 @@ def first_sentence(body: str) -> str:
     for end in SENTENCE_END.finditer(paragraph):
         word = end["word"]
         stops = paragraph[end.end("word")] == "."
-        if not (stops and (INITIALS.fullmatch(word) or word.lstrip("\"'(<").lower() in ABBREVIATIONS)):
+        if not (stops and (INITIALS.fullmatch(word) or word.lstrip("\"'(<") in ABBREVIATIONS)):
             return paragraph[: end.end()]
     return paragraph
 

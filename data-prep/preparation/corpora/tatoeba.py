@@ -113,6 +113,10 @@ class Tatoeba(ParallelCorpus):
         if len(rows) < 20:
             raise DataError(f"{where} has {len(rows)} pairs, at least 20 are expected: {CHECK_OR_PASS}")
         splits = split_rows(rows)
+        if not all(splits.values()):
+            raise DataError(
+                f"{where} has no pair whose sentences few others share, for valid and test: {CHECK_OR_PASS}"
+            )
         if options.sides[0] == "en":
             return splits
         return {split: [row[::-1] for row in chosen] for split, chosen in splits.items()}
@@ -169,8 +173,8 @@ def manythings_rows(path: Path, name: object) -> Iterator[Row]:
 def split_rows(rows: list[Row]) -> dict[str, list[Row]]:
     """Train, valid and test, each in the rows' order; no sentence of one is in another on either side.
 
-    Sentences that differ only in case and punctuation are the same. Which rows are held out depends on checksums of
-    the sentences, hence it is at random and the same everywhere.
+    Sentences that differ only in case, spaces and punctuation are the same. Which rows are held out depends on
+    checksums of the sentences, hence it is at random and the same everywhere.
     """
     groups = _groups(rows)
     size = min(NUM_HELD_OUT, max(1, len(rows) // 20))
@@ -199,7 +203,7 @@ def _groups(rows: list[Row]) -> list[list[int]]:
     owners: dict[tuple[int, str], int] = {}
     for index, row in enumerate(rows):
         for side, sentence in enumerate(row):
-            key = side, re.sub(r"[\W_]+", " ", sentence.casefold()).strip() or sentence
+            key = side, re.sub(r"[\W_]+", "", sentence.casefold()) or sentence
             parents[root(index)] = root(owners.setdefault(key, index))
     groups = defaultdict(list)
     for index in range(len(rows)):

@@ -1,0 +1,137 @@
+"""The scripts that prepare corpora as a user drives them, in this process or in a shell; what the host reads back."""
+
+import contextlib
+import io
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from preparation import make_binaries
+from preparation.corpus import Corpus
+from preparation.main import main
+from preparation.options import parse_options
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HOST = shutil.which("fairseq-preprocess")
+run_host_in_shell = make_binaries.run_host
+
+
+def run_host_here(command: list[str], folder: Path, log: Path, *, num_files: int) -> None:
+    """The host's command in this process, which has imported it once; a script in its place is run as such."""
+    if shutil.which("fairseq-preprocess") != HOST:
+        return run_host_in_shell(command, folder, log, num_files=num_files)
+    from fairseq.options import get_preprocessing_parser
+    from fairseq_cli import preprocess
+
+    handlers, level = list(preprocess.logger.handlers), preprocess.logger.level
+    preprocess.logger.setLevel(logging.INFO)
+    try:
+        with contextlib.chdir(folder):
+            preprocess.main(get_preprocessing_parser().parse_args(command[1:]))
+    finally:
+        preprocess.logger.setLevel(level)
+        for handler in set(preprocess.logger.handlers) - set(handlers):
+            handler.close()
+            preprocess.logger.removeHandler(handler)
+    shutil.copyfile(folder / "preprocess.log", log)
+
+
+def prepare(corpus: str, *options: object, cwd: Path, check: bool = False, **env: str) -> subprocess.CompletedProcess:
+    """Prepare a corpus in this process; the real corpus's counts are demanded only with ``check``."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {"NO_PROXY": "*", "EXPECTED_COUNTS": "check" if check else "skip", **env}),
+        mock.patch.object(make_binaries, "run_host", run_host_here),
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+    ):
+        try:
+            status = main([corpus, *map(str, options)])
+        except SystemExit as end:
+            status = end.code
+    return subprocess.CompletedProcess(["prepare.sh", corpus], status, stdout.getvalue(), stderr.getvalue())
+
+
+def prepare_in_shell(corpus: str, *options: object, cwd: Path, **env: str) -> subprocess.CompletedProcess:
+    """Run a corpus' ``prepare.sh``."""
+    return subprocess.run(
+        ["bash", str(REPOSITORY / "data-prep" / corpus / "prepare.sh"), *map(str, options)],
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "NO_PROXY": "*", "EXPECTED_COUNTS": "skip", **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def succeed(corpus: str, *options: object, **kwargs) -> subprocess.CompletedProcess:
+    """A run that must end well."""
+    done = prepare(corpus, *options, **kwargs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def fail(corpus: str, *options: object, cwd: Path, **kwargs) -> str:
+    """The only error line, the last one, of a failing run, which must leave nothing half-made behind."""
+    before = set(cwd.glob("data-bin/*"))
+    done = prepare(corpus, *options, cwd=cwd, **kwargs)
+    assert done.returncode == 1, done.stdout + done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and done.stderr.splitlines()[-1] == errors[0]
+    assert set(cwd.glob("data-bin/*")) == before
+    assert not list(cwd.rglob("*.part")) and not list(cwd.rglob("*.partial-*"))
+    return errors[0]
+
+
+def options_of(corpus: Corpus, *arguments: object, check: bool = False) -> Namespace:
+    """The options of a command line."""
+    with mock.patch.dict(os.environ, {"EXPECTED_COUNTS": "check" if check else "skip"}):
+        return parse_options(corpus, list(map(str, arguments)))
+
+
+def read_all(corpus: Corpus, folder: Path, options: Namespace) -> dict[str, list[tuple[str, ...]]]:
+    """What a corpus reads of a folder."""
+    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(io.StringIO()):
+        texts = corpus.read(corpus.find(folder, options), options, Path(scratch))
+        return {split: list(rows) for split, rows in texts.items()}
+
+
+def host_lines(dictionary_file: Path, prefix: Path) -> Iterator[list[str]]:
+    """What the host reads back, end marks included."""
+    from fairseq.data import Dictionary
+    from fairseq.data.indexed_dataset import make_dataset
+
+    dictionary = Dictionary.load(str(dictionary_file))
+    for line in make_dataset(str(prefix), impl="mmap"):
+        yield [dictionary[index] for index in line.tolist()]
+
+
+def binarised_text(folder: Path, split: str) -> list[list[str]]:
+    """The lines of a split of one side, end marks included."""
+    return list(host_lines(folder / "dict.txt", folder / split))
+
+
+def binarised(folder: Path, split: str, pair: str, language: str) -> list[str]:
+    """The lines of a side of a pair, without end marks."""
+    lines = list(host_lines(folder / f"dict.{language}.txt", folder / f"{split}.{pair}.{language}"))
+    assert all(line[-1] == "</s>" for line in lines)
+    return [" ".join(line[:-1]) for line in lines]
+
+
+def joined(line: str) -> str:
+    """A line whose pieces of subword-nmt are put together."""
+    return (line + " ").replace("@@ ", "").strip()
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """All files below a folder with their contents."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
