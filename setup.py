@@ -26,6 +26,7 @@ setup(
         "subword-nmt",
         "sacremoses",
         "matplotlib",
+        "tabulate",
         "tqdm",
     ],
     extras_require={"dev": ["pytest", "pytest-xdist", "ruff"]},

@@ -64,6 +64,7 @@ match nothing; only the former can be compared between papers. Plain text has no
         text = read_scored_text(args)
         if len(text.references) > 1:
             raise ValueError("give one --reference")
+        text.check_language()
         against = None if args.against is None else _baseline_file(args.against)
         references = read_lines(text.references[0])
         text.decode(result="scores.txt")

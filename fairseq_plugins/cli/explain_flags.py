@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from typing import Optional
 
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -15,10 +16,10 @@ from fairseq_plugins.models.presets import ARCHITECTURES, LANGUAGE_MODELS
 class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
     """Adds the default to a flag's help where there is one."""
 
-    def _get_help_string(self, action: argparse.Action) -> str:
+    def _get_help_string(self, action: argparse.Action) -> Optional[str]:
         if action.default in (None, argparse.SUPPRESS):
             return action.help
-        action.help = re.sub(r" \(default: [^)]*\)$", "", action.help)
+        action.help = re.sub(r" \(default: [^)]*\)$", "", action.help or "")
         return super()._get_help_string(action)
 
 

@@ -43,6 +43,22 @@ class ScoredText:
         """How messages name the text."""
         return name_of(*self.files)
 
+    def check_language(self) -> None:
+        """Refuse a reference of another language than the one that is decoded, by its suffix.
+
+        Raises:
+            ValueError: for the first such reference.
+        """
+        if self.decoding is None:
+            return
+        data, split = self.decoding.data, self.decoding.split
+        for reference in self.references:
+            if reference.suffix[1:] != target_language(data, split):
+                raise ValueError(
+                    f"{data} has no {split} set with the target language {reference.suffix[1:]}, which {reference} "
+                    "ends in"
+                )
+
     def decode(self, *, result: str) -> None:
         """Decode, where that is asked for and was not done; an earlier ``result`` in the folder is removed first."""
         if self.decoding is not None:
@@ -115,13 +131,6 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
     decoding = read_decoding(args)
     decoding.check()
     references = _existing(args.reference or [raw_reference(args.data, args.split)])
-    language = target_language(args.data, args.split)
-    for reference in references:
-        if args.reference and reference.suffix[1:] != language:
-            raise ValueError(
-                f"{args.data} has no {args.split} set with the target language {reference.suffix[1:]}, which "
-                f"{reference} ends in"
-            )
     return ScoredText([decoding.generated], "generate", references, decoding)
 
 

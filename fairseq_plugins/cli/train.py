@@ -5,7 +5,7 @@ import shlex
 import sys
 import textwrap
 from pathlib import Path
-from typing import List
+from typing import Any, List, Optional, Sequence, Union
 
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
@@ -15,9 +15,15 @@ from fairseq_plugins.recipes.logged_process import run_logged
 class ListRecipes(argparse.Action):
     """Prints all recipes, or one with its notes, and ends the command."""
 
-    def __call__(self, parser, namespace, values, option_string=None) -> None:
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Union[str, Sequence[Any], None],
+        option_string: Optional[str] = None,
+    ) -> None:
         try:
-            recipes = RECIPES.values() if values is None else [find_recipe(values)]
+            recipes = RECIPES.values() if values is None else [find_recipe(str(values))]
         except ValueError as error:
             parser.exit(2, f"{parser.prog}: error: {error}\n")
         print("\n\n".join(as_text(recipe) for recipe in recipes))

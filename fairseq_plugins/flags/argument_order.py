@@ -78,8 +78,8 @@ def _read(
     # a word is replaced by its place, so that it is found again among equal ones
     places = [text if text.startswith("-") else f"{place}" for place, text in enumerate(given)]
     try:
-        found, _ = reader.parse_known_intermixed_args(places)
-    except ValueError:
+        found = reader.parse_intermixed_args(places)
+    except ValueError:  # a flag that the command does not have, or one without its value
         return [], [], list(given), reader.num_positionals
     words, models = ([int(text) for text in getattr(found, name, None) or () if text.isdigit()] for name in _POOLS)
     taken = Counter([*words, *models])

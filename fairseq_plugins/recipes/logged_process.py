@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Iterator, Sequence
 
@@ -32,6 +33,7 @@ def run_logged(command: Sequence[str], *, log: Path) -> int:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
         )
         with process, _forwarded_to(process):
+            assert isinstance(process.stdout, BufferedReader)
             try:
                 while output := process.stdout.read1():
                     file.write(output)
@@ -45,7 +47,7 @@ def run_logged(command: Sequence[str], *, log: Path) -> int:
 
 
 @contextmanager
-def _forwarded_to(process: subprocess.Popen) -> Iterator[None]:
+def _forwarded_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
     before = {number: signal.signal(number, lambda sent, frame: process.send_signal(sent)) for number in FORWARDED}
     try:
         yield

@@ -56,7 +56,7 @@ class Recipe:
     metric: str = ""
     notes: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         assert self.training_of_presets in ("taken", "left out"), self.training_of_presets
 
     def system(self, name: str) -> System:

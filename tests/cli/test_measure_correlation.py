@@ -17,9 +17,11 @@ def test_a_layer_without_groups_has_empty_columns():
         dict(model="MM", layer=2, width=10, num_constant=0, mean=0.5, major=0.25, minor=None, between=0.75),
     ]
     assert list(rows[0]) == ["model", "layer", "width", "num_constant", "mean", "major", "minor", "between"]
-    assert as_markdown(rows, GROUPS).splitlines() == [
-        "| model | layer | width | constant features | mean | major | minor | between |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
-        "| LSTM | 1 | 1,400 | 2 | 0.1250 |  |  |  |",
-        "| MM | 2 | 10 | 0 | 0.5000 | 0.2500 |  | 0.7500 |",
+    title, _, *lines = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in as_markdown(rows, GROUPS).splitlines()
+    )
+    assert title == ["model", "layer", "width", "constant features", "mean", "major", "minor", "between"]
+    assert lines == [
+        ["LSTM", "1", "1,400", "2", "0.1250", "", "", ""],
+        ["MM", "2", "10", "0", "0.5000", "0.2500", "", "0.7500"],
     ]

@@ -1,4 +1,4 @@
-"""From a trained translation model to BLEU: scripts/evaluate_bleu.sh and scripts/summarize_translations.py."""
+"""From a trained translation model to BLEU: evaluate_translation, scripts/evaluate_bleu.sh and compare_runs."""
 
 import json
 import os
@@ -6,32 +6,37 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from commands import ENVIRONMENT, ROOT
+from commands import ENVIRONMENT, ROOT, run
 from translation_commands import EPOCHS
+from warm_process import started
 
 SCRIPT = ROOT / "scripts/evaluate_bleu.sh"
+COMMAND = "fairseq_plugins.cli.evaluate_translation"
 DECODES = "== decode test"
 # a fairseq-generate that says what the real one said; told to wait, it waits after half of it and then says more
-REPLAY = """#!/usr/bin/env bash
-head -n 60 "$RECORDED"
-if [[ -n ${WAIT_FOR:-} ]]; then
-  touch "$WAIT_FOR.waiting"
-  until [[ -e $WAIT_FOR ]]; do sleep 0.05; done
-  echo late
-fi
-tail -n +61 "$RECORDED"
-[[ -z ${WAIT_FOR:-} ]] || touch "$WAIT_FOR.done"
+REPLAY = """
+import os, pathlib, time
+lines = pathlib.Path(os.environ["RECORDED"]).read_text().splitlines(keepends=True)
+print(*lines[:60], sep="", end="", flush=True)
+gate = os.environ.get("WAIT_FOR")
+if gate:
+    pathlib.Path(f"{gate}.waiting").touch()
+    while not pathlib.Path(gate).exists():
+        time.sleep(0.05)
+    print("late")
+print(*lines[60:], sep="", end="", flush=True)
+if gate:
+    pathlib.Path(f"{gate}.done").touch()
 """
 
 
-def evaluate_bleu(*args, **options):
-    options = {"env": ENVIRONMENT, **options}
-    return subprocess.run(["bash", SCRIPT, *map(str, args)], capture_output=True, text=True, **options)
+def evaluate_bleu(*args, env=ENVIRONMENT, cwd=None):
+    with started(COMMAND, *args, environment=env, cwd=cwd) as process:
+        return process.finish()
 
 
 def bleu(text):
@@ -52,7 +57,7 @@ def request_of(pair_data, translator, pairs):
     def request_of(out, **changes):
         asked = dict(data=pair_data, checkpoint=translator / "checkpoint_best.pt", reference=pairs / "test.tgt")
         asked = {**asked, **changes}
-        return [asked["data"], asked["checkpoint"], "test", asked["reference"], out]
+        return [asked["data"], "--path", asked["checkpoint"], "--reference", asked["reference"], "--out", out]
 
     return request_of
 
@@ -77,13 +82,13 @@ def copy(evaluated, tmp_path):
 @pytest.fixture
 def replay(evaluated, tmp_path):
     """Environment in which fairseq-generate repeats what it said."""
-    program = tmp_path / "bin/fairseq-generate"
-    program.parent.mkdir()
-    program.write_text(REPLAY)
-    program.chmod(0o755)
+    package = tmp_path / "stub/fairseq_cli"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "generate.py").write_text(REPLAY)
     recorded = evaluated / "generate.txt"
     assert len(recorded.read_text().splitlines()) > 120
-    return {**ENVIRONMENT, "PATH": f"{program.parent}:{ENVIRONMENT['PATH']}", "RECORDED": str(recorded)}
+    return {**ENVIRONMENT, "PYTHONPATH": str(package.parent), "RECORDED": str(recorded)}
 
 
 def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, copy):
@@ -116,8 +121,10 @@ def test_a_system_against_itself_is_no_difference(evaluated, request_of, copy):
 @pytest.mark.parametrize(
     "changes, flags, told",
     [
-        ({"checkpoint": "nowhere.pt"}, [], "nowhere.pt does not exist"),
+        ({"checkpoint": "nowhere.pt"}, [], "nowhere.pt does not exist: give a checkpoint.*"),
+        ({"checkpoint": "test.src:nowhere.pt"}, [], "nowhere.pt does not exist: give a checkpoint.*"),
         ({"reference": "nowhere.tgt"}, [], "nowhere.tgt does not exist"),
+        ({"data": "."}, [], ". has no test set: it holds no pairs"),
         ({"reference": "test.src"}, [], "has no test set with the target language src, which .*test.src ends in"),
         ({}, ["--beam", "3"], "--beam: flags of fairseq-generate come after --"),
         ({}, ["--against", "."], ". has no generate.txt: evaluate the baseline first"),
@@ -131,7 +138,7 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_translated(
     out = tmp_path / "out"
     result = evaluate_bleu(*request_of(out, **changes), *flags, cwd=tmp_path)
     assert result.returncode == 2 and result.stdout == ""
-    assert re.fullmatch(rf"\w+\.sh: error: .*{told}\n", result.stderr), result.stderr
+    assert re.fullmatch(rf"python -m {COMMAND}: error: .*{told}\n", result.stderr), result.stderr
     assert not list(out.glob("*"))
 
 
@@ -154,7 +161,7 @@ def test_a_killed_run_is_repaired_by_the_next(killed, evaluated, request_of, rep
     asked, gate = request_of(tmp_path / "out"), tmp_path / "gate"
     process = subprocess.Popen(
         ["bash", SCRIPT, *map(str, asked)],
-        env={**replay, "WAIT_FOR": str(gate)},
+        env={**replay, "PYTHONPATH": f"{replay['PYTHONPATH']}:{ROOT}", "WAIT_FOR": str(gate)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -204,23 +211,22 @@ def finished(translator, evaluated, tmp_path):
     return run
 
 
-def summarize(*args):
-    command = [sys.executable, ROOT / "scripts/summarize_translations.py", *map(str, args)]
-    return subprocess.run(command, env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+def compare(data, runs, *flags):
+    return run("fairseq_plugins.cli.compare_runs", data, "--path", *runs, "--metric", "bleu", *flags)
 
 
 def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, pair_data, pairs, tmp_path):
     out = tmp_path / "table"
     runs = [f"one={finished}", f"two={finished}", f"one={finished}"]
-    result = summarize(pair_data, *runs, "--reference", pairs / "test.tgt", "--out", out)
+    result = compare(pair_data, runs, "--reference", pairs / "test.tgt", "--out", out)
     assert result.returncode == 0, result.stderr[-3000:]
     scores = (evaluated / "scores.txt").read_text()
     value = f"{bleu(scores):.2f}"
     table = (out / "table.md").read_text()
-    one, two = (re.findall(rf"^\| {name} \|.*$", table, re.M) for name in ("one", "two"))
-    assert len(one) == len(two) == 1 and f"| {value} | {value} |" in two[0]
-    assert f"| {value}, {value} | {value} |" in one[0] and "| 1, 1 |" in one[0]
-    assert "tok:13a" in table and two[0] in result.stdout
+    one, mean, two = (re.findall(rf"^\| {name} +\|.*$", table, re.M) for name in ("one", "one, mean", "two"))
+    assert len(one) == 2 and len(mean) == len(two) == 1
+    assert f" {value} +- " in one[0] and f" {value} +- " in two[0] and f" {value} |" in mean[0]
+    assert "tok:13a" in table and "tok:none" in table and two[0] in result.stdout
     figures = json.loads((out / "runs.json").read_text())["runs"]
     assert [run["name"] for run in figures] == ["one", "two", "one"]
     assert all(f"{run['scores'][0]['value']:.2f}" == value and run["epochs"] == EPOCHS for run in figures)
@@ -231,8 +237,8 @@ def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, pair
 @pytest.mark.parametrize("missing", ["test/generate.txt", "checkpoint_best.pt", "train.log"])
 def test_a_run_that_is_not_finished_is_refused_with_what_it_lacks(missing, finished, pair_data, pairs, tmp_path):
     (finished / missing).unlink()
-    result = summarize(pair_data, f"one={finished}", "--reference", pairs / "test.tgt", "--out", tmp_path / "table")
+    result = compare(pair_data, [f"one={finished}"], "--reference", pairs / "test.tgt", "--out", tmp_path / "table")
     assert result.returncode == 2 and result.stdout == ""
     (line,) = result.stderr.splitlines()
-    assert line.startswith("summarize_translations.py: error: ") and str(finished / missing) in line
+    assert "compare_runs: error: " in line and str(finished / missing) in line
     assert not (tmp_path / "table").exists()

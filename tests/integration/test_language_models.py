@@ -9,9 +9,10 @@ import subprocess
 import pytest
 import torch
 from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, load, run, train
-from fairseq_plugins.models.recurrent_lm_presets import ARCHITECTURES
 
-SMALL = [name for name, preset in ARCHITECTURES.items() if not preset.training]
+from fairseq_plugins.models.presets import LANGUAGE_MODELS
+
+SMALL = [name for name in LANGUAGE_MODELS if not name.endswith(("_ptb", "_wt2", "_wt103"))]
 
 
 def evaluate(data, *args):
@@ -108,9 +109,9 @@ def test_recipes_train_and_fine_tune_until_validation_stops_improving(data, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["awd", "mos", "doc"])
+@pytest.mark.parametrize("model", ["tied", "mos", "doc"])
 def test_reduced_recipe(data, tmp_path, model):
-    recipe("ptb_reduced.sh", model, 1, data, tmp_path, "--max-update", 2, "--batch-size", 4)
+    recipe("reduced.sh", model, 1, data, tmp_path, "--max-update", 2, "--batch-size", 4)
     assert (tmp_path / "checkpoint_last.pt").exists()
 
 
@@ -125,12 +126,7 @@ def test_fine_tuning_stops_at_the_trigger(trained, data, tmp_path):
 
 
 def test_summary_of_runs(trained, data, tmp_path):
-    result = subprocess.run(
-        ["python", ROOT / "scripts/summarize_runs.py", data, f"small DOC={trained}", "--out", tmp_path],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
+    result = run("fairseq_plugins.cli.compare_runs", data, "--path", f"small DOC={trained}", "--out", tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     (summary,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
     expected = evaluate(data, "--path", trained / "checkpoint_best.pt")["perplexity"]
@@ -141,27 +137,27 @@ def test_summary_of_runs(trained, data, tmp_path):
 
 def test_a_model_against_itself_gains_nothing_at_any_frequency(trained, data, tmp_path):
     checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "bands.png"
-    command = "fairseq_plugins.cli.compare_by_frequency", checkpoint, checkpoint, data
+    command = "fairseq_plugins.cli.compare_by_frequency", data, "--path", f"A={checkpoint}", f"B={checkpoint}"
     result = run(*command, "--plot", plot)
     assert result.returncode == 0, result.stderr[-3000:]
-    rows = re.findall(r"^\| [\d,]+ .*\| ([\d,]+) \| 0.00 \| 0.00 \|$", result.stdout, re.M)
+    rows = re.findall(r"^\| [\d,]+ .*\| +([\d,]+) \| +0.00 \| +0.00 \|$", result.stdout, re.M)
     bands = json.loads(run(*command, "--json").stdout)
     assert rows == [f"{band['num_tokens']:,}" for band in bands] and len(rows) > 2
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_rank_of_a_mixture_is_above_that_of_its_features(trained, data):
-    result = run("fairseq_plugins.cli.measure_rank", trained / "checkpoint_best.pt", data, "--positions", 100, "--json")
+    command = "fairseq_plugins.cli.measure_rank", data, "--path", trained / "checkpoint_best.pt", "--json"
+    result = run(*command, "--positions", 100)
     assert result.returncode == 0, result.stderr[-3000:]
     figures = json.loads(result.stdout)
     assert figures["positions"] == 100 and 0 < figures["rank"] <= 100
-    tiny = run("fairseq_plugins.cli.measure_rank", trained / "checkpoint_best.pt", data, "--threshold", 1e-6, "--json")
-    assert json.loads(tiny.stdout)["rank"] > 16 + 2
+    assert json.loads(run(*command, "--threshold", 1e-6).stdout)["rank"] > 16 + 2
 
 
 def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, tmp_path):
     checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "masking.png"
-    command = "fairseq_plugins.cli.mask_layers", data, f"A={checkpoint}", f"B={checkpoint}"
+    command = "fairseq_plugins.cli.mask_layers", data, "--path", f"A={checkpoint}", f"B={checkpoint}"
     flags = ["--probabilities", 0, 0.5, "--runs", 2, "--rows", 2, "--plot", plot]
     result = run(*command, *flags)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -173,17 +169,17 @@ def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, t
     assert all(figure["perplexity"] == plain for figure in figures if figure["probability"] == 0)
     masked = [figure["perplexity"] for figure in figures if figure["probability"] == 0.5]
     assert all(value != pytest.approx(plain, rel=1e-3) for value in masked)
-    assert result.stdout.count(f"| {plain:.2f} | ") == 6 and plot.read_bytes().startswith(b"\x89PNG")
+    assert result.stdout.count(f" {plain:.2f} |") == 6 and plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_correlations_are_shown_by_layer(trained, data):
-    command = "fairseq_plugins.cli.measure_correlation", data, f"DOC={trained / 'checkpoint_best.pt'}"
+    command = "fairseq_plugins.cli.measure_correlation", data, "--path", f"DOC={trained / 'checkpoint_best.pt'}"
     result = run(*command)
     assert result.returncode == 0, result.stderr[-3000:]
     figures = json.loads(run(*command, "--json").stdout)
     assert [(figure["layer"], figure["width"]) for figure in figures] == [(1, 16), (2, 16)]
     assert all(0 < figure["mean"] < 1 and figure["major"] is None for figure in figures)
-    assert all(f"| {figure['mean']:.4f} |" in result.stdout for figure in figures)
+    assert all(f" {figure['mean']:.4f} |" in result.stdout for figure in figures)
 
 
 @pytest.mark.parametrize(
@@ -197,26 +193,28 @@ def test_correlations_are_shown_by_layer(trained, data):
         (["A=no.pt", "A=other.pt"], "give each NAME once"),
         (["=no.pt"], "=no.pt: give it as NAME=PATH"),
         (["A=no.pt", "--probabilities", "0", "0"], "--probabilities: give each number once"),
-        (["A=no.pt", "--plot", "nowhere/masking.png"], "--plot nowhere/masking.png: nowhere is no directory"),
-        (["A=no.pt", "--plot", "masking.foo"], "--plot masking.foo: give a name that ends in one of"),
+        (["A=no.pt", "--plot", "nowhere/masking.png"], "--plot: nowhere/masking.png: nowhere is no directory"),
+        (["A=no.pt", "--plot", "masking.foo"], "--plot: masking.foo: give a name that ends in one of"),
     ],
 )
 def test_what_cannot_be_masked_is_one_line(arguments, told, data):
-    result = run("fairseq_plugins.cli.mask_layers", data, *arguments)
+    result = run("fairseq_plugins.cli.mask_layers", data, "--path", *arguments)
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1 and told in result.stderr
 
 
 def test_models_of_different_depth_are_not_masked_together(trained, data, tmp_path):
     train(data, tmp_path, "--hidden-sizes", 16, "--output-layer", "full", "--balance", 0, "--max-update", 1)
     models = f"two={trained / 'checkpoint_best.pt'}", f"one={tmp_path / 'checkpoint_last.pt'}"
-    result = run("fairseq_plugins.cli.mask_layers", data, *models)
+    result = run("fairseq_plugins.cli.mask_layers", data, "--path", *models)
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
     assert "models with 1 and 2 layers: compare those of one depth" in result.stderr
 
 
-@pytest.mark.parametrize("command, paths", [("compare_by_frequency", ["no.pt", "no.pt"]), ("measure_rank", ["no.pt"])])
+@pytest.mark.parametrize(
+    "command, paths", [("compare_by_frequency", ["A=no.pt", "B=no.pt"]), ("measure_rank", ["no.pt"])]
+)
 def test_a_missing_checkpoint_is_one_line(command, paths, data):
-    result = run(f"fairseq_plugins.cli.{command}", *paths, data)
+    result = run(f"fairseq_plugins.cli.{command}", data, "--path", *paths)
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
     assert "no.pt does not exist: give a checkpoint" in result.stderr
 

@@ -4,7 +4,7 @@ import json
 from argparse import Namespace
 from typing import Dict
 
-from fairseq_plugins.models.presets.preset import Preset, apply_preset
+from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
 from fairseq_plugins.models.presets.translation_training import ADAM_HALVED, TRANSLATION
 from fairseq_plugins.output_layers.sharing import SharingFlags, Wish
 
@@ -49,6 +49,8 @@ _MM_WMT14 = dict(_MM, hidden_sizes="1070 1070 1070 1070", major_proportions="0.7
 _MOS = dict(output_layer="mos", experts_per_layer="0 0 0 2", latent_dropout=0.0)
 _DOC = dict(output_layer="doc", experts_per_layer="0 0 2 2", latent_dropout=0.0)
 
+_FULL: Dict[str, Value] = dict(output_layer="full")
+
 # not in the paper: without it the attention is learned late (results/multi30k)
 _DOC_SMALL = dict(_DOC, expert_warmup=1000)
 
@@ -72,21 +74,15 @@ _WMT14_TRAINING = {
     "clip-norm": 5,
 }
 
+_TAKASE = {"lstm_encdec": _FULL, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}
+
 ARCHITECTURES: Dict[str, Preset] = {
     f"{name}{corpus}": Preset({**sizes, **differing}, training)
     for corpus, sizes, training, variants in (
-        (
-            *("", _SMALL, SMALL_TRAINING),
-            {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC_SMALL, "mmlstm_encdec": _MM},
-        ),
-        ("_iwslt", _IWSLT, _TAKASE_TRAINING, {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}),
-        (
-            "_gigaword",
-            _GIGAWORD,
-            _TAKASE_TRAINING,
-            {"lstm_encdec": {}, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC},
-        ),
-        ("_wmt14", _WMT14, _WMT14_TRAINING, {"lstm_encdec": {}, "mmlstm_encdec": _MM_WMT14}),
+        ("", _SMALL, SMALL_TRAINING, {**_TAKASE, "lstm_encdec_doc": _DOC_SMALL, "mmlstm_encdec": _MM}),
+        ("_iwslt", _IWSLT, _TAKASE_TRAINING, _TAKASE),
+        ("_gigaword", _GIGAWORD, _TAKASE_TRAINING, _TAKASE),
+        ("_wmt14", _WMT14, _WMT14_TRAINING, {"lstm_encdec": _FULL, "mmlstm_encdec": _MM_WMT14}),
     )
     for name, differing in variants.items()
 }

@@ -6,7 +6,7 @@
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Union
+from typing import List, Mapping, Optional, Union
 
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -30,9 +30,9 @@ class Preset:
             the paper does not do that.
     """
 
-    model: Dict[str, Value]
-    training: Dict[str, Value] = field(default_factory=dict)
-    fine_tuning: Optional[Dict[str, Value]] = None
+    model: Mapping[str, Value]
+    training: Mapping[str, Value] = field(default_factory=dict)
+    fine_tuning: Optional[Mapping[str, Value]] = None
 
 
 def apply_preset(preset: Preset, args: Namespace) -> None:
@@ -48,7 +48,7 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
         if chosen != own:
             left_out |= registry.all_option_names()
             if registry is RECURRENT_CELLS:
-                left_out -= option_names(registry.find(chosen).Options)
+                left_out -= option_names(registry.find(str(chosen)).Options)
     for flag, value in preset.model.items():
         if not hasattr(args, flag) and flag not in left_out:
             setattr(args, flag, value)

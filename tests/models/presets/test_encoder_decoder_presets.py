@@ -6,9 +6,9 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq import options
-from fairseq_plugins.models.recurrent_encdec_presets import ARCHITECTURES
 
 from fairseq_plugins.models.presets import apply_preset
+from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
 
 every_architecture = pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
@@ -177,3 +177,23 @@ def test_the_host_knows_the_architecture_and_its_preset(arch):
     command = ["data", f"--arch={arch}", "--task=translation", "--criterion=regularized_cross_entropy"]
     args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=command))
     assert {flag: args[flag] for flag in ARCHITECTURES[arch].model} == ARCHITECTURES[arch].model
+
+
+@pytest.mark.parametrize(
+    "corpus, expected",
+    [
+        ("", {"batch-size": 64, "max-epoch": 5, "force-anneal": 4}),
+        ("_iwslt", {"batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
+        ("_gigaword", {"batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
+    ],
+)
+def test_training_is_adam_whose_rate_is_halved_every_epoch_in_the_end(corpus, expected):
+    common = {"optimizer": "adam", "lr": 0.001, "clip-norm": 5, "lr-scheduler": "fixed", "lr-shrink": 0.5}
+    parts = {"task": "translation", "criterion": "regularized_cross_entropy", "distributed-world-size": 1}
+    for layer in ("", "_mos", "_doc"):
+        assert ARCHITECTURES[f"lstm_encdec{layer}{corpus}"].training == {**common, **parts, **expected}
+
+
+def test_major_minor_is_trained_as_its_baseline():
+    for corpus in ("", "_wmt14"):
+        assert ARCHITECTURES[f"mmlstm_encdec{corpus}"].training == ARCHITECTURES[f"lstm_encdec{corpus}"].training

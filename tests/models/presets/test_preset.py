@@ -1,4 +1,4 @@
-"""Presets beside an output layer or a recurrent cell that the user chose."""
+"""Presets beside what the user chose, and as the host reads them."""
 
 import re
 from argparse import Namespace
@@ -6,18 +6,23 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from fairseq import options
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_plugins.flags.registry import Component
-from fairseq_plugins.models import recurrent_encdec_presets, recurrent_lm_presets, transformer_presets
-from fairseq_plugins.models.presets import Preset, apply_preset
+from fairseq_plugins.models.presets import (
+    ARCHITECTURES,
+    LANGUAGE_MODELS,
+    Preset,
+    apply_preset,
+    command_line,
+    encoder_decoders,
+)
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
-LANGUAGE_MODELS = recurrent_lm_presets.ARCHITECTURES
-RECURRENT = {**LANGUAGE_MODELS, **recurrent_encdec_presets.ARCHITECTURES}
-EVERY_ARCH = {**RECURRENT, **transformer_presets.ARCHITECTURES}
+RECURRENT = {**LANGUAGE_MODELS, **encoder_decoders.ARCHITECTURES}
 NO_MATCH = re.compile("give the last of --hidden-sizes the value of --embed-dim|compares hidden states, .* wide, with")
 
 
@@ -33,7 +38,7 @@ def build(build_lm, build_encdec):
 
 
 @pytest.mark.parametrize("layer", sorted(OUTPUT_LAYERS))
-@pytest.mark.parametrize("arch", sorted(EVERY_ARCH))
+@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
 def test_every_output_layer_replaces_that_of_the_preset(arch, layer, build):
     try:
         model = build(arch, output_layer=layer)
@@ -88,8 +93,8 @@ class SecondOptions(CommonOptions):
 
 @pytest.mark.parametrize("registry, kept", [(RECURRENT_CELLS, True), (OUTPUT_LAYERS, False), (OUTPUT_GATES, False)])
 def test_what_two_cells_declare_in_common_is_the_presets_and_of_layers_and_gates_nothing(registry, kept, monkeypatch):
-    for name, options in (("one", FirstOptions), ("two", SecondOptions)):
-        monkeypatch.setitem(registry, name, type(name, (Component,), {"name": name, "Options": options}))
+    for name, declared in (("one", FirstOptions), ("two", SecondOptions)):
+        monkeypatch.setitem(registry, name, type(name, (Component,), {"name": name, "Options": declared}))
     own = {registry.destination: "one", "common": 0.5, "first": 0.25}
     others = {other.destination: "same" for other in (RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES)}
     preset = Preset({**others, **own, "embed_dim": 7})
@@ -110,3 +115,19 @@ def test_another_layer_starts_from_its_own_defaults_and_the_flags_that_are_given
     args = Namespace(output_layer="drill", label_depth=1)
     apply_preset(preset, args)
     assert vars(args) == {**preset.model, "label_depth": 1}
+
+
+@pytest.mark.parametrize("arch", sorted(name for name, preset in ARCHITECTURES.items() if preset.training))
+def test_the_host_accepts_every_training_flag_with_its_value(arch):
+    preset = ARCHITECTURES[arch]
+    commands = [preset.training]
+    if preset.fine_tuning is not None:
+        commands.append({**preset.training, **preset.fine_tuning, "averaging": "immediate"})
+    for flags in commands:
+        command = ["data", f"--arch={arch}", *command_line(flags)]
+        args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=command))
+        for name in ("lr", "update_freq"):
+            (args[name],) = args[name]
+        # the host reads --batch-size-valid, whose default is another flag's value, as text
+        assert {name: type(value)(args[name.replace("-", "_")]) for name, value in flags.items()} == flags
+        assert {flag: args[flag] for flag in preset.model} == preset.model

@@ -1,0 +1,124 @@
+"""The benchmark of the output layer compares ways to the same loss, and draws what it finds."""
+
+from argparse import ArgumentTypeError
+
+import pytest
+import torch
+
+from fairseq_plugins.benchmarks import output_layer
+from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, Case, Inputs, measure, paths_of
+from fairseq_plugins.benchmarks.output_layer_report import BARS, as_markdown, draw
+
+CPU = torch.device("cpu")
+
+
+def gradients_of(path, case):
+    x = Inputs(case, device=CPU, dtype=torch.float64)
+    path(x)
+    return {name: getattr(x, name).grad for name in ("latents", "scores", "weight", "bias")}
+
+
+@pytest.mark.parametrize(
+    "case, others", [(Case(23, 3, 5, 7), ["published", "plain"]), (Case(23, 1, 5, 7), ["published", "torch"])]
+)
+def test_all_ways_have_the_same_gradients(case, others):
+    paths = paths_of(case)
+    fused = gradients_of(paths["fused"], case)
+    for name in others:
+        if name not in paths:
+            pytest.skip("this torch has no chunked cross-entropy")
+        found = gradients_of(paths[name], case)
+        for part, gradient in found.items():
+            if gradient is not None:
+                torch.testing.assert_close(gradient, fused[part], rtol=1e-5, atol=1e-6, msg=f"{name}, {part}")
+
+
+def test_the_matrix_products_alone_write_gradients_of_the_same_shapes():
+    case = Case(23, 3, 5, 7)
+    floor = gradients_of(paths_of(case)["floor"], case)
+    assert floor["latents"].shape == (7, 3, 5) and floor["weight"].shape == (23, 5) and floor["bias"] is None
+
+
+def test_a_case_is_four_numbers():
+    assert Case.parse("10,2,3,4") == Case(vocab_size=10, num_experts=2, width=3, num_tokens=4)
+    assert len([Case.parse(text) for text in DEFAULT_CASES]) == 7
+    for text in ("10,2,3", "0,1,1,1", "a,b,c,d", "1,2,3,4,5"):
+        with pytest.raises(ArgumentTypeError, match="give four numbers, VOCABULARY,EXPERTS,WIDTH,TOKENS"):
+            Case.parse(text)
+
+
+def test_every_way_is_measured(monkeypatch):
+    asked = []
+
+    def peak(case, name, **_):
+        asked.append(name)
+        return {"peak": 3, "gradients": 1}
+
+    monkeypatch.setattr(output_layer, "peak_memory", peak)
+    case = Case(23, 3, 5, 7)
+    found = measure(case, device=CPU, dtype=torch.float32, num_repetitions=2)
+    assert asked == list(found["seconds"]) == list(paths_of(case)) == list(found["memory_bytes"])
+    assert found["vocab_size"] == 23 and all(seconds > 0 for seconds in found["seconds"].values())
+
+
+def result(num_experts, memory=True, **milliseconds):
+    peaks = {name: {"peak": value * 2**20, "gradients": 2**20} for name, value in milliseconds.items()}
+    return {
+        **dict(vocab_size=10000, num_experts=num_experts, width=280, num_tokens=420),
+        "seconds": {name: value / 1e3 for name, value in milliseconds.items()},
+        "memory_bytes": peaks if memory else dict.fromkeys(milliseconds),
+    }
+
+
+MIXTURE = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20)
+SINGLE = result(1, fused=100, published=200, floor=90, torch=180)
+
+
+def rows_of(table):
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+
+
+def test_the_table_has_times_memory_and_ratios():
+    title, _, mixture, single = rows_of(as_markdown([MIXTURE, SINGLE]))
+    assert title[:5] == ["V", "J", "d", "tokens", "fused"]
+    assert mixture == [
+        *("10,000", "20", "280", "420", "500 ms", "1,500 ms", "1,000 ms", "400 ms", "20 ms", ""),
+        *("1.25", "0.33", "0.50", "500 MiB", "1,500 MiB", "1,000 MiB", "20 MiB", "0.333", "499 MiB"),
+    ]
+    assert single[9] == "180 ms" and single[6] == single[12] == ""
+
+
+def test_unknown_memory_is_left_empty():
+    *_, row = rows_of(as_markdown([result(2, memory=False, fused=5, published=10, plain=6, floor=4, tied=1)]))
+    assert row[4] == "5 ms" and set(row[13:]) == {""}
+
+
+def bars(axes):
+    return {label: [round(bar.get_width()) for bar in bars] for bars, label in zip(axes.containers, labels(axes))}
+
+
+def labels(axes):
+    return axes.get_legend_handles_labels()[1]
+
+
+def test_the_picture_shows_mixtures_by_case():
+    picture = draw([MIXTURE, MIXTURE, SINGLE], hardware="2 CPU cores")
+    times, memory = picture.axes
+    names = {name: label for name, (label, _) in BARS.items()}
+    assert bars(times)[names["fused"]] == [500, 500] and bars(memory)[names["published"]] == [1500, 1500]
+    assert names["torch"] not in labels(times) and len(labels(times)) == 5
+    assert "20 softmaxes" in picture.get_suptitle() and "2 CPU cores" in picture.get_suptitle()
+    ends = [bar.get_y() for container in times.containers for bar in container]
+    assert len(set(ends)) == len(ends)
+
+
+def test_the_picture_of_one_softmax_where_there_is_no_mixture():
+    picture = draw([SINGLE], hardware="a GPU")
+    times, _ = picture.axes
+    assert bars(times)[BARS["torch"][0]] == [180] and "one softmax" in picture.get_suptitle()
+
+
+def test_a_picture_without_known_memory_can_be_drawn():
+    draw(
+        [result(2, memory=False, fused=5, published=10, plain=6, floor=4, tied=1)], hardware=""
+    ).draw_without_rendering()

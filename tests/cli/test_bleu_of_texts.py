@@ -1,0 +1,75 @@
+"""BLEU of translations that are there, in files or on the standard input."""
+
+import io
+import json
+import re
+
+import pytest
+import sacrebleu
+
+from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
+
+LINES = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt er .", "hier steht ein Haus ."]
+RAW = ["ein kleines Haus steht hier.", "das Haus ist alt, sagt sie.", "dort steht ein Haus."]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reference").write_text("".join(f"{line}\n" for line in LINES))
+    generated = (f"T-{n}\t{line}\nH-{n}\t-1\t{line[:-2]} !\n" for n, line in enumerate(LINES))
+    (tmp_path / "generate.txt").write_text("".join(generated))
+    (tmp_path / "raw.de").write_text("".join(f"{line}\n" for line in RAW))
+    return tmp_path
+
+
+def output_of(capsys, *arguments):
+    EvaluateTranslation().main(arguments)
+    return capsys.readouterr().out
+
+
+def test_a_system_against_itself_is_no_difference(capsys):
+    arguments = ["--input", "generate.txt", "--reference", "reference", "--target-lang", "de"]
+    arguments += ["--against", "generate.txt"]
+    text = output_of(capsys, *arguments)
+    assert text.count("p = 1.0000") == 2 and "nan" not in text
+    found = json.loads(output_of(capsys, *arguments, "--json"))
+    assert [(item["metric"], item["p"]) for item in found["against"]] == [("BLEU", 1), ("chrF2", 1)]
+    assert all(0 < item["value"] == item["other_value"] < 100 for item in found["against"])
+
+
+def test_the_language_is_what_the_reference_ends_in(folder, capsys):
+    arguments = ["--input", "generate.txt", "--reference", "raw.de", "--write-hypotheses", "text"]
+    assert "BLEU, detokenised" in output_of(capsys, *arguments)
+    detokenised = ["ein kleines Haus steht hier!", "das Haus ist alt, sagt er!", "hier steht ein Haus!"]
+    assert (folder / "text").read_text().splitlines() == detokenised
+
+
+@pytest.mark.parametrize("source", ["a file", "standard input"])
+def test_plain_text_is_scored_as_it_is(source, folder, monkeypatch, capsys):
+    hypotheses = ["ein kleines Haus steht hier.", "das Haus ist alt, sagt er.", "hier steht ein Haus."]
+    text = "".join(f"{line}\n" for line in hypotheses)
+    (folder / "text").write_text(text)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    flags = ["--input", "text"] if source == "a file" else []
+    found = json.loads(output_of(capsys, *flags, "--input-format", "text", "--reference", "raw.de", "--json"))
+    bleu, chrf = found["scores"]
+    assert bleu["value"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [RAW]).score)
+    assert chrf["value"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [RAW]).score)
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--write-hypotheses", "no/text"], "argument --write-hypotheses: no/text: no is no directory: make it first"),
+        (["--reference", "raw.de"], "give one --reference"),
+        (["--against", "nowhere"], "nowhere has no generate.txt: evaluate the baseline first"),
+        ([], "reference does not end in a language: name that of the detokeniser with --target-lang"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_before_the_work(arguments, told, capsys):
+    with pytest.raises(SystemExit) as error:
+        EvaluateTranslation().main(["--input", "generate.txt", "--reference", "reference", *arguments])
+    shown = capsys.readouterr()
+    assert error.value.code == 2 and shown.out == ""
+    assert re.fullmatch(f"python -m fairseq_plugins.cli.evaluate_translation: error: {told}\n", shown.err), shown.err

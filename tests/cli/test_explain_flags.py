@@ -1,0 +1,42 @@
+"""Flags of architectures, explained with the values of their presets."""
+
+import re
+
+import pytest
+
+from fairseq_plugins.cli.explain_flags import ARCHITECTURES, ExplainFlags, flags_parser
+from fairseq_plugins.models.presets import LANGUAGE_MODELS, encoder_decoders
+
+
+def explained(arch, capsys):
+    ExplainFlags().main([arch])
+    return capsys.readouterr().out
+
+
+def assert_explained(preset, text):
+    for flag, value in preset.model.items():
+        assert f"--{flag.replace('_', '-')} " in text
+        assert f"(default: {value})" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("arch", sorted(LANGUAGE_MODELS))
+def test_flags_are_explained_with_the_values_of_the_preset(arch, capsys):
+    text = explained(arch, capsys)
+    assert_explained(LANGUAGE_MODELS[arch], text)
+    assert "--tokens-per-sample " in text and "--balance " in text
+    averages = LANGUAGE_MODELS[arch].training.get("optimizer", "nt_asgd") == "nt_asgd"
+    assert ("--nonmonotone-interval " in text) == averages
+
+
+@pytest.mark.parametrize("arch", sorted(encoder_decoders.ARCHITECTURES))
+def test_flags_of_encoder_decoders_are_explained_without_those_of_language_models(arch, capsys):
+    text = explained(arch, capsys)
+    assert_explained(encoder_decoders.ARCHITECTURES[arch], text)
+    assert "--balance " in text and "--init-range " in text
+    assert "--tokens-per-sample" not in text and "--nonmonotone-interval" not in text
+
+
+@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+def test_a_flag_has_one_default(arch):
+    helps = re.split(r"^  (?=--)", flags_parser(arch).format_help(), flags=re.M)
+    assert len(helps) > 10 and max(text.count("(default") for text in helps) == 1

@@ -1,0 +1,108 @@
+"""ROUGE of texts that are there, in files or on the standard input."""
+
+import io
+import json
+import re
+from statistics import fmean
+
+import pytest
+from rouge_score.rouge_scorer import RougeScorer
+
+from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
+from fairseq_plugins.scoring.rouge import METRICS
+
+TEXTS = {
+    "my hypotheses": ["oil prices rise", "police killed the gunman", "rain in spain"],
+    "first reference": ["prices of oil rising", "the gunman was killed", "sun"],
+    "second reference": ["oil price rises again", "police kill a man", "it rains in spain"],
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, lines in TEXTS.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    return tmp_path
+
+
+def expected(hypotheses, *references):
+    """(F1, recall, precision) of each metric, by the package alone."""
+    scorer = RougeScorer(list(METRICS), use_stemmer=True)
+    scores = [scorer.score_multi(lines, hypothesis) for hypothesis, *lines in zip(hypotheses, *references)]
+    return {
+        title: pytest.approx(
+            tuple(
+                100 * fmean(getattr(score[metric], kind) for score in scores)
+                for kind in ("fmeasure", "recall", "precision")
+            )
+        )
+        for metric, title in METRICS.items()
+    }
+
+
+def scored(capsys, *arguments):
+    EvaluateRouge().main([*arguments, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    scores = {score["metric"]: (score["f1"], score["recall"], score["precision"]) for score in found["scores"]}
+    return scores, found["signature"]
+
+
+def test_texts_with_several_references_score_as_rouge_score_says(capsys):
+    references = ["--reference", "first reference", "--reference", "second reference"]
+    scores, signature = scored(capsys, "--input", "my hypotheses", "--input-format", "text", *references)
+    assert scores == expected(*TEXTS.values()) and signature.startswith("#:2|")
+
+
+def test_several_files_are_one_text(folder, capsys):
+    lines = TEXTS["my hypotheses"]
+    (folder / "a").write_text(f"{lines[0]}\n")
+    (folder / "b").write_text("".join(f"{line}\n" for line in lines[1:]))
+    scores, _ = scored(capsys, "--input", "a", "b", "--input-format", "text", "--reference", "first reference")
+    assert scores == expected(lines, TEXTS["first reference"])
+
+
+def test_output_of_the_host_in_shards_is_one_text(folder, capsys):
+    """Each shard has the sentences of its part, in the order of their lengths."""
+    shards = {"a": [2, 0], "b": [1]}
+    for name, numbers in shards.items():
+        lines = [f"T-{n}\tx\nH-{n}\t-1\t{TEXTS['my hypotheses'][n]}\n" for n in numbers]
+        (folder / name).write_text("".join(lines))
+    scores, _ = scored(capsys, "--input", "a", "b", "--reference", "first reference")
+    assert scores == expected(TEXTS["my hypotheses"], TEXTS["first reference"])
+
+
+@pytest.mark.parametrize("flags", [[], ["--input", "-"]])
+def test_the_standard_input_is_a_text(flags, monkeypatch, capsys):
+    text = "".join(f"{line}\n" for line in TEXTS["my hypotheses"])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    scores, _ = scored(capsys, *flags, "--input-format", "text", "--reference", "first reference")
+    assert scores == expected(TEXTS["my hypotheses"], TEXTS["first reference"])
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--input", "empty", "--input-format", "text", "--reference", "first reference"], "empty is empty"),
+        (["--input", "my hypotheses", "--reference", "first reference"], "my hypotheses holds no hypothesis: .*"),
+        (
+            ["--input", "my hypotheses", "--input-format", "text", "--reference", "first reference"]
+            + ["--reference", "nowhere"],
+            "nowhere does not exist",
+        ),
+        (["--input", "my hypotheses"], "give --reference FILE, the raw text to compare with"),
+        (["--input", "a", "--path", "a.pt", "--reference", "first reference"], "--path, --out .* go with DATA, .*"),
+        ([".", "--path", "a.pt", "--input", "a", "--out", "o"], "give DATA with --path, to decode, or --input, .*"),
+        ([".", "--out", "o"], "DATA needs --path CKPT... and --out DIR; .*"),
+        (["--processes", "0"], "--processes 0: give at least 1"),
+        (["--max-bytes", "-1"], "a limit of -1 bytes: give 0 for no limit, or more"),
+        (["--stemming", "maybe"], "argument --stemming: invalid choice: 'maybe' .*"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_with_one_line(arguments, told, folder, capsys):
+    (folder / "empty").touch()
+    with pytest.raises(SystemExit) as error:
+        EvaluateRouge().main(arguments)
+    shown = capsys.readouterr()
+    assert error.value.code == 2 and shown.out == ""
+    assert re.fullmatch(f"python -m fairseq_plugins.cli.evaluate_rouge: error: {told}\n", shown.err), shown.err

@@ -1,0 +1,38 @@
+"""Shell scripts: help, strict mode, and data that are missing."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = sorted(
+    path for path in (*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")) if path.name != "lib.sh"
+)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_script_has_help_and_strict_mode(script):
+    result = subprocess.run(["bash", script, "--help"], capture_output=True, text=True)
+    assert result.returncode == 0 and "usage" in result.stdout
+    assert "set -euo pipefail" in script.read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["recipes/lm/fine_tune.sh", "lstm_lm_doc_ptb", "no.pt", "no data", "save"],
+        ["generate_split.sh", "no data", "--path", str(ROOT / "README.md"), "--out", "save"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_missing_data_is_one_line(command, tmp_path):
+    result = subprocess.run(["bash", ROOT / "scripts" / command[0], *command[1:]], cwd=tmp_path, capture_output=True)
+    told = result.stderr.decode().splitlines()
+    assert result.returncode == 2 and len(told) == 1 and "does not exist" in told[0] and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("script", [path for path in SCRIPTS if "recipes" in path.parts])
+def test_recipe_without_arguments_ends_with_its_usage(script):
+    result = subprocess.run(["bash", script], capture_output=True, text=True)
+    assert result.returncode == 2 and "usage" in result.stderr

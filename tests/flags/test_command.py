@@ -1,0 +1,66 @@
+"""The base of commands: how they read arguments and how they end."""
+
+import pytest
+
+from fairseq_plugins.flags.command import Command, ProgramFailed
+from fairseq_plugins.flags.common_arguments import add_checkpoints, add_data, add_json
+
+
+class Show(Command):
+    name = "show"
+    summary = "Shows its arguments."
+    description = "It does nothing else."
+
+    def add_arguments(self, parser):
+        add_data(parser)
+        add_checkpoints(parser, help="models")
+        add_json(parser)
+
+    def run(self, args):
+        if args.data == "wrong":
+            raise ValueError("wrong data: give others")
+        if args.data == "broken":
+            raise ProgramFailed("last line of a log")
+        print(args.data, args.path, args.json, args.forwarded, args.command_line, sep="|")
+
+
+class Forward(Show):
+    forwards_to = "fairseq-generate"
+
+
+def ends(command, arguments, capsys):
+    with pytest.raises(SystemExit) as error:
+        command.main(arguments)
+    return error.value.code, capsys.readouterr().err
+
+
+def test_values_and_the_line_that_was_typed(capsys):
+    Show().main(["my data", "--path", "a.pt:b.pt", "c.pt"])
+    line = "python -m fairseq_plugins.cli.show 'my data' --path a.pt:b.pt c.pt"
+    assert capsys.readouterr().out == f"my data|['a.pt', 'b.pt', 'c.pt']|False|[]|{line}\n"
+
+
+def test_flags_of_another_program_follow_two_dashes(capsys):
+    Forward().main(["data", "--path", "a.pt", "--json", "--", "--path", "x", "--", "y"])
+    assert "|True|['--path', 'x', '--', 'y']|" in capsys.readouterr().out
+    code, told = ends(Forward(), ["data", "--path", "a.pt", "--beam", "3"], capsys)
+    assert code == 2 and told.endswith("error: --beam: flags of fairseq-generate come after --\n")
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["wrong", "--path", "a.pt"], "wrong data: give others"),
+        (["data", "--path"], "argument --path: expected at least one argument"),
+        (["data", "--path", "a.pt", "--jason"], "unrecognized arguments: --jason"),
+        (["a.pt", "data"], "type: python -m fairseq_plugins.cli.show data --path a.pt"),
+    ],
+)
+def test_a_mistake_ends_with_one_line_and_status_2(arguments, told, capsys):
+    code, line = ends(Show(), arguments, capsys)
+    assert code == 2 and line.startswith("python -m fairseq_plugins.cli.show: error: ") and line.endswith(f"{told}\n")
+    assert line.count("\n") == 1
+
+
+def test_a_program_that_fails_is_told_with_status_1(capsys):
+    assert ends(Show(), ["broken", "--path", "a.pt"], capsys) == (1, "last line of a log\n")

@@ -1,0 +1,68 @@
+"""The table of several runs; integration tests read it from real trainings."""
+
+import pytest
+import sacrebleu
+
+from fairseq_plugins.reports.comparison import BleuMetric, Cell, PerplexityMetric, RougeMetric, as_markdown
+
+LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]
+
+
+def run(name, seed, **figures):
+    return dict(name=name, seed=seed, parameters=1234, epochs=6, valid_perplexity=20.0 + seed, **figures)
+
+
+def rows_of(table):
+    title, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+    return [dict(zip(title, row)) for row in rows]
+
+
+def test_runs_of_one_name_have_a_mean():
+    metric = PerplexityMetric()
+    runs = [
+        *(run("A", seed, test_perplexity=10.0 * seed, words_per_second=1500.4) for seed in (1, 2)),
+        run("B", 3, test_perplexity=7.0, words_per_second=9.0),
+    ]
+    rows = rows_of(as_markdown(runs, metric))
+    assert [row["model"] for row in rows] == ["A", "A", "A, mean", "B"]
+    assert rows[0] == {
+        **{"model": "A", "parameters": "1,234", "seed": "1", "epochs": "6", "valid perplexity": "21.00"},
+        **{"test perplexity": "10.00", "words per second": "1,500"},
+    }
+    assert rows[2]["test perplexity"] == "15.00" and rows[2]["valid perplexity"] == "21.50"
+    assert rows[2]["seed"] == rows[2]["parameters"] == rows[2]["words per second"] == ""
+
+
+def test_a_text_of_another_origin_stands_beside_runs(tmp_path):
+    for name in ("reference.de", "text"):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in LINES))
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in [*LINES[:2], "nein, hier nicht."]))
+    metric = BleuMetric(tmp_path / "reference.de")
+    figures = {"name": "another", **metric.measure_text(tmp_path / "text")}
+    bleu, chrf = figures["scores"]
+    hypotheses = [*LINES[:2], "nein, hier nicht."]
+    assert bleu["value"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [LINES]).score)
+    assert chrf["value"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [LINES]).score)
+    tokenised = {"value": 50.0, "interval": 1.0, "signature": "none"}
+    trained = run("A", 1, scores=[bleu, chrf, tokenised])
+    ours, theirs = rows_of(as_markdown([trained, figures], metric))
+    assert theirs["parameters"] == theirs["seed"] == theirs["tokenised BLEU"] == ""
+    assert ours["tokenised BLEU"] == "50.00 +- 1.00"
+    assert ours["BLEU"] == theirs["BLEU"] == f"{bleu['value']:.2f} +- {bleu['interval']:.2f}"
+    assert bleu["signature"] in metric.note([trained, figures])
+
+
+def test_headlines_have_a_length_and_three_scores(tmp_path):
+    (tmp_path / "reference").write_text("oil prices rise\npolice kill gunman\n")
+    (tmp_path / "text").write_text("oil prices rise\ngunman\n")
+    metric = RougeMetric(tmp_path / "reference")
+    figures = {"name": "first words", **metric.measure_text(tmp_path / "text")}
+    (row,) = rows_of(as_markdown([figures], metric))
+    assert row["words"] == "2.0" and row["ROUGE-1 F1"].startswith("75.00 +- ")
+    assert list(row) == ["model", "words", "ROUGE-1 F1", "ROUGE-2 F1", "ROUGE-L F1"]
+    assert "rouge-score-" in metric.note([figures])
+
+
+def test_a_cell_shows_its_interval_where_it_has_one():
+    assert str(Cell(1.239)) == "1.24" and str(Cell(1234.6, ",.0f")) == "1,235"
+    assert str(Cell(12.0, interval=0.123)) == "12.00 +- 0.12"

@@ -1,0 +1,47 @@
+"""A report is a table, its figures for machines and a picture, each with its origin."""
+
+import json
+
+import pytest
+
+from fairseq_plugins.reports.curves import draw_learning_curves
+from fairseq_plugins.reports.provenance import provenance
+from fairseq_plugins.reports.report import Report
+
+RUNS = [
+    {"name": "A", "seed": 1, "valid_curve": {1: 20.0, 2: 10.0}},
+    {"name": "A", "seed": 2, "valid_curve": {1: 21.0, 2: 11.0}},
+    {"name": "B", "seed": 1, "valid_curve": {1: 19.0}},
+]
+
+
+def test_files_name_their_origin(tmp_path):
+    report = Report(text="| a |\n", figures={"runs": [1]}, command="python -m x", picture=draw_learning_curves(RUNS))
+    text = report.write(tmp_path / "new/folder", name="lm_ptb")
+    folder, origin = tmp_path / "new/folder", provenance()
+    assert (folder / "lm_ptb.md").read_text() == text
+    assert text.splitlines()[0] == "| a |"
+    assert text.endswith(f"\n\n`python -m x`; {origin['date']}, {origin['code']}; {origin['machine']}.\n")
+    figures = json.loads((folder / "lm_ptb.json").read_text())
+    assert figures == {**origin, "command": "python -m x", "runs": [1]}
+    assert (folder / "lm_ptb.png").read_bytes().startswith(b"\x89PNG") and len(list(folder.iterdir())) == 3
+
+
+def test_without_a_picture_there_are_two_files(tmp_path):
+    Report(text="", figures={}, command="x").write(tmp_path, table="table.md", figures="runs.json")
+    assert {path.name for path in tmp_path.iterdir()} == {"table.md", "runs.json"}
+
+
+def test_a_curve_for_each_run_with_its_seed_where_names_repeat():
+    (axes,) = draw_learning_curves(RUNS).axes
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["A, seed 1", "A, seed 2", "B"]
+    assert list(axes.lines[1].get_ydata()) == [21.0, 11.0] and list(axes.lines[1].get_xdata()) == [1, 2]
+    assert axes.get_yscale() == "log"
+
+
+@pytest.mark.parametrize("names", [{"name": "a"}, {"table": "a.md", "figures": "a.json"}])
+def test_a_second_report_replaces_the_first(names, tmp_path):
+    for text in ("first", "second"):
+        Report(text=text, figures={}, command="x").write(tmp_path, **names)
+    assert (tmp_path / "a.md").read_text().startswith("second\n")

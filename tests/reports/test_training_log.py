@@ -1,0 +1,30 @@
+"""What is read of fairseq-train's log."""
+
+import pytest
+
+from fairseq_plugins.reports.training_log import read_free_memory, read_median_speed, read_speeds, read_valid_curve
+
+LOG = """\
+2026-11-21 10:00:00 | INFO | train_inner | epoch 001:     10 / 99 loss=9, wps=900.5, ups=1, gb_free=100.5, wall=2
+2026-11-21 10:00:01 | INFO | train_inner | epoch 001:     20 / 99 loss=8, wps=1100, ups=1, gb_free=99.5, wall=3
+2026-11-21 10:00:02 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 7.5 | ppl 181.02 | wps 5000
+2026-11-21 10:00:03 | INFO | train_inner | epoch 002:     10 / 99 loss=7, wps=100, ups=1, gb_free=100, wall=4
+2026-11-21 10:00:04 | INFO | valid | epoch 002 | valid on 'valid' subset | loss 7 | ppl 128 | wps 5000 | best_loss 7
+"""
+
+
+def test_validations_and_speeds(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(LOG)
+    assert read_valid_curve(log) == {1: 181.02, 2: 128.0}
+    assert read_median_speed(log) == 900.5
+    assert read_speeds(LOG) == [900.5, 1100, 100] and read_free_memory(LOG) == [100.5, 99.5, 100]
+
+
+@pytest.mark.parametrize("read, told", [(read_valid_curve, "no validation"), (read_median_speed, "no training speed")])
+def test_a_log_without_them_is_refused(read, told, tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text("2026-11-21 10:00:00 | INFO | fairseq_cli.train | task: StatefulLanguageModelingTask\n")
+    with pytest.raises(ValueError, match=f"train.log holds {told}: log with --log-format simple"):
+        read(log)
+    assert read_free_memory(log.read_text()) == []

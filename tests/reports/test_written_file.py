@@ -1,0 +1,24 @@
+"""A name holds a whole file or none."""
+
+import pytest
+
+from fairseq_plugins.reports.written_file import replaced_file, write_text
+
+
+def test_a_text_takes_its_name_when_it_is_whole(tmp_path):
+    path = tmp_path / "table.md"
+    write_text(path, "é\n")
+    with replaced_file(path) as aside:
+        aside.write_text("new\n")
+        assert aside.suffix == ".md" and path.read_text(encoding="utf-8") == "é\n"
+    assert path.read_text() == "new\n" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_fails_leaves_the_earlier_file_alone(tmp_path):
+    path = tmp_path / "table.md"
+    path.write_text("earlier\n")
+    with pytest.raises(RuntimeError):
+        with replaced_file(path) as aside:
+            aside.write_text("half")
+            raise RuntimeError
+    assert path.read_text() == "earlier\n" and list(tmp_path.iterdir()) == [path]
