@@ -2,9 +2,7 @@
 
 import csv
 import gzip
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Dict, List
@@ -17,19 +15,33 @@ from generated_corpora.translations import write_translations
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
 # appended to a command, so that it ends soon
 ADDITIONS = {
-    "train reduced": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
-    "train multi30k": f"--max-update 2 {SMALL_ENCDEC}",
-    "train agnews": f"--max-update 2 {SMALL_ENCDEC}",
+    "cli.train reduced": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
+    "cli.train multi30k": f"--max-update 2 {SMALL_ENCDEC}",
+    "cli.train agnews": f"--max-update 2 {SMALL_ENCDEC}",
 }
-FEWER_UPDATES = (r"--max-epoch \d+", "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --cpu")
+# replaced in commands that train by hand
+SHORTER = {
+    "--arch lstm_lm_doc": "--arch lstm_lm_doc --embed-dim 20 --hidden-sizes '20 20 20' --cpu",
+    "--arch lstm_encdec_doc": "--arch lstm_encdec_doc --embed-dim 16 --hidden-sizes '16 16'",
+    "--max-epoch 5": "--max-update 2",
+    "--max-epoch 6": "--max-update 2",
+}
+
+
+def documented_sections(document: str) -> List[str]:
+    """Titles of the sections that have commands."""
+    return [title for title, blocks in _sections(document).items() if blocks]
 
 
 def commands_of(document: str, section: str) -> List[str]:
     """The bash blocks of a section."""
-    text = (ROOT / document).read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.S | re.M)
-    assert found, f"{document} has no section {section}"
-    return re.findall(r"```bash\n(.*?)```", found[1], re.S)
+    return _sections(document)[section]
+
+
+def _sections(document: str) -> Dict[str, List[str]]:
+    parts = re.split(r"^##? ", (ROOT / document).read_text(encoding="utf-8"), flags=re.M)
+    titled = (part.partition("\n") for part in parts)
+    return {title: re.findall(r"```bash\n(.*?)```", content, re.S) for title, _, content in titled}
 
 
 def shortened(command: str) -> str:
@@ -37,14 +49,16 @@ def shortened(command: str) -> str:
     command = command.replace("\\\n", " ")
     for part, addition in ADDITIONS.items():
         command = re.sub(rf"^(.*{part} .*)$", rf"\1 {addition}", command, flags=re.M)
+    for part, replacement in SHORTER.items():
+        command = command.replace(part, replacement)
     return command
 
 
-def run_commands(commands: List[str], folder: Path, *, seconds: int = 300) -> Dict[str, str]:
-    """Run blocks one after the other in a folder that looks like the checkout; their output by block."""
+def run_commands(commands: List[str], folder: Path) -> List[str]:
+    """Run blocks one after the other in a folder that looks like the checkout; what each prints."""
     for name in ("data-prep", "fairseq_plugins", "scripts"):
         (folder / name).symlink_to(ROOT / name)
-    outputs = {}
+    outputs = []
     for block in commands:
         result = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", shortened(block)],
@@ -52,10 +66,10 @@ def run_commands(commands: List[str], folder: Path, *, seconds: int = 300) -> Di
             env={**ENVIRONMENT, "PYTHONPATH": str(ROOT), "EXPECTED_COUNTS": "skip"},
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=300,
         )
         assert result.returncode == 0, f"{shortened(block)}\n{(result.stdout + result.stderr)[-3000:]}"
-        outputs[block] = result.stdout
+        outputs.append(result.stdout)
     return outputs
 
 
