@@ -108,7 +108,7 @@ class TextPreparation:
 
     def join(self, pieces: Sequence[str]) -> str:
         """The raw line of the target that pieces make."""
-        return self._detokenizer.detokenize(self.words(pieces), unescape=True)
+        return str(self._detokenizer.detokenize(self.words(pieces), unescape=True))
 
 
 def load_text_preparation(data: Path, *, source: str, target: str) -> TextPreparation:

@@ -128,7 +128,8 @@ def load_translator(
     check_checkpoints(paths)
     if not Path(data).is_dir():
         raise ValueError(f"{data} does not exist: give the directory that data-prep wrote")
-    models, tasks = [], []
+    models: List[FairseqEncoderDecoderModel] = []
+    tasks: List[TranslationTask] = []
     for path in paths:
         try:
             state = checkpoint_utils.load_checkpoint_to_cpu(str(path), arg_overrides={"data": str(data)})

@@ -16,6 +16,7 @@ RUN_BY_OTHERS = {
     ("fairseq_plugins/cli/README.md", "Look into language models"): "test_readme_of_commands.py",
     ("fairseq_plugins/cli/README.md", "Compare runs"): "test_readme_of_commands.py",
     ("fairseq_plugins/cli/README.md", "Speed and memory"): "test_readme_of_commands.py",
+    ("fairseq_plugins/demo_corpus/README.md", "An excerpt of Tatoeba, German and English"): "scripts/demo.sh",
     ("fairseq_plugins/models/README.md", "Architectures"): "test_readme_of_commands.py",
 }
 
