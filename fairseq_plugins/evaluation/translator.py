@@ -138,8 +138,9 @@ def load_translator(
         except ValueError as error:
             raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
         models.append(model.eval().to(device))
+        assert isinstance(task, TranslationTask)
         tasks.append(task)
-    languages = {(task.cfg.source_lang, task.cfg.target_lang) for task in tasks}
+    languages = {(str(task.cfg.source_lang), str(task.cfg.target_lang)) for task in tasks}
     if len(languages) > 1:
         pairs = " and ".join(sorted("-".join(pair) for pair in languages))
         raise ValueError(f"the models translate {pairs}: give models of one pair of languages")
