@@ -40,7 +40,7 @@ def transformer(pair_data, tmp_path_factory):
 @pytest.fixture(scope="module")
 def without_attention(pair_data, tmp_path_factory):
     save_dir = tmp_path_factory.mktemp("without attention")
-    flags = ["--arch", "lstm_encdec", "--attention", "none"]
+    flags = ["--arch", "lstm_encdec", "--attention", "none", "--input-feeding", "off"]
     train_to_the_end(pair_data, save_dir, "--max-update", 5, model=flags)
     return save_dir / "checkpoint_last.pt"
 
@@ -157,7 +157,7 @@ def test_models_and_data_that_cannot_translate_are_told_in_one_line(
     for arguments, reason in (
         (
             [prepared, "--path", trained / "checkpoint_best.pt"],
-            "was trained for --task stateful_lm: give the checkpoint of an",
+            "was trained for --task stateful_lm, not for translation: give an",
         ),
         ([prepared, "--path", tmp_path / "nowhere.pt"], "nowhere.pt does not exist"),
         ([tmp_path / "nowhere", "--path", best], "nowhere does not exist: give the directory that data-prep wrote"),
