@@ -62,7 +62,7 @@ class Inputs:
     ``single`` holds the latents (N, 1, d) of one softmax over the same words.
     """
 
-    def __init__(self, case: Case, *, device: torch.device, dtype: torch.dtype):
+    def __init__(self, case: Case, *, device: torch.device, dtype: torch.dtype) -> None:
         torch.manual_seed(0)
         options = {"device": device, "dtype": dtype}
         self.latents = torch.tanh(torch.randn(case.num_tokens, case.num_experts, case.width, **options))
@@ -148,9 +148,13 @@ def library(x: Inputs) -> None:
     ).backward()
 
 
-def paths_of(case: Case) -> Dict[str, Callable[[Inputs], None]]:
+Way = Callable[[Inputs], None]
+"""Computes a loss and its gradients."""
+
+
+def paths_of(case: Case) -> Dict[str, Way]:
     """The paths that are compared on a case."""
-    paths = {"fused": fused, "published": published, "floor": floor}
+    paths: Dict[str, Way] = {"fused": fused, "published": published, "floor": floor}
     if case.num_experts > 1:
         paths.update(plain=plain, tied=tied)
     elif hasattr(F, "linear_cross_entropy"):
@@ -158,7 +162,7 @@ def paths_of(case: Case) -> Dict[str, Callable[[Inputs], None]]:
     return paths
 
 
-def run_once(path: Callable[[Inputs], None], x: Inputs) -> float:
+def run_once(path: Way, x: Inputs) -> float:
     """Seconds of one forward and backward pass."""
     x.clear_gradients()
     wait = torch.cuda.synchronize if x.weight.is_cuda else lambda: None

@@ -2,13 +2,15 @@
 
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
-from typing import Dict, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 import torch
 from fairseq import options
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda
 from torch.utils.benchmark import Timer
 from tqdm import tqdm
@@ -69,22 +71,18 @@ def measure_decoding(data: str, checkpoints: Mapping[str, str], *, num_rounds: i
     alike; the first round warms up and is not counted. Every hypothesis is made ``length`` tokens long.
     """
     flags = f"--beam 5 --batch-size 64 --max-len-a 0 --max-len-b {length} --min-len {length} --path unused"
-    cfg = convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(options.get_generation_parser(), input_args=[data, *flags.split()])
-    )
+    parsed = options.parse_args_and_arch(options.get_generation_parser(), input_args=[data, *flags.split()])
+    assert isinstance(parsed, Namespace)
+    cfg = convert_namespace_to_omegaconf(parsed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     decoders = {}
     for name, checkpoint in checkpoints.items():
         models, _, task = load_model_ensemble_and_task([checkpoint], arg_overrides={"data": data})
+        assert task is not None
         for model in models:
             model.to(device).prepare_for_inference_(cfg)
         decoders[name] = (models, task, task.build_generator(models, cfg.generation))
-    task.load_dataset("test")
-    batches = list(
-        task.get_batch_iterator(task.dataset("test"), max_sentences=cfg.dataset.batch_size).next_epoch_itr(
-            shuffle=False
-        )
-    )
+    batches = _test_batches(next(iter(decoders.values()))[1], batch_size=cfg.dataset.batch_size)
     batches = [move_to_cuda(batch) if device == "cuda" else batch for batch in batches]
     seconds = dict.fromkeys(decoders, 0.0)
     turns = [(turn, batch) for turn in range(1 + num_rounds) for batch in range(len(batches))]
@@ -98,6 +96,15 @@ def measure_decoding(data: str, checkpoints: Mapping[str, str], *, num_rounds: i
             seconds[name] += (time.perf_counter() - start) * (turn > 0)
     num_sentences = num_rounds * sum(batch["nsentences"] for batch in batches)
     return {name: num_sentences / total for name, total in seconds.items()}
+
+
+def _test_batches(task: FairseqTask, *, batch_size: int) -> List[Dict[str, Any]]:
+    """The test set, in its own order."""
+    task.load_dataset("test")
+    iterator = task.get_batch_iterator(task.dataset("test"), max_sentences=batch_size)
+    batches = iterator.next_epoch_itr(shuffle=False)
+    assert batches is not None
+    return list(batches)
 
 
 def products_as_markdown(products: Mapping[str, float], training: Mapping[str, TrainingSpeed]) -> str:

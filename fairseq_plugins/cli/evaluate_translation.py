@@ -77,8 +77,8 @@ match nothing; only the former can be compared between papers. Plain text has no
                 system.tokenized_references, baseline.tokenized_references, name=text.name, other_name=str(against)
             )
             comparisons = compare(system.detokenized, baseline.detokenized, references)
-        written = [args.write_hypotheses, text.decoding and text.decoding.out / "hypotheses.txt"]
-        for path in filter(None, written):
+        beside = None if text.decoding is None else text.decoding.out / "hypotheses.txt"
+        for path in filter(None, (args.write_hypotheses, beside)):
             write_text(path, "".join(f"{line}\n" for line in system.detokenized))
         text.show(as_json(scores, comparisons) if args.json else as_text(scores, comparisons), result="scores.txt")
 

@@ -37,20 +37,22 @@ def load_checkpoint(path: Union[str, Path], data_dir: str) -> Tuple[BaseFairseqM
         )
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+    assert config is not None
     return model.eval(), config
 
 
-def check_carries_state(model: BaseFairseqModel, path: Union[str, Path]) -> None:
-    """Refuse a model that cannot read a stream window by window; ``path`` names it.
+def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
+    """The model, if it can read a stream window by window; ``path`` names it.
 
     Raises:
         ValueError: if it carries no state.
     """
-    if not isinstance(getattr(model, "decoder", None), CarriesState):
+    if not isinstance(model, FairseqLanguageModel) or not isinstance(model.decoder, CarriesState):
         raise ValueError(
             f"{path} holds a {type(model).__name__}, which carries no state from window to window: "
             "evaluate it with fairseq-eval-lm"
         )
+    return model
 
 
 def load_language_models(
@@ -67,6 +69,5 @@ def load_language_models(
     models = []
     for path in paths:
         model, _ = load_checkpoint(path, data_dir)
-        check_carries_state(model, path)
-        models.append(model)
+        models.append(stateful_language_model(model, path))
     return models, dictionary

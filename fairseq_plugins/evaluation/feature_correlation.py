@@ -6,7 +6,7 @@ Shapes: N positions, D_n width of layer n.
 import math
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -38,7 +38,7 @@ class LayerCorrelation:
     between: Optional[float]
 
 
-def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options) -> List[Tensor]:
+def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[Tensor]:
     """Pearson correlations, (D_n, D_n) float64, of the features of each layer over the positions of a stream.
 
     Rows of features that never change are NaN. Sums are taken window by window; no output is kept.
@@ -54,7 +54,7 @@ def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options)
     return [layer_sums.correlations().cpu() for layer_sums in sums]
 
 
-def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options) -> List[LayerCorrelation]:
+def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[LayerCorrelation]:
     """Mean absolute correlation within each layer, bottom first; see :func:`correlation_matrices`."""
     found = []
     for n, (matrix, layer) in enumerate(
@@ -80,9 +80,10 @@ def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options) -
 class _Sums:
     """What the correlations of a layer's features are formed of, summed over positions."""
 
-    def __init__(self):
-        self.num_positions = self.sum = self.products = 0
+    def __init__(self) -> None:
+        self.num_positions = 0
         self.origin: Optional[Tensor] = None
+        self.sum = self.products = torch.zeros(())
 
     def add(self, x: Tensor) -> None:
         """Add positions, (N, D_n) float64."""

@@ -4,7 +4,7 @@ Shapes: V vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -39,7 +39,9 @@ class FrequencyBand:
     of_the_loss: float
 
 
-def losses_by_type(models: Sequence[FairseqLanguageModel], tokens: Tensor, *, vocab_size: int, **options) -> Tensor:
+def losses_by_type(
+    models: Sequence[FairseqLanguageModel], tokens: Tensor, *, vocab_size: int, **options: Any
+) -> Tensor:
     """Summed NLL in nats of every word as a target, (V,) float64.
 
     Args:

@@ -5,7 +5,7 @@ A model whose features do not depend on each other's company loses less.
 
 import sys
 from dataclasses import dataclass
-from typing import Collection, Dict, List, Sequence
+from typing import Any, Collection, Dict, List, Sequence
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -33,12 +33,12 @@ class LayerMask:
     probability: float
     kind: str = "element"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         assert self.kind in LAYER_MASKS and 0 <= self.probability <= 1
 
 
 def masked_perplexities(
-    model: FairseqLanguageModel, tokens: Tensor, mask: LayerMask, *, seeds: Sequence[int], **options
+    model: FairseqLanguageModel, tokens: Tensor, mask: LayerMask, *, seeds: Sequence[int], **options: Any
 ) -> Dict[int, float]:
     """Perplexity for each seed of the masks.
 
@@ -78,7 +78,7 @@ def masking_curves(
     kind: str,
     num_runs: int,
     show_progress: bool = False,
-    **options,
+    **options: Any,
 ) -> List[MaskedRuns]:
     """Perplexities with all layers masked together, then with each alone (figure 5 of the paper).
 
@@ -112,7 +112,9 @@ def masking_curves(
     return curves
 
 
-def _masked_perplexity(model, tokens, mask: LayerMask, *, seed: int, **options) -> float:
+def _masked_perplexity(
+    model: FairseqLanguageModel, tokens: Tensor, mask: LayerMask, *, seed: int, **options: Any
+) -> float:
     generator = torch.Generator(device=options.get("device", "cpu")).manual_seed(seed)
     locked: Dict[int, Tensor] = {}
 

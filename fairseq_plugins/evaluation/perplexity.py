@@ -6,7 +6,7 @@ the first of a row is predicted once.
 
 import math
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Sequence
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -46,7 +46,7 @@ class Perplexity:
 
 
 def evaluate_perplexity(
-    models: Sequence[FairseqLanguageModel], tokens: Tensor, *, unknown: int, num_rows: int = 1, **options
+    models: Sequence[FairseqLanguageModel], tokens: Tensor, *, unknown: int, num_rows: int = 1, **options: Any
 ) -> Perplexity:
     """Score a stream with fixed weights.
 

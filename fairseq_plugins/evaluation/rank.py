@@ -3,6 +3,8 @@
 Shapes: N positions, V vocabulary.
 """
 
+from typing import Any
+
 import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
@@ -10,7 +12,7 @@ from torch import Tensor
 from fairseq_plugins.evaluation.scored_windows import score_windows
 
 
-def singular_values(model: FairseqLanguageModel, tokens: Tensor, *, window: int = 500, **options) -> Tensor:
+def singular_values(model: FairseqLanguageModel, tokens: Tensor, *, window: int = 500, **options: Any) -> Tensor:
     """Singular values, (V,) float64, descending, of log P(word | position) for the positions of a stream, (N, V).
 
     The matrix is never held: its Gram matrix (V, V) is summed in float64, window by window, and the roots of its
@@ -24,6 +26,7 @@ def singular_values(model: FairseqLanguageModel, tokens: Tensor, *, window: int 
     """
     gram = None
     for scored in score_windows([model], tokens, window=window, words="all", **options):
+        assert scored.log_probs is not None
         rows = scored.log_probs.flatten(0, 1)
         gram = rows.new_zeros(rows.size(1), rows.size(1)) if gram is None else gram
         gram.addmm_(rows.t(), rows)

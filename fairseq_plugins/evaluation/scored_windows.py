@@ -5,7 +5,7 @@ Shapes: M models, n tokens, B rows, T window length, V vocabulary.
 
 from dataclasses import dataclass
 from itertools import count
-from typing import Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -97,7 +97,7 @@ def score_windows(
             model.decoder.carried_state.forget(name)
 
 
-def _score(models: Sequence[FairseqLanguageModel], batch, *, words: str, device: str) -> ScoredWindow:
+def _score(models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: str, device: str) -> ScoredWindow:
     inputs, target = batch["net_input"]["src_tokens"].to(device), batch["target"].to(device)
     position = {name: batch["net_input"][name] for name in ("stream", "position")}
     asked = target if words == "targets" else None

@@ -6,7 +6,7 @@ from typing import List, Sequence, Tuple
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 from sacremoses import MosesDetokenizer
 
 from fairseq_plugins.evaluation.generated_text import check_pairs, check_words, name_of, read_generated, read_lines
@@ -49,7 +49,7 @@ class Score:
 def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
     """Undo the tokenisation of Moses."""
     detokenizer = MosesDetokenizer(lang=language)
-    return [detokenizer.detokenize(line.split(), unescape=True) for line in lines]
+    return [str(detokenizer.detokenize(line.split(), unescape=True)) for line in lines]
 
 
 def read_translation(*paths: Path, references: Sequence[str], reference_name: str, language: str) -> Translation:
@@ -132,10 +132,11 @@ def compare(hypotheses: Sequence[str], others: Sequence[str], references: Sequen
     if list(hypotheses) == list(others):
         same = [metric.corpus_score(list(others), None) for metric in metrics.values()]
         return [Comparison(result.name, value=result.score, other_value=result.score, p=1.0) for result in same]
-    systems = [("baseline", list(others)), ("system", list(hypotheses))]
+    systems: List[Tuple[str, Sequence[str]]] = [("baseline", list(others)), ("system", list(hypotheses))]
     _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES)()
-    return [
-        Comparison(name, value=outcome[1].score, other_value=outcome[0].score, p=outcome[1].p_value)
-        for name, outcome in results.items()
-        if name != "System"
-    ]
+    found = []
+    for name, (baseline, system) in results.items():
+        if isinstance(baseline, Result) and isinstance(system, Result):  # not the row of the systems' names
+            assert system.p_value is not None
+            found.append(Comparison(name, value=system.score, other_value=baseline.score, p=system.p_value))
+    return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
-from fairseq_plugins.evaluation.checkpoints import check_carries_state
+from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.generated_text import read_lines
 from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
@@ -80,16 +80,16 @@ class Metric(ABC):
 class PerplexityMetric(Metric):
     """Perplexity of language models: one row, carried state, as ``evaluate_lm``; and the speed of their training."""
 
-    def __init__(self, *, device: str = "cpu"):
+    def __init__(self, *, device: str = "cpu") -> None:
         self.device = device
 
     def measure(self, run: TrainedRun) -> Figures:
-        check_carries_state(run.model, run.save_dir / "checkpoint_best.pt")
+        model = stateful_language_model(run.model, run.save_dir / "checkpoint_best.pt").to(self.device)
         dictionary = load_dictionary(run.data)
         figures: Figures = {"words_per_second": read_median_speed(run.save_dir / "train.log")}
         for split in ("valid", "test"):
             result = evaluate_perplexity(
-                [run.model.to(self.device)],
+                [model],
                 load_token_stream(run.data, split, dictionary),
                 unknown=dictionary.unk(),
                 device=self.device,
@@ -110,7 +110,7 @@ class BleuMetric(Metric):
 
     takes_text = "yes"
 
-    def __init__(self, reference: Path):
+    def __init__(self, reference: Path) -> None:
         self.reference = reference
         self.lines = read_lines(reference)
 
@@ -143,7 +143,7 @@ class RougeMetric(Metric):
 
     takes_text = "yes"
 
-    def __init__(self, reference: Path):
+    def __init__(self, reference: Path) -> None:
         self.reference = reference
 
     def measure(self, run: TrainedRun) -> Figures:
@@ -205,7 +205,7 @@ def compare_runs(
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:
     """A line for each run or text and, where there are several seeds, one for their mean."""
-    rows = []
+    rows: List[Dict[str, Any]] = []
     for name in dict.fromkeys(figures["name"] for figures in found):
         same = [{**_training_cells(figures), **metric.cells(figures)} for figures in found if figures["name"] == name]
         rows += [{"model": name, **cells} for cells in same]

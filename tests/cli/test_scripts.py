@@ -1,5 +1,6 @@
 """Shell scripts: help, strict mode, and data that are missing."""
 
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -36,3 +37,13 @@ def test_missing_data_is_one_line(command, tmp_path):
 def test_recipe_without_arguments_ends_with_its_usage(script):
     result = subprocess.run(["bash", script], capture_output=True, text=True)
     assert result.returncode == 2 and "usage" in result.stderr
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("scripts/*.py")), ids=lambda path: path.name)
+def test_an_entry_is_the_command_of_its_name(script, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", [str(script), "--help"])
+    with pytest.raises(SystemExit) as error:
+        runpy.run_path(str(script), run_name="__main__")
+    shown = capsys.readouterr().out.split()
+    assert error.value.code == 0 and shown[:4] == ["usage:", "python", "-m", f"fairseq_plugins.cli.{script.stem}"]
+    assert len(script.read_text().splitlines()) <= 6
