@@ -1,6 +1,10 @@
-"""Same as ``python -m fairseq_plugins.cli.benchmark_lm``."""
+"""Same as ``python -m fairseq_plugins.cli.benchmark_lm``, with the package of this checkout."""
 
-from fairseq_plugins.cli.benchmark_lm import BenchmarkLanguageModels
+import sys
+from pathlib import Path
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from fairseq_plugins.cli.benchmark_lm import BenchmarkLanguageModels
+
     BenchmarkLanguageModels().main()

@@ -1,6 +1,10 @@
-"""Same as ``python -m fairseq_plugins.cli.benchmark_translation``."""
+"""Same as ``python -m fairseq_plugins.cli.benchmark_translation``, with the package of this checkout."""
 
-from fairseq_plugins.cli.benchmark_translation import BenchmarkTranslation
+import sys
+from pathlib import Path
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from fairseq_plugins.cli.benchmark_translation import BenchmarkTranslation
+
     BenchmarkTranslation().main()

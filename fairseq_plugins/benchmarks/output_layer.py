@@ -1,4 +1,4 @@
-"""Time and memory of the loss of an output layer, forward and backward, by several ways that give the same loss.
+"""Time and memory of the loss of an output layer, forward and backward, by several methods that give the same loss.
 
 Shapes: N tokens, J experts, d width, V vocabulary.
 """
@@ -8,6 +8,9 @@ import multiprocessing
 import re
 import statistics
 import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
@@ -22,8 +25,13 @@ from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.precision import accumulation_dtype
 
 DEFAULT_CASES = [
-    *("10000,20,280,420", "10000,20,280,1680", "33280,20,280,280", "33280,20,280,1120"),
-    *("10000,1,400,1400", "33280,1,400,1200", "267735,1,400,600"),
+    "10000,20,280,420",
+    "10000,20,280,1680",
+    "33280,20,280,280",
+    "33280,20,280,1120",
+    "10000,1,400,1400",
+    "33280,1,400,1200",
+    "267735,1,400,600",
 ]
 STATUS = Path("/proc/self/status")
 
@@ -148,67 +156,73 @@ def library(x: Inputs) -> None:
     ).backward()
 
 
-Way = Callable[[Inputs], None]
+Method = Callable[[Inputs], None]
 """Computes a loss and its gradients."""
 
 
-def paths_of(case: Case) -> Dict[str, Way]:
-    """The paths that are compared on a case."""
-    paths: Dict[str, Way] = {"fused": fused, "published": published, "floor": floor}
+def methods_of(case: Case) -> Dict[str, Method]:
+    """The methods that are compared on a case, by name."""
+    methods: Dict[str, Method] = {"fused": fused, "published": published, "floor": floor}
     if case.num_experts > 1:
-        paths.update(plain=plain, tied=tied)
+        methods.update(plain=plain, tied=tied)
     elif hasattr(F, "linear_cross_entropy"):
-        paths["torch"] = library
-    return paths
+        methods["torch"] = library
+    return methods
 
 
-def run_once(path: Way, x: Inputs) -> float:
+def run_once(method: Method, x: Inputs) -> float:
     """Seconds of one forward and backward pass."""
     x.clear_gradients()
     wait = torch.cuda.synchronize if x.weight.is_cuda else lambda: None
     wait()
     start = time.perf_counter()
-    path(x)
+    method(x)
     wait()
     return time.perf_counter() - start
 
 
 def median_times(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetitions: int) -> Dict[str, float]:
-    """Median seconds of each path; repetitions are interleaved in both orders."""
-    x, paths = Inputs(case, device=device, dtype=dtype), paths_of(case)
-    times: Dict[str, List[float]] = {name: [] for name in paths}
-    for path in paths.values():
-        run_once(path, x)
+    """Median seconds of each method; repetitions are interleaved in both orders."""
+    x, methods = Inputs(case, device=device, dtype=dtype), methods_of(case)
+    times: Dict[str, List[float]] = {name: [] for name in methods}
+    for method in methods.values():
+        run_once(method, x)
     for repetition in range(num_repetitions):
-        for name in list(paths) if repetition % 2 else reversed(list(paths)):
-            times[name].append(run_once(paths[name], x))
+        for name in list(methods) if repetition % 2 else reversed(list(methods)):
+            times[name].append(run_once(methods[name], x))
     return {name: statistics.median(values) for name, values in times.items()}
 
 
 def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dtype) -> Optional[Dict[str, int]]:
-    """Bytes at the peak of one path beyond its inputs, and of the gradients; None where it is not known.
+    """Bytes at the peak of one method beyond its inputs, and of the gradients; None where it is not known.
 
-    The path runs once in a process of its own.
+    The method runs once in a process of its own. Where that process is killed, for want of memory as a rule, a warning
+    says so, and nothing is known.
     """
     if device.type != "cuda" and not STATUS.exists():
         return None
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak_memory, (case, name, device, dtype, torch.get_num_threads()))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(_peak_memory, case, name, device, dtype, torch.get_num_threads()).result()
+        except BrokenProcessPool:
+            told = f"{name}, {case}: its process was killed, for want of memory as a rule; its memory is left empty"
+            warnings.warn(told, stacklevel=2)
+            return None
 
 
 def _peak_memory(case: Case, name: str, device: torch.device, dtype: torch.dtype, num_threads: int) -> Dict[str, int]:
     torch.set_num_threads(num_threads)
-    path = paths_of(case)[name]
-    path(Inputs(Case(64, case.num_experts, 8, 4), device=device, dtype=dtype))  # load the libraries
+    method = methods_of(case)[name]
+    method(Inputs(Case(64, case.num_experts, 8, 4), device=device, dtype=dtype))  # load the libraries
     x = Inputs(case, device=device, dtype=dtype)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        path(x)
+        method(x)
         return {"peak": torch.cuda.max_memory_allocated() - before, "gradients": x.gradient_bytes()}
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = _status("VmRSS")
-    path(x)
+    method(x)
     return {"peak": _status("VmHWM") - before, "gradients": x.gradient_bytes()}
 
 
@@ -219,7 +233,7 @@ def _status(name: str) -> int:
 
 
 def measure(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetitions: int) -> Dict[str, Any]:
-    """Figures of one case: its sizes, ``seconds`` and ``memory_bytes`` by path."""
+    """Figures of one case: its sizes, ``seconds`` and ``memory_bytes`` by method."""
     times = median_times(case, device=device, dtype=dtype, num_repetitions=num_repetitions)
     memory = {name: peak_memory(case, name, device=device, dtype=dtype) for name in times}
     return {**asdict(case), "seconds": times, "memory_bytes": memory}

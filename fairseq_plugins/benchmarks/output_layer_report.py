@@ -9,26 +9,36 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PATHS = ("fused", "published", "plain", "floor", "tied", "torch")
+METHODS = ("fused", "published", "plain", "floor", "tied", "torch")
 SIZES = ("vocab_size", "num_experts", "width", "num_tokens")
 BARS = {
     "published": ("as the papers' programs do it", "#b0b0b0"),
     "plain": ("fastest plain PyTorch", "#7f7f7f"),
     "torch": ("PyTorch's chunked loss", "#7f7f7f"),
     "fused": ("this package", "#d1495b"),
-    "floor": ("its matrix products alone", "#edae49"),
+    "floor": ("its matrix products alone (time only)", "#edae49"),
     "tied": ("one softmax instead", "#30638e"),
 }
-"""Words and colour of each path in the picture, from top to bottom."""
+"""Words and colour of each method in the picture, from top to bottom."""
 
 
 def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
     """Times, memory, and the ratios, a case a line."""
     columns = [
-        *("V", "J", "d", "tokens"),
-        *PATHS,
-        *("fused / floor", "fused / published", "fused / plain"),
-        *("memory: fused", "published", "plain", "tied", "fused / published", "fused, beyond gradients"),
+        "V",
+        "J",
+        "d",
+        "tokens",
+        *METHODS,
+        "fused / floor",
+        "fused / published",
+        "fused / plain",
+        "memory: fused",
+        "published",
+        "plain",
+        "tied",
+        "fused / published",
+        "fused, beyond gradients",
     ]
     rows = []
     for result in results:
@@ -38,7 +48,7 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
         rows.append(
             [
                 *(f"{result[name]:,}" for name in SIZES),
-                *(_milliseconds(seconds, name) for name in PATHS),
+                *(_milliseconds(seconds, name) for name in METHODS),
                 *(_ratio(seconds, name, digits=2) for name in ("floor", "published", "plain")),
                 *(_mebibytes(peaks, name) for name in ("fused", "published", "plain", "tied")),
                 *(_ratio(peaks, "published", digits=3), _mebibytes(beyond, "fused")),
@@ -48,7 +58,9 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(results: Sequence[Mapping[str, Any]], *, hardware: str) -> "Figure":
-    """Time and memory of each path as bars, a group for each case of several softmaxes, or of one if there is no other.
+    """Time and memory of each method as bars, a group for each case of several softmaxes, or of one where that is all.
+
+    The floor's memory is left out: it holds whole gradients, which the method whose products it repeats need not.
 
     Args:
         results: of :func:`~fairseq_plugins.benchmarks.output_layer.measure`.
@@ -60,7 +72,8 @@ def draw(results: Sequence[Mapping[str, Any]], *, hardware: str) -> "Figure":
     picture = new_picture(inches=(9, 1.4 + 0.19 * (len(names) + 1.2) * len(shown)))
     times, memories = picture.subplots(1, 2, sharey=True)
     _draw_bars(times, [result["seconds"] for result in shown], names, unit="ms", scale=1e3)
-    _draw_bars(memories, [_peaks(result) for result in shown], names, unit="MiB", scale=2**-20)
+    peaks = [{name: peak for name, peak in _peaks(result).items() if name != "floor"} for result in shown]
+    _draw_bars(memories, peaks, names, unit="MiB", scale=2**-20)
     times.set_title("time")
     memories.set_title("memory")
     centre = (len(names) - 1) / 2
@@ -79,6 +92,8 @@ def _draw_bars(
     longest = max((value for values in cases for value in values.values()), default=0.0)
     for place, name in enumerate(names):
         known = [(case, values[name]) for case, values in enumerate(cases) if name in values]
+        if not known:
+            continue
         lengths = [value * scale for _, value in known]
         label, colour = BARS[name]
         places = [_top(case, names) + place for case, _ in known]

@@ -74,11 +74,9 @@ def measure_trainings(
     peaks: Dict[str, List[float]] = {system: [] for system in systems}
     for system in tqdm(turns, unit="run", disable=not sys.stderr.isatty()):
         with tempfile.TemporaryDirectory() as save_dir:
-            more = [
-                *("--max-update", str(num_updates), "--no-save", "--disable-validation"),
-                *("--log-interval", str(max(1, num_updates // NUM_INTERVALS)), "--distributed-world-size", "1"),
-                *flags,
-            ]
+            limits = ["--max-update", str(num_updates), "--no-save", "--disable-validation"]
+            logged = ["--log-interval", str(max(1, num_updates // NUM_INTERVALS))]
+            more = [*limits, *logged, "--distributed-world-size", "1", *flags]
             arguments = training_arguments(recipe, system, data=data, save_dir=save_dir, seed=1, more=more)
             log = Path(save_dir) / "train.log"
             resident = train(arguments, log=log)
@@ -107,8 +105,12 @@ def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:
         speed = figure.words_per_second / reference.words_per_second
         rows.append(
             (
-                *(name, f"{figure.words_per_second:,.0f}", f"{speed:.2f}", f"{1 / speed:.2f}"),
-                *(f"{figure.peak_mib / 1024:,.1f} GiB", f"{figure.peak_mib / reference.peak_mib:.1f}"),
+                name,
+                f"{figure.words_per_second:,.0f}",
+                f"{speed:.2f}",
+                f"{1 / speed:.2f}",
+                f"{figure.peak_mib / 1024:,.1f} GiB",
+                f"{figure.peak_mib / reference.peak_mib:.1f}",
             )
         )
     return as_table(["model", "words per second", "speed, ratio", "time, ratio", "peak memory", "ratio"], rows)

@@ -16,17 +16,27 @@ from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.benchmarks.suite import Suite
 from fairseq_plugins.benchmarks.training_speed import TrainingSpeed, train
 from fairseq_plugins.ops.matmul import matmul
 from fairseq_plugins.recipes import Recipe, training_arguments
 from fairseq_plugins.reports.tables import as_table
 
-RECIPES = {"lstm": "multi30k", "transformer": "multi30k_transformer"}
-"""Name of the recipe of each suite; its first system is fairseq's own model, the reference of the ratios."""
+SUITES = {"lstm": Suite("multi30k"), "transformer": Suite("multi30k_transformer")}
+"""By name. The first system of each is fairseq's own model."""
 
 
-def train_briefly(recipe: Recipe, systems: Sequence[str], *, data: str, folder: Path) -> Dict[str, str]:
+def train_briefly(
+    recipe: Recipe, systems: Sequence[str], *, data: str, folder: Path, flags: Sequence[str] = ()
+) -> Dict[str, str]:
     """A checkpoint of each system by its label, two updates old.
+
+    Args:
+        recipe: that has the systems.
+        systems: their names in the recipe.
+        data: directory that data-prep wrote.
+        folder: where the checkpoints are left.
+        flags: more of ``fairseq-train``.
 
     Raises:
         ProgramFailed: if a training fails.
@@ -35,14 +45,14 @@ def train_briefly(recipe: Recipe, systems: Sequence[str], *, data: str, folder: 
     for system in tqdm(systems, unit="model", disable=not sys.stderr.isatty()):
         save_dir = folder / system
         save_dir.mkdir(parents=True)
-        more = ["--max-update", "2", "--disable-validation", "--distributed-world-size", "1"]
+        more = ["--max-update", "2", "--disable-validation", "--distributed-world-size", "1", *flags]
         arguments = training_arguments(recipe, system, data=data, save_dir=str(save_dir), seed=1, more=more)
         train(arguments, log=save_dir / "train.log")
         checkpoints[recipe.label(system)] = str(save_dir / "checkpoint_last.pt")
     return checkpoints
 
 
-def speed_of_products(checkpoint: str) -> float:
+def speed_of_products(checkpoint: str, *, device: str) -> float:
     """Target words per second, if training were the products with its matrices alone, each as fast as a large one.
 
     A matrix takes part once forward and twice backward, for every target word or for a source word each; the one of
@@ -55,16 +65,18 @@ def speed_of_products(checkpoint: str) -> float:
         for name, weight in model.items()
         if weight.dim() == 2 and "embed" not in name
     )
-    return _multiply_adds_per_second() / (3 * weights_per_word)
+    return _multiply_adds_per_second(device) / (3 * weights_per_word)
 
 
-def _multiply_adds_per_second(size: int = 2048) -> float:
-    a = b = torch.randn(size, size, device="cuda" if torch.cuda.is_available() else "cpu")
+def _multiply_adds_per_second(device: str, *, size: int = 2048) -> float:
+    a = b = torch.randn(size, size, device=device)
     timer = Timer("matmul(a, b)", globals={"matmul": matmul, "a": a, "b": b}, num_threads=torch.get_num_threads())
     return size**3 / timer.blocked_autorange(min_run_time=2).median
 
 
-def measure_decoding(data: str, checkpoints: Mapping[str, str], *, num_rounds: int, length: int) -> Dict[str, float]:
+def measure_decoding(
+    data: str, checkpoints: Mapping[str, str], *, num_rounds: int, length: int, device: str
+) -> Dict[str, float]:
     """Sentences per second of each system; what the models have learned plays no part.
 
     All translate the test set in this process, batch by batch by turns, so that what else the machine does slows all
@@ -74,7 +86,6 @@ def measure_decoding(data: str, checkpoints: Mapping[str, str], *, num_rounds: i
     parsed = options.parse_args_and_arch(options.get_generation_parser(), input_args=[data, *flags.split()])
     assert isinstance(parsed, Namespace)
     cfg = convert_namespace_to_omegaconf(parsed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     decoders = {}
     for name, checkpoint in checkpoints.items():
         models, _, task = load_model_ensemble_and_task([checkpoint], arg_overrides={"data": data})

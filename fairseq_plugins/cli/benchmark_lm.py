@@ -1,17 +1,20 @@
 """Training speed of whole language models: ``python -m fairseq_plugins.cli.benchmark_lm --help``."""
 
 import argparse
-import os
-import shlex
 from dataclasses import asdict
-from pathlib import Path
-
-import torch
+from typing import List
 
 from fairseq_plugins.benchmarks.language_models import SUITES
+from fairseq_plugins.benchmarks.training_limits import (
+    FORMER_ORDERS,
+    add_training_limits,
+    check_training_limits,
+    describe_threads,
+    report_name,
+)
 from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_data, add_out
+from fairseq_plugins.flags.common_arguments import choose_device
 from fairseq_plugins.reports.report import Report
 
 
@@ -33,43 +36,57 @@ Suites (the first model of each is the reference of the ratios):
 
 Every model trains for a few updates in a process of its own, in both orders by turns, with the machine otherwise
 idle. Speed is the median over the logged intervals of all its runs, the first interval of a run left out; memory
-is the largest of its runs: resident memory of the process on a CPU, allocated memory on a GPU.
-Writes lm_SUITE_DEVICE.md and .json, the names of further flags appended."""
+is the largest of its runs: resident memory of the process on a CPU, allocated memory on a GPU. Flags of fairseq-train
+follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, the names of further flags appended."""
+    forwards_to = "fairseq-train"
+    former_orders = FORMER_ORDERS
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("suite", choices=list(SUITES))
-        add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
-        parser.add_argument("--updates", type=int, default=40, help="updates a run, at least 10 (default: %(default)s)")
-        parser.add_argument("--rounds", type=int, default=4, help="runs of each model (default: %(default)s)")
-        parser.add_argument("--flags", default="", help='more flags of fairseq-train, such as "--fp16"')
-        add_out(parser, help="directory", default=Path("results/benchmarks"))
+        add_training_limits(parser, suites=SUITES, written_by="data-prep/<corpus>/prepare.sh", num_rounds=4)
+
+    def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
+        """The values of the arguments; the former ``--flags "..."`` is refused with the line to type."""
+        own, forwarded = self._split(given)
+        if not any(word == "--flags" or word.startswith("--flags=") for word in own):
+            return super()._parse(parser, given)
+        kept: List[str] = []
+        moved: List[str] = []
+        words = iter(own)
+        for word in words:
+            flag, equals, value = word.partition("=")
+            if flag == "--flags":
+                moved += (value if equals else next(words, "")).split()
+            else:
+                kept.append(word)
+        args = super()._parse(parser, [*kept, "--", *moved, *forwarded])
+        parser.error(f"flags of {self.forwards_to} come after --; type: {args.command_line}")
 
     def run(self, args: argparse.Namespace) -> None:
-        if args.updates < 10 or args.rounds < 1:
-            raise ValueError("give at least 10 --updates and 1 of --rounds")
-        if not Path(args.data).is_dir():
-            raise ValueError(f"{args.data} does not exist: give the directory that data-prep wrote")
-        flags, suite = shlex.split(args.flags), SUITES[args.suite]
+        check_training_limits(args)
+        if "--cpu" in args.forwarded:
+            raise ValueError("--cpu: give it before the --")
+        device, suite = choose_device(args), SUITES[args.suite]
         found = measure_trainings(
             suite.recipe,
             suite.system_names,
-            data=args.data,
+            data=str(args.data),
             num_updates=args.updates,
             num_rounds=args.rounds,
-            flags=flags,
+            flags=[*(["--cpu"] if args.cpu else []), *args.forwarded],
         )
-        threads = os.environ.get("OMP_NUM_THREADS", "all cores")
+        threads = describe_threads()
         report = Report(
             text=f"{as_markdown(found)}\n\nMedians of {args.rounds} interleaved runs of {args.updates} updates, "
             f"threads: {threads}.",
             figures={
-                **{"num_threads": threads, "updates": args.updates, "rounds": args.rounds},
+                "num_threads": threads,
+                "updates": args.updates,
+                "rounds": args.rounds,
                 "models": {name: asdict(speed) for name, speed in found.items()},
             },
             command=args.command_line,
         )
-        device = "cuda" if torch.cuda.is_available() and "--cpu" not in flags else "cpu"
-        name = "_".join(["lm", args.suite, device, *(flag.strip("-") for flag in flags)])
+        name = report_name("lm", args.suite, device, *(flag.strip("-") for flag in args.forwarded))
         print(report.write(args.out, name=name), end="")
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -26,13 +25,13 @@ Compares, forward and backward, on random inputs of each CASE = VOCABULARY,EXPER
   published  softmax of every expert, times the prior, summed, logarithm, by autograd, as the papers' programs do it
              (one expert: cross-entropy of all logits)
   plain      the same with the weighted sum as a matrix product, the fastest form we know without a fused loss
-  floor      the three matrix products of the fused path alone, chunk by chunk, by the same kernels
+  floor      the three matrix products of the fused method alone, chunk by chunk, by the same kernels
   tied       one softmax over the same words for the same tokens, fused
   torch      one expert only: torch.nn.functional.linear_cross_entropy, chunked, where torch has it
 
-Times are medians of repetitions that are interleaved in both orders. Memory is the peak while one path runs
+Times are medians of repetitions that are interleaved in both orders. Memory is the peak while one method runs
 once in a process of its own, less what is there before; what is left without the gradients of the inputs is given
-beside it for the fused path. Writes output_layer_DEVICE_DTYPE.md, .json and .png."""
+beside it for the fused method. Writes output_layer_DEVICE_DTYPE.md, .json and .png."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -48,11 +47,13 @@ beside it for the fused path. Writes output_layer_DEVICE_DTYPE.md, .json and .pn
         parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
         parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: all)")
         parser.add_argument("--repetitions", type=int, default=9, help="timed repetitions (default: %(default)s)")
-        add_out(parser, help="directory", default=Path("results/benchmarks"))
+        add_out(parser, help="directory for the report", default="results/benchmarks")
 
     def run(self, args: argparse.Namespace) -> None:
         if args.repetitions < 1 or args.threads < 1:
             raise ValueError("give at least 1 of --repetitions and of --threads")
+        if args.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("--device cuda: torch finds no GPU here: give --device cpu")
         torch.set_num_threads(args.threads)
         device, dtype = torch.device(args.device), getattr(torch, args.dtype)
         results = [
@@ -64,8 +65,11 @@ beside it for the fused path. Writes output_layer_DEVICE_DTYPE.md, .json and .pn
             text=f"{as_markdown(results)}\n\nForward and backward, {args.dtype} on {args.device}, {args.threads} CPU "
             f"threads, medians of {args.repetitions} interleaved repetitions; memory at the peak beyond the inputs.",
             figures={
-                **{"device": args.device, "dtype": args.dtype, "num_threads": args.threads},
-                **{"repetitions": args.repetitions, "cases": results},
+                "device": args.device,
+                "dtype": args.dtype,
+                "num_threads": args.threads,
+                "repetitions": args.repetitions,
+                "cases": results,
             },
             command=args.command_line,
             picture=draw(results, hardware=f"{hardware}, {args.dtype}"),

@@ -1,17 +1,21 @@
 """Speed of the encoder-decoders: ``python -m fairseq_plugins.cli.benchmark_translation --help``."""
 
 import argparse
-import os
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
-import torch
-
+from fairseq_plugins.benchmarks.training_limits import (
+    FORMER_ORDERS,
+    add_training_limits,
+    check_training_limits,
+    describe_threads,
+    report_name,
+)
 from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings
 from fairseq_plugins.benchmarks.translation import (
-    RECIPES,
+    SUITES,
     decoding_as_markdown,
     measure_decoding,
     products_as_markdown,
@@ -19,8 +23,7 @@ from fairseq_plugins.benchmarks.translation import (
     train_briefly,
 )
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_data, add_out
-from fairseq_plugins.recipes import find_recipe
+from fairseq_plugins.flags.common_arguments import choose_device
 from fairseq_plugins.reports.report import Report
 
 
@@ -42,35 +45,36 @@ made --length tokens long. The second table of training, of the lstm suite, comp
 matrices alone, were each as fast as a large one by the fastest kernel at hand. Writes translation_cpu.md and .json, or
 transformer_cpu (on a GPU _cuda), with the names of --systems appended."""
 
+    former_orders = FORMER_ORDERS
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("suite", choices=sorted(RECIPES))
-        add_data(parser, written_by="data-prep/multi30k/prepare.sh")
-        parser.add_argument("--updates", type=int, default=40, help="updates a run, at least 10 (default: %(default)s)")
-        parser.add_argument("--rounds", type=int, default=3, help="runs of each system (default: %(default)s)")
+        add_training_limits(parser, suites=SUITES, written_by="data-prep/multi30k/prepare.sh", num_rounds=3)
         parser.add_argument("--length", type=int, default=15, help="tokens of every hypothesis (default: %(default)s)")
         parser.add_argument(
             "--systems", nargs="+", metavar="SYSTEM", help="only these, by the recipe's names (default: all)"
         )
-        add_out(parser, help="directory", default=Path("results/benchmarks"))
 
     def run(self, args: argparse.Namespace) -> None:
-        if args.updates < 10 or args.rounds < 1 or args.length < 1:
-            raise ValueError("give at least 10 --updates, 1 of --rounds and a --length of 1")
-        if not Path(args.data).is_dir():
-            raise ValueError(f"{args.data} does not exist: give the directory that data-prep wrote")
-        recipe = find_recipe(RECIPES[args.suite])
-        unknown = set(args.systems or ()) - set(recipe.systems)
+        check_training_limits(args)
+        if args.length < 1:
+            raise ValueError(f"--length {args.length}: give at least 1")
+        suite = SUITES[args.suite]
+        recipe, data, device = suite.recipe, str(args.data), choose_device(args)
+        unknown = set(args.systems or ()) - set(suite.system_names)
         if unknown:
-            raise ValueError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(recipe.systems)}")
-        systems: List[str] = [name for name in recipe.systems if args.systems is None or name in args.systems]
-        training = measure_trainings(recipe, systems, data=args.data, num_updates=args.updates, num_rounds=args.rounds)
+            raise ValueError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(suite.system_names)}")
+        systems: List[str] = [name for name in suite.system_names if args.systems is None or name in args.systems]
+        flags = ["--cpu"] if args.cpu else []
+        training = measure_trainings(
+            recipe, systems, data=data, num_updates=args.updates, num_rounds=args.rounds, flags=flags
+        )
         with tempfile.TemporaryDirectory() as folder:
-            checkpoints = train_briefly(recipe, systems, data=args.data, folder=Path(folder))
-            decoding = measure_decoding(args.data, checkpoints, num_rounds=args.rounds, length=args.length)
+            checkpoints = train_briefly(recipe, systems, data=data, folder=Path(folder), flags=flags)
+            decoding = measure_decoding(data, checkpoints, num_rounds=args.rounds, length=args.length, device=device)
             products: Dict[str, float] = {}
             if args.suite == "lstm":
-                products = {name: speed_of_products(checkpoint) for name, checkpoint in checkpoints.items()}
-        threads = os.environ.get("OMP_NUM_THREADS", "all cores")
+                products = {name: speed_of_products(path, device=device) for name, path in checkpoints.items()}
+        threads = describe_threads()
         parts = [
             "Training (target tokens):",
             as_markdown(training),
@@ -90,9 +94,9 @@ transformer_cpu (on a GPU _cuda), with the names of --systems appended."""
             },
             command=args.command_line,
         )
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        suite = "translation" if args.suite == "lstm" else args.suite
-        print(report.write(args.out, name="_".join([suite, device, *(systems if args.systems else ())])), end="")
+        first = "translation" if args.suite == "lstm" else args.suite
+        name = report_name(first, device, *(systems if args.systems else ()))
+        print(report.write(args.out, name=name), end="")
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, List, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.frequency_bands import FrequencyBand, compare_bands, losses_by_type
+from fairseq_plugins.evaluation.frequency_bands import compare_bands, losses_by_type
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_cpu,
@@ -21,11 +20,8 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.values import named_paths
-from fairseq_plugins.reports.pictures import new_picture, save_picture
-from fairseq_plugins.reports.tables import as_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from fairseq_plugins.reports.frequency_bands import as_markdown, draw
+from fairseq_plugins.reports.pictures import save_picture
 
 
 class CompareByFrequency(Command):
@@ -75,41 +71,6 @@ whole band's loss. The end mark is left out."""
         print(json.dumps([asdict(band) for band in bands]) if args.json else as_markdown(bands))
         if args.plot:
             save_picture(draw(bands, names=names), args.plot)
-
-
-def title(band: FrequencyBand) -> str:
-    """The band's bounds."""
-    return f"{band.lowest:,} and more" if band.below is None else f"{band.lowest:,} to {band.below - 1:,}"
-
-
-def as_markdown(bands: List[FrequencyBand]) -> str:
-    """A band a line."""
-    columns = ["occurrences in train", "types", "tokens", "mean over types, %", "of the loss, %"]
-    return as_table(
-        columns,
-        [
-            (title(band), f"{band.num_types:,}", f"{band.num_tokens:,}", f"{band.mean_of_types:.2f}")
-            + (f"{band.of_the_loss:.2f}",)
-            for band in bands
-        ],
-    )
-
-
-def draw(bands: List[FrequencyBand], *, names: Sequence[str]) -> "Figure":
-    """Both statistics, bars by band; ``names`` are those of the baseline and of the other model."""
-    picture = new_picture()
-    axes = picture.subplots()
-    places = range(len(bands))
-    for shift, values, label in (
-        (-0.2, [band.mean_of_types for band in bands], "mean over types, (B - O) / O"),
-        (0.2, [band.of_the_loss for band in bands], "of the band's loss, (B - O) / B"),
-    ):
-        axes.bar([place + shift for place in places], values, width=0.4, label=label)
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks(places, [title(band) for band in bands], rotation=30, ha="right")
-    axes.set(xlabel="occurrences in the training text", ylabel=f"gain of {names[1]} over {names[0]}, %")
-    axes.legend()
-    return picture
 
 
 if __name__ == "__main__":

@@ -8,13 +8,8 @@ from fairseq_plugins.evaluation.binarised_pairs import raw_reference
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
 from fairseq_plugins.flags.values import named_paths
-from fairseq_plugins.reports.comparison import (
-    BleuMetric,
-    Metric,
-    PerplexityMetric,
-    RougeMetric,
-    compare_runs,
-)
+from fairseq_plugins.reports.comparison import compare_runs
+from fairseq_plugins.reports.metrics import BleuMetric, Metric, PerplexityMetric, RougeMetric
 
 METRICS = ("perplexity", "bleu", "rouge")
 
@@ -64,9 +59,8 @@ Writes table.md, runs.json and learning_curves.png."""
             texts=named_paths(args.text),
             command=args.command_line,
         )
-        names = {"table": "table.md", "figures": "runs.json", "picture": "learning_curves.png"}
-        print(report.write(args.out, **names))
-        print(f"written to {args.out}: {', '.join(names.values())}")
+        print(report.write(args.out, name="table", figures="runs.json", picture="learning_curves.png"))
+        print(f"written to {args.out}: table.md, runs.json, learning_curves.png")
 
 
 def _metric(args: argparse.Namespace) -> Metric:

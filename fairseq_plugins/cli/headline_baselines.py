@@ -16,10 +16,23 @@ class HeadlineBaselines(Command):
     name = "headline_baselines"
     summary = "Headlines that need no model: the article's first words, and a random headline of the training set."
     description = "Writes first_words.txt and random_title.txt."
+    former_orders = (("--articles", "--titles"),)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("articles", type=Path, help="articles, one a line, such as DATA/raw/test.article")
-        parser.add_argument("titles", type=Path, help="training headlines, such as WORK/article-title/text/train.title")
+        parser.add_argument(
+            "--articles",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            help="articles, one a line, such as DATA/raw/test.article",
+        )
+        parser.add_argument(
+            "--titles",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            help="training headlines, such as WORK/article-title/text/train.title",
+        )
         add_out(parser, help="directory for the two texts, a headline a line")
         parser.add_argument("--words", type=int, default=8, help="words of the article (default: %(default)s)")
         parser.add_argument("--seed", type=int, default=1, help="seed of the random choice (default: %(default)s)")

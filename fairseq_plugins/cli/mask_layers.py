@@ -4,12 +4,11 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, List
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.layer_masking import LAYER_MASKS, MaskedRuns, masking_curves
+from fairseq_plugins.evaluation.layer_masking import LAYER_MASKS, masking_curves
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_cpu,
@@ -21,11 +20,8 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.values import named_paths
-from fairseq_plugins.reports.pictures import new_picture, save_picture
-from fairseq_plugins.reports.tables import as_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from fairseq_plugins.reports.masked_layers import as_markdown, draw
+from fairseq_plugins.reports.pictures import save_picture
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 
@@ -98,53 +94,6 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
         print(json.dumps([asdict(runs) for runs in curves]) if args.json else as_markdown(curves))
         if args.plot:
             save_picture(draw(curves), args.plot)
-
-
-def as_markdown(curves: List[MaskedRuns]) -> str:
-    """A table for each choice of layers: a model a line, a probability a column."""
-    tables = []
-    for layers in dict.fromkeys(runs.layers for runs in curves):
-        chosen = [runs for runs in curves if runs.layers == layers]
-        probabilities = dict.fromkeys(runs.probability for runs in chosen)
-        rows = [
-            [model, *(f"{runs.perplexity:.2f}" for runs in chosen if runs.model == model)]
-            for model in dict.fromkeys(runs.model for runs in chosen)
-        ]
-        tables.append(as_table([f"{title(layers)} masked, P =", *(f"{p:g}" for p in probabilities)], rows))
-    return "\n\n".join(tables)
-
-
-def title(layers: str) -> str:
-    """Which layers are masked."""
-    return "all layers" if layers == "all" else f"layer {layers}"
-
-
-def draw(curves: List[MaskedRuns]) -> "Figure":
-    """A panel for each choice of layers, a curve for each model with its runs' range."""
-    from matplotlib.ticker import LogFormatter
-
-    panels = list(dict.fromkeys(runs.layers for runs in curves))
-    picture = new_picture(inches=(3.4 * len(panels), 3.6))
-    all_axes = picture.subplots(1, len(panels), squeeze=False)[0]
-    for axes, layers in zip(all_axes, panels):
-        for model in dict.fromkeys(runs.model for runs in curves):
-            chosen = [runs for runs in curves if (runs.model, runs.layers) == (model, layers)]
-            chosen.sort(key=lambda runs: runs.probability)
-            places = [runs.probability for runs in chosen]
-            axes.plot(places, [runs.perplexity for runs in chosen], marker="o", markersize=3, label=model)
-            axes.fill_between(
-                places,
-                [min(runs.perplexities) for runs in chosen],
-                [max(runs.perplexities) for runs in chosen],
-                alpha=0.2,
-            )
-        axes.set(title=title(layers), xlabel="P", yscale="log")
-        axes.yaxis.set_major_formatter(LogFormatter())
-        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
-    all_axes[0].set_ylabel("perplexity")
-    names = all_axes[0].get_legend_handles_labels()
-    picture.legend(*names, loc="outside upper center", ncols=max(1, min(len(panels), len(names[1]))))
-    return picture
 
 
 if __name__ == "__main__":

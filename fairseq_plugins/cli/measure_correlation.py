@@ -3,12 +3,11 @@
 import argparse
 import json
 import sys
-from typing import Any, Dict, List, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.feature_correlation import LayerCorrelation, layer_correlations
+from fairseq_plugins.evaluation.feature_correlation import layer_correlations
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_cpu,
@@ -19,7 +18,7 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.values import named_paths
-from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.reports.correlation import as_markdown, as_row
 
 
 class MeasureCorrelation(Command):
@@ -54,32 +53,6 @@ of each."""
         groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
         figures = [as_row(name, layer, groups) for name, layer in found]
         print(json.dumps(figures) if args.json else as_markdown(figures, groups))
-
-
-def as_row(name: str, layer: LayerCorrelation, groups: Sequence[str]) -> Dict[str, Any]:
-    """The figures of a layer by column."""
-    return {
-        "model": name,
-        "layer": layer.layer,
-        "width": layer.width,
-        "num_constant": layer.num_constant,
-        "mean": layer.mean,
-        **{group: layer.within.get(group) for group in groups},
-        "between": layer.between,
-    }
-
-
-def as_markdown(figures: List[Dict[str, Any]], groups: Sequence[str]) -> str:
-    """A layer a line."""
-    measured = ["mean", *groups, "between"]
-    rows = [
-        (
-            *(figure["model"], figure["layer"], f"{figure['width']:,}", f"{figure['num_constant']:,}"),
-            *(None if figure[name] is None else f"{figure[name]:.4f}" for name in measured),
-        )
-        for figure in figures
-    ]
-    return as_table(["model", "layer", "width", "constant features", *measured], rows)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def add_output_file(parser: argparse.ArgumentParser, flag: str, *, help: str) ->
 
 
 def add_out(
-    parser: argparse.ArgumentParser, *, help: str, default: Optional[Path] = None, required: bool = True
+    parser: argparse.ArgumentParser, *, help: str, default: Optional[str] = None, required: bool = True
 ) -> None:
     """Declare ``--out DIR``, ``args.out``: a folder that can be written; not required where there is a default."""
     parser.add_argument(

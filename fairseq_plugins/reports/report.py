@@ -29,26 +29,18 @@ class Report:
     command: str
     picture: Optional["Figure"] = None
 
-    def write(
-        self,
-        folder: Path,
-        *,
-        name: str = "",
-        table: str = "",
-        figures: str = "",
-        picture: str = "",
-    ) -> str:
+    def write(self, folder: Path, *, name: str, figures: str = "", picture: str = "") -> str:
         """Write the files; return the text with its origin.
 
         Args:
             folder: made if missing.
-            name: of all files, without suffix.
-            table, figures, picture: names of the files, where they are others.
+            name: of the table, and of the other files, without suffix.
+            figures, picture: names of these files, suffix included, where they are others.
         """
         origin = {**provenance(), "command": self.command}
         text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **origin)
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / (table or f"{name}.md"), text)
+        write_text(folder / f"{name}.md", text)
         content = json.dumps({**origin, **self.figures}, indent=1)
         write_text(folder / (figures or f"{name}.json"), f"{content}\n")
         if self.picture is not None:

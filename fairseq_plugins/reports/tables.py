@@ -1,8 +1,30 @@
 """Tables in Markdown."""
 
-from typing import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Iterable, Literal, Optional, Sequence
 
 from tabulate import tabulate
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure of a table.
+
+    Attributes:
+        value: the figure.
+        format: of the figure, as ``format`` takes it.
+        interval: half the width of its 95 % confidence interval, where it is known.
+        mean: "taken" over the runs of one name, or "none".
+    """
+
+    value: float
+    format: str = ".2f"
+    interval: Optional[float] = None
+    mean: Literal["taken", "none"] = "taken"
+
+    def __str__(self) -> str:
+        interval = "" if self.interval is None else f" +- {self.interval:.2f}"
+        return f"{self.value:{self.format}}{interval}"
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -1,33 +1,35 @@
-"""The benchmark of the output layer compares ways to the same loss, and draws what it finds."""
+"""The benchmark of the output layer compares methods of the same loss, and draws what it finds."""
 
+import os
+import signal
 from argparse import ArgumentTypeError
 
 import pytest
 import torch
 
 from fairseq_plugins.benchmarks import output_layer
-from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, Case, Inputs, measure, paths_of
+from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, Case, Inputs, measure, methods_of, peak_memory
 from fairseq_plugins.benchmarks.output_layer_report import BARS, as_markdown, draw
 
 CPU = torch.device("cpu")
 
 
-def gradients_of(path, case):
+def gradients_of(method, case):
     x = Inputs(case, device=CPU, dtype=torch.float64)
-    path(x)
+    method(x)
     return {name: getattr(x, name).grad for name in ("latents", "scores", "weight", "bias")}
 
 
 @pytest.mark.parametrize(
     "case, others", [(Case(23, 3, 5, 7), ["published", "plain"]), (Case(23, 1, 5, 7), ["published", "torch"])]
 )
-def test_all_ways_have_the_same_gradients(case, others):
-    paths = paths_of(case)
-    fused = gradients_of(paths["fused"], case)
+def test_all_methods_have_the_same_gradients(case, others):
+    methods = methods_of(case)
+    fused = gradients_of(methods["fused"], case)
     for name in others:
-        if name not in paths:
+        if name not in methods:
             pytest.skip("this torch has no chunked cross-entropy")
-        found = gradients_of(paths[name], case)
+        found = gradients_of(methods[name], case)
         for part, gradient in found.items():
             if gradient is not None:
                 torch.testing.assert_close(gradient, fused[part], rtol=1e-5, atol=1e-6, msg=f"{name}, {part}")
@@ -35,7 +37,7 @@ def test_all_ways_have_the_same_gradients(case, others):
 
 def test_the_matrix_products_alone_write_gradients_of_the_same_shapes():
     case = Case(23, 3, 5, 7)
-    floor = gradients_of(paths_of(case)["floor"], case)
+    floor = gradients_of(methods_of(case)["floor"], case)
     assert floor["latents"].shape == (7, 3, 5) and floor["weight"].shape == (23, 5) and floor["bias"] is None
 
 
@@ -47,7 +49,7 @@ def test_a_case_is_four_numbers():
             Case.parse(text)
 
 
-def test_every_way_is_measured(monkeypatch):
+def test_every_method_is_measured(monkeypatch):
     asked = []
 
     def peak(case, name, **_):
@@ -57,8 +59,24 @@ def test_every_way_is_measured(monkeypatch):
     monkeypatch.setattr(output_layer, "peak_memory", peak)
     case = Case(23, 3, 5, 7)
     found = measure(case, device=CPU, dtype=torch.float32, num_repetitions=2)
-    assert asked == list(found["seconds"]) == list(paths_of(case)) == list(found["memory_bytes"])
+    assert asked == list(found["seconds"]) == list(methods_of(case)) == list(found["memory_bytes"])
     assert found["vocab_size"] == 23 and all(seconds > 0 for seconds in found["seconds"].values())
+
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_memory_of_a_process_that_is_killed_is_not_known(monkeypatch):
+    monkeypatch.setattr(output_layer, "_peak_memory", killed)
+    with pytest.warns(UserWarning, match=r"plain, Case\(.*its process was killed, for want of memory as a rule"):
+        assert peak_memory(Case(23, 3, 5, 7), "plain", device=CPU, dtype=torch.float32) is None
+
+
+@pytest.mark.skipif(not output_layer.STATUS.exists(), reason="the system does not tell a process's memory")
+def test_memory_is_that_of_a_process_of_its_own():
+    found = peak_memory(Case(2000, 3, 16, 40), "published", device=CPU, dtype=torch.float32)
+    assert found["gradients"] == 4 * (40 * 3 * 16 + 40 * 3 + 2000 * 16 + 2000) < found["peak"]
 
 
 def result(num_experts, memory=True, **milliseconds):
@@ -108,6 +126,7 @@ def test_the_picture_shows_mixtures_by_case():
     assert bars(times)[names["fused"]] == [500, 500] and bars(memory)[names["published"]] == [1500, 1500]
     assert names["torch"] not in labels(times) and len(labels(times)) == 5
     assert "20 softmaxes" in picture.get_suptitle() and "2 CPU cores" in picture.get_suptitle()
+    assert "floor" in BARS and names["floor"] in labels(times) and names["floor"] not in bars(memory)
     ends = [bar.get_y() for container in times.containers for bar in container]
     assert len(set(ends)) == len(ends)
 

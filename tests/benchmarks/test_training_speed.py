@@ -4,9 +4,10 @@ import pytest
 
 from fairseq_plugins.benchmarks.language_models import SUITES
 from fairseq_plugins.benchmarks.training_speed import TrainingSpeed, as_markdown, measure_trainings
-from fairseq_plugins.benchmarks.translation import RECIPES, decoding_as_markdown, products_as_markdown
+from fairseq_plugins.benchmarks.translation import SUITES as TRANSLATION_SUITES
+from fairseq_plugins.benchmarks.translation import decoding_as_markdown, products_as_markdown
 from fairseq_plugins.flags.command import ProgramFailed
-from fairseq_plugins.recipes import Recipe, System, find_recipe
+from fairseq_plugins.recipes import Recipe, System
 
 RECIPE = Recipe(
     name="two",
@@ -76,9 +77,8 @@ def test_ratios_are_those_to_the_first():
     assert decoded == ["two", "75.0", "1.50"]
 
 
-@pytest.mark.parametrize("name", sorted(SUITES))
-def test_a_suite_has_systems_of_a_recipe(name):
-    suite = SUITES[name]
+@pytest.mark.parametrize("suite", [*SUITES.values(), *TRANSLATION_SUITES.values()], ids=lambda suite: suite.recipe_name)
+def test_a_suite_has_systems_of_a_recipe(suite):
     assert len(suite.system_names) > 1
     labels = [suite.recipe.label(system) for system in suite.system_names]
     assert len(set(labels)) == len(labels)
@@ -86,5 +86,5 @@ def test_a_suite_has_systems_of_a_recipe(name):
 
 @pytest.mark.parametrize("name, suite", [("lstm", "fairseq lstm"), ("transformer", "fairseq transformer, tied")])
 def test_the_host_is_the_reference_of_translation(name, suite):
-    recipe = find_recipe(RECIPES[name])
-    assert recipe.label(next(iter(recipe.systems))) == suite
+    recipe = TRANSLATION_SUITES[name].recipe
+    assert recipe.label(TRANSLATION_SUITES[name].system_names[0]) == suite

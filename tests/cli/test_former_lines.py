@@ -52,6 +52,9 @@ COMMANDS = all_commands()
             "data a.pt test raw/test.title out --max-bytes 75",
             "data --path a.pt --gen-subset test --reference raw/test.title --out out --max-bytes 75",
         ),
+        ("benchmark_lm", "reduced data --rounds 2", "data --suite reduced --rounds 2"),
+        ("benchmark_translation", "lstm data --systems doc", "data --suite lstm --systems doc"),
+        ("headline_baselines", "a.article b.title --out o", "--articles a.article --titles b.title --out o"),
         ("generate_split", "data a.pt valid out", "data --path a.pt --gen-subset valid --out out"),
     ],
 )

@@ -1,7 +1,9 @@
-"""Shell scripts: help, strict mode, and data that are missing."""
+"""Scripts: help, strict mode, data that are missing, and the package that entries take."""
 
+import os
 import runpy
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,4 +48,14 @@ def test_an_entry_is_the_command_of_its_name(script, monkeypatch, capsys):
         runpy.run_path(str(script), run_name="__main__")
     shown = capsys.readouterr().out.split()
     assert error.value.code == 0 and shown[:4] == ["usage:", "python", "-m", f"fairseq_plugins.cli.{script.stem}"]
-    assert len(script.read_text().splitlines()) <= 6
+    assert len(script.read_text().splitlines()) <= 10
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("scripts/*.py")), ids=lambda path: path.name)
+def test_an_entry_takes_the_package_of_its_checkout(script, tmp_path):
+    (tmp_path / "fairseq_plugins").mkdir()
+    (tmp_path / "fairseq_plugins/__init__.py").write_text("raise RuntimeError('another copy')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(script), "--help"]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0 and result.stdout.startswith("usage: "), result.stderr

@@ -3,7 +3,8 @@
 import pytest
 import sacrebleu
 
-from fairseq_plugins.reports.comparison import BleuMetric, Cell, PerplexityMetric, RougeMetric, as_markdown
+from fairseq_plugins.reports.comparison import as_markdown
+from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]
 
@@ -63,6 +64,6 @@ def test_headlines_have_a_length_and_three_scores(tmp_path):
     assert "rouge-score-" in metric.note([figures])
 
 
-def test_a_cell_shows_its_interval_where_it_has_one():
-    assert str(Cell(1.239)) == "1.24" and str(Cell(1234.6, ",.0f")) == "1,235"
-    assert str(Cell(12.0, interval=0.123)) == "12.00 +- 0.12"
+def test_a_text_has_no_perplexity_of_a_model(tmp_path):
+    with pytest.raises(ValueError, match="text: a text cannot stand beside models here: compare by BLEU or ROUGE"):
+        PerplexityMetric().measure_text(tmp_path / "text")

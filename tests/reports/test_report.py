@@ -28,7 +28,7 @@ def test_files_name_their_origin(tmp_path):
 
 
 def test_without_a_picture_there_are_two_files(tmp_path):
-    Report(text="", figures={}, command="x").write(tmp_path, table="table.md", figures="runs.json")
+    Report(text="", figures={}, command="x").write(tmp_path, name="table", figures="runs.json")
     assert {path.name for path in tmp_path.iterdir()} == {"table.md", "runs.json"}
 
 
@@ -40,7 +40,7 @@ def test_a_curve_for_each_run_with_its_seed_where_names_repeat():
     assert axes.get_yscale() == "log"
 
 
-@pytest.mark.parametrize("names", [{"name": "a"}, {"table": "a.md", "figures": "a.json"}])
+@pytest.mark.parametrize("names", [{"name": "a"}, {"name": "a", "figures": "b.json"}])
 def test_a_second_report_replaces_the_first(names, tmp_path):
     for text in ("first", "second"):
         Report(text=text, figures={}, command="x").write(tmp_path, **names)

@@ -1,6 +1,6 @@
 """Tables in Markdown."""
 
-from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.reports.tables import Cell, as_table
 
 
 def cells(line):
@@ -20,3 +20,8 @@ def test_cells_are_written_as_they_are():
 
 def test_a_bar_in_a_name_does_not_part_cells():
     assert r"a\|b" in as_table(["model", "x"], [("a|b", 1)])
+
+
+def test_a_cell_shows_its_interval_where_it_has_one():
+    assert str(Cell(1.239)) == "1.24" and str(Cell(1234.6, ",.0f")) == "1,235"
+    assert str(Cell(12.0, interval=0.123)) == "12.00 +- 0.12"

@@ -1,0 +1,62 @@
+"""What the benchmarks of trainings share: their arguments, the checks of these, and the names of their reports."""
+
+import argparse
+import os
+import re
+from pathlib import Path
+from typing import Mapping
+
+from fairseq_plugins.benchmarks.suite import Suite
+from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_out
+
+MIN_UPDATES = 10
+MAX_NAME_LENGTH = 200
+"""Of a report; a file's name, with what is added while it is written, has at most 255 bytes."""
+
+FORMER_ORDERS = (("--suite", "data"),)
+"""Of the commands; see :class:`~fairseq_plugins.flags.command.Command`."""
+
+
+def add_training_limits(
+    parser: argparse.ArgumentParser, *, suites: Mapping[str, Suite], written_by: str, num_rounds: int
+) -> None:
+    """Declare DATA, ``--suite``, ``--updates``, ``--rounds``, ``--cpu`` and ``--out``.
+
+    Args:
+        parser: of the command.
+        suites: by the values of ``--suite``.
+        written_by: command that writes the data.
+        num_rounds: default of ``--rounds``.
+    """
+    add_data(parser, written_by=written_by)
+    parser.add_argument("--suite", required=True, choices=list(suites), metavar="NAME", help=", ".join(suites))
+    parser.add_argument(
+        "--updates", type=int, default=40, metavar="N", help=f"updates a run, at least {MIN_UPDATES} (default: 40)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=num_rounds, metavar="N", help="runs of each system (default: %(default)s)"
+    )
+    add_cpu(parser)
+    add_out(parser, help="directory for the report", default="results/benchmarks")
+
+
+def check_training_limits(args: argparse.Namespace) -> None:
+    """Refuse what no training could be timed with.
+
+    Raises:
+        ValueError: on too few updates or rounds, or if the data is missing.
+    """
+    if args.updates < MIN_UPDATES or args.rounds < 1:
+        raise ValueError(f"give at least {MIN_UPDATES} --updates and 1 of --rounds")
+    if not Path(args.data).is_dir():
+        raise ValueError(f"{args.data} does not exist: give the directory that data-prep wrote")
+
+
+def describe_threads() -> str:
+    """Threads that the trainings use."""
+    return os.environ.get("OMP_NUM_THREADS", "all cores")
+
+
+def report_name(*parts: str) -> str:
+    """A file's name of the given parts, joined by underscores; what such a name should not hold becomes a dash."""
+    return re.sub(r"[^\w.-]+", "-", "_".join(parts), flags=re.ASCII)[:MAX_NAME_LENGTH]

@@ -1,0 +1,139 @@
+"""What trained models are compared by."""
+
+import statistics
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
+from fairseq_plugins.evaluation.checkpoints import stateful_language_model
+from fairseq_plugins.evaluation.generated_text import read_lines
+from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
+from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
+from fairseq_plugins.evaluation.translations import Translation, read_plain_translation, read_translation, score
+from fairseq_plugins.reports.tables import Cell
+from fairseq_plugins.reports.trained_run import TrainedRun
+from fairseq_plugins.reports.training_log import read_median_speed
+from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
+from fairseq_plugins.scoring.rouge import RougeSettings
+
+Figures = Dict[str, Any]
+"""What was found of a run, by name, for machines."""
+
+
+class Metric(ABC):
+    """What runs are compared by."""
+
+    @abstractmethod
+    def measure(self, run: TrainedRun) -> Figures:
+        """Figures of a run, besides those that all runs have.
+
+        Raises:
+            ValueError, OSError: if the run lacks what is measured.
+        """
+
+    def measure_text(self, path: Path) -> Figures:
+        """Figures of a text of another origin.
+
+        Raises:
+            ValueError: if it cannot be scored, or if the metric is of models alone.
+        """
+        raise ValueError(f"{path}: a text cannot stand beside models here: compare by BLEU or ROUGE")
+
+    @abstractmethod
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        """The metric's columns of a run or a text."""
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        """What must be the same where figures are compared."""
+        return ""
+
+
+class PerplexityMetric(Metric):
+    """Perplexity of language models: one row, carried state, as ``evaluate_lm``; and the speed of their training."""
+
+    def __init__(self, *, device: str = "cpu") -> None:
+        self.device = device
+
+    def measure(self, run: TrainedRun) -> Figures:
+        model = stateful_language_model(run.model, run.save_dir / "checkpoint_best.pt").to(self.device)
+        dictionary = load_dictionary(run.data)
+        figures: Figures = {"words_per_second": read_median_speed(run.save_dir / "train.log")}
+        for split in ("valid", "test"):
+            result = evaluate_perplexity(
+                [model],
+                load_token_stream(run.data, split, dictionary),
+                unknown=dictionary.unk(),
+                device=self.device,
+                show_progress=sys.stderr.isatty(),
+            )
+            figures[f"{split}_perplexity"] = result.perplexity
+        return figures
+
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        return {
+            "test perplexity": Cell(figures["test_perplexity"]),
+            "words per second": Cell(figures["words_per_second"], ",.0f", mean="none"),
+        }
+
+
+class BleuMetric(Metric):
+    """BLEU and chrF of translations, as ``evaluate_translation`` left them in ``SAVE_DIR/test``."""
+
+    def __init__(self, reference: Path) -> None:
+        self.reference = reference
+        self.lines = read_lines(reference)
+
+    def measure(self, run: TrainedRun) -> Figures:
+        translation = read_translation(
+            run.save_dir / "test/generate.txt",
+            references=self.lines,
+            reference_name=str(self.reference),
+            language=self.reference.suffix[1:],
+        )
+        return self._scored(translation)
+
+    def measure_text(self, path: Path) -> Figures:
+        name = str(self.reference)
+        return self._scored(read_plain_translation(path, references=self.lines, reference_name=name))
+
+    def _scored(self, translation: Translation) -> Figures:
+        return {"scores": [asdict(item) for item in score(translation, self.lines)]}
+
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        names = ("BLEU", "chrF", "tokenised BLEU")
+        return {name: Cell(item["value"], interval=item["interval"]) for name, item in zip(names, figures["scores"])}
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        return f"BLEU, chrF, tokenised BLEU: `{'; '.join(item['signature'] for item in figures[0]['scores'])}`."
+
+
+class RougeMetric(Metric):
+    """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/test``, and their length."""
+
+    def __init__(self, reference: Path) -> None:
+        self.reference = reference
+
+    def measure(self, run: TrainedRun) -> Figures:
+        path = run.save_dir / "test/generate.txt"
+        return self._scored(read_headlines(path), path)
+
+    def measure_text(self, path: Path) -> Figures:
+        return self._scored(read_lines(path), path)
+
+    def _scored(self, hypotheses: List[str], path: Path) -> Figures:
+        scores = score_headlines(hypotheses, str(path), [self.reference], RougeSettings())
+        words = statistics.mean(len(line.split()) for line in hypotheses)
+        return {"scores": [asdict(item) for item in scores], "words": words}
+
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        scores = zip(ROUGE_METRICS.values(), figures["scores"])
+        return {
+            "words": Cell(figures["words"], ".1f", mean="none"),
+            **{f"{name} F1": Cell(item["f1"], interval=item["f1_interval"]) for name, item in scores},
+        }
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        return f"ROUGE: `{RougeSettings().signature(num_references=1)}`."

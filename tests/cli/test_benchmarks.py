@@ -1,0 +1,123 @@
+"""The commands that measure: what they refuse before any work, and the files they write."""
+
+import json
+
+import pytest
+import torch
+
+from fairseq_plugins.benchmarks.training_speed import TrainingSpeed
+from fairseq_plugins.cli import benchmark_lm, benchmark_translation
+from fairseq_plugins.cli.__main__ import all_commands
+
+COMMANDS = all_commands()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with ``data``."""
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    return tmp_path
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What was asked of the trainings, which are not run."""
+    calls = []
+
+    def measure(recipe, systems, **options):
+        calls.append(options)
+        return {recipe.label(system): TrainingSpeed(100.0, 1024.0) for system in systems}
+
+    def train(recipe, systems, *, folder, flags, **_):
+        calls.append({"flags": flags})
+        return {recipe.label(system): "no checkpoint" for system in systems}
+
+    def decode(data, checkpoints, *, device, **_):
+        return dict.fromkeys(checkpoints, 9.0)
+
+    for module in (benchmark_lm, benchmark_translation):
+        monkeypatch.setattr(module, "measure_trainings", measure)
+    monkeypatch.setattr(benchmark_translation, "train_briefly", train)
+    monkeypatch.setattr(benchmark_translation, "measure_decoding", decode)
+    return calls
+
+
+def refused(name, typed, capsys):
+    with pytest.raises(SystemExit) as error:
+        COMMANDS[name].main(typed.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert error.value.code == 2
+    return line
+
+
+@pytest.mark.parametrize(
+    "name, typed, told",
+    [
+        ("benchmark_lm", "data", "arguments are required: --suite"),
+        ("benchmark_lm", "data --suite none", "argument --suite: invalid choice: 'none'"),
+        ("benchmark_lm", "data --suite ptb --updates 9", "give at least 10 --updates and 1 of --rounds"),
+        ("benchmark_lm", "data --suite ptb -- --cpu", "--cpu: give it before the --"),
+        ("benchmark_lm", "data --suite ptb --fp16", "--fp16: flags of fairseq-train come after --"),
+        ("benchmark_lm", "missing --suite ptb", "missing does not exist"),
+        ("benchmark_translation", "missing --suite lstm", "missing does not exist"),
+        ("benchmark_translation", "data --suite lstm --length 0", "--length 0: give at least 1"),
+        ("benchmark_translation", "data --suite lstm --systems nobody", "--systems nobody: choose among host "),
+        ("benchmark_output_layer", "10,2,3,4 --device cuda", "--device cuda: torch finds no GPU here"),
+        ("benchmark_output_layer", "10,2,3,4 --repetitions 0", "give at least 1 of --repetitions"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(name, typed, told, folder, asked, capsys):
+    assert told in refused(name, typed, capsys)
+    assert not asked and [path.name for path in folder.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize(
+    "name, typed", [("benchmark_lm", "data --suite ptb"), ("benchmark_translation", "data --suite lstm")]
+)
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work_though_it_is_the_default(
+    name, typed, folder, asked, capsys
+):
+    (folder / "results").touch()
+    told = refused(name, typed, capsys)
+    assert "--out: results/benchmarks: " in told and "results is a file: give a folder" in told
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    "typed, to_type",
+    [
+        ("ptb data --updates 20", "data --suite ptb --updates 20"),
+        ("data --suite ptb --flags=--fp16 --rounds 2", "data --suite ptb --rounds 2 -- --fp16"),
+        ("ptb data --flags --fp16", "data --suite ptb -- --fp16"),
+    ],
+)
+def test_the_former_line_is_answered_with_the_line_to_type(typed, to_type, folder, asked, capsys):
+    assert refused("benchmark_lm", typed, capsys).endswith(
+        f"type: python -m fairseq_plugins.cli.benchmark_lm {to_type}"
+    )
+    assert not asked
+
+
+def test_further_flags_reach_the_trainings_and_the_name_of_the_report(folder, asked):
+    COMMANDS["benchmark_lm"].main("data --suite reduced --cpu -- --restore-file a/b.pt".split())
+    (call,) = asked
+    assert call["flags"] == ["--cpu", "--restore-file", "a/b.pt"] and call["data"] == "data"
+    figures = json.loads((folder / "results/benchmarks/lm_reduced_cpu_restore-file_a-b.pt.json").read_text())
+    assert len(figures["models"]) == 3 and figures["rounds"] == 4 and figures["updates"] == 40
+
+
+def test_translation_is_measured_on_the_cpu_where_that_is_asked(folder, asked):
+    COMMANDS["benchmark_translation"].main("data --suite transformer --cpu --systems tied drill --out out".split())
+    assert [call["flags"] for call in asked] == [["--cpu"], ["--cpu"]]
+    figures = json.loads((folder / "out/transformer_cpu_tied_drill.json").read_text())
+    assert len(figures["training"]) == len(figures["sentences_per_second"]) == 2
+
+
+def test_baselines_of_headlines(folder):
+    (folder / "articles").write_text("oil prices rise again today\npolice kill a gunman\n")
+    (folder / "titles").write_text("oil up\n")
+    COMMANDS["headline_baselines"].main("--articles articles --titles titles --words 2 --out out".split())
+    assert (folder / "out/first_words.txt").read_text() == "oil prices\npolice kill\n"
+    assert (folder / "out/random_title.txt").read_text() == "oil up\noil up\n"
