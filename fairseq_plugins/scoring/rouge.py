@@ -134,7 +134,7 @@ def score_corpus(
     settings: RougeSettings,
     *,
     num_processes: Optional[int] = None,
-    show_progress: str = "off",
+    show_progress: bool = False,
 ) -> List[RougeScore]:
     """ROUGE of hypotheses with one or more references each.
 
@@ -143,7 +143,7 @@ def score_corpus(
         references: of every hypothesis, one or more.
         settings: what decides the score.
         num_processes: by default as many as there are cores to use, and one for a short corpus.
-        show_progress: "on" draws a bar on standard error.
+        show_progress: draw a bar.
 
     Raises:
         ValueError: on different lengths, no text, a hypothesis without references, or if a process ended early.
@@ -157,7 +157,7 @@ def score_corpus(
     if num_processes is None:
         num_processes = max(1, min(len(os.sched_getaffinity(0)), len(hypotheses) // 500))
     pairs = list(zip(hypotheses, references))
-    bar = partial(tqdm, total=len(pairs), unit=" texts", desc="ROUGE", disable=show_progress == "off")
+    bar = partial(tqdm, total=len(pairs), unit=" texts", desc="ROUGE", disable=not show_progress)
     if num_processes == 1:
         rouge = Rouge(settings)
         scores = [rouge.score(*pair) for pair in bar(pairs)]
