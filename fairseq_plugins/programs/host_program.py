@@ -32,16 +32,15 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
         output: file that takes its standard output; None writes it to the log.
 
     Returns:
-        peak resident memory of the process in MiB.
+        peak resident memory of the process in MiB; Linux counts no less than this process held at its start.
 
     Raises:
         ProgramFailed: with the last lines of the log.
     """
     with ExitStack() as files:
         errors = files.enter_context(log.open("wb"))
-        shown = subprocess.STDOUT if output is None else errors
-        written = errors if output is None else files.enter_context(output.open("wb"))
-        process = subprocess.Popen(host_command(program, arguments), stdout=written, stderr=shown)
+        results = errors if output is None else files.enter_context(output.open("wb"))
+        process = subprocess.Popen(host_command(program, arguments), stdout=results, stderr=errors)
         try:
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:

@@ -9,6 +9,7 @@ stemmer, which has a few exceptions of its own. ROUGE-L takes time in the produc
 """
 
 import os
+import signal
 import unicodedata
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -167,6 +168,9 @@ def score_corpus(
                 scores = list(bar(pool.map(_score_in_worker, pairs, chunksize=100)))
             except BrokenProcessPool:
                 raise ValueError("a scoring process ended (out of memory?): score with one process") from None
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)
+                raise
     return [_aggregate(title, [score[metric] for score in scores]) for metric, title in METRICS.items()]
 
 
@@ -191,6 +195,7 @@ _rouge: Optional[Rouge] = None
 
 def _start_worker(settings: RougeSettings) -> None:
     global _rouge
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is told once, by the parent
     _rouge = Rouge(settings)
 
 
