@@ -2,14 +2,15 @@
 
 import argparse
 import shlex
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Union
 
 from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.input_paths import check_data_folder
+from fairseq_plugins.programs.host_program import host_command
+from fairseq_plugins.programs.logged_process import run_logged
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
-from fairseq_plugins.recipes.logged_process import run_logged
 
 
 class ListRecipes(argparse.Action):
@@ -75,10 +76,9 @@ class Train(Command):
         if args.dry_run:
             print(shlex.join(["fairseq-train", *arguments]))
             return
-        if not args.data.is_dir():
-            raise ValueError(f"{args.data} does not exist: give the directory that data-prep wrote")
+        check_data_folder(args.data)
         args.save_dir.mkdir(parents=True, exist_ok=True)
-        status = run_logged([sys.executable, "-m", "fairseq_cli.train", *arguments], log=args.save_dir / "train.log")
+        status = run_logged(host_command("train", arguments), log=args.save_dir / "train.log")
         if status != 0:
             raise SystemExit(status)
 

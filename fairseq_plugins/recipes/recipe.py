@@ -1,14 +1,10 @@
 """Recipes: tables of systems, each with its flags of ``fairseq-train``."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence
 
-import fairseq_plugins
 from fairseq_plugins.models.presets import ARCHITECTURES, Value, command_line
-
-USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
-"""Value of ``--user-dir``."""
+from fairseq_plugins.programs.host_program import USER_DIR
 
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
 """Flags of every recipe, before its own."""
