@@ -17,7 +17,7 @@ esac
 
 # what the time depends on; the rate falls for the last two epochs of a language model, the last one of a translator
 lm_epochs=10
-translation_epochs=5
+translation_epochs=6
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
@@ -76,12 +76,12 @@ finish
 
 echo "== train translators (logs: $work/lstm_encdec*/train.log)"
 train_translator() {
-  train "$1" "$work/data-bin.pairs" --task translation --embed-dim 128 --hidden-sizes "128 128" --init-range 0.2 \
-    --dropout 0.2 --batch-size 64 --optimizer adam --lr 0.003 --clip-norm 5 --lr-scheduler fixed \
+  train "$1" "$work/data-bin.pairs" --task translation --embed-dim 128 --hidden-sizes 160 --init-range 0.2 \
+    --dropout 0.3 --batch-size 64 --optimizer adam --lr 0.004 --clip-norm 5 --lr-scheduler fixed \
     --max-epoch "$translation_epochs" --force-anneal $((translation_epochs - 1)) --lr-shrink 0.5 "${@:2}"
 }
 train_translator lstm_encdec &
-train_translator lstm_encdec_doc --expert-warmup 300 &
+train_translator lstm_encdec_doc --experts-per-layer "0 2 2" --expert-warmup 300 &
 finish
 
 echo "== evaluate"
