@@ -26,9 +26,20 @@ class _SplitAtColons(argparse.Action):
         setattr(namespace, self.dest, paths)
 
 
-def add_data(parser: argparse.ArgumentParser, *, written_by: str = "fairseq-preprocess --only-source") -> None:
-    """Declare DATA, ``args.data``: the path of a folder that is there."""
-    parser.add_argument("data", metavar="DATA", type=data_folder, help=f"directory that {written_by} wrote")
+def add_data(
+    parser: argparse.ArgumentParser,
+    *,
+    written_by: str = "fairseq-preprocess --only-source",
+    required: bool = True,
+) -> None:
+    """Declare DATA, ``args.data``: the path of a folder that is there, or None where it is not required."""
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        type=data_folder,
+        nargs=None if required else "?",
+        help=f"directory that {written_by} wrote",
+    )
 
 
 def add_checkpoints(parser: argparse.ArgumentParser, *, help: str, required: bool = True) -> None:

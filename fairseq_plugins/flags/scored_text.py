@@ -12,8 +12,7 @@ from fairseq_plugins.evaluation.binarised_pairs import raw_reference, target_lan
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.evaluation.text_preparation import SUBWORD_FILES, SubwordNMT, find_subwords
-from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_input, add_out, add_split
-from fairseq_plugins.flags.input_paths import data_folder
+from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_data, add_input, add_out, add_split
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.reports.written_file import write_text
 
@@ -87,13 +86,7 @@ class ScoredText:
 
 def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Declare DATA, ``--path CKPT...``, ``--split``, ``--out DIR``, ``--beam``, ``--max-tokens`` and ``--bpe``."""
-    parser.add_argument(
-        "data",
-        metavar="DATA",
-        type=data_folder,
-        nargs=None if required else "?",
-        help="directory that data-prep/<corpus>/prepare.sh wrote",
-    )
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh", required=required)
     add_checkpoints(parser, help="checkpoints; several, also joined by colons, are an ensemble", required=required)
     add_split(parser, help="split to decode")
     add_out(parser, help="directory for generate.txt, the output of fairseq-generate", required=required)
