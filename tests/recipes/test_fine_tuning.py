@@ -8,7 +8,7 @@ from fairseq import options
 from fairseq_plugins.cli.fine_tune import FineTune
 from fairseq_plugins.cli.preset_flags import PresetFlags
 from fairseq_plugins.recipes import fine_tuning
-from fairseq_plugins.recipes.recipe import USER_DIR
+from fairseq_plugins.programs.host_program import USER_DIR
 
 ARCH = "lstm_lm_awd_ptb"
 

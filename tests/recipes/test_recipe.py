@@ -6,7 +6,8 @@ import pytest
 
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
-from fairseq_plugins.recipes.recipe import COMMON, USER_DIR
+from fairseq_plugins.programs.host_program import USER_DIR
+from fairseq_plugins.recipes.recipe import COMMON
 
 
 @pytest.fixture
