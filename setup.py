@@ -10,7 +10,7 @@ setup(
     description="fairseq plugins: recurrent models of language and translation, output layers of any model",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="MIT",
+    license="MIT; the text in fairseq_plugins/demo_corpus: CC BY 2.0 FR",
     packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
     package_data={"fairseq_plugins": ["demo_corpus/*"]},
     python_requires=">=3.11",

@@ -15,10 +15,6 @@ case ${1:-} in
   *) echo "$usage" >&2; exit 2 ;;
 esac
 
-# what the time depends on; the rate falls for the last two epochs of a language model, the last one of a translator
-lm_epochs=10
-translation_epochs=5
-
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 source .venv/bin/activate
@@ -43,17 +39,10 @@ show_progress() {  # NAME: of the log on standard input, a line an epoch
   sed --unbuffered -n "s/.*| valid | epoch 0*\([0-9]*\) |.*| ppl \([0-9.]*\) .*/   $1  epoch \1  valid perplexity \2/p"
 }
 
-train() {  # ARCH DATA FLAGS...: to demo-work/ARCH
-  local name=$1 data=$2 folder=$work/$1
-  shift 2
-  local command=(fairseq-train "$data" --user-dir fairseq_plugins --arch "$name" --save-dir "$folder" --seed 1
-                 --num-workers 0 --criterion regularized_cross_entropy --no-epoch-checkpoints
-                 --log-format simple --log-interval 25 "$@")
-  [[ -f $folder/finished.txt && $(<"$folder/finished.txt") == "${command[*]}" ]] && return
-  mkdir -p "$folder"
-  "${command[@]}" 2>&1 | tee -a "$folder/train.log" | show_progress "$name" ||
+train() {  # RECIPE SYSTEM DATA: to demo-work/SYSTEM
+  local folder=$work/$2
+  python -m fairseq_plugins.cli.train "$1" "$2" "$3" --save-dir "$folder" | show_progress "$2" ||
     { tail -n 5 "$folder/train.log" >&2; return 1; }
-  echo "${command[*]}" > "$folder/finished.txt"
 }
 
 echo "== prepare the corpus"
@@ -64,24 +53,13 @@ logged "$work/prepare.pairs.log" bash data-prep/tatoeba/prepare.sh de-en --from 
 finish
 
 echo "== train language models (logs: $work/lstm_lm_*/train.log)"
-train_lm() {
-  train "$1" "$work/data-bin.lm" --task stateful_lm --tokens-per-sample 35 --batch-size 20 --batch-size-valid 10 \
-    --embed-dim 128 --activation-regularization 2 --temporal-activation-regularization 1 \
-    --optimizer nt_asgd --lr 20 --clip-norm 0.25 \
-    --max-epoch "$lm_epochs" --force-anneal $((lm_epochs - 2)) --lr-shrink 0.3 "${@:2}"
-}
-train_lm lstm_lm_awd --hidden-sizes "256 256 128" &
-train_lm lstm_lm_doc --hidden-sizes "244 244 128" --experts-per-layer "0 0 1 3" --balance 0.001 &
+train demo_lm lstm_lm_awd "$work/data-bin.lm" &
+train demo_lm lstm_lm_doc "$work/data-bin.lm" &
 finish
 
 echo "== train translators (logs: $work/lstm_encdec*/train.log)"
-train_translator() {
-  train "$1" "$work/data-bin.pairs" --task translation --embed-dim 128 --hidden-sizes "128 128" --init-range 0.2 \
-    --dropout 0.2 --batch-size 64 --optimizer adam --lr 0.003 --clip-norm 5 --lr-scheduler fixed \
-    --max-epoch "$translation_epochs" --force-anneal $((translation_epochs - 1)) --lr-shrink 0.5 "${@:2}"
-}
-train_translator lstm_encdec &
-train_translator lstm_encdec_doc --expert-warmup 300 &
+train demo_translation lstm_encdec "$work/data-bin.pairs" &
+train demo_translation lstm_encdec_doc "$work/data-bin.pairs" &
 finish
 
 echo "== evaluate"
@@ -100,12 +78,16 @@ compare "$work/data-bin.lm" "$work/compared.lm" --metric perplexity \
 compare "$work/data-bin.pairs" "$work/compared.pairs" --metric bleu \
   --path "lstm_encdec=$work/lstm_encdec" "lstm_encdec_doc=$work/lstm_encdec_doc" &
 finish
-python -m fairseq_plugins.cli.evaluate_translation --input "$work/lstm_encdec_doc/test/generate.txt" \
-  --reference "$work/data-bin.pairs/raw/test.en" --against "$work/lstm_encdec/test" > "$work/scores.txt"
+python -m fairseq_plugins.cli.evaluate_translation --input "$work/lstm_encdec_doc/test/generate.txt" --json \
+  --reference "$work/data-bin.pairs/raw/test.en" --against "$work/lstm_encdec/test" > "$work/scores.json"
 cat "$work/compared.lm/table.md" "$work/compared.pairs/table.md"
 
-# BLEU against the baseline: <of DOC> and <of one softmax>, p = ...
-best=$(awk '/^BLEU against/ { print ($5 + 0 > $7 + 0 ? "lstm_encdec_doc" : "lstm_encdec") }' "$work/scores.txt")
+best=$(python - "$work/scores.json" << 'END'
+import json, sys
+bleu = json.load(open(sys.argv[1]))["against"][0]
+print("lstm_encdec_doc" if bleu["value"] > bleu["other_value"] else "lstm_encdec")
+END
+)
 cat > "$work/sentences.de" << 'END'
 Ich möchte morgen mit dir nach Boston gehen.
 Warum hast du mir das Buch nicht gegeben?
@@ -120,7 +102,11 @@ paste "$work/sentences.de" "$work/sentences.en" | awk -F '\t' '{ print "   " $1 
   printf 'Translation from German into English, 1,000 sentences, `bash scripts/demo.sh`.\n\n'
   cat "$work/compared.pairs/table.md"
   printf '\n`lstm_encdec_doc` against `lstm_encdec`:\n\n```\n'
-  grep "against the baseline" "$work/scores.txt"
+  python - "$work/scores.json" << 'END'
+import json, sys
+for item in json.load(open(sys.argv[1]))["against"]:
+    print("{metric} against the baseline: {value:.2f} and {other_value:.2f}, p = {p:.4f} (paired bootstrap)".format(**item))
+END
   printf '```\n\nSentences that are not in the corpus, by `%s`; the map shows its attention in the first one.\n\n' "$best"
   printf '| German | English |\n|---|---|\n'
   paste "$work/sentences.de" "$work/sentences.en" | awk -F '\t' '{ print "| " $1 " | " $2 " |" }'

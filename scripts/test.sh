@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
-# Set up .venv if needed and run the tests; further arguments go to pytest.
+# Set up .venv if needed, check style and types, and run the tests; further arguments go to pytest.
 set -euo pipefail
 
 usage="usage: bash scripts/test.sh [--fast] [pytest arguments]
-  --fast   leaves out the tests that are marked slow; every package keeps the others"
+  --fast   leaves out the tests that are marked slow; every package keeps the others
+  FAIRSEQ_PLUGINS_CORPORA=DIR in the environment: the folder of the real corpora, DIR/ptb, DIR/multi30k ..."
 
-selected=()
-case ${1:-} in
-  --help | -h)
-    echo "$usage"
-    exit 0
-    ;;
-  --fast)
-    selected=(-m "not slow")
-    shift
-    ;;
-esac
+selected=() given=()
+for argument in "$@"; do
+  case $argument in
+    --help | -h) echo "$usage"; exit 0 ;;
+    --fast) selected=(-m "not slow") ;;
+    *) given+=("$argument") ;;
+  esac
+done
+corpora=${FAIRSEQ_PLUGINS_CORPORA:-}
+[[ -z $corpora || -d $corpora ]] || { echo "test.sh: error: FAIRSEQ_PLUGINS_CORPORA=$corpora is no folder" >&2; exit 2; }
+[[ -z $corpora ]] || export FAIRSEQ_PLUGINS_CORPORA=$(cd "$corpora" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 source .venv/bin/activate
 ruff check --quiet --line-length 120 --select E,F,I,B,W --ignore B905 .
 ruff format --quiet --check --line-length 120 .
 pyrefly check --config scripts/pyrefly.toml --summary=none
-python -m pytest tests --quiet --durations 10 --numprocesses 2 --dist loadfile --no-loadscope-reorder \
-  ${selected[@]+"${selected[@]}"} "$@"
+# the option, not an argument, so that paths among the arguments take its place
+python -m pytest -o testpaths=tests --quiet --durations 10 --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+  ${selected[@]+"${selected[@]}"} ${given[@]+"${given[@]}"}

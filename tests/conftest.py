@@ -15,7 +15,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     # long tests first, so that no process is left alone with them at the end
-    items.sort(key=lambda item: (item.path.name != "test_readme.py", "integration" not in item.path.parts))
+    items.sort(key=lambda item: (not item.path.name.startswith("test_readme"), "integration" not in item.path.parts))
 
 
 @pytest.fixture(autouse=True)

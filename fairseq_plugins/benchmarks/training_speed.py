@@ -1,8 +1,6 @@
 """Speed and memory of short trainings by ``fairseq-train``."""
 
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from fairseq_plugins.flags.command import ProgramFailed
+from fairseq_plugins.programs.host_program import run_host
 from fairseq_plugins.recipes import Recipe, training_arguments
 from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.reports.training_log import read_free_memory, read_speeds
@@ -40,15 +39,10 @@ def train(arguments: Sequence[str], *, log: Path) -> float:
     Raises:
         ProgramFailed: with the end of the log.
     """
-    command = [sys.executable, "-m", "fairseq_cli.train", *arguments]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        told = log.read_text(encoding="utf-8", errors="replace")
-        raise ProgramFailed(f"fairseq-train {' '.join(arguments)} failed:\n{told[-500:]}")
-    return usage.ru_maxrss / 1024
+    try:
+        return run_host("train", arguments, log=log)
+    except ProgramFailed as failure:
+        raise ProgramFailed(f"fairseq-train {' '.join(arguments)} failed:\n{failure}") from failure
 
 
 def measure_trainings(

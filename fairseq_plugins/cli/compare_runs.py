@@ -55,7 +55,7 @@ Writes table.md, runs.json and learning_curves.png."""
         report = compare_runs(
             named_paths(args.path),
             _metric(args),
-            data=args.data,
+            data=str(args.data),
             texts=named_paths(args.text),
             command=args.command_line,
         )
@@ -68,7 +68,7 @@ def _metric(args: argparse.Namespace) -> Metric:
         if args.reference or args.text:
             raise ValueError("--reference and --text go with --metric bleu or rouge")
         return PerplexityMetric(device=choose_device(args))
-    reference = args.reference or raw_reference(Path(args.data), "test")
+    reference = args.reference or raw_reference(args.data, "test")
     return BleuMetric(reference) if args.metric == "bleu" else RougeMetric(reference)
 
 

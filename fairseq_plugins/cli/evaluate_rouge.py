@@ -6,11 +6,12 @@ import sys
 from dataclasses import asdict
 from typing import List
 
-from fairseq_plugins.cli.scored_text import DECODING_HELP, SCRIPT_ORDER, add_scored_text, read_scored_text
 from fairseq_plugins.evaluation.generated_text import read_lines
 from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json
+from fairseq_plugins.flags.scored_text import DECODING_HELP, SCRIPT_ORDER, add_scored_text, read_scored_text
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES, TOKENIZERS, RougeScore, RougeSettings
 
 
@@ -62,8 +63,8 @@ and precision. Two scores can be compared if the last line, their signature, is 
         settings = RougeSettings(
             stemming=args.stemming, tokenizer=args.tokenizer, max_bytes=args.max_bytes, max_words=args.max_words
         )
-        if args.processes is not None and args.processes < 1:
-            raise ValueError(f"--processes {args.processes}: give at least 1")
+        if args.processes is not None:
+            check_at_least_one(args.processes, flag="--processes")
         text = read_scored_text(args)
         text.decode(result="rouge.txt")
         if text.format == "generate":
@@ -76,7 +77,7 @@ and precision. Two scores can be compared if the last line, their signature, is 
             text.references,
             settings,
             num_processes=args.processes,
-            show_progress="on" if sys.stderr.isatty() else "off",
+            show_progress=sys.stderr.isatty(),
         )
         signature = settings.signature(num_references=len(text.references))
         text.show(as_json(scores, signature) if args.json else as_text(scores, signature), result="rouge.txt")

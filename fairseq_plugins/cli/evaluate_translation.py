@@ -4,15 +4,8 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import List, Optional
+from typing import List, Sequence
 
-from fairseq_plugins.cli.scored_text import (
-    DECODING_HELP,
-    SCRIPT_ORDER,
-    ScoredText,
-    add_scored_text,
-    read_scored_text,
-)
 from fairseq_plugins.evaluation.generated_text import check_same_text, read_lines
 from fairseq_plugins.evaluation.translations import (
     NUM_BOOTSTRAP_SAMPLES,
@@ -26,6 +19,13 @@ from fairseq_plugins.evaluation.translations import (
 )
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_output_file
+from fairseq_plugins.flags.scored_text import (
+    DECODING_HELP,
+    SCRIPT_ORDER,
+    ScoredText,
+    add_scored_text,
+    read_scored_text,
+)
 from fairseq_plugins.reports.written_file import write_text
 
 
@@ -49,7 +49,10 @@ match nothing; only the former can be compared between papers. Plain text has no
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_scored_text(parser, several_references=False)
         parser.add_argument(
-            "--target-lang", help="language of the detokeniser (default: what the reference's name ends in, such as de)"
+            "--target-lang",
+            metavar="LANGUAGE",
+            help="language of the detokeniser (default: the target language of DATA; without DATA what the reference's "
+            "name ends in, such as de)",
         )
         parser.add_argument(
             "--against",
@@ -64,15 +67,20 @@ match nothing; only the former can be compared between papers. Plain text has no
         text = read_scored_text(args)
         if len(text.references) > 1:
             raise ValueError("give one --reference")
-        text.check_language()
+        text.check_side()
         against = None if args.against is None else _baseline_file(args.against)
+        language = args.target_lang or text.language
+        if not language and text.format == "generate":
+            raise ValueError(
+                f"{text.references[0]} does not end in a language: name that of the detokeniser with --target-lang"
+            )
         references = read_lines(text.references[0])
         text.decode(result="scores.txt")
-        system = self._read(text, args)
+        system = self._read(text.files, text, language)
         scores = score(system, references)
         comparisons: List[Comparison] = []
         if against is not None:
-            baseline = self._read(ScoredText([against], text.format, text.references, None), args)
+            baseline = self._read([against], text, language)
             check_same_text(
                 system.tokenized_references, baseline.tokenized_references, name=text.name, other_name=str(against)
             )
@@ -82,15 +90,13 @@ match nothing; only the former can be compared between papers. Plain text has no
             write_text(path, "".join(f"{line}\n" for line in system.detokenized))
         text.show(as_json(scores, comparisons) if args.json else as_text(scores, comparisons), result="scores.txt")
 
-    def _read(self, text: ScoredText, args: argparse.Namespace) -> Translation:
+    def _read(self, files: Sequence[Path], text: ScoredText, language: str) -> Translation:
+        """Files in the format of ``text``, as translations of its reference."""
         reference = text.references[0]
         references, name = read_lines(reference), str(reference)
         if text.format == "text":
-            return read_plain_translation(*text.files, references=references, reference_name=name)
-        language: Optional[str] = args.target_lang or reference.suffix[1:]
-        if not language:
-            raise ValueError(f"{reference} does not end in a language: name that of the detokeniser with --target-lang")
-        return read_translation(*text.files, references=references, reference_name=name, language=language)
+            return read_plain_translation(*files, references=references, reference_name=name)
+        return read_translation(*files, references=references, reference_name=name, language=language)
 
 
 def _baseline_file(path: Path) -> Path:

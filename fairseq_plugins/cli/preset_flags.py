@@ -4,6 +4,7 @@ import argparse
 
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.models.presets import ARCHITECTURES, command_line
+from fairseq_plugins.recipes.fine_tuning import fine_tuning_flags
 
 
 class PresetFlags(Command):
@@ -23,12 +24,12 @@ class PresetFlags(Command):
         )
 
     def run(self, args: argparse.Namespace) -> None:
-        preset = ARCHITECTURES[args.arch]
-        flags = {"arch": args.arch, **preset.training}
+        flags = {"arch": args.arch, **ARCHITECTURES[args.arch].training}
         if args.fine_tune:
-            if preset.fine_tuning is None:
-                raise ValueError(f"{args.arch} is not fine-tuned in its paper: leave out --fine-tune")
-            flags.update(averaging="immediate", **preset.fine_tuning)
+            try:
+                flags = fine_tuning_flags(args.arch)
+            except ValueError as error:
+                raise ValueError(f"{error}: leave out --fine-tune") from error
         print("\n".join(command_line(flags)))
 
 

@@ -2,14 +2,15 @@
 
 import argparse
 import shlex
-import sys
 import textwrap
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
-from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.input_paths import check_data_folder
+from fairseq_plugins.flags.training_command import TrainingCommand
+from fairseq_plugins.programs.host_program import host_command
+from fairseq_plugins.programs.logged_process import run_logged
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
-from fairseq_plugins.recipes.logged_process import run_logged
 
 
 class ListRecipes(argparse.Action):
@@ -30,7 +31,7 @@ class ListRecipes(argparse.Action):
         parser.exit()
 
 
-class Train(Command):
+class Train(TrainingCommand):
     """Trains a system of a recipe."""
 
     name = "train"
@@ -42,7 +43,6 @@ class Train(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "%(prog)s RECIPE SYSTEM DATA --save-dir DIR [--seed N] [fairseq-train flags]"
-        parser.allow_abbrev = False  # a flag of fairseq-train may begin like one of these
         parser.add_argument("recipe", metavar="RECIPE", help=", ".join(RECIPES))
         parser.add_argument("system", metavar="SYSTEM", help="a row of the recipe's table; --list RECIPE prints them")
         parser.add_argument("data", metavar="DATA", type=Path, help="directory that data-prep wrote")
@@ -59,10 +59,6 @@ class Train(Command):
         )
         parser.add_argument("--dry-run", action="store_true", help="print the command line of fairseq-train and end")
 
-    def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
-        args, args.more = parser.parse_known_args(given)
-        return args
-
     def run(self, args: argparse.Namespace) -> None:
         arguments = training_arguments(
             find_recipe(args.recipe),
@@ -75,10 +71,9 @@ class Train(Command):
         if args.dry_run:
             print(shlex.join(["fairseq-train", *arguments]))
             return
-        if not args.data.is_dir():
-            raise ValueError(f"{args.data} does not exist: give the directory that data-prep wrote")
+        check_data_folder(args.data)
         args.save_dir.mkdir(parents=True, exist_ok=True)
-        status = run_logged([sys.executable, "-m", "fairseq_cli.train", *arguments], log=args.save_dir / "train.log")
+        status = run_logged(host_command("train", arguments), log=args.save_dir / "train.log")
         if status != 0:
             raise SystemExit(status)
 

@@ -15,6 +15,7 @@ from fairseq_plugins.evaluation.translator import TranslatedSentence, Translator
 from fairseq_plugins.evaluation.word_attention import word_attention
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
+    add_beam,
     add_checkpoints,
     add_cpu,
     add_data,
@@ -22,6 +23,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_plot,
     choose_device,
 )
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.reports.attention_map import draw_attention_map
 from fairseq_plugins.reports.pictures import save_picture
 
@@ -45,7 +47,7 @@ detokenised. They are printed as soon as a batch is translated."""
         add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
         add_input(parser, help="sentences, one a line (default: the standard input)")
         add_plot(parser, help="draw the attention of the first sentence, such as attention.png")
-        parser.add_argument("--beam", type=int, default=5, help="hypotheses that are kept (default: %(default)s)")
+        add_beam(parser)
         parser.add_argument(
             "--batch-size",
             type=int,
@@ -59,9 +61,8 @@ detokenised. They are printed as soon as a batch is translated."""
         batch_size: Optional[int] = args.batch_size
         if batch_size is None:
             batch_size = 1 if STANDARD_INPUT in paths else FILE_BATCH_SIZE
-        for flag, value in (("--beam", args.beam), ("--batch-size", batch_size)):
-            if value < 1:
-                raise ValueError(f"{flag} {value}: give at least 1")
+        check_at_least_one(args.beam, flag="--beam")
+        check_at_least_one(batch_size, flag="--batch-size")
         lines = stream_lines(paths)
         translator = load_translator(args.path, args.data, beam=args.beam, device=choose_device(args))
         draws = args.plot is not None

@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from typing import Union
 
 import torch
 from fairseq.data import Dictionary, data_utils
@@ -11,7 +12,7 @@ from tqdm import tqdm
 PROGRESS_FROM_LINES = 200_000
 
 
-def load_dictionary(data_dir: str) -> Dictionary:
+def load_dictionary(data_dir: Union[str, Path]) -> Dictionary:
     """Load ``dict.txt`` of a directory that ``fairseq-preprocess`` wrote.
 
     Raises:
@@ -26,7 +27,7 @@ def load_dictionary(data_dir: str) -> Dictionary:
     return Dictionary.load(str(path))
 
 
-def load_token_stream(data_dir: str, split: str, dictionary: Dictionary) -> Tensor:
+def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictionary) -> Tensor:
     """All tokens of a split, (n,) int64, in order, one end mark after every line, blank ones included.
 
     Raises:

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from fairseq_plugins.flags.input_paths import check_data_folder
+
 
 def target_language(data: Path, split: str) -> str:
     """The language that models of a directory translate into.
@@ -10,8 +12,7 @@ def target_language(data: Path, split: str) -> str:
     Raises:
         ValueError: if the directory or the split is missing, or holds pairs of several target languages.
     """
-    if not data.is_dir():
-        raise ValueError(f"{data} does not exist: give the directory that data-prep wrote")
+    check_data_folder(data)
     pairs = [re.fullmatch(r"(.+)\.[^.-]+-([^.-]+)\.\2\.idx", path.name) for path in sorted(data.glob("*.idx"))]
     splits = sorted({pair[1] for pair in pairs if pair})
     if split not in splits:

@@ -1,7 +1,8 @@
 """Loading trained models for evaluation."""
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import List, Sequence, Tuple, Union
+from typing import Iterator, List, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -24,19 +25,26 @@ def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
             raise ValueError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
 
 
-def load_checkpoint(path: Union[str, Path], data_dir: str) -> Tuple[BaseFairseqModel, DictConfig]:
+@contextmanager
+def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
+    """Put the name of a checkpoint before the text of a ``ValueError`` that is raised in the block and lacks it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
     """A model of any task in evaluation mode, and the configuration of its training.
 
     Raises:
         ValueError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
     """
     check_checkpoints([path])
-    try:
+    with naming_checkpoint(path):
         (model,), config, _ = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], arg_overrides={"data": data_dir}
+            [str(path)], arg_overrides={"data": str(data_dir)}
         )
-    except ValueError as error:
-        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
     assert config is not None
     return model.eval(), config
 
@@ -56,7 +64,7 @@ def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> 
 
 
 def load_language_models(
-    paths: Sequence[Union[str, Path]], data_dir: str
+    paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]
 ) -> Tuple[List[FairseqLanguageModel], Dictionary]:
     """Load checkpoints in evaluation mode, with the dictionary of ``data_dir``.
 

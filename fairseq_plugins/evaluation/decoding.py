@@ -3,19 +3,14 @@
 import hashlib
 import os
 import shlex
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Sequence
 
-import fairseq_plugins
 from fairseq_plugins.evaluation.binarised_pairs import target_language
 from fairseq_plugins.evaluation.checkpoints import check_checkpoints
-from fairseq_plugins.flags.command import ProgramFailed
-
-USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
-NUM_TOLD_LINES = 5
+from fairseq_plugins.programs.host_program import USER_DIR, run_host
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +22,9 @@ class Decoding:
         models: checkpoints; several are an ensemble.
         split: such as "test".
         out: folder for ``generate.txt``, the output, and ``generate.log``.
+        beam: hypotheses that are kept.
+        max_tokens: of a batch.
+        subwords: the kind that is joined, as ``--remove-bpe`` takes it.
         flags: more of ``fairseq-generate``.
     """
 
@@ -34,6 +32,9 @@ class Decoding:
     models: Sequence[str]
     split: str
     out: Path
+    beam: int = 5
+    max_tokens: int = 4000
+    subwords: str = "subword_nmt"
     flags: Sequence[str] = ()
 
     @property
@@ -43,16 +44,16 @@ class Decoding:
 
     @property
     def arguments(self) -> List[str]:
-        """Of ``fairseq-generate``; its beam, its batches and the kind of subwords are taken from the environment."""
+        """Of ``fairseq-generate``."""
         chosen = {
             "--user-dir": str(USER_DIR),
             "--path": os.pathsep.join(self.models),
             "--gen-subset": self.split,
-            "--beam": os.environ.get("BEAM", "5"),
-            "--max-tokens": os.environ.get("MAX_TOKENS", "4000"),
+            "--beam": str(self.beam),
+            "--max-tokens": str(self.max_tokens),
         }
-        subwords = f"--remove-bpe={os.environ.get('BPE', 'subword_nmt')}"
-        return [str(self.data), *(part for pair in chosen.items() for part in pair), subwords, *self.flags]
+        pairs = (part for pair in chosen.items() for part in pair)
+        return [str(self.data), *pairs, f"--remove-bpe={self.subwords}", *self.flags]
 
     def check(self) -> None:
         """Refuse what could not be decoded.
@@ -80,12 +81,7 @@ class Decoding:
         aside = self.out / "generate.txt.tmp"
         for path in (self.generated, aside):  # what a killed run still writes is lost with the name
             path.unlink(missing_ok=True)
-        with aside.open("wb") as output, log.open("wb") as errors:
-            command = [sys.executable, "-m", "fairseq_cli.generate", *self.arguments]
-            ended = subprocess.run(command, stdout=output, stderr=errors)
-        if ended.returncode != 0:
-            told = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            raise ProgramFailed("\n".join(told[-NUM_TOLD_LINES:]))
+        run_host("generate", self.arguments, log=log, output=aside)
         asked_file.write_text(asked, encoding="utf-8")
         aside.replace(self.generated)
 

@@ -4,7 +4,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List, Literal, Sequence
 
 from fairseq.data import Dictionary
 
@@ -58,12 +58,12 @@ def read_generated(*paths: Path) -> Generated:
     return Generated([hypotheses[number] for number in order], [references[number] for number in order])
 
 
-def read_lines(path: Path, *, when_empty: str = "refused") -> List[str]:
+def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused") -> List[str]:
     """Lines of a text file, split at newlines only.
 
     Args:
         path: ``-`` is the standard input.
-        when_empty: "refused" or "kept".
+        when_empty: what is done with a file without a line.
 
     Raises:
         ValueError: if the file is missing, empty or not UTF-8; the message names the line.

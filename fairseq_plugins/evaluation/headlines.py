@@ -23,7 +23,7 @@ def score_headlines(
     settings: RougeSettings,
     *,
     num_processes: Optional[int] = None,
-    show_progress: str = "off",
+    show_progress: bool = False,
 ) -> List[RougeScore]:
     """ROUGE of hypotheses against files of references, a reference a line.
 
@@ -33,7 +33,7 @@ def score_headlines(
         references: several for each hypothesis, where several files are given.
         settings: of the score.
         num_processes: that score; None takes all cores, one for fewer than 1,000 texts.
-        show_progress: "on" or "off".
+        show_progress: draw a bar.
 
     Raises:
         ValueError: on unequal numbers of lines, subword marks, no word or another script, with the file and line.

@@ -5,7 +5,7 @@ A word is a token of Moses; a piece is a part of a word.
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Dict, List, Sequence, Type
+from typing import ClassVar, Dict, List, Optional, Sequence, Type
 
 from sacremoses import MosesDetokenizer, MosesTokenizer
 from sentencepiece import SentencePieceProcessor
@@ -19,7 +19,13 @@ SIDE_LANGUAGES = {"article": "en", "title": "en"}
 
 
 class Subwords(ABC):
-    """A learnt way to split words."""
+    """A learnt way to split words.
+
+    Attributes:
+        kind: the host's name for it, in ``--remove-bpe``.
+    """
+
+    kind: ClassVar[str]
 
     @abstractmethod
     def __init__(self, path: Path): ...
@@ -35,6 +41,8 @@ class Subwords(ABC):
 
 class SubwordNMT(Subwords):
     """Codes of subword-nmt: a piece that ends in ``@@`` goes on in the next."""
+
+    kind = "subword_nmt"
 
     def __init__(self, path: Path):
         with path.open(encoding="utf-8", newline="\n") as file:
@@ -57,6 +65,7 @@ class SubwordNMT(Subwords):
 class SentencePiece(Subwords):
     """A model of sentencepiece: a piece that begins with its mark begins a word."""
 
+    kind = "sentencepiece"
     MARK = "\u2581"
 
     def __init__(self, path: Path):
@@ -111,25 +120,35 @@ class TextPreparation:
         return str(self._detokenizer.detokenize(self.words(pieces), unescape=True))
 
 
+def find_subwords(data: Path) -> Optional[Path]:
+    """The codes or model of subwords that data-prep left in ``data``, or None.
+
+    Raises:
+        ValueError: if there are several.
+    """
+    found = [name for name in SUBWORD_FILES if (data / name).is_file()]
+    if len(found) > 1:
+        raise ValueError(f"{data} has {' and '.join(found)}: leave the one that its text was split with")
+    return data / found[0] if found else None
+
+
 def load_text_preparation(data: Path, *, source: str, target: str) -> TextPreparation:
     """How the corpus in ``data`` was prepared, from what data-prep left there.
 
     Raises:
         ValueError: if there is no model of subwords, or several.
     """
-    found = [name for name in SUBWORD_FILES if (data / name).is_file()]
-    if not found:
+    path = find_subwords(data)
+    if path is None:
         raise ValueError(
             f"{data} has no {', '.join(SUBWORD_FILES)}: put the subword codes or model there that its text was "
             "split with, as data-prep does"
         )
-    if len(found) > 1:
-        raise ValueError(f"{data} has {' and '.join(found)}: leave the one that its text was split with")
     record = data / RECORD
     recipe = record.read_text(encoding="utf-8").partition("\n")[0] if record.is_file() else ""
     return TextPreparation(
         source=source,
         target=target,
         case="lower" if "lowercase" in recipe.split(", ") else "kept",
-        subwords=SUBWORD_FILES[found[0]](data / found[0]),
+        subwords=SUBWORD_FILES[path.name](path),
     )

@@ -13,8 +13,9 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
-from fairseq_plugins.evaluation.checkpoints import check_checkpoints
+from fairseq_plugins.evaluation.checkpoints import check_checkpoints, naming_checkpoint
 from fairseq_plugins.evaluation.text_preparation import TextPreparation, load_text_preparation
+from fairseq_plugins.flags.input_paths import check_data_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,17 +127,14 @@ def load_translator(
             the data does not tell how raw text is split.
     """
     check_checkpoints(paths)
-    if not Path(data).is_dir():
-        raise ValueError(f"{data} does not exist: give the directory that data-prep wrote")
+    check_data_folder(Path(data))
     models: List[FairseqEncoderDecoderModel] = []
     tasks: List[TranslationTask] = []
     for path in paths:
-        try:
+        with naming_checkpoint(path):
             state = checkpoint_utils.load_checkpoint_to_cpu(str(path), arg_overrides={"data": str(data)})
             _check_translates(state, path)
             (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
-        except ValueError as error:
-            raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
         models.append(model.eval().to(device))
         assert isinstance(task, TranslationTask)
         tasks.append(task)

@@ -3,7 +3,7 @@
 import argparse
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Literal, Mapping, NoReturn, Optional, Sequence, Tuple
 
 
 def arranged_arguments(
@@ -12,7 +12,7 @@ def arranged_arguments(
     declare: Callable[[argparse.ArgumentParser], None],
     former_flags: Mapping[str, Sequence[str]],
     former_orders: Sequence[Sequence[str]],
-    named_models: str,
+    named_models: Literal["on", "off"],
 ) -> Optional[List[str]]:
     """The arguments as they should be typed, or None where they stand right or nothing can be told.
 
@@ -88,10 +88,10 @@ def _read(
 
 
 def _place_by_order(words: Sequence[str], order: Sequence[str]) -> Optional[Dict[str, List[str]]]:
-    """Each word where its number says; a folder is no text."""
+    """Each word where its number says; what is no file is no text."""
     placed: Dict[str, List[str]] = {"": [], "--path": []}
     for word, name in zip(words, order):
-        if name == "--input" and Path(word).is_dir():
+        if name == "--input" and not Path(word).is_file():
             return None
         placed.setdefault(name if name.startswith("-") else "", []).append(word)
     return placed

@@ -3,11 +3,15 @@
 import argparse
 import logging
 import shlex
+import signal
 import sys
 from abc import ABC, abstractmethod
-from typing import ClassVar, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import ClassVar, List, Literal, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from fairseq_plugins.flags.argument_order import arranged_arguments
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status of a command that was interrupted from the keyboard, as a shell tells it."""
 
 
 class ProgramFailed(Exception):
@@ -39,7 +43,7 @@ class Command(ABC):
         former_flags: flags that were replaced, each with what is typed in its place before its value.
         former_orders: what words without a flag stood for, by their number: each item is a positional argument's name
             or the flag that takes the word now.
-        named_models: whether ``--path`` takes NAME=CKPT, "on" or "off".
+        named_models: whether ``--path`` takes NAME=CKPT.
     """
 
     name: ClassVar[str]
@@ -48,7 +52,7 @@ class Command(ABC):
     forwards_to: ClassVar[str] = ""
     former_flags: ClassVar[Mapping[str, Sequence[str]]] = {}
     former_orders: ClassVar[Sequence[Sequence[str]]] = ()
-    named_models: ClassVar[str] = "off"
+    named_models: ClassVar[Literal["on", "off"]] = "off"
 
     @abstractmethod
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -85,7 +89,8 @@ class Command(ABC):
     def main(self, arguments: Optional[Sequence[str]] = None) -> None:
         """Run the command with the arguments of the command line, or with those given.
 
-        A user's mistake ends with one line and exit status 2, a program that fails with what it told and 1.
+        A user's mistake ends with one line and exit status 2, a program that fails with what it told and 1, and an
+        interrupt from the keyboard with one line and 130.
         """
         logging.getLogger().setLevel(logging.WARNING)  # what the host notes while importing and loading
         given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
@@ -97,6 +102,8 @@ class Command(ABC):
             parser.exit(2, f"{parser.prog}: error: {error}\n")
         except ProgramFailed as failure:
             parser.exit(1, f"{failure}\n")
+        except KeyboardInterrupt:
+            parser.exit(INTERRUPTED, f"{parser.prog}: interrupted\n")
 
     def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
         """The values of the arguments; a subclass may take flags that it does not declare."""

@@ -1,12 +1,14 @@
 """Arguments that commands share, each declared once."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any, List, Optional
 
 import torch
 from fairseq.utils import split_paths
 
+from fairseq_plugins.flags.input_paths import data_folder
 from fairseq_plugins.flags.output_paths import output_file, output_folder, picture_file
 
 
@@ -25,8 +27,8 @@ class _SplitAtColons(argparse.Action):
 
 
 def add_data(parser: argparse.ArgumentParser, *, written_by: str = "fairseq-preprocess --only-source") -> None:
-    """Declare DATA, ``args.data``."""
-    parser.add_argument("data", metavar="DATA", help=f"directory that {written_by} wrote")
+    """Declare DATA, ``args.data``: the path of a folder that is there."""
+    parser.add_argument("data", metavar="DATA", type=data_folder, help=f"directory that {written_by} wrote")
 
 
 def add_checkpoints(parser: argparse.ArgumentParser, *, help: str, required: bool = True) -> None:
@@ -49,6 +51,17 @@ def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score") 
 def add_input(parser: argparse.ArgumentParser, *, help: str) -> None:
     """Declare ``--input FILE...``, ``args.input``: a list of paths, or None; ``-`` is the standard input."""
     parser.add_argument("--input", nargs="+", type=Path, metavar="FILE", help=help)
+
+
+def add_beam(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--beam``, ``args.beam``."""
+    parser.add_argument(
+        "--beam",
+        type=int,
+        default=os.environ.get("BEAM") or "5",  # a text is checked as if it were typed
+        metavar="N",
+        help="hypotheses that are kept (default: BEAM in the environment, or 5)",
+    )
 
 
 def add_cpu(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +87,10 @@ def add_output_file(parser: argparse.ArgumentParser, flag: str, *, help: str) ->
 def add_out(
     parser: argparse.ArgumentParser, *, help: str, default: Optional[str] = None, required: bool = True
 ) -> None:
-    """Declare ``--out DIR``, ``args.out``: a folder that can be written; not required where there is a default."""
+    """Declare ``--out DIR``, ``args.out``: a folder that can be written; not required where there is a default.
+
+    A default is checked as if it were typed.
+    """
     parser.add_argument(
         "--out",
         type=output_folder,

@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import List, Sequence, Tuple
+from typing import List, Literal, Sequence, Tuple
 
 
 def parse_int_list(text: str, *, flag: str) -> List[int]:
@@ -33,12 +33,14 @@ def parse_float_list(text: str, *, flag: str) -> List[float]:
     return numbers
 
 
-def named_paths(texts: Sequence[str], *, repeated_names: str = "allowed") -> List[Tuple[str, Path]]:
+def named_paths(
+    texts: Sequence[str], *, repeated_names: Literal["allowed", "refused"] = "allowed"
+) -> List[Tuple[str, Path]]:
     """NAME and PATH of each ``NAME=PATH``.
 
     Args:
         texts: from the command line.
-        repeated_names: "allowed" or "refused".
+        repeated_names: what is done with a NAME that is given twice.
 
     Raises:
         ValueError: where a text has no NAME or no PATH, or a NAME is given twice and may not.
@@ -71,6 +73,17 @@ def check_positive(value: float, *, flag: str) -> float:
     """
     if not 0 < value < math.inf:
         raise ValueError(f"{flag} {value}: give a value above 0")
+    return value
+
+
+def check_at_least_one(value: int, *, flag: str) -> int:
+    """Return ``value`` if it is 1 or more.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if value < 1:
+        raise ValueError(f"{flag} {value}: give at least 1")
     return value
 
 

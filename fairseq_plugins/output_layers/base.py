@@ -106,14 +106,14 @@ class OutputLayer(Component, SavesSettings):
         scores = self.log_probs(states, gate)
         log_probs = scores.log_probs
         assert log_probs is not None
-        if token_weights is not None:
-            target = target.masked_fill(token_weights == 0, 0)
+        ignored = None if token_weights is None else token_weights == 0
+        if ignored is not None:
+            target = target.masked_fill(ignored, 0)
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         loss = nll
         if label_smoothing > 0:
             loss = (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
-        if token_weights is not None:
-            ignored = token_weights == 0
+        if token_weights is not None and ignored is not None:
             loss = loss.masked_fill(ignored, 0) * token_weights.detach()
             nll = nll.masked_fill(ignored, 0)
         return replace(scores, log_probs=None, loss=loss.sum(), nll=nll.detach())

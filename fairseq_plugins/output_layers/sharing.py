@@ -3,7 +3,7 @@
 from argparse import Namespace
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Mapping, Optional, Tuple, Union
+from typing import Any, Mapping, Optional, Tuple, Union, cast
 
 from torch import nn
 
@@ -80,11 +80,7 @@ class SharingFlags:
         Raises:
             ValueError: if the layer cannot do as ``args`` ask.
         """
-        if not self.shares(args):
-            return None
-        weight = embedding.weight
-        assert isinstance(weight, nn.Parameter)
-        return weight
+        return cast(nn.Parameter, embedding.weight) if self.shares(args) else None
 
     def _setting(self, wish: Wish) -> Tuple[str, Value]:
         flag, values = next(iter(self.wishes.items()))

@@ -8,6 +8,7 @@ from typing import Dict
 
 from fairseq_plugins.recipes import (
     agnews,
+    demo,
     drill,
     gigaword,
     iwslt16,
@@ -26,7 +27,7 @@ RECIPES: Dict[str, Recipe] = {
         presets.RECIPE,
         *(reduced.RECIPE, drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
         *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
-        *(agnews.RECIPE, gigaword.RECIPE),
+        *(agnews.RECIPE, gigaword.RECIPE, demo.LANGUAGE_MODELS, demo.TRANSLATORS),
         *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.HOST),
     )
 }

@@ -24,6 +24,6 @@ RECIPE = Recipe(
     },
     notes="""With 5,800 pairs the models are small, much is dropped, and one embedding serves source, target and
 output, so that names can be copied. The architecture of doc brings --expert-warmup 1000, which is not in the paper.
-Score with scripts/evaluate_rouge.sh and the references DATA/raw/test.title.
+Score: python -m fairseq_plugins.cli.evaluate_rouge DATA --path CKPT --out OUT
 Results, beside baselines without a model: results/agnews/README.md.""",
 )

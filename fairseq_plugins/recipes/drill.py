@@ -21,7 +21,7 @@ _FIGURES = {
 _BEFORE = {"drill": ("59.6 / 57.0", "65.7 / 62.8")}
 
 
-def _recipe(suffix: str, corpus: str, *, title: str, column: int) -> Recipe:
+def _recipe(*, suffix: str, corpus: str, title: str, column: int) -> Recipe:
     def system(name: str, label: str, flags: Mapping[str, Value]) -> System:
         figures = {"fine-tuned": _FIGURES[name][column], "before": _BEFORE.get(name, ("", ""))[column]}
         return System(flags, label=label, published={stage: figure for stage, figure in figures.items() if figure})
@@ -44,9 +44,9 @@ def _recipe(suffix: str, corpus: str, *, title: str, column: int) -> Recipe:
         systems={name: system(name, label, flags) for name, label, flags in rows},
         training=FULL_SIZE,
         metric="perplexity, valid / test",
-        notes="Fine-tune with scripts/recipes/lm/fine_tune.sh.",
+        notes="Fine-tune with python -m fairseq_plugins.cli.fine_tune.",
     )
 
 
-PTB = _recipe("ptb", "ptb", title="Penn Treebank", column=0)
-WT2 = _recipe("wt2", "wikitext-2", title="WikiText-2", column=1)
+PTB = _recipe(suffix="ptb", corpus="ptb", title="Penn Treebank", column=0)
+WT2 = _recipe(suffix="wt2", corpus="wikitext-2", title="WikiText-2", column=1)

@@ -19,8 +19,8 @@ RECIPE = Recipe(
     metric="F1 of ROUGE, mean of three seeds",
     notes="""Run with seeds 1, 2 and 3; the three systems differ in their output layer only. Should doc lag behind
 from the first epochs, add --expert-warmup 1000, which is not in the paper (results/multi30k shows why).
-Score with scripts/evaluate_rouge.sh, the references DATA/raw/test.title and BEAM=20, the beam of Kiyono et al. 2017
-that the paper follows. A length may be asked for: at most 8 subwords by -- --max-len-b 8, from 8 to 12 with a
-preference for longer ones by -- --min-len 8 --max-len-b 12 --lenpen 2, and the 75 bytes of DUC 2004 by --max-bytes
-75.""",
+Score: BEAM=20 python -m fairseq_plugins.cli.evaluate_rouge DATA --path CKPT --out OUT
+The beam is that of Kiyono et al. 2017, which the paper follows. A length may be asked for: at most 8 subwords by
+-- --max-len-b 8, from 8 to 12 with a preference for longer ones by -- --min-len 8 --max-len-b 12 --lenpen 2, and the
+75 bytes of DUC 2004 by --max-bytes 75.""",
 )

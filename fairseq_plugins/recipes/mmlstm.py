@@ -17,15 +17,15 @@ def _trained(figures: str, *, fine_tuned: str = "") -> Dict[str, str]:
 _NOTES = """mos: AWD-LSTM-MoS as wide as the majors. previous: minors read the layer below. withoutN: no minor in
 layer N.
 N:M: tied softmax, majors and minors of that ratio, equal parameters; 10:0 is the LSTM, and 9:1 is best in the
-paper. Fine-tuned figures are after scripts/recipes/lm/fine_tune.sh with MAX_ROUNDS 1, the same architecture and
-flags."""
+paper. Fine-tuned figures are after python -m fairseq_plugins.cli.fine_tune with --rounds 1, the same architecture
+and flags."""
 _MASKED = """
 Figure 5, masked layers, compares with mmlstm-mos by python -m fairseq_plugins.cli.mask_layers: lm is AWD-LSTM-MoS
 of table II (960, 960, 620); lm+ has dropout between layers and of the recurrent matrices raised by 0.025; lm# is as
 wide as mmlstm-mos; lm## has its dropout, too."""
 
 
-def _recipe(suffix: str, corpus: str, *, title: str, systems: Dict[str, System], notes: str = _NOTES) -> Recipe:
+def _recipe(*, suffix: str, corpus: str, title: str, systems: Dict[str, System], notes: str = _NOTES) -> Recipe:
     return Recipe(
         name=f"mmlstm_{suffix}",
         title=f"{title}: Major-Minor LSTM, with the settings of Shuang et al. 2020",
@@ -59,7 +59,8 @@ def _ratios(arch: str, hidden_sizes: Dict[str, str]) -> Dict[str, System]:
 _MM_PTB, _MM_WT2, _MM_WT103 = "mmlstm_lm_mos_ptb", "mmlstm_lm_mos_wt2", "mmlstm_lm_wt103"
 
 PTB = _recipe(
-    *("ptb", "ptb"),
+    suffix="ptb",
+    corpus="ptb",
     title="Penn Treebank",
     notes=_NOTES + _MASKED,
     systems={
@@ -86,7 +87,8 @@ PTB = _recipe(
     },
 )
 WT2 = _recipe(
-    *("wt2", "wikitext-2"),
+    suffix="wt2",
+    corpus="wikitext-2",
     title="WikiText-2",
     systems={
         "mos": System(
@@ -108,7 +110,8 @@ WT2 = _recipe(
     },
 )
 WT103 = _recipe(
-    *("wt103", "wikitext-103"),
+    suffix="wt103",
+    corpus="wikitext-103",
     title="WikiText-103",
     notes="Tied softmax, majors and minors of the ratio N:M; 10:0 is the LSTM of table VII.",
     systems={

@@ -37,6 +37,6 @@ RECIPE = Recipe(
     training=FULL_SIZE,
     metric="perplexity, valid / test",
     notes="""The seed is the preset's where none is given. Language models are fine-tuned by
-scripts/recipes/lm/fine_tune.sh. The result of Zaremba's and variational LSTMs is the model after the last epoch,
-checkpoint_last.pt.""",
+python -m fairseq_plugins.cli.fine_tune. The result of Zaremba's and variational LSTMs is the model after the last
+epoch, checkpoint_last.pt.""",
 )

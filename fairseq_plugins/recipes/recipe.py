@@ -1,14 +1,10 @@
 """Recipes: tables of systems, each with its flags of ``fairseq-train``."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Literal, Mapping, Optional, Sequence
 
-import fairseq_plugins
 from fairseq_plugins.models.presets import ARCHITECTURES, Value, command_line
-
-USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
-"""Value of ``--user-dir``."""
+from fairseq_plugins.programs.host_program import USER_DIR
 
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
 """Flags of every recipe, before its own."""
@@ -24,7 +20,7 @@ class System:
     Attributes:
         flags: of ``fairseq-train``, without the leading dashes; one that is True has no value. ``arch`` is among them.
         label: how tables name the system; where empty, they take its name in the recipe.
-        published: figures of the paper by column, such as ``{"PTB": "58.2 / 55.7"}``.
+        published: figures of the paper by column, such as ``{"fine-tuned": "58.2 / 55.7"}``.
     """
 
     flags: Mapping[str, Value]
@@ -42,7 +38,7 @@ class Recipe:
         corpus: command that writes the data.
         systems: by name.
         training: flags that all systems share, above those of their presets.
-        training_of_presets: "taken", or "left out" where the recipe's own flags are the whole training.
+        training_of_presets: "left out" where the recipe's own flags are the whole training.
         metric: what the published figures are.
         notes: what else a user must know, such as how to score the systems.
     """
@@ -52,12 +48,9 @@ class Recipe:
     corpus: str
     systems: Mapping[str, System]
     training: Mapping[str, Value] = field(default_factory=dict)
-    training_of_presets: str = "taken"
+    training_of_presets: Literal["taken", "left out"] = "taken"
     metric: str = ""
     notes: str = ""
-
-    def __post_init__(self) -> None:
-        assert self.training_of_presets in ("taken", "left out"), self.training_of_presets
 
     def system(self, name: str) -> System:
         """The system of that name.
@@ -95,6 +88,8 @@ def training_arguments(
     """All arguments of ``fairseq-train``.
 
     Args:
+        recipe: whose flags are taken.
+        system: its name in the recipe.
         data: directory that data-prep wrote.
         save_dir: directory for checkpoints.
         seed: None takes the preset's, or the host's where the preset has none.

@@ -10,7 +10,9 @@ _STREAMS = {"task": "stateful_lm", "criterion": "regularized_cross_entropy"}
 _REGULARIZED = {**_STREAMS, "activation-regularization": 2, "temporal-activation-regularization": 1}
 
 
-def _recipe(name: str, title: str, corpus: str, *, training: Mapping[str, Value], **systems: System) -> Recipe:
+def _recipe(
+    *, name: str, title: str, corpus: str, training: Mapping[str, Value], systems: Mapping[str, System]
+) -> Recipe:
     return Recipe(
         name=f"speed_{name}",
         title=f"Speed: {title}",
@@ -18,7 +20,7 @@ def _recipe(name: str, title: str, corpus: str, *, training: Mapping[str, Value]
         systems=systems,
         training=training,
         training_of_presets="left out",
-        notes="The first system is the reference of the ratios; scripts/benchmark_lm.py measures.",
+        notes="The first system is the reference of the ratios; python -m fairseq_plugins.cli.benchmark_lm measures.",
     )
 
 
@@ -39,19 +41,25 @@ def _published(suffix: str) -> Dict[str, System]:
 
 
 PTB = _recipe(
-    *("ptb", "the papers' presets for Penn Treebank, all with the rows of DOC", "ptb"),
+    name="ptb",
+    title="the papers' presets for Penn Treebank, all with the rows of DOC",
+    corpus="ptb",
     training={**_REGULARIZED, **_SGD, "batch-size": 12},
-    **_published("ptb"),
+    systems=_published("ptb"),
 )
 WT2 = _recipe(
-    *("wt2", "the papers' presets for WikiText-2, all with the same rows", "wikitext-2"),
+    name="wt2",
+    title="the papers' presets for WikiText-2, all with the same rows",
+    corpus="wikitext-2",
     training={**_REGULARIZED, **_SGD, "batch-size": 12},
-    **_published("wt2"),
+    systems=_published("wt2"),
 )
 LABELS = _recipe(
-    *("labels", "the output layers of Pappas & Henderson 2019, table 4, with the rows of AWD-LSTM", "ptb"),
+    name="labels",
+    title="the output layers of Pappas & Henderson 2019, table 4, with the rows of AWD-LSTM",
+    corpus="ptb",
     training={**_REGULARIZED, **_SGD, "batch-size": 20},
-    **{
+    systems={
         name: System({"arch": f"lstm_lm_{arch}_ptb"}, label=label)
         for name, arch, label in (
             ("tied", "awd", "tied"),
@@ -62,39 +70,50 @@ LABELS = _recipe(
     },
 )
 MAJOR_MINOR = _recipe(
-    *("mmlstm", "AWD-LSTM-MoS and AWD-LSTM on Major-Minor LSTMs and on LSTMs of the same widths", "ptb"),
+    name="mmlstm",
+    title="AWD-LSTM-MoS and AWD-LSTM on Major-Minor LSTMs and on LSTMs of the same widths",
+    corpus="ptb",
     training={**_REGULARIZED, **_SGD, "batch-size": 12},
-    **{
+    systems={
         f"{name}-{cell}": System({"arch": arch, "rnn-cell": cell}, label=f"{label}, {cell}")
         for name, label, arch in (("mos", "MoS", "mmlstm_lm_mos_ptb"), ("tied", "tied", "mmlstm_lm_ptb"))
         for cell in ("lstm", "mmlstm")
     },
 )
 WIKITEXT103 = _recipe(
-    *("wt103", "table VII of Shuang et al. 2020: 128 rows, 267,735 words, one softmax", "wikitext-103"),
+    name="wt103",
+    title="table VII of Shuang et al. 2020: 128 rows, 267,735 words, one softmax",
+    corpus="wikitext-103",
     training={**_STREAMS, **_SGD, "optimizer": "adam", "lr": 0.001, "batch-size": 128},
-    lstm=System({"arch": "mmlstm_lm_wt103", "rnn-cell": "lstm", "hidden-sizes": "1024 256"}, label="LSTM"),
-    mmlstm=System({"arch": "mmlstm_lm_wt103"}, label="MMLSTM"),
+    systems={
+        "lstm": System({"arch": "mmlstm_lm_wt103", "rnn-cell": "lstm", "hidden-sizes": "1024 256"}, label="LSTM"),
+        "mmlstm": System({"arch": "mmlstm_lm_wt103"}, label="MMLSTM"),
+    },
 )
 HOST = _recipe(
-    *("host", "fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax", "ptb"),
+    name="host",
+    title="fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax",
+    corpus="ptb",
     training={**_SGD, "batch-size": 20},
-    host=System(
-        {
-            "task": "language_modeling",
-            "arch": "lstm_lm",
-            "criterion": "cross_entropy",
-            "decoder-embed-dim": 512,
-            "decoder-hidden-size": 512,
-            "decoder-out-embed-dim": 512,
-            "decoder-layers": 3,
-            "share-decoder-input-output-embed": True,
-            "decoder-attention": 0,
-            "dropout": 0.2,
-        },
-        label="fairseq lstm_lm",
-    ),
-    awd=System(
-        {**_REGULARIZED, "arch": "lstm_lm_awd", "embed-dim": 512, "hidden-sizes": "512 512 512"}, label="lstm_lm_awd"
-    ),
+    systems={
+        "host": System(
+            {
+                "task": "language_modeling",
+                "arch": "lstm_lm",
+                "criterion": "cross_entropy",
+                "decoder-embed-dim": 512,
+                "decoder-hidden-size": 512,
+                "decoder-out-embed-dim": 512,
+                "decoder-layers": 3,
+                "share-decoder-input-output-embed": True,
+                "decoder-attention": 0,
+                "dropout": 0.2,
+            },
+            label="fairseq lstm_lm",
+        ),
+        "awd": System(
+            {**_REGULARIZED, "arch": "lstm_lm_awd", "embed-dim": 512, "hidden-sizes": "512 512 512"},
+            label="lstm_lm_awd",
+        ),
+    },
 )

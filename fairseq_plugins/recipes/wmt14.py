@@ -23,9 +23,9 @@ MAJOR_MINOR = Recipe(
 and the halving of the rate after half of the updates are those of the toolkit whose recipe this is (TensorFlow's
 NMT tutorial), but for its forget bias of 1, which may be what the 1.0 means. The host warns each epoch that it has
 no rate by epoch: those by update are taken.
-Score with scripts/evaluate_bleu.sh, BEAM=10, the split newstest2015 and the references DATA/raw/newstest2015.en;
-perplexity: fairseq-validate DATA --user-dir fairseq_plugins --path SAVE_DIR/checkpoint_best.pt --task translation
---valid-subset newstest2015 --batch-size 128.""",
+Score: BEAM=10 python -m fairseq_plugins.cli.evaluate_translation DATA --path CKPT --split newstest2015 --out OUT
+Perplexity: fairseq-validate DATA --user-dir fairseq_plugins --path CKPT --task translation --valid-subset
+newstest2015 --batch-size 128""",
 )
 
 TRANSFORMER = Recipe(
@@ -45,5 +45,5 @@ TRANSFORMER = Recipe(
     notes="""350,000 updates of two batches of 4,096 tokens on one GPU; the embedding of the decoder is shared with
 the output layer. drill has 0.53M parameters more than full. The paper names a label dropout of 0.6, its published
 command 0, which is taken here.
-Score with scripts/evaluate_bleu.sh, BEAM=4, -- --lenpen 0.6 and the references DATA/raw/test.de.""",
+Score: BEAM=4 python -m fairseq_plugins.cli.evaluate_translation DATA --path CKPT --out OUT -- --lenpen 0.6""",
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
+from fairseq_plugins.evaluation.binarised_pairs import target_language
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.generated_text import read_lines
 from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
@@ -91,7 +92,7 @@ class BleuMetric(Metric):
             run.save_dir / "test/generate.txt",
             references=self.lines,
             reference_name=str(self.reference),
-            language=self.reference.suffix[1:],
+            language=target_language(Path(run.data), "test"),
         )
         return self._scored(translation)
 

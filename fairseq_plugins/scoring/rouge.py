@@ -9,6 +9,7 @@ stemmer, which has a few exceptions of its own. ROUGE-L takes time in the produc
 """
 
 import os
+import signal
 import unicodedata
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -134,7 +135,7 @@ def score_corpus(
     settings: RougeSettings,
     *,
     num_processes: Optional[int] = None,
-    show_progress: str = "off",
+    show_progress: bool = False,
 ) -> List[RougeScore]:
     """ROUGE of hypotheses with one or more references each.
 
@@ -143,7 +144,7 @@ def score_corpus(
         references: of every hypothesis, one or more.
         settings: what decides the score.
         num_processes: by default as many as there are cores to use, and one for a short corpus.
-        show_progress: "on" draws a bar on standard error.
+        show_progress: draw a bar.
 
     Raises:
         ValueError: on different lengths, no text, a hypothesis without references, or if a process ended early.
@@ -157,7 +158,7 @@ def score_corpus(
     if num_processes is None:
         num_processes = max(1, min(len(os.sched_getaffinity(0)), len(hypotheses) // 500))
     pairs = list(zip(hypotheses, references))
-    bar = partial(tqdm, total=len(pairs), unit=" texts", desc="ROUGE", disable=show_progress == "off")
+    bar = partial(tqdm, total=len(pairs), unit=" texts", desc="ROUGE", disable=not show_progress)
     if num_processes == 1:
         rouge = Rouge(settings)
         scores = [rouge.score(*pair) for pair in bar(pairs)]
@@ -167,6 +168,9 @@ def score_corpus(
                 scores = list(bar(pool.map(_score_in_worker, pairs, chunksize=100)))
             except BrokenProcessPool:
                 raise ValueError("a scoring process ended (out of memory?): score with one process") from None
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)
+                raise
     return [_aggregate(title, [score[metric] for score in scores]) for metric, title in METRICS.items()]
 
 
@@ -191,6 +195,7 @@ _rouge: Optional[Rouge] = None
 
 def _start_worker(settings: RougeSettings) -> None:
     global _rouge
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is told once, by the parent
     _rouge = Rouge(settings)
 
 

@@ -73,3 +73,32 @@ def test_what_cannot_be_scored_is_refused_before_the_work(arguments, told, capsy
     shown = capsys.readouterr()
     assert error.value.code == 2 and shown.out == ""
     assert re.fullmatch(f"python -m fairseq_plugins.cli.evaluate_translation: error: {told}\n", shown.err), shown.err
+
+
+@pytest.fixture
+def decoded(folder, monkeypatch):
+    """A folder of pairs, a model, and a stub of fairseq-generate that repeats ``generate.txt``."""
+    package = folder / "stub/fairseq_cli"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "generate.py").write_text("import pathlib; print(pathlib.Path('generate.txt').read_text(), end='')")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    (folder / "data").mkdir()
+    for side in ("en", "de"):
+        (folder / f"data/test.en-de.{side}.idx").touch()
+    (folder / "model.pt").touch()
+    return ["data", "--path", "model.pt", "--out", "out"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--target-lang", "de"]])
+def test_references_of_any_name_are_of_the_datas_language(flags, decoded, folder, capsys):
+    (folder / "raw.de").rename(folder / "references.txt")
+    assert "BLEU, detokenised" in output_of(capsys, *decoded, "--reference", "references.txt", *flags)
+    detokenised = ["ein kleines Haus steht hier!", "das Haus ist alt, sagt er!", "hier steht ein Haus!"]
+    assert (folder / "out/hypotheses.txt").read_text().splitlines() == detokenised
+    assert "--beam 5 --max-tokens 4000 --remove-bpe=subword_nmt" in (folder / "out/asked.txt").read_text()
+
+
+def test_flags_of_a_decoding_are_part_of_what_was_asked(decoded, folder, capsys):
+    output_of(capsys, *decoded, "--reference", "raw.de", "--beam", "3", "--max-tokens", "70", "--bpe", "sentencepiece")
+    assert "--beam 3 --max-tokens 70 --remove-bpe=sentencepiece" in (folder / "out/asked.txt").read_text()

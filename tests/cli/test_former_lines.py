@@ -7,6 +7,14 @@ from fairseq_plugins.cli.__main__ import all_commands
 COMMANDS = all_commands()
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The data is there, and a text that was decoded before."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "generate.txt").touch()
+
+
 @pytest.mark.parametrize(
     "name, typed, to_type",
     [
@@ -58,8 +66,7 @@ COMMANDS = all_commands()
         ("generate_split", "data a.pt valid out", "data --path a.pt --gen-subset valid --out out"),
     ],
 )
-def test_another_order_is_refused_with_the_line_to_type(name, typed, to_type, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_another_order_is_refused_with_the_line_to_type(name, typed, to_type, capsys):
     with pytest.raises(SystemExit) as error:
         COMMANDS[name].main(typed.split())
     (line,) = capsys.readouterr().err.splitlines()
@@ -75,11 +82,13 @@ def test_another_order_is_refused_with_the_line_to_type(name, typed, to_type, tm
         ("measure_rank", "data --path a.pt:b.pt", "--path: give one checkpoint; there are 2"),
         ("compare_by_frequency", "data --path A=a.pt", "--path: give two models, the baseline first; there are 1"),
         ("compare_runs", "data --path A=save --reference r --out o", "go with --metric bleu or rouge"),
-        ("evaluate_rouge", "data --path a.pt --beam 3 --out o", "--beam: flags of fairseq-generate come after --"),
+        ("evaluate_rouge", "data --path a.pt --lenpen 3 --out o", "--lenpen: flags of fairseq-generate come after --"),
+        ("evaluate_translation", "typo --out o", "DATA: typo does not exist: give the directory that data-prep wrote"),
+        ("evaluate_lm", "typo --path a.pt", "DATA: typo does not exist: give the directory that data-prep wrote"),
+        ("evaluate_rouge", "generate.txt --reference r", "DATA: generate.txt is a file: give the directory that data"),
     ],
 )
-def test_what_is_no_former_line_is_told_as_it_is(name, typed, told, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_no_former_line_is_told_as_it_is(name, typed, told, capsys):
     with pytest.raises(SystemExit) as error:
         COMMANDS[name].main(typed.split())
     (line,) = capsys.readouterr().err.splitlines()

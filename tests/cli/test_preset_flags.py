@@ -22,3 +22,10 @@ def test_preset_without_training_flags_is_refused(capsys):
         PresetFlags().main(["lstm_lm_zaremba_medium"])
     assert error.value.code == 2
     assert "lstm_lm_awd_ptb" in capsys.readouterr().err
+
+
+def test_fine_tuning_that_the_paper_lacks_is_refused(capsys):
+    with pytest.raises(SystemExit) as error:
+        PresetFlags().main(["lstm_lm_zaremba_large_ptb", "--fine-tune"])
+    assert error.value.code == 2
+    assert "lstm_lm_zaremba_large_ptb is not fine-tuned in its paper: leave out --fine-tune" in capsys.readouterr().err

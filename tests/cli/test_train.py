@@ -151,3 +151,11 @@ def test_train_preset_is_the_recipe_presets(typed):
     words = typed("lm/train_preset.sh", "an architecture", "a corpus", "a model", "--sizes", "8 9")
     expected = ["presets", "an architecture", "a corpus", "--save-dir", "a model", "--sizes", "8 9"]
     assert words == ["-m", "fairseq_plugins.cli.train", *expected]
+
+
+@pytest.mark.parametrize("rounds", [[], ["2"], ["2", "--sizes", "8 9"]])
+def test_fine_tune_is_the_command_of_its_name(rounds, typed):
+    words = typed("lm/fine_tune.sh", "an architecture", "a model", "a corpus", "a folder", *rounds)
+    expected = ["a corpus", "--arch", "an architecture", "--path", "a model", "--save-dir", "a folder"]
+    limit = ["--rounds", *rounds] if rounds else []
+    assert words == ["-m", "fairseq_plugins.cli.fine_tune", *expected, *limit]

@@ -1,9 +1,19 @@
 """The base of commands: how they read arguments and how they end."""
 
+import os
+import signal
+
 import pytest
 
 from fairseq_plugins.flags.command import Command, ProgramFailed
 from fairseq_plugins.flags.common_arguments import add_checkpoints, add_data, add_json
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "my data", "wrong", "broken", "interrupted"):
+        (tmp_path / name).mkdir()
 
 
 class Show(Command):
@@ -17,10 +27,12 @@ class Show(Command):
         add_json(parser)
 
     def run(self, args):
-        if args.data == "wrong":
+        if args.data.name == "wrong":
             raise ValueError("wrong data: give others")
-        if args.data == "broken":
+        if args.data.name == "broken":
             raise ProgramFailed("last line of a log")
+        if args.data.name == "interrupted":
+            os.kill(os.getpid(), signal.SIGINT)
         print(args.data, args.path, args.json, args.forwarded, args.command_line, sep="|")
 
 
@@ -53,6 +65,10 @@ def test_flags_of_another_program_follow_two_dashes(capsys):
         (["wrong", "--path", "a.pt"], "wrong data: give others"),
         (["data", "--path"], "argument --path: expected at least one argument"),
         (["data", "--path", "a.pt", "--jason"], "unrecognized arguments: --jason"),
+        (
+            ["nowhere", "--path", "a.pt"],
+            "argument DATA: nowhere does not exist: give the directory that data-prep wrote",
+        ),
         (["a.pt", "data"], "type: python -m fairseq_plugins.cli.show data --path a.pt"),
     ],
 )
@@ -64,3 +80,8 @@ def test_a_mistake_ends_with_one_line_and_status_2(arguments, told, capsys):
 
 def test_a_program_that_fails_is_told_with_status_1(capsys):
     assert ends(Show(), ["broken", "--path", "a.pt"], capsys) == (1, "last line of a log\n")
+
+
+def test_an_interrupt_from_the_keyboard_is_one_line_and_status_130(capsys):
+    code, told = ends(Show(), ["interrupted", "--path", "a.pt"], capsys)
+    assert (code, told) == (130, "python -m fairseq_plugins.cli.show: interrupted\n")

@@ -5,7 +5,7 @@ import gzip
 import re
 import subprocess
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Sequence, Tuple
 
 from commands import ENVIRONMENT, ROOT
 from generated_corpora.headlines import write_headlines
@@ -33,11 +33,6 @@ def documented_sections(document: str) -> List[str]:
     return [title for title, blocks in _sections(document).items() if blocks]
 
 
-def commands_of(document: str, section: str) -> List[str]:
-    """The bash blocks of a section."""
-    return _sections(document)[section]
-
-
 def _sections(document: str) -> Dict[str, List[str]]:
     parts = re.split(r"^##? ", (ROOT / document).read_text(encoding="utf-8"), flags=re.M)
     titled = (part.partition("\n") for part in parts)
@@ -54,12 +49,17 @@ def shortened(command: str) -> str:
     return command
 
 
-def run_commands(commands: List[str], folder: Path) -> List[str]:
-    """Run blocks one after the other in a folder that looks like the checkout; what each prints."""
+def run_sections(sections: Sequence[Tuple[str, str]], folder: Path) -> List[str]:
+    """Run the bash blocks of sections in a folder that looks like the checkout; what each prints.
+
+    Args:
+        sections: documents and titles.
+        folder: where ``downloads`` of the corpora lie.
+    """
     for name in ("data-prep", "fairseq_plugins", "scripts"):
         (folder / name).symlink_to(ROOT / name)
     outputs = []
-    for block in commands:
+    for block in [block for document, title in sections for block in _sections(document)[title]]:
         result = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", shortened(block)],
             cwd=folder,

@@ -126,7 +126,7 @@ def test_a_system_against_itself_is_no_difference(evaluated, request_of, copy):
         ({"reference": "nowhere.tgt"}, [], "nowhere.tgt does not exist"),
         ({"data": "."}, [], ". has no test set: it holds no pairs"),
         ({"reference": "test.src"}, [], "has no test set with the target language src, which .*test.src ends in"),
-        ({}, ["--beam", "3"], "--beam: flags of fairseq-generate come after --"),
+        ({}, ["--lenpen", "3"], "--lenpen: flags of fairseq-generate come after --"),
         ({}, ["--against", "."], ". has no generate.txt: evaluate the baseline first"),
         ({}, ["--against", "nowhere"], "nowhere has no generate.txt: evaluate the baseline first"),
     ],

@@ -183,7 +183,7 @@ def test_a_bad_flag_of_the_score_ends_with_a_line_that_names_it_before_anything_
     [
         (["--max-bytes", "-1"], "a limit of -1 bytes: give 0 for no limit"),
         (["--stemming", "maybe"], "argument --stemming: invalid choice: 'maybe'"),
-        (["--beam", "3"], "--beam: flags of fairseq-generate come after --"),
+        (["--lenpen", "3"], "--lenpen: flags of fairseq-generate come after --"),
     ],
 )
 def test_a_flag_that_the_score_does_not_take_is_refused_before_the_decoding(flags, told, request_of, tmp_path):

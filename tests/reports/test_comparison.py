@@ -1,5 +1,7 @@
 """The table of several runs; integration tests read it from real trainings."""
 
+from types import SimpleNamespace
+
 import pytest
 import sacrebleu
 
@@ -67,3 +69,12 @@ def test_headlines_have_a_length_and_three_scores(tmp_path):
 def test_a_text_has_no_perplexity_of_a_model(tmp_path):
     with pytest.raises(ValueError, match="text: a text cannot stand beside models here: compare by BLEU or ROUGE"):
         PerplexityMetric().measure_text(tmp_path / "text")
+
+
+def test_the_language_of_translations_is_that_of_the_data_whatever_the_references_name(tmp_path):
+    (tmp_path / "test.en-fr.fr.idx").touch()
+    (tmp_path / "references.txt").write_text("l'ami est là.\n", encoding="utf-8")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/generate.txt").write_text("T-0\tl&apos; ami\nH-0\t-1\tl&apos; ami est là .\n", encoding="utf-8")
+    figures = BleuMetric(tmp_path / "references.txt").measure(SimpleNamespace(save_dir=tmp_path, data=str(tmp_path)))
+    assert figures["scores"][0]["value"] == pytest.approx(100)

@@ -8,7 +8,7 @@ from threading import Timer
 
 import pytest
 
-from fairseq_plugins.recipes.logged_process import run_logged
+from fairseq_plugins.programs.logged_process import run_logged
 
 
 def run(program, tmp_path):

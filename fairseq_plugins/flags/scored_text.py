@@ -1,14 +1,20 @@
 """The text that a command scores: decoded by a model from DATA, in files, or on the standard input."""
 
 import argparse
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional, Sequence
 
+from fairseq.data.data_utils import post_process
+
 from fairseq_plugins.evaluation.binarised_pairs import raw_reference, target_language
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT, name_of, read_lines
-from fairseq_plugins.flags.common_arguments import add_checkpoints, add_input, add_out, add_split
+from fairseq_plugins.evaluation.text_preparation import SUBWORD_FILES, SubwordNMT, find_subwords
+from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_input, add_out, add_split
+from fairseq_plugins.flags.input_paths import data_folder
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.reports.written_file import write_text
 
 TEXT_FORMATS = ("generate", "text")
@@ -17,9 +23,9 @@ TEXT_FORMATS = ("generate", "text")
 SCRIPT_ORDER = ("data", "--path", "--gen-subset", "--reference", "--out")
 """What the five words of the shell scripts stood for."""
 
-DECODING_HELP = """Environment of a decoding: BPE=subword_nmt (default) or sentencepiece; BEAM=5; MAX_TOKENS=4000.
-Flags of fairseq-generate follow a --: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models,
-the data or the flags are others."""
+DECODING_HELP = """\
+BEAM, MAX_TOKENS and BPE in the environment stand for --beam, --max-tokens and --bpe. Flags of fairseq-generate follow a
+--: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models, the data or the flags are others."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,15 @@ class ScoredText:
         """How messages name the text."""
         return name_of(*self.files)
 
-    def check_language(self) -> None:
-        """Refuse a reference of another language than the one that is decoded, by its suffix.
+    @property
+    def language(self) -> str:
+        """Of the text: the target language of DATA, else what the name of the first reference ends in; may be empty."""
+        if self.decoding is None:
+            return self.references[0].suffix[1:]
+        return target_language(self.decoding.data, self.decoding.split)
+
+    def check_side(self) -> None:
+        """Refuse references that are named as the source side of the split is.
 
         Raises:
             ValueError: for the first such reference.
@@ -53,10 +66,10 @@ class ScoredText:
             return
         data, split = self.decoding.data, self.decoding.split
         for reference in self.references:
-            if reference.suffix[1:] != target_language(data, split):
+            side = reference.suffix[1:]
+            if side != self.language and (data / f"{split}.{side}-{self.language}.{side}.idx").is_file():
                 raise ValueError(
-                    f"{data} has no {split} set with the target language {reference.suffix[1:]}, which {reference} "
-                    "ends in"
+                    f"{data} has no {split} set with the target language {side}, which {reference} ends in"
                 )
 
     def decode(self, *, result: str) -> None:
@@ -73,22 +86,66 @@ class ScoredText:
 
 
 def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Declare DATA, ``--path CKPT...``, ``--split`` and ``--out DIR``."""
+    """Declare DATA, ``--path CKPT...``, ``--split``, ``--out DIR``, ``--beam``, ``--max-tokens`` and ``--bpe``."""
     parser.add_argument(
         "data",
         metavar="DATA",
-        type=Path,
+        type=data_folder,
         nargs=None if required else "?",
         help="directory that data-prep/<corpus>/prepare.sh wrote",
     )
     add_checkpoints(parser, help="checkpoints; several, also joined by colons, are an ensemble", required=required)
     add_split(parser, help="split to decode")
     add_out(parser, help="directory for generate.txt, the output of fairseq-generate", required=required)
+    add_beam(parser)
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        default=os.environ.get("MAX_TOKENS") or "4000",
+        metavar="N",
+        help="tokens of a batch (default: MAX_TOKENS in the environment, or 4000)",
+    )
+    parser.add_argument(
+        "--bpe",
+        type=_subwords,
+        default=os.environ.get("BPE") or None,
+        metavar="KIND",
+        help="subwords that are joined, subword_nmt or sentencepiece (default: BPE in the environment, or the kind of "
+        "the codes or model in DATA, or subword_nmt)",
+    )
+
+
+def _subwords(text: str) -> str:
+    """A kind of subwords that the host can join."""
+    try:
+        post_process("", text)
+    except NotImplementedError as error:
+        raise argparse.ArgumentTypeError(f"{text}: give subword_nmt or sentencepiece") from error
+    return text
 
 
 def read_decoding(args: argparse.Namespace) -> Decoding:
-    """What the arguments of :func:`add_decoding` ask for."""
-    return Decoding(data=args.data, models=args.path, split=args.split, out=args.out, flags=args.forwarded)
+    """What the arguments of :func:`add_decoding` ask for.
+
+    Raises:
+        ValueError: if a number is less than 1, or DATA has several models of subwords and ``--bpe`` names no kind.
+    """
+    return Decoding(
+        data=args.data,
+        models=args.path,
+        split=args.split,
+        out=args.out,
+        beam=check_at_least_one(args.beam, flag="--beam"),
+        max_tokens=check_at_least_one(args.max_tokens, flag="--max-tokens"),
+        subwords=args.bpe or _kind_in(args.data),
+        flags=args.forwarded,
+    )
+
+
+def _kind_in(data: Path) -> str:
+    """The kind of the subwords that data-prep left in ``data``."""
+    path = find_subwords(data)
+    return SubwordNMT.kind if path is None else SUBWORD_FILES[path.name].kind
 
 
 def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool) -> None:

@@ -1,0 +1,19 @@
+"""What commands that train have in common."""
+
+import argparse
+from typing import List
+
+from fairseq_plugins.flags.command import Command
+
+
+class TrainingCommand(Command):
+    """A command that hands arguments which it does not declare to ``fairseq-train``; they are ``args.more``."""
+
+    def get_parser(self) -> argparse.ArgumentParser:
+        parser = super().get_parser()
+        parser.allow_abbrev = False  # a flag of fairseq-train may begin like one of the command's
+        return parser
+
+    def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
+        args, args.more = parser.parse_known_args(given)
+        return args

@@ -1,0 +1,1 @@
+"""Programs of the host, each run in a process of its own."""

@@ -1,0 +1,55 @@
+"""A program of the host, such as ``fairseq-train``, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+import fairseq_plugins
+from fairseq_plugins.flags.command import ProgramFailed
+
+USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
+"""Value of ``--user-dir``."""
+
+NUM_TOLD_LINES = 5
+"""Of a log, that are told where a program fails."""
+
+
+def host_command(program: str, arguments: Sequence[str]) -> List[str]:
+    """The command line of a program of the host, "train" or "generate", in the running interpreter."""
+    return [sys.executable, "-m", f"fairseq_cli.{program}", *arguments]
+
+
+def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optional[Path] = None) -> float:
+    """Run a program of the host to its end.
+
+    Args:
+        program: "train" or "generate".
+        arguments: of the program.
+        log: file that takes what it writes to standard error; it is replaced.
+        output: file that takes its standard output; None writes it to the log.
+
+    Returns:
+        peak resident memory of the process in MiB; Linux counts no less than this process held at its start.
+
+    Raises:
+        ProgramFailed: with the last lines of the log.
+    """
+    with ExitStack() as files:
+        errors = files.enter_context(log.open("wb"))
+        results = errors if output is None else files.enter_context(output.open("wb"))
+        process = subprocess.Popen(host_command(program, arguments), stdout=results, stderr=errors)
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        told = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        ended = f"fairseq-{program} ended with status {process.returncode} and told nothing"
+        raise ProgramFailed("\n".join(told[-NUM_TOLD_LINES:]) or ended)
+    return usage.ru_maxrss / 1024

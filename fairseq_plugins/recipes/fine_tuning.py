@@ -1,0 +1,150 @@
+"""Fine-tuning of a language model, again and again until validation stops improving ("fin" in Takase et al. 2018)."""
+
+import shutil
+import sys
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence
+
+import torch
+
+from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
+from fairseq_plugins.models.presets import ARCHITECTURES, Value, command_line
+from fairseq_plugins.programs.host_program import USER_DIR, host_command
+from fairseq_plugins.programs.logged_process import run_logged
+from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE
+from fairseq_plugins.reports.written_file import replaced_file, write_text
+
+
+def fine_tuning_flags(arch: str) -> Dict[str, Value]:
+    """Flags of ``fairseq-train`` for training on from the best model, averaged from the first update.
+
+    Raises:
+        ValueError: if the paper of the architecture does not fine-tune it.
+    """
+    preset = ARCHITECTURES[arch]
+    if preset.fine_tuning is None:
+        raise ValueError(f"{arch} is not fine-tuned in its paper")
+    return {"arch": arch, **preset.training, "averaging": "immediate", **preset.fine_tuning}
+
+
+def valid_nll(path: str, *, data: str, device: str) -> float:
+    """Mean negative log-likelihood of the validation set in nats, as ``evaluate_lm --split valid`` has it.
+
+    Raises:
+        ValueError: if the checkpoint or the data cannot be read or do not belong together.
+    """
+    models, dictionary = load_language_models([path], data)
+    result = evaluate_perplexity(
+        [model.to(device) for model in models],
+        load_token_stream(data, "valid", dictionary),
+        unknown=dictionary.unk(),
+        window=1000,
+        device=device,
+        show_progress=sys.stderr.isatty(),
+    )
+    del models
+    torch.cuda.empty_cache()  # the training that follows is another process
+    return result.nll
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning:
+    """Rounds of averaged SGD, each with a fresh average and from the best model so far.
+
+    ``save_dir`` gets a folder a round, with its checkpoints and ``train.log``, the start in ``start.txt``, and the best
+    model as ``checkpoint_fin.pt``.
+
+    Attributes:
+        arch: architecture of the model, with a preset that has a fine-tuning.
+        start: checkpoint of the model.
+        data: directory that data-prep wrote.
+        save_dir: another one for each start.
+        device: of the evaluation, such as "cuda".
+        more: arguments of ``fairseq-train`` that come last and win.
+    """
+
+    arch: str
+    start: str
+    data: str
+    save_dir: Path
+    device: str
+    more: Sequence[str] = ()
+
+    def training_arguments(self, *, best: str, folder: Path) -> List[str]:
+        """All arguments of ``fairseq-train`` for a round.
+
+        Args:
+            best: checkpoint of the best model so far.
+            folder: of the round.
+
+        Raises:
+            ValueError: if the paper of the architecture does not fine-tune it.
+        """
+        where = {"user-dir": str(USER_DIR), "save-dir": str(folder), "finetune-from-model": best}
+        flags = {**where, **COMMON, **FULL_SIZE, **fine_tuning_flags(self.arch)}
+        return [self.data, *command_line(flags), *self.more]
+
+    def run(self, *, max_rounds: Optional[int] = None) -> None:
+        """Train until a round brings no gain, and tell the figures of each; what an earlier run left is resumed.
+
+        Args:
+            max_rounds: at least one, or None for no limit.
+
+        Raises:
+            ValueError: if ``save_dir`` holds a fine-tuning of another start, the paper does not fine-tune the
+                architecture, or the start or the data cannot be read.
+            SystemExit: with the status of a training that failed.
+        """
+        assert max_rounds is None or max_rounds >= 1, max_rounds
+        self._check_start()
+        fine_tuning_flags(self.arch)
+        best, best_nll = self.start, self._valid_nll(self.start)
+        _tell(f"start: valid NLL {best_nll} of {best}")
+        self.save_dir.mkdir(parents=True, exist_ok=True)
+        write_text(self._start_file, f"{self._start}\n")
+        for number in count(1) if max_rounds is None else range(1, max_rounds + 1):
+            folder = self.save_dir / f"round{number}"
+            self._train(best=best, folder=folder)
+            tuned = str(folder / "checkpoint_best.pt")
+            nll = self._valid_nll(tuned)
+            _tell(f"round {number}: valid NLL {nll}, best so far {best_nll}")
+            if nll >= best_nll:
+                break
+            best, best_nll = tuned, nll
+        result = self.save_dir / "checkpoint_fin.pt"
+        with replaced_file(result) as aside:
+            shutil.copyfile(best, aside)
+        _tell(f"valid NLL {best_nll}: {result} (from {best})")
+
+    @property
+    def _start(self) -> str:
+        return f"{self.arch} from {self.start}"
+
+    @property
+    def _start_file(self) -> Path:
+        return self.save_dir / "start.txt"
+
+    def _check_start(self) -> None:
+        if not self._start_file.is_file():
+            return
+        former = self._start_file.read_text(encoding="utf-8").rstrip("\n")
+        if former != self._start:
+            raise ValueError(f"{self.save_dir} holds a fine-tuning of {former}: give another --save-dir")
+
+    def _valid_nll(self, path: str) -> float:
+        return valid_nll(path, data=self.data, device=self.device)
+
+    def _train(self, *, best: str, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        arguments = self.training_arguments(best=best, folder=folder)
+        status = run_logged(host_command("train", arguments), log=folder / "train.log")
+        if status != 0:
+            raise SystemExit(status)
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)  # before what the next training shows

@@ -1,0 +1,80 @@
+"""A program of the host in a process of its own; a stub stands in for it."""
+
+import os
+import signal
+import sys
+import time
+from threading import Thread
+
+import pytest
+
+from fairseq_plugins.flags.command import ProgramFailed
+from fairseq_plugins.programs.host_program import USER_DIR, host_command, run_host
+
+STUB = """
+import os, sys, time
+print("result", *sys.argv[2:])
+print("one note\\nand another", file=sys.stderr, flush=True)
+memory = b"x" * (1000 * 2**20) if sys.argv[1] == "large" else None
+if sys.argv[1] == "failing":
+    sys.exit("\\n".join(f"line {number}" for number in range(9)))
+if sys.argv[1] == "silent":
+    os.truncate(os.environ["LOG"], 0)
+    os.kill(os.getpid(), 9)
+if sys.argv[1] == "endless":
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    package = tmp_path / "stub/fairseq_cli"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "generate.py").write_text(STUB)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    return tmp_path / "log"
+
+
+def test_the_user_dir_is_the_package():
+    assert (USER_DIR / "__init__.py").is_file() and USER_DIR.name == "fairseq_plugins"
+    assert host_command("train", ["a b"]) == [sys.executable, "-m", "fairseq_cli.train", "a b"]
+
+
+def test_results_and_notes_are_kept_apart_or_together(log, tmp_path):
+    run_host("generate", ["small", "a b"], log=log, output=tmp_path / "output")
+    assert (tmp_path / "output").read_text() == "result a b\n" and log.read_text() == "one note\nand another\n"
+    run_host("generate", ["small", "a b"], log=log)
+    assert sorted(log.read_text().splitlines()) == ["and another", "one note", "result a b"]
+
+
+def test_memory_is_the_peak_of_the_process_in_mib(log):
+    assert 1000 < run_host("generate", ["large"], log=log) < 50_000
+
+
+def test_a_failure_is_told_with_the_end_of_the_log(log):
+    with pytest.raises(ProgramFailed) as failure:
+        run_host("generate", ["failing"], log=log)
+    assert str(failure.value).splitlines() == [f"line {number}" for number in range(4, 9)]
+
+
+def test_a_program_that_told_nothing_is_told_with_its_status(log, tmp_path):
+    with pytest.raises(ProgramFailed, match="fairseq-generate ended with status -9 and told nothing"):
+        run_host("generate", ["silent"], log=log, output=tmp_path / "output")
+
+
+def test_an_interrupt_ends_the_program(log):
+    def interrupt():
+        while b"another" not in log.read_bytes():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    log.touch()
+    thread = Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_host("generate", ["endless"], log=log)
+    thread.join()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

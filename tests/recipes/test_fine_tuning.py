@@ -1,0 +1,144 @@
+"""Fine-tuning in rounds, with stubs in place of training and evaluation."""
+
+import sys
+
+import pytest
+from fairseq import options
+
+from fairseq_plugins.cli.fine_tune import FineTune
+from fairseq_plugins.cli.preset_flags import PresetFlags
+from fairseq_plugins.recipes import fine_tuning
+from fairseq_plugins.recipes.recipe import USER_DIR
+
+ARCH = "lstm_lm_awd_ptb"
+
+
+class Rounds:
+    """Trains nothing: the model of a round is a text, and its figure is the next of ``nlls``."""
+
+    def __init__(self):
+        self.commands = []
+        self.nlls = {"start.pt": 5.0}
+        self.next_nlls = []
+        self.status = 0
+
+    def run_logged(self, command, *, log):
+        assert log.parent.is_dir()
+        self.commands.append((command, log))
+        if self.status == 0:
+            best = log.parent / "checkpoint_best.pt"
+            best.write_text(f"model {len(self.commands)}")
+            self.nlls[str(best)] = self.next_nlls.pop(0)
+        return self.status
+
+    def valid_nll(self, path, *, data, device):
+        assert (data, device) == ("my data", "cpu")
+        if path not in self.nlls:
+            raise ValueError(f"{path} does not exist: give a checkpoint")
+        return self.nlls[path]
+
+
+@pytest.fixture
+def rounds(monkeypatch, tmp_path):
+    rounds = Rounds()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "start.pt").write_text("the start")
+    monkeypatch.setattr(fine_tuning, "run_logged", rounds.run_logged)
+    monkeypatch.setattr(fine_tuning, "valid_nll", rounds.valid_nll)
+    return rounds
+
+
+def fine_tune(*more, arch=ARCH, path="start.pt"):
+    FineTune().main(["my data", "--arch", arch, "--path", path, "--save-dir", "fin", "--cpu", *more])
+
+
+def refused(capsys, *more, **changed):
+    with pytest.raises(SystemExit) as end:
+        fine_tune(*more, **changed)
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and len(error.splitlines()) == 1
+    return error
+
+
+def test_rounds_go_on_from_the_best_until_one_brings_no_gain(rounds, tmp_path, capsys):
+    rounds.next_nlls = [4.5, 4.25, 4.25, 1.0]
+    fine_tune("--lr", "3")
+    starts = [argument for command, _ in rounds.commands for argument in command if "finetune-from-model" in argument]
+    first, second = "fin/round1/checkpoint_best.pt", "fin/round2/checkpoint_best.pt"
+    assert starts == [f"--finetune-from-model={path}" for path in ("start.pt", first, second)]
+    assert [str(log) for _, log in rounds.commands] == [f"fin/round{number}/train.log" for number in (1, 2, 3)]
+    assert all(command[-3:] == ["--cpu", "--lr", "3"] for command, _ in rounds.commands)
+    assert capsys.readouterr().out.splitlines() == [
+        "start: valid NLL 5.0 of start.pt",
+        "round 1: valid NLL 4.5, best so far 5.0",
+        "round 2: valid NLL 4.25, best so far 4.5",
+        "round 3: valid NLL 4.25, best so far 4.25",
+        f"valid NLL 4.25: fin/checkpoint_fin.pt (from {second})",
+    ]
+    written = sorted(path.name for path in (tmp_path / "fin").iterdir())
+    assert written == ["checkpoint_fin.pt", "round1", "round2", "round3", "start.txt"]
+    assert (tmp_path / "fin/checkpoint_fin.pt").read_text() == "model 2"
+    assert (tmp_path / "fin/start.txt").read_text() == f"{ARCH} from start.pt\n"
+
+
+def test_a_start_that_no_round_betters_is_the_result(rounds, tmp_path):
+    rounds.next_nlls = [5.5]
+    fine_tune()
+    assert (tmp_path / "fin/checkpoint_fin.pt").read_text() == "the start"
+
+
+def test_rounds_can_be_limited(rounds, tmp_path):
+    rounds.next_nlls = [4.5, 4.0]
+    fine_tune("--rounds", "1")
+    assert len(rounds.commands) == 1 and (tmp_path / "fin/checkpoint_fin.pt").read_text() == "model 1"
+
+
+def test_a_failed_training_ends_all_and_another_run_resumes(rounds, tmp_path):
+    rounds.status = 143
+    with pytest.raises(SystemExit) as end:
+        fine_tune()
+    assert end.value.code == 143 and not (tmp_path / "fin/checkpoint_fin.pt").exists()
+    rounds.status, rounds.next_nlls = 0, [4.5, 4.75]
+    fine_tune()
+    folders = [log.parent.name for _, log in rounds.commands]
+    assert folders == ["round1", "round1", "round2"] and (tmp_path / "fin/checkpoint_fin.pt").is_file()
+
+
+def test_trainings_have_the_flags_of_the_preset(rounds, capsys):
+    PresetFlags().main([ARCH, "--fine-tune"])
+    printed = capsys.readouterr().out.splitlines()
+    rounds.next_nlls = [6.0]
+    fine_tune()
+    ((command, _),) = rounds.commands
+    assert command[:4] == [sys.executable, "-m", "fairseq_cli.train", "my data"]
+    where = ["--save-dir=fin/round1", "--finetune-from-model=start.pt"]
+    logged = ["--no-epoch-checkpoints", "--log-format=simple", "--log-interval=200"]
+
+    def read(arguments):
+        return vars(options.parse_args_and_arch(options.get_training_parser(), input_args=arguments))
+
+    found = read([argument for argument in command[3:] if argument != f"--user-dir={USER_DIR}"])
+    assert found == read(["my data", *where, *printed, *logged, "--cpu"])
+    assert found["averaging"] == "immediate"
+
+
+def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
+    rounds.next_nlls = [6.0]
+    fine_tune()
+    told = refused(capsys, path="other.pt")
+    assert f"fin holds a fine-tuning of {ARCH} from start.pt: give another --save-dir" in told
+    assert len(rounds.commands) == 1
+
+
+@pytest.mark.parametrize(
+    "more, changed, text",
+    [
+        (["--rounds", "0"], {}, "--rounds 0: give at least 1"),
+        ([], {"path": "no.pt"}, "no.pt does not exist: give a checkpoint"),
+        ([], {"arch": "lstm_lm_zaremba_large_ptb"}, "lstm_lm_zaremba_large_ptb is not fine-tuned in its paper"),
+        ([], {"arch": "lstm_lm_zaremba_large"}, "invalid choice: 'lstm_lm_zaremba_large'"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_is_written(more, changed, text, rounds, capsys, tmp_path):
+    assert text in refused(capsys, *more, **changed)
+    assert not rounds.commands and [path.name for path in tmp_path.iterdir()] == ["start.pt"]
