@@ -127,4 +127,4 @@ def _mebibytes(bytes_of: Mapping[str, int], name: str) -> Optional[str]:
 
 
 def _ratio(values: Mapping[str, float], other: str, *, digits: int) -> Optional[str]:
-    return f"{values['fused'] / values[other]:.{digits}f}" if "fused" in values and other in values else None
+    return f"{values['fused'] / values[other]:.{digits}f}" if "fused" in values and values.get(other) else None

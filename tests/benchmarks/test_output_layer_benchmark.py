@@ -111,6 +111,11 @@ def test_unknown_memory_is_left_empty():
     assert row[4] == "5 ms" and set(row[13:]) == {""}
 
 
+def test_a_case_too_small_to_have_a_peak_has_no_ratio():
+    *_, row = rows_of(as_markdown([result(2, fused=5, published=0, plain=6, floor=4, tied=1)]))
+    assert row[13:15] == ["5 MiB", "0 MiB"] and row[11] == row[17] == ""
+
+
 def bars(axes):
     return {label: [round(bar.get_width()) for bar in bars] for bars, label in zip(axes.containers, labels(axes))}
 
