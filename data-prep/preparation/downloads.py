@@ -1,16 +1,21 @@
 """Files from mirrors: the first one that gives a sound file."""
 
 import os
+import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from http.client import HTTPException
 from pathlib import Path
+from urllib.error import HTTPError
 
 from .errors import DataError, note
 from .lines import progress
 from .sources import BLOCK
 
 TIMEOUT = 60  # seconds without a byte
+RETRIES = 2  # of an address that may yet answer
+PAUSE = 1.0  # seconds before each
+PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses of HTTP; any other one would come again
 
 
 def mirror_urls(mirrors: Iterable[str], name: str) -> list[str]:
@@ -24,7 +29,7 @@ def try_download(attempts: Iterable[tuple[str, Path]], is_sound: Callable[[Path]
         partial = target.with_name(f"{target.name}.part")
         note(f"downloading {url}")
         try:
-            _save(url, partial)
+            _save_with_retries(url, partial)
             if is_sound(partial):
                 os.replace(partial, target)
                 return True
@@ -45,6 +50,18 @@ def download(attempts: list[tuple[str, Path]], is_sound: Callable[[Path], bool])
     """As ``try_download``; DataError if no URL works."""
     if not try_download(attempts, is_sound):
         raise no_mirror_worked(" or ".join(dict.fromkeys(target.name for _, target in attempts)))
+
+
+def _save_with_retries(url: str, path: Path) -> None:
+    for _ in range(RETRIES):
+        try:
+            return _save(url, path)
+        except OSError as error:
+            if isinstance(error, HTTPError) and error.code not in PASSING:
+                raise
+            note(f"trying again: {error}")
+            time.sleep(PAUSE)
+    _save(url, path)
 
 
 def _save(url: str, path: Path) -> None:

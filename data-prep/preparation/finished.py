@@ -25,7 +25,9 @@ def is_finished(recipe: str, options: Namespace) -> bool:
     """Whether the destination needs no work; DataError if it holds something else than what is wanted."""
     dest = options.dest
     if (dest / RECORD).is_file():
-        found = next(read_lines(dest / RECORD))
+        found = next(read_lines(dest / RECORD), "")
+        if not found:
+            raise DataError(f"{dest / RECORD} does not say what {dest} holds: delete it or pass another --dest")
         if recipe not in (found, f"{found}, not checked"):
             raise DataError(f"{dest} already holds '{found}', not '{recipe}': delete it or pass another --dest")
         note(f"{dest} is already complete; delete it to prepare it again")

@@ -16,7 +16,7 @@ from .options import parse_options
 from .sources import digest
 from .steps import locked, run_step
 
-FORMAT = 3  # of the work folder; another number makes every step again
+FORMAT = 4  # of the work folder; another number makes every step again
 
 
 def main(arguments: list[str]) -> int:

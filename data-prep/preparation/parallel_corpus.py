@@ -32,6 +32,7 @@ class ParallelCorpus(Corpus):
     max_ratio: float
     max_length: int = 100
     lowercase: bool = False
+    lowercase_recipe: str = "lowercase tokens"  # in the recipe of a result in lower case
     symbols: tuple[str, ...] = ()  # tokens that stay whole whatever the subwords
     extra_options: ClassVar[dict[str, dict[str, Any]]] = {}  # flag -> arguments of add_argument
 
@@ -127,7 +128,7 @@ class ParallelCorpus(Corpus):
             f"{self.name} {options.subject}",
             self.variant(options),
             *how,
-            "lowercase" if options.lowercase else "",
+            self.lowercase_recipe if options.lowercase else "",
             "joined dictionary" if options.joined_dictionary else "",
         ]
         return ", ".join(filter(None, parts))

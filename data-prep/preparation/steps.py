@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from .errors import DataError, note
 
 RECORD = "step.json"
+UNRECORDED = re.compile(r"(train|valid|test)\.txt|text8|.+\.part")  # files of a step that was made before there was one
 
 
 @contextmanager
@@ -46,15 +48,21 @@ def new_folder(target: Path) -> Iterator[Path]:
 def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path:
     """``target``, filled by ``make(folder)`` unless a complete one with the same ``settings`` is there.
 
-    DataError if ``target`` is not the folder of a step.
+    DataError if ``target`` is not the folder of a step, with a record or from before there were records.
     """
     record = json.dumps(settings, indent=1, sort_keys=True)
     if (target / RECORD).is_file() and (target / RECORD).read_text(encoding="utf-8") == record:
         note(f"{target} is already complete")
         return target
-    if target.exists() and not (target / RECORD).is_file():
+    if target.exists() and not _is_of_a_step(target):
         raise DataError(f"{target} holds something that this script did not write: delete it or pass another --work")
     with new_folder(target) as folder:
         make(folder)
         (folder / RECORD).write_text(record, encoding="utf-8")
     return target
+
+
+def _is_of_a_step(folder: Path) -> bool:
+    if (folder / RECORD).is_file():
+        return True
+    return folder.is_dir() and all(UNRECORDED.fullmatch(file.name) and not file.is_dir() for file in folder.iterdir())

@@ -12,12 +12,14 @@ def moses(language: str, lowercase: bool) -> Callable[[str], str]:
     """A function from a raw line to its tokens with one space between them.
 
     As tokenizer.perl by default: hyphens stay in words; ``& | < > ' " [ ]`` are escaped, so that no text can look like
-    one of the host's symbols (``<unk>``, ``</s>``).
+    one of the host's symbols (``<unk>``, ``</s>``). ``lowercase`` is for the tokens: the tokeniser sees the line's own
+    case, by which it tells the end of a sentence from an abbreviation.
     """
     tokenizer = MosesTokenizer(lang=language)
 
     def tokenize(line: str) -> str:
-        return " ".join(tokenizer.tokenize(line.lower() if lowercase else line, escape=True))
+        tokens = " ".join(tokenizer.tokenize(line, escape=True))
+        return tokens.lower() if lowercase else tokens
 
     return tokenize
 

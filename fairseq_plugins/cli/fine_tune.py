@@ -53,7 +53,7 @@ model in its training, such as --hidden-sizes, must be given again."""
         fine_tuning = FineTuning(
             arch=args.arch,
             start=args.path,
-            data=args.data,
+            data=str(args.data),
             save_dir=args.save_dir,
             device=choose_device(args),
             more=[*(["--cpu"] if args.cpu else []), *args.more],

@@ -18,6 +18,10 @@ SIDE_LANGUAGES = {"article": "en", "title": "en"}
 """Sides of headline corpora, with the language that their text is in."""
 
 
+CASES: Dict[str, str] = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}
+"""What the record says of case, and what it means; where it says nothing, case is kept."""
+
+
 class Subwords(ABC):
     """A learnt way to split words.
 
@@ -96,7 +100,7 @@ class TextPreparation:
 
     Args:
         source, target: languages, such as "de" and "en".
-        case: "kept" or "lower".
+        case: "kept", "lower tokens", or "lower lines" where the tokeniser reads lines in lower case.
         subwords: how words are split, on both sides.
     """
 
@@ -108,8 +112,9 @@ class TextPreparation:
 
     def split(self, line: str) -> List[str]:
         """Pieces of a raw line of the source; none of a blank one."""
-        text = line.lower() if self.case == "lower" else line
-        return self.subwords.split(" ".join(self._tokenizer.tokenize(text, escape=True)))
+        text = line.lower() if self.case == "lower lines" else line
+        words = " ".join(self._tokenizer.tokenize(text, escape=True))
+        return self.subwords.split(words.lower() if self.case == "lower tokens" else words)
 
     def words(self, pieces: Sequence[str]) -> List[str]:
         """The words that pieces of either side make."""
@@ -146,9 +151,10 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
         )
     record = data / RECORD
     recipe = record.read_text(encoding="utf-8").partition("\n")[0] if record.is_file() else ""
+    cases = [CASES[part] for part in recipe.split(", ") if part in CASES]
     return TextPreparation(
         source=source,
         target=target,
-        case="lower" if "lowercase" in recipe.split(", ") else "kept",
+        case=cases[0] if cases else "kept",
         subwords=SUBWORD_FILES[path.name](path),
     )

@@ -9,8 +9,8 @@ import pytest
 
 from fairseq_plugins.cli import train
 from fairseq_plugins.cli.train import Train
-from fairseq_plugins.recipes import RECIPES, training_arguments
 from fairseq_plugins.programs.host_program import USER_DIR
+from fairseq_plugins.recipes import RECIPES, training_arguments
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/recipes"
 

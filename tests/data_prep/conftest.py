@@ -8,10 +8,20 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data-prep"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_of_the_environment() -> Iterator[None]:
+    """fairseq-preprocess and python3 are those of this interpreter's environment, activated or not."""
+    from preparation_runs import PATH
+
+    with mock.patch.dict(os.environ, {"PATH": PATH}):
+        yield
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from preparation.main import main
 from preparation.options import parse_options
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-HOST = shutil.which("fairseq-preprocess")
+PATH = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # the environment may not be activated
+HOST = shutil.which("fairseq-preprocess", path=PATH)
 run_host_in_shell = make_binaries.run_host
 
 

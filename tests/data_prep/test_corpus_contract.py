@@ -202,7 +202,7 @@ def test_second_run_waits_for_the_first(small: SmallCorpus, here: Path, monkeypa
             shutil.copyfile(here / "recipe", here / "data-bin" / small.result / "prepared.txt")
             first.__exit__(None, None, None)
 
-    line = re.search("not '(.*)': ", fail_with_record(small, here))[1]
+    line = re.search("not '(.*)': ", fail_with_record(small, here, "another\n"))[1]
     (here / "recipe").write_text(f"{line}\n")
     monkeypatch.setattr(steps, "note", finish_the_first_run)
     done = succeed(*options, cwd=here)
@@ -210,11 +210,17 @@ def test_second_run_waits_for_the_first(small: SmallCorpus, here: Path, monkeypa
     assert [path.name for path in (here / "work").iterdir()] == [".lock"]
 
 
-def fail_with_record(small: SmallCorpus, here: Path) -> str:
+@each_corpus
+def test_result_with_an_empty_record(small: SmallCorpus, here: Path) -> None:
+    message = fail_with_record(small, here, "")
+    assert "other/prepared.txt does not say what other holds: delete it or pass another --dest" in message
+
+
+def fail_with_record(small: SmallCorpus, here: Path, record: str) -> str:
     """What is said of a result with another recipe."""
     (here / "other").mkdir()
-    (here / "other" / "prepared.txt").write_text("another\n")
-    return fail(small.corpus, *small.options, "--dest", "other", cwd=here)
+    (here / "other" / "prepared.txt").write_text(record)
+    return fail(small.corpus, *small.options, "--from", "x", "--dest", "other", cwd=here)
 
 
 @each_corpus

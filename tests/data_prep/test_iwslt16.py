@@ -109,6 +109,11 @@ def test_iwslt_download(tmp_path: Path, server: SimpleNamespace) -> None:
     assert len(server.requests) == len(places)
 
 
+def test_iwslt_no_mirror_left(here: Path, server: SimpleNamespace) -> None:
+    message = fail("iwslt16", "de-en", "--mirror", server.url, cwd=here)
+    assert "no mirror worked: download de-en.tgz or 2016-01.tgz by hand" in message
+
+
 def test_iwslt_missing_member(here: Path) -> None:
     files = iwslt16_files("de-en")
     del files["IWSLT16.TED.tst2013.de-en.en.xml"]

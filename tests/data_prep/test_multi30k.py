@@ -257,6 +257,6 @@ def test_one_side_is_text_for_a_language_model(here: Path) -> None:
         known = [[word if counts[word] > 1 else "<unk>" for word in line] + ["</s>"] for line in expected]
         assert binarised_text(dest, split) == known
     assert next(lines.read_lines(dest / "prepared.txt")) == (
-        "multi30k en, words seen 2 times and more, lowercase, not checked"
+        "multi30k en, words seen 2 times and more, lowercase tokens, not checked"
     )
     assert not list(dest.glob("raw")) and not list(dest.glob("*codes"))

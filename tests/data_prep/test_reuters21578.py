@@ -65,6 +65,14 @@ def test_split_is_in_the_order_of_the_file(capsys: pytest.CaptureFixture) -> Non
     assert splits["valid"] == [row for row in rows[10000:11000] if row[0] != "x"]
     assert splits["test"] == [row for row in rows[11000:] if row[0] != "y"]
     assert "valid: 1 of 1000 documents leave, their titles are in train" in capsys.readouterr().out
+    rows[10600], rows[11600] = ("text 5", "x"), ("text 6", "y")
+    rows[11601], rows[11602], rows[11603] = ("text 10001", "z"), ("z", "title 10002"), ("text 10600", "title 10500")
+    splits = split_rows(rows)
+    assert splits["valid"] == [row for row in rows[10000:11000] if row not in (rows[10500], rows[10600])]
+    assert splits["test"] == [row for row in rows[11000:11600] + rows[11603:] if row[0] != "y"]
+    told = capsys.readouterr().out
+    assert "valid: 1 of 1000 documents leave, their titles are in train, and 1 more, their first sentences are" in told
+    assert "test: 2 of 1000 documents leave, their titles are in train or valid, and 2 more, their first sen" in told
     assert [len(rows) for rows in split_rows([(str(n), str(n)) for n in range(60)]).values()] == [48, 6, 6]
 
 
@@ -108,10 +116,11 @@ def test_script(here: Path) -> None:
 def test_real_documents() -> None:
     folder = corpus_folder("reuters21578")
     texts = read_all(CORPUS, folder, options_of(CORPUS, check=True))
-    assert {split: len(rows) for split, rows in texts.items()} == {"train": 16160, "valid": 989, "test": 991}
-    titles = {headline for _, headline in texts["train"]}
-    for split in ["valid", "test"]:
-        assert not [row for row in texts[split] if row[1] in titles]
+    assert {split: len(rows) for split, rows in texts.items()} == {"train": 16160, "valid": 947, "test": 946}
+    sides = [{split: {row[side] for row in rows} for split, rows in texts.items()} for side in range(2)]
+    for of_split in sides:
+        assert not of_split["train"] & of_split["valid"] and not of_split["train"] & of_split["test"]
+        assert not of_split["valid"] & of_split["test"]
     rows = [row for rows in texts.values() for row in rows]
     assert all(headline == headline.lower() and article for article, headline in rows)
     assert not [row for row in rows if re.search(r"&lt;|&#\d+;|[\x00-\x1f\x7f-\x9f]", " ".join(row))]

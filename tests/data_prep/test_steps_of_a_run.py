@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from preparation import steps
 from preparation.errors import DataError
+from preparation_runs import snapshot
+from small_texts import write_files
 
 
 def test_interrupted_step_leaves_the_old_one(tmp_path: Path) -> None:
@@ -30,3 +32,24 @@ def test_foreign_folder_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="text holds something that this script did not write: .* --work"):
         steps.run_step(tmp_path / "text", {}, lambda folder: None)
     assert (tmp_path / "text" / "thesis.tex").read_text() == "precious"
+
+
+def test_folder_without_record_of_a_former_step_is_replaced(tmp_path: Path) -> None:
+    former = tmp_path / "text"
+    former.mkdir()
+    (tmp_path / "mine.txt").write_text("precious")
+    (former / "train.txt").symlink_to(tmp_path / "mine.txt")
+    (former / "valid.txt").symlink_to(tmp_path / "nowhere")
+    for name in ["test.txt", "text8", "train.txt.part"]:
+        (former / name).write_text("old")
+    steps.run_step(former, {}, lambda folder: (folder / "new").touch())
+    assert {file.name for file in former.iterdir()} == {"new", "step.json"}
+    assert (tmp_path / "mine.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["train.txt/thesis.tex", "train.tex", "text8.gz"])
+def test_folder_like_a_former_step_is_not_replaced(name: str, tmp_path: Path) -> None:
+    before = snapshot(write_files(tmp_path / "text", {"test.txt": b"old", name: b"precious"}))
+    with pytest.raises(DataError, match="text holds something that this script did not write"):
+        steps.run_step(tmp_path / "text", {}, lambda folder: None)
+    assert snapshot(tmp_path / "text") == before

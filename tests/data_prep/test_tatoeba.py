@@ -77,6 +77,7 @@ def test_pair_of_a_set_that_is_split(here: Path) -> None:
     done = succeed("tatoeba", "de-en", "--from", "x", "--merges", 60, cwd=here, check=True)
     assert "not the set of 160,381, 2,000 and 2,000 pairs that has known checksums" in done.stderr
     dest = here / "data-bin" / "tatoeba.de-en"
+    assert (dest / "prepared.txt").read_text().startswith("tatoeba de-en, another set, 60 merges of subword-nmt, ")
     for language in ["de", "en"]:
         assert [joined(line).split()[0] for line in binarised(dest, "train", "de-en", language)] == [
             str(n) for n in range(60)
@@ -104,6 +105,31 @@ def test_one_side_of_a_file(here: Path) -> None:
     assert "x has no fra-eng.zip (or fra.txt), nor train.en.gz" in message
     done = prepare("tatoeba", "en", "--other", "en", cwd=here)
     assert done.returncode == 2 and "--other is a language beside en" in done.stderr
+
+
+@pytest.mark.parametrize("subject", ["de-en", "en"])
+def test_another_set_does_not_pass_for_the_known_one(subject: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(here / "x", tatoeba_files())
+    options = [subject, "--from", "x", *(["--merges", 20] if subject == "de-en" else [])]
+    succeed("tatoeba", *options, cwd=here, check=True)
+    assert "already complete" in succeed("tatoeba", *options, cwd=here, check=True).stderr
+    assert "already complete" in succeed("tatoeba", *options, cwd=here).stderr
+    assert "not checked" not in (here / "data-bin" / f"tatoeba.{subject}" / "prepared.txt").read_text()
+    for sizes in [{"train": 60, "valid": 5, "test": 4}, None]:  # the known set, manythings' file
+        if sizes:
+            monkeypatch.setattr(tatoeba, "NUM_PAIRS", sizes)
+        else:
+            write_files(here / "y", manythings_files())
+            options[options.index("x")] = "y"
+        message = fail("tatoeba", *options, cwd=here, check=True)
+        assert re.search(rf"already holds 'tatoeba {subject}, another set.*', not 'tatoeba {subject}", message)
+
+
+def test_other_language_is_for_english_alone(here: Path) -> None:
+    for subject in ["de-en", "de"]:
+        done = prepare("tatoeba", subject, "--other", "de", cwd=here)
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1].endswith(f"--other is for en by itself, not for {subject}")
 
 
 def test_known_sizes_demand_known_checksums(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

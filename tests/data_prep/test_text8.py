@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from corpora import corpus_folder
+from preparation.corpora import text8 as text8_corpus
+from preparation.text_corpus import Counts
 from preparation_runs import binarised_text, fail, prepare, succeed
 from small_corpora import text8
 from small_texts import SPLITS, write_files, zipped
@@ -92,12 +94,58 @@ def test_prefix(here: Path) -> None:
     assert "expected 12549840" in message
 
 
+def test_short_prefix_may_lack_characters(here: Path) -> None:
+    write_files(here / "x", {"text8.prefix": b"a few words only now " * 50})
+    succeed("text8", "--from", "x", "--level", "char", "--characters", 1000, cwd=here, check=True)
+    assert len((here / "data-bin" / "text8-char-1000" / "dict.txt").read_text().splitlines()) == 12
+
+
+def pretend_whole(monkeypatch: pytest.MonkeyPatch, text: str, counts: dict[str, Counts]) -> None:
+    """Make ``text`` the whole corpus."""
+    monkeypatch.setattr(text8_corpus, "NUM_CHARACTERS", len(text))
+    monkeypatch.setattr(text8_corpus, "NUM_WORDS", len(text.split()))
+    monkeypatch.setattr(text8_corpus, "COUNTS", counts)
+
+
+def test_characters_of_the_whole_are_counted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = text8(30000)[:80000]
+    counts = {"train": Counts(72072, 72), "valid": Counts(4004, 4), "test": Counts(4004, 4)}
+    write_files(here / "x", {"text8": text.encode()})
+    pretend_whole(monkeypatch, text, counts)
+    done = succeed("text8", "--from", "x", "--level", "char", cwd=here, check=True)
+    assert all(f"{split}: {lines} lines, {tokens} tokens" in done.stdout for split, (tokens, lines) in counts.items())
+    for wrong in [Counts(4003, 4), Counts(4004, 5)]:
+        pretend_whole(monkeypatch, text, {**counts, "valid": wrong})
+        message = fail("text8", "--from", "x", "--level", "char", "--dest", "d", "--work", "w", cwd=here, check=True)
+        assert f"valid of x/text8 has 4004 tokens in 4 lines, expected {wrong[0]} in {wrong[1]} lines" in message
+
+
+def test_whole_has_all_characters(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a few words only now " * 50
+    write_files(here / "x", {"text8": text.encode()})
+    pretend_whole(monkeypatch, text, {})
+    message = fail("text8", "--from", "x", "--level", "char", cwd=here, check=True)
+    assert "the vocabulary of x/text8 has 12 words, expected 27" in message
+
+
+def test_counts_of_the_real_text() -> None:
+    assert text8_corpus.COUNTS == {"train": (90090000, 90000), "valid": (5005000, 5000), "test": (5005000, 5000)}
+
+
 def test_wrong_text(here: Path) -> None:
-    write_files(here / "x", {"text8": b"a few words only ..."})
+    write_files(here / "x", {"text8": b"a few words only now"})
     message = fail("text8", "--from", "x", cwd=here, check=True)
     assert "x/text8 has 5 words in 20 characters, expected 17005207 in 100000000" in message and "delete" in message
-    write_files(here / "x", {"text8": "ein paar Wörter nur und nichts sonst".encode()})
+    write_files(here / "x", {"text8": "ein paar wörter nur und nichts sonst".encode()})
     assert "x/text8 has more than a-z and blanks (at byte 10)" in fail("text8", "--from", "x", cwd=here)
+    for text, byte in [
+        ("twenty words and \na line", 17),
+        ("no Capital letters there", 3),
+        ("nor any 1 of the digits", 8),
+    ]:
+        write_files(here / "z", {"text8": text.encode()})
+        message = fail("text8", "--from", "z", cwd=here)
+        assert f"z/text8 has more than a-z and blanks (at byte {byte})" in message
     write_files(here / "y", {"text8.prefix": (b"abc def " * 1568730)})
     message = fail("text8", "--from", "y", "--characters", 12549840, cwd=here, check=True)
     assert "the prefix of y/text8.prefix has SHA-256" in message

@@ -38,13 +38,26 @@ def test_a_blank_line_has_no_piece(data, with_sentencepiece):
     assert load_text_preparation(data, source="de", target="en").split(" \t ") == []
 
 
-@pytest.mark.parametrize("recipe, tokens", [("lowercase, any ratio", "tür"), ("any ratio", "Tür")])
+@pytest.mark.parametrize(
+    "recipe, tokens",
+    [("lowercase, any ratio", "tür"), ("lowercase tokens, any ratio", "tür"), ("any ratio", "Tür")],
+)
 def test_case_is_that_of_the_preparation(recipe, tokens, data):
     (data / "prepared.txt").write_text(
         f"tatoeba de-en, 3 merges of subword-nmt, {recipe}\ntrain.de: 3 lines, lowercase\n"
     )
     preparation = load_text_preparation(data, source="de", target="en")
     assert preparation.words(preparation.split("Tür")) == [tokens]
+
+
+@pytest.mark.parametrize(
+    "recipe, words",
+    [("lowercase tokens", "i see . and then no. 5 .".split()), ("lowercase", "i see. and then no . 5 .".split())],
+)
+def test_tokens_are_those_of_the_order_of_the_preparation(recipe, words, data):
+    (data / "prepared.txt").write_text(f"tatoeba en-de, 3 merges of subword-nmt, {recipe}, joined dictionary\n")
+    preparation = load_text_preparation(data, source="en", target="de")
+    assert preparation.words(preparation.split("I see. And then No. 5.")) == words
 
 
 @pytest.mark.parametrize("line", ["Tom's house, isn't it? \"Yes\" & no.", "It costs 3.50 - really!"])

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from threading import Thread
@@ -64,9 +65,19 @@ def test_a_program_that_told_nothing_is_told_with_its_status(log, tmp_path):
         run_host("generate", ["silent"], log=log, output=tmp_path / "output")
 
 
-def test_an_interrupt_ends_the_program(log):
+def test_an_interrupt_ends_the_program(log, monkeypatch):
+    started = []
+
+    class Recorded(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            started.append(self)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+
     def interrupt():
-        while b"another" not in log.read_bytes():
+        end = time.monotonic() + 60
+        while b"another" not in log.read_bytes() and time.monotonic() < end:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -76,5 +87,5 @@ def test_an_interrupt_ends_the_program(log):
     with pytest.raises(KeyboardInterrupt):
         run_host("generate", ["endless"], log=log)
     thread.join()
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    (process,) = started
+    assert process.returncode == -signal.SIGKILL

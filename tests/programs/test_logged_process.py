@@ -25,7 +25,8 @@ def test_output_is_shown_and_appended(tmp_path, capfdbinary):
 
 def test_output_is_there_before_the_end(tmp_path):
     program = "import pathlib, sys, time; print('began', flush=True); time.sleep(0.2)\n"
-    program += "while not pathlib.Path(sys.argv[1]).read_bytes(): time.sleep(0.01)"
+    program += "end = time.monotonic() + 60\n"
+    program += "while not pathlib.Path(sys.argv[1]).read_bytes() and time.monotonic() < end: time.sleep(0.01)"
     assert run_logged([sys.executable, "-c", program, tmp_path / "log"], log=tmp_path / "log") == 0
 
 
@@ -36,14 +37,16 @@ import signal, time
 caught = []
 signal.signal({int(number)}, lambda *_: caught.append(1))
 print("ready", flush=True)
-while not caught: time.sleep(0.01)
+end = time.monotonic() + 60
+while not caught and time.monotonic() < end: time.sleep(0.01)
 time.sleep(0.1)
 print("caught", len(caught))
 raise SystemExit(5)
 """
 
     def interrupt():
-        while b"ready" not in (tmp_path / "log").read_bytes():
+        end = time.monotonic() + 60
+        while b"ready" not in (tmp_path / "log").read_bytes() and time.monotonic() < end:
             time.sleep(0.01)
         os.kill(os.getpid(), number)
 

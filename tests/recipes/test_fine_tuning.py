@@ -7,8 +7,8 @@ from fairseq import options
 
 from fairseq_plugins.cli.fine_tune import FineTune
 from fairseq_plugins.cli.preset_flags import PresetFlags
-from fairseq_plugins.recipes import fine_tuning
 from fairseq_plugins.programs.host_program import USER_DIR
+from fairseq_plugins.recipes import fine_tuning
 
 ARCH = "lstm_lm_awd_ptb"
 
@@ -43,6 +43,7 @@ def rounds(monkeypatch, tmp_path):
     rounds = Rounds()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "start.pt").write_text("the start")
+    (tmp_path / "my data").mkdir()
     monkeypatch.setattr(fine_tuning, "run_logged", rounds.run_logged)
     monkeypatch.setattr(fine_tuning, "valid_nll", rounds.valid_nll)
     return rounds

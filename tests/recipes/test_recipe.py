@@ -5,8 +5,8 @@ import re
 import pytest
 
 from fairseq_plugins.models.presets import ARCHITECTURES
-from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
 from fairseq_plugins.programs.host_program import USER_DIR
+from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import COMMON
 
 

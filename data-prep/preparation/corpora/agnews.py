@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ..downloads import download, mirror_urls
 from ..errors import DataError
+from ..headlines import HeadlineCorpus, wordless
 from ..lines import Row, clean
-from ..parallel_corpus import ParallelCorpus
 from ..sources import check_digest, file_lines, plain_or_gz
-from ..tokens import moses, screen
+from ..tokens import screen
 
 FILES = ["sample.csv", "test.csv"]  # the second holds the first's items and 1,000 more
 MIRRORS = [
@@ -42,16 +42,13 @@ DATELINE = re.compile(
 )  # the second: BAGHDAD, Iraq -, WASHINGTON --, LONDON, Aug. 28. -
 
 
-class AGNews(ParallelCorpus):
+class AGNews(HeadlineCorpus):
     """Zhang et al. 2015, *Character-level Convolutional Networks for Text Classification*."""
 
     name = "agnews"
     title = "AG News, descriptions and headlines"
-    pairs = ["article-title"]
     num_merges = 4000
-    max_ratio = 0.0
-    max_length = 250
-    lowercase = True
+    lowercase_recipe = "lowercase"
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """The first of FILES that is there."""
@@ -75,13 +72,15 @@ class AGNews(ParallelCorpus):
             check_digest(found, CHECKSUM, f"what is read of {path}")
         splits = split_items([item(headline, description) for _, headline, description in rows])
         return {
-            split: screen(pairs, partial(_fault, options.sides), split, drop=split == "train")
+            split: screen(pairs, partial(wordless, options.sides), split, drop=split == "train")
             for split, pairs in splits.items()
         }
 
     def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
-        """Moses' for English."""
-        return moses("en", lowercase)
+        """Moses' for English, of a line that is lower-cased already: elsewhere it is the tokens."""
+        # The results of this corpus were measured with this order.
+        tokenize = super().tokenizer(side, lowercase=False)
+        return (lambda line: tokenize(line.lower())) if lowercase else tokenize
 
 
 def read_rows(path: Path) -> list[list[str]]:
@@ -131,20 +130,13 @@ def split_items(items: list[Row]) -> dict[str, list[Row]]:
     alone = [
         index
         for index, pair in enumerate(keys)
-        if all(len(owners[key]) == 1 for key in pair) and not _fault(("", ""), items[index])
+        if all(len(owners[key]) == 1 for key in pair) and not wordless(("", ""), items[index])
     ]
     alone.sort(key=lambda index: sha256("\t".join(items[index]).encode()).digest())
     size = NUM_HELD_OUT if len(items) == NUM_ITEMS else max(1, len(items) * NUM_HELD_OUT // NUM_ITEMS)
     held_out = {"valid": sorted(alone[size : 2 * size]), "test": sorted(alone[:size])}
     train = sorted(set(range(len(items))).difference(*held_out.values()))
     return {split: [items[index] for index in chosen] for split, chosen in {"train": train, **held_out}.items()}
-
-
-def _fault(sides: tuple[str, str], pair: Row) -> str:
-    for side, line in zip(sides, pair):
-        if not re.search(r"[^\W_]", line):
-            return f"no word in {side}"
-    return ""
 
 
 def _has_items(path: Path) -> bool:

@@ -4,7 +4,7 @@ import html
 import itertools
 import re
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import NamedTuple
 from ..archives import is_sound, unpack
 from ..downloads import download, mirror_urls
 from ..errors import DataError
+from ..headlines import HeadlineCorpus, wordless
 from ..lines import Row
-from ..parallel_corpus import ParallelCorpus
 from ..sources import check_digest, opened, plain_or_gz
-from ..tokens import moses, screen
+from ..tokens import screen
 
 RELEASE = "reuters21578.tar.gz"
 MIRRORS = [
@@ -51,16 +51,12 @@ class Document(NamedTuple):
     body: str
 
 
-class Reuters21578(ParallelCorpus):
+class Reuters21578(HeadlineCorpus):
     """Lewis 1997, *Reuters-21578 text categorization test collection*: newswire of 1987."""
 
     name = "reuters21578"
     title = "Reuters-21578, first sentences and titles"
-    pairs = ["article-title"]
     num_merges = 5000
-    max_ratio = 0.0
-    max_length = 250
-    lowercase = True
 
     def _find(self, folder: Path) -> dict[str, Path]:
         if path := plain_or_gz(folder, JOINED):
@@ -86,7 +82,7 @@ class Reuters21578(ParallelCorpus):
             download([(url, folder / RELEASE) for url in urls], is_sound)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """Train, valid and test in the order of the files; titles that are also in train leave valid and test."""
+        """Train, valid and test in the order of the files; a title or first sentence is in one split only."""
         texts = unpack(files[RELEASE], set(PARTS), scratch) if RELEASE in files else files
         names = [JOINED] if JOINED in texts else PARTS
         where = " and ".join(str(path) for path in files.values()) if len(files) == 1 else f"{files[PARTS[0]].parent}"
@@ -98,11 +94,8 @@ class Reuters21578(ParallelCorpus):
             content = "\n".join(f"{document.title}\n{document.body}" for document in written)
             check_digest(sha256(content.encode()).hexdigest(), CHECKSUM, f"what is read of {where}")
         splits = split_rows([(first_sentence(document.body), title(document)) for document in written])
-        return {split: screen(rows, partial(_fault, options.sides), split, drop=True) for split, rows in splits.items()}
-
-    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
-        """Moses' for English."""
-        return moses("en", lowercase)
+        fault_of = partial(wordless, options.sides)
+        return {split: screen(rows, fault_of, split, drop=True) for split, rows in splits.items()}
 
 
 def documents(paths: Iterable[Path]) -> Iterator[Document | None]:
@@ -144,16 +137,23 @@ def one_line(text: str) -> str:
 
 
 def split_rows(rows: list[Row]) -> dict[str, list[Row]]:
-    """The last NUM_HELD_OUT rows for test, as many before them for valid, fewer of few; none with a title of train."""
+    """The last NUM_HELD_OUT rows for test, as many before them for valid, fewer of few rows.
+
+    A row leaves valid if its title or its first sentence is in train as well, and test if it is in train or valid.
+    """
     size = min(NUM_HELD_OUT, len(rows) // 10)
     splits = {"train": rows[: len(rows) - 2 * size], "valid": rows[-2 * size : -size], "test": rows[-size:]}
-    titles = {title for _, title in splits["train"]}
-    for split in ("valid", "test"):
-        kept = [row for row in splits[split] if row[1] not in titles]
-        print(f"{split}: {len(splits[split]) - len(kept)} of {size} documents leave, their titles are in train")
-        splits[split] = kept
+    sentences: set[str] = set()
+    titles: set[str] = set()
+    for split, earlier in [("train", ""), ("valid", "train"), ("test", "train or valid")]:
+        if earlier:
+            other_titles = [row for row in splits[split] if row[1] not in titles]
+            kept = [row for row in other_titles if row[0] not in sentences]
+            print(
+                f"{split}: {size - len(other_titles)} of {size} documents leave, their titles are in {earlier}, "
+                f"and {len(other_titles) - len(kept)} more, their first sentences are"
+            )
+            splits[split] = kept
+        sentences.update(sentence for sentence, _ in splits[split])
+        titles.update(title for _, title in splits[split])
     return splits
-
-
-def _fault(sides: tuple[str, ...], row: Row) -> str:
-    return next((f"no word in {side}" for side, line in zip(sides, row) if not re.search(r"[^\W_]", line)), "")

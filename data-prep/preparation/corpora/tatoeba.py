@@ -52,7 +52,7 @@ class Tatoeba(ParallelCorpus):
     num_merges = 8000
     max_ratio = 0.0
     extra_options = {
-        "--other": dict(default="de", metavar="LANGUAGE", help="the other language of the file, for en by itself"),
+        "--other": dict(metavar="LANGUAGE", help="the other language of the file, for en by itself (default: de)"),
     }
 
     def subject_type(self, text: str) -> str:
@@ -74,14 +74,22 @@ class Tatoeba(ParallelCorpus):
         return f"{options.other}-en" if language == "en" else f"{language}-en"
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """``--other`` is a language beside English."""
+        """``--other`` is a language beside English, for English by itself."""
+        given, options.other = options.other, options.other or "de"
         if options.other == "en" or not LANGUAGE.fullmatch(options.other):
             error(f"--other is a language beside en, not {options.other}")
         super().settle(options, error)
+        if given and options.subject != "en":
+            error(f"--other is for en by itself, not for {options.subject}")
 
     def variant(self, options: Namespace) -> str:
-        """The other language, where only English is wanted and it is not German."""
-        return f"with {options.other}" if options.subject == "en" and options.other != "de" else ""
+        """A language other than German that only English is taken from; whether a split set is not the known one."""
+        files = _find(options.source or options.work, options)
+        parts = [
+            f"with {options.other}" if options.subject == "en" and options.other != "de" else "",
+            "another set" if _is_split(files, options) and not _has_known_sizes(files) else "",
+        ]
+        return ", ".join(filter(None, parts))
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``train|valid|test.LANGUAGE`` of the languages that are wanted, or manythings' file or archive."""
@@ -103,7 +111,7 @@ class Tatoeba(ParallelCorpus):
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """The set as it is split, or a split of manythings' file that is the same everywhere."""
-        if f"train.{options.kept_sides[0]}" in files:
+        if _is_split(files, options):
             return _read_split(files, options)
         archive, text = _names(options)
         path = where = next(iter(files.values()))
@@ -141,15 +149,26 @@ def _find(folder: Path, options: Namespace) -> dict[str, Path]:
     return {}
 
 
+def _is_split(files: dict[str, Path], options: Namespace) -> bool:
+    """Whether these files are those of a set that is split already."""
+    return f"train.{options.kept_sides[0]}" in files
+
+
+def _has_known_sizes(files: dict[str, Path]) -> bool:
+    """Whether a set that is split already has the languages and the numbers of lines of the known one."""
+    return all(
+        name in CHECKSUMS and sum(1 for _ in file_lines(path)) == NUM_PAIRS[name.partition(".")[0]]
+        for name, path in files.items()
+    )
+
+
 def _read_split(files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
     """The texts; a set with the known numbers of lines must be the known one."""
-    if options.check and all(name in CHECKSUMS for name in files):
-        sizes = {name: sum(1 for _ in file_lines(path)) for name, path in files.items()}
-        if all(size == NUM_PAIRS[name.partition(".")[0]] for name, size in sizes.items()):
-            for name, path in files.items():
-                check_digest(content_digest(path), CHECKSUMS[name], f"{name} in {path}")
-        else:
-            note("not the set of 160,381, 2,000 and 2,000 pairs that has known checksums: this one is not checked")
+    if options.check and _has_known_sizes(files):
+        for name, path in files.items():
+            check_digest(content_digest(path), CHECKSUMS[name], f"{name} in {path}")
+    elif options.check:
+        note("not the set of 160,381, 2,000 and 2,000 pairs that has known checksums: this one is not checked")
     if options.kept_sides == options.sides:
         return {split: aligned_files(*(files[f"{split}.{side}"] for side in options.sides)) for split in SPLITS}
     return {split: _one_side(files[f"{split}.{options.kept_sides[0]}"], options) for split in SPLITS}

@@ -1,0 +1,26 @@
+"""Corpora of headlines in plain English: what they have in common."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from .lines import Row
+from .parallel_corpus import ParallelCorpus
+from .tokens import moses
+
+
+class HeadlineCorpus(ParallelCorpus):
+    """A corpus of articles and titles, English text that is tokenised here, in lower case unless asked otherwise."""
+
+    pairs = ["article-title"]
+    max_ratio = 0.0
+    max_length = 250
+    lowercase = True
+
+    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
+        """Moses' for English."""
+        return moses("en", lowercase)
+
+
+def wordless(sides: Sequence[str], row: Row) -> str:
+    """Which side has no letter and no digit, as a fault of the row, or ""."""
+    return next((f"no word in {side}" for side, line in zip(sides, row) if not re.search(r"[^\W_]", line)), "")
