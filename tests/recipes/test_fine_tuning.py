@@ -142,4 +142,4 @@ def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
 )
 def test_mistakes_are_one_line_before_anything_is_written(more, changed, text, rounds, capsys, tmp_path):
     assert text in refused(capsys, *more, **changed)
-    assert not rounds.commands and [path.name for path in tmp_path.iterdir()] == ["start.pt"]
+    assert not rounds.commands and {path.name for path in tmp_path.iterdir()} == {"my data", "start.pt"}
