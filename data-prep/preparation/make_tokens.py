@@ -2,23 +2,30 @@
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .errors import DataError
 from .lines import Row, RowWriter, map_in_order, read_rows
 from .make_text import splits_of, write_splits
 from .tokens import length_fault, listed, on_each_side
 
-if TYPE_CHECKING:
-    from .parallel_corpus import ParallelCorpus
-
 RAW = "raw"  # folder of the raw text of all splits but train, beside the tokens
 
 
-def make_tokens(corpus: "ParallelCorpus", options: Namespace, text: Path, folder: Path) -> None:
+class TokenisedCorpus(Protocol):
+    """What this step asks of a corpus; :class:`~.parallel_corpus.ParallelCorpus` says what each means."""
+
+    def tokenizer_of(self, options: Namespace) -> Callable[..., Callable[[str], str]]: ...
+
+    def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]: ...
+
+    def validation_interval(self, options: Namespace) -> int: ...
+
+
+def make_tokens(corpus: TokenisedCorpus, options: Namespace, text: Path, folder: Path) -> None:
     """Write the tokens of all splits, and the references: raw text of all splits but train."""
     (folder / RAW).mkdir()
     splits = {}
@@ -31,7 +38,7 @@ def make_tokens(corpus: "ParallelCorpus", options: Namespace, text: Path, folder
     write_splits(folder, splits)
 
 
-def _tokenised(corpus: "ParallelCorpus", options: Namespace, text: Path, split: str, total: int) -> Iterator[Row]:
+def _tokenised(corpus: TokenisedCorpus, options: Namespace, text: Path, split: str, total: int) -> Iterator[Row]:
     return map_in_order(
         on_each_side,
         (corpus.tokenizer_of(options), [(side, options.lowercase) for side in options.kept_sides]),
@@ -43,7 +50,7 @@ def _tokenised(corpus: "ParallelCorpus", options: Namespace, text: Path, split: 
 
 
 def _write_training(
-    corpus: "ParallelCorpus", options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], total: int
+    corpus: TokenisedCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], total: int
 ) -> dict[str, int]:
     """Write train and, if the corpus takes it from there, valid; their numbers of rows."""
     limits = {name: getattr(options, name) for name in ("min_length", "max_length", "max_ratio")}
@@ -75,7 +82,7 @@ def _write_training(
 
 
 def _write_held_out(
-    corpus: "ParallelCorpus", options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], split: str
+    corpus: TokenisedCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], split: str
 ) -> int:
     num_empty = 0
     with _HeldOut(corpus, options, folder, split) as held_out:
@@ -91,7 +98,7 @@ def _write_held_out(
 class _HeldOut(ExitStack):
     """Writes the tokens and the references of a split that is not trained on."""
 
-    def __init__(self, corpus: "ParallelCorpus", options: Namespace, folder: Path, split: str) -> None:
+    def __init__(self, corpus: TokenisedCorpus, options: Namespace, folder: Path, split: str) -> None:
         super().__init__()
         self.reference = on_each_side(corpus.reference_of(options), [(side,) for side in options.kept_sides])
         self.tokens = self.enter_context(RowWriter(folder, split, options.kept_sides))

@@ -6,11 +6,11 @@ import sys
 from dataclasses import asdict
 from typing import List
 
+from fairseq_plugins.cli.scored_text import DECODING_HELP, SCRIPT_ORDER, add_scored_text, read_scored_text
 from fairseq_plugins.evaluation.generated_text import read_lines
 from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json
-from fairseq_plugins.flags.scored_text import DECODING_HELP, SCRIPT_ORDER, add_scored_text, read_scored_text
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES, TOKENIZERS, RougeScore, RougeSettings
 

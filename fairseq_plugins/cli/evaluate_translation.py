@@ -6,6 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import List, Sequence
 
+from fairseq_plugins.cli.scored_text import (
+    DECODING_HELP,
+    SCRIPT_ORDER,
+    ScoredText,
+    add_scored_text,
+    read_scored_text,
+)
 from fairseq_plugins.evaluation.generated_text import check_same_text, read_lines
 from fairseq_plugins.evaluation.translations import (
     NUM_BOOTSTRAP_SAMPLES,
@@ -19,13 +26,6 @@ from fairseq_plugins.evaluation.translations import (
 )
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_output_file
-from fairseq_plugins.flags.scored_text import (
-    DECODING_HELP,
-    SCRIPT_ORDER,
-    ScoredText,
-    add_scored_text,
-    read_scored_text,
-)
 from fairseq_plugins.reports.written_file import write_text
 
 

@@ -2,8 +2,8 @@
 
 import argparse
 
+from fairseq_plugins.cli.scored_text import DECODING_HELP, add_decoding, read_decoding
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.scored_text import DECODING_HELP, add_decoding, read_decoding
 
 
 class GenerateSplit(Command):

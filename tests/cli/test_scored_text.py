@@ -2,8 +2,8 @@
 
 import pytest
 
+from fairseq_plugins.cli.scored_text import add_scored_text, read_decoding, read_scored_text
 from fairseq_plugins.flags.command import OneLineParser
-from fairseq_plugins.flags.scored_text import add_scored_text, read_decoding, read_scored_text
 
 FLAGS = ["--beam", "--max-tokens", "--remove-bpe"]
 
