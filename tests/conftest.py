@@ -1,5 +1,7 @@
 """What holds for all tests; fixtures that hand out what builders.py has."""
 
+import signal
+
 import builders
 import pytest
 import torch
@@ -10,6 +12,7 @@ pytest.register_assert_rewrite("cell_contract", "decoder_contract", "recurrent_m
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes longer than a few seconds")
     config.addinivalue_line("markers", "data: needs a real corpus on disk")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in a shell's background lacks
     torch.set_num_threads(1)
 
 

@@ -14,6 +14,8 @@ from commands import ENVIRONMENT, ROOT, run
 from translation_commands import EPOCHS
 from warm_process import started
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "scripts/evaluate_bleu.sh"
 COMMAND = "fairseq_plugins.cli.evaluate_translation"
 DECODES = "== decode test"

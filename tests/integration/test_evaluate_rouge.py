@@ -12,6 +12,8 @@ from rouge_score.rouge_scorer import RougeScorer
 from translation_commands import HOST_FLAGS, SIZES, parse
 from warm_process import started
 
+pytestmark = pytest.mark.slow
+
 COMMAND = "fairseq_plugins.cli.evaluate_rouge"
 DECODES = "== decode test"
 METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}

@@ -52,7 +52,13 @@ def gates():
         yield
 
 
-@pytest.mark.parametrize("model, layer, cell, gate", CASES)
+ESSENTIAL = {(model, "doc", "lstm", "none") for model in MODELS}
+
+
+@pytest.mark.parametrize(
+    "model, layer, cell, gate",
+    [pytest.param(*case, marks=[] if case in ESSENTIAL else pytest.mark.slow) for case in CASES],
+)
 def test_two_updates_a_checkpoint_and_its_use(model, layer, cell, gate, data, pair_data, tmp_path, run_here):
     is_lm = model == "recurrent_lm"
     corpus, task = (data, "stateful_lm") if is_lm else (pair_data, "translation")

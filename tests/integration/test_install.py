@@ -10,6 +10,8 @@ import sys
 import pytest
 from commands import ENVIRONMENT, ROOT, command
 
+pytestmark = pytest.mark.slow
+
 
 def train_two_updates(data, user_dir, arch, *, cwd, **environment):
     flags = ["--user-dir", user_dir, "--arch", arch, "--task", "stateful_lm", "--batch-size", 2, "--cpu"]

@@ -14,6 +14,8 @@ from translation_commands import TRANSFORMER_SIZES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.saved_word_counts import SavedWordCounts
 
+pytestmark = pytest.mark.slow
+
 RECURRENT = ["--embed-dim", "12", "--hidden-sizes", "16 12"]
 MODELS = {
     "stateful_lm": ["--arch", "lstm_lm_awd", *RECURRENT],
