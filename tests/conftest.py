@@ -6,7 +6,7 @@ import builders
 import pytest
 import torch
 
-pytest.register_assert_rewrite("cell_contract", "decoder_contract", "recurrent_model_contract")
+pytest.register_assert_rewrite("cell_contract", "decoder_contract", "every_part", "recurrent_model_contract")
 
 
 def pytest_configure(config):

@@ -84,7 +84,9 @@ def run_here(monkeypatch, capsys, caplog):
     def run(command, *arguments) -> str:
         caplog.clear()
         caplog.set_level(logging.INFO)
-        monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments), "--user-dir", str(PLUGINS), "--cpu"])
+        # torch may wait five seconds for the end of a process that loads data
+        flags = ["--user-dir", str(PLUGINS), "--cpu", "--num-workers", "0"]
+        monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments), *flags])
         command.cli_main()
         return capsys.readouterr().out + caplog.text
 

@@ -1,4 +1,7 @@
-"""Every output layer, cell and gate in every model trains, saves, loads, and decodes or scores, by host commands."""
+"""Every output layer, cell and gate in a model trains, saves, loads, and decodes or scores, by host commands.
+
+Each kind of model has a test file of its own, so that two processes share them.
+"""
 
 import math
 import re
@@ -6,7 +9,6 @@ import re
 import example_gates
 import pytest
 from commands import load
-from fairseq.models import MODEL_REGISTRY
 from fairseq_cli import eval_lm, generate, train
 from translation_commands import TRANSFORMER_SIZES
 
@@ -26,50 +28,33 @@ MODELS = {
 SHARING = {"--share-embeddings", "output", "--share-decoder-input-output-embed"}
 
 
-def test_all_models_are_tested():
-    ours = {name for name, model in MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_plugins.")}
-    assert ours == set(MODELS)
+def cases(model):
+    """Parameters "layer, cell, gate" of a model: each part beside the usual ones; slow are all but the first."""
+    parts = [("doc", "lstm", "none")]
+    parts += [(layer, "lstm", "none") for layer in sorted(set(OUTPUT_LAYERS) - {"doc"})]
+    if model.startswith("recurrent_"):
+        parts += [("doc", cell, "none") for cell in sorted(set(RECURRENT_CELLS) - {"lstm"})]
+    parts += [("doc", "lstm", gate) for gate in sorted({*OUTPUT_GATES, *example_gates.EXAMPLES} - {"none"})]
+    return [parts[0], *(pytest.param(*part, marks=pytest.mark.slow) for part in parts[1:])]
 
 
-CASES = [
-    *((model, layer, "lstm", "none") for model in sorted(MODELS) for layer in sorted(OUTPUT_LAYERS)),
-    *(
-        (f"recurrent_{kind}", "doc", cell, "none")
-        for kind in ("lm", "encdec")
-        for cell in sorted(set(RECURRENT_CELLS) - {"lstm"})
-    ),
-    *(
-        (model, "doc", "lstm", gate)
-        for model in sorted(MODELS)
-        for gate in sorted({*OUTPUT_GATES, *example_gates.EXAMPLES} - {"none"})
-    ),
-]
-
-
-@pytest.fixture(autouse=True)
-def gates():
+def check_part(model, layer, cell, gate, *, corpus, save_dir, run_here):
+    """Two updates, a checkpoint and its use."""
     with example_gates.registered():
-        yield
+        _check_part(model, layer, cell, gate, corpus, save_dir, run_here)
 
 
-ESSENTIAL = {(model, "doc", "lstm", "none") for model in MODELS}
-
-
-@pytest.mark.parametrize(
-    "model, layer, cell, gate",
-    [pytest.param(*case, marks=[] if case in ESSENTIAL else pytest.mark.slow) for case in CASES],
-)
-def test_two_updates_a_checkpoint_and_its_use(model, layer, cell, gate, data, pair_data, tmp_path, run_here):
+def _check_part(model, layer, cell, gate, corpus, save_dir, run_here):
     is_lm = model == "recurrent_lm"
-    corpus, task = (data, "stateful_lm") if is_lm else (pair_data, "translation")
+    task = "stateful_lm" if is_lm else "translation"
     flags = [flag for flag in MODELS[model] if not (layer == "full" and flag in SHARING)]
     training = ["--task", task, *flags, "--output-layer", layer, "--criterion", "regularized_cross_entropy"]
     training += ["--optimizer", "adam", "--lr", "0.01", "--batch-size", "4", "--num-workers", "0"]
     training += ["--rnn-cell", cell] if cell != "lstm" else []
     training += ["--output-gate", gate] if gate != "none" else []
-    training += ["--max-update", "2", "--log-format", "simple", "--save-dir", tmp_path]
+    training += ["--max-update", "2", "--log-format", "simple", "--save-dir", save_dir]
     run_here(train, corpus, *training)
-    checkpoint = tmp_path / "checkpoint_last.pt"
+    checkpoint = save_dir / "checkpoint_last.pt"
     state = load(checkpoint)
     assert bytes(map(int, state["model"]["decoder.output.gate.gate_name"])).decode() == gate
     assert state["cfg"]["model"].output_layer == layer and state["optimizer_history"][-1]["num_updates"] == 2

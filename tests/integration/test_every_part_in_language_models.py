@@ -1,0 +1,17 @@
+"""Every output layer, cell and gate works in language models, and every model is tested so."""
+
+import pytest
+from every_part import MODELS, cases, check_part
+from fairseq.models import MODEL_REGISTRY
+
+MODEL = "recurrent_lm"
+
+
+def test_all_models_are_tested():
+    ours = {name for name, model in MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_plugins.")}
+    assert ours == set(MODELS)
+
+
+@pytest.mark.parametrize("layer, cell, gate", cases(MODEL))
+def test_two_updates_a_checkpoint_and_its_use(layer, cell, gate, data, tmp_path, run_here):
+    check_part(MODEL, layer, cell, gate, corpus=data, save_dir=tmp_path, run_here=run_here)
