@@ -4,6 +4,7 @@ Shapes: N tokens, n tokens of a chunk, J experts, d latent width, D_g features o
 A row is one expert of one token: n * J rows a chunk.
 """
 
+from functools import partial
 from typing import List, NamedTuple, Optional, Tuple, Union
 
 import torch
@@ -12,11 +13,13 @@ from torch import Tensor
 from fairseq_plugins.ops.autograd_graph import backward_keeps_graph
 from fairseq_plugins.ops.chunks import cut, default_chunk_size, even_chunk_size
 from fairseq_plugins.ops.float16_scale import float16_scale, logit_bound
-from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, gate_values, multiply_by_gate
-from fairseq_plugins.ops.matmul import add_matmul, matmul, project
+from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, gate_values, gated_logits, multiply_by_gate
+from fairseq_plugins.ops.logit_gradient import LogitGradient
+from fairseq_plugins.ops.matmul import add_matmul, matmul
 from fairseq_plugins.ops.mixture_arguments import LossOptions
 from fairseq_plugins.ops.mixture_chunk import MixtureChunk
 from fairseq_plugins.ops.precision import autocast_dtype
+from fairseq_plugins.ops.smoothed_chunk import SmoothedChunk
 
 
 class ChunkedMixtureNLL(torch.autograd.Function):
@@ -48,7 +51,7 @@ class ChunkedMixtureNLL(torch.autograd.Function):
         inputs = _Inputs(latents, log_prior, weight, bias, gate)
         tensors = (latents, log_prior, weight, bias, gate_features, gate_weight, gate_bias)
         ctx.dtypes = [None if x is None else x.dtype for x in tensors]
-        operand_dtype = autocast_dtype(latents) or latents.dtype
+        operand_dtype = options.chunk_dtype or autocast_dtype(latents) or latents.dtype
         chunk_size = options.chunk_size or default_chunk_size(
             latents.size(1), weight.size(0), dtype=log_prior.dtype, device=latents.device
         )
@@ -123,6 +126,22 @@ class _Inputs(NamedTuple):
         gate = None if self.gate is None else self.gate.with_operands_in(dtype)
         return self._replace(latents=self.latents.to(dtype), weight=self.weight.to(dtype), gate=gate)
 
+    def of_tokens(self, chosen: Union[slice, Tensor]) -> "_Inputs":
+        """Those of a chunk."""
+        gate = None if self.gate is None else self.gate._replace(features=self.gate.features[chosen])
+        return self._replace(latents=self.latents[chosen], log_prior=self.log_prior[chosen], gate=gate)
+
+    def gate_values(self) -> Optional[Tensor]:
+        """g, (N, V), or None."""
+        gate, dtype = self.gate, self.log_prior.dtype
+        return None if gate is None else gate_values(gate.features, gate.weight, gate.bias, dtype=dtype)
+
+    def logits(self, gate: Optional[Tensor], *, options: LossOptions) -> Tensor:
+        """g * (W k + b), (N * J, V), with the values of the gate."""
+        narrow = options.chunk_dtype is not None and gate is None and options.label_smoothing == 0
+        dtype = self.latents.dtype if narrow else self.log_prior.dtype
+        return gated_logits(self.latents.flatten(0, 1), self.weight, self.bias, gate=gate, dtype=dtype)
+
 
 class _Gradients(NamedTuple):
     """The gradients by the tensors that learn, None by the others."""
@@ -180,11 +199,11 @@ def _run_chunks(
     losses, nll = torch.zeros_like(weights), torch.zeros_like(weights)
     for chosen in cut(weights, chunk_size, may_skip=options.may_skip):
         losses[chosen], nll[chosen] = _run_chunk(
-            inputs,
+            inputs.of_tokens(chosen),
             target[chosen],
             weights[chosen],
             chosen=chosen,
-            label_smoothing=options.label_smoothing,
+            options=options,
             scales=scales,
             gradients=gradients,
         )
@@ -197,38 +216,45 @@ def _run_chunk(
     weights: Tensor,
     *,
     chosen: Union[slice, Tensor],
-    label_smoothing: float,
+    options: LossOptions,
     scales: _Scales,
     gradients: _Gradients,
 ) -> Tuple[Tensor, Tensor]:
-    """Weighted losses and NLL of the ``chosen`` tokens, both (n), whose target and weights are given."""
-    rows, log_prior = inputs.latents[chosen].flatten(0, 1), inputs.log_prior[chosen]
-    logits = project(rows, inputs.weight, inputs.bias, dtype=log_prior.dtype)
-    gate = values = None
-    if inputs.gate is not None:
-        gate = inputs.gate._replace(features=inputs.gate.features[chosen])
-        values = gate_values(gate.features, gate.weight, gate.bias, dtype=log_prior.dtype)
-        multiply_by_gate(logits, values)
-    chunk = MixtureChunk(
-        logits=logits,
-        log_prior=log_prior,
-        target=target,
-        label_smoothing=label_smoothing,
-        keep_logits=gradients.gate_learns,
-    )
+    """Weighted losses and NLL of the ``chosen`` tokens, both (n), whose inputs, target and weights are given."""
+    gate, values = inputs.gate, inputs.gate_values()
+    logits = inputs.logits(values, options=options)
+    chunk: Union[MixtureChunk, SmoothedChunk]
+    if options.label_smoothing > 0:
+        chunk = SmoothedChunk(
+            logits=logits,
+            log_prior=inputs.log_prior,
+            target=target,
+            label_smoothing=options.label_smoothing,
+            keep_logits=gradients.gate_learns,
+        )
+    else:
+        chunk = MixtureChunk(
+            logits=logits,
+            log_prior=inputs.log_prior,
+            target=target,
+            keep_logits=gradients.gate_learns,
+            logits_of=partial(_logits_of, inputs, options=options) if logits.is_cpu else None,
+        )
     losses, nll = chunk.loss * weights, chunk.nll
     if gradients.any_learns:
-        d_logits, d_log_prior = chunk.backward(weights if scales.base is None else weights * scales.base)
+        gradient, d_log_prior = chunk.backward(weights if scales.base is None else weights * scales.base)
         del chunk
         if gradients.log_prior is not None:
             gradients.log_prior[chosen] = d_log_prior
+        if gate is not None or (inputs.latents.dtype != logits.dtype):  # factors after a rounding would round twice
+            gradient = LogitGradient(gradient.multiplied())
         if gradients.gate_learns:
-            logits.mul_(d_logits)
+            logits.mul_(gradient.rows)
         if gradients.logits_learn:
             if values is not None:
-                multiply_by_gate(d_logits, values)
-            _add_base_gradients(d_logits, rows, inputs.weight, chosen=chosen, gradients=gradients)
-        del d_logits
+                multiply_by_gate(gradient.rows, values)
+            _add_base_gradients(gradient, inputs, chosen=chosen, gradients=gradients)
+        del gradient
         if gradients.gate_learns:
             assert gate is not None and values is not None
             d_scores = gate_gradient(logits, values)
@@ -238,18 +264,27 @@ def _run_chunk(
     return losses, nll
 
 
+def _logits_of(inputs: _Inputs, tokens: Tensor, *, options: LossOptions) -> Tensor:
+    """The logits of some tokens of a chunk again, (m, J, V)."""
+    inputs = inputs.of_tokens(tokens)
+    return inputs.logits(inputs.gate_values(), options=options).unflatten(0, inputs.log_prior.shape)
+
+
 def _add_base_gradients(
-    d_logits: Tensor, rows: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: _Gradients
+    gradient: LogitGradient, inputs: _Inputs, *, chosen: Union[slice, Tensor], gradients: _Gradients
 ) -> None:
-    """Those by latents, W and b from those by the chunk's logits W k + b, (n * J, V)."""
-    operand = d_logits.to(rows.dtype)
+    """Those by latents, W and b from that by the logits W k + b of the ``chosen`` tokens, whose inputs are given."""
+    rows, factors = inputs.latents.flatten(0, 1), gradient.factors
+    operand = gradient.rows.to(rows.dtype)
     if gradients.latents is not None:
-        shape = (-1, *gradients.latents.shape[1:])
-        gradients.latents[chosen] = matmul(operand, weight).view(shape).to(gradients.latents.dtype)
+        d_rows = matmul(operand, inputs.weight)
+        d_rows = d_rows.to(gradients.latents.dtype) if factors is None else d_rows * factors
+        gradients.latents[chosen] = d_rows.view(-1, *gradients.latents.shape[1:])
     if gradients.weight is not None:
-        add_matmul(gradients.weight, operand.t(), rows)
+        add_matmul(gradients.weight, operand.t(), rows if factors is None else (rows * factors).to(rows.dtype))
     if gradients.bias is not None:
-        gradients.bias.add_(d_logits.sum(dim=0))
+        d_bias = gradient.rows.sum(dim=0) if factors is None else matmul(factors.t().to(operand.dtype), operand)[0]
+        gradients.bias.add_(d_bias)
 
 
 def _add_gate_gradients(

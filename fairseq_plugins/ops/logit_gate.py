@@ -84,6 +84,16 @@ def check_gate(gate: Optional[LogitGate], inputs: Tensor, *, vocab_size: int, ca
             raise ValueError(f"{caller}: gate.{part} is {tensor.dtype}, {name} {inputs.dtype}: cast one")
 
 
+def gated_logits(
+    rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, gate: Optional[Tensor], dtype: torch.dtype
+) -> Tensor:
+    """g * (W k + b) of a chunk in ``dtype``, (n * J, V), without a gradient: rows k (n * J, d), values of the gate (n, V)."""
+    logits = project(rows, weight, bias, dtype=dtype)
+    if gate is not None:
+        multiply_by_gate(logits, gate)
+    return logits
+
+
 def gate_values(features: Tensor, weight: Tensor, bias: Tensor, *, dtype: torch.dtype) -> Tensor:
     """g of a chunk in ``dtype``, (n, V), without a gradient: features (n, D_g), weight (V, D_g), bias (V)."""
     return project(features, weight, bias, dtype=dtype).sigmoid_()

@@ -18,6 +18,7 @@ class LossOptions:
         label_smoothing: e, 0 <= e < 1.
         reduction: "sum" or "none".
         chunk_size: tokens of a chunk, or None for the default.
+        chunk_dtype: torch.bfloat16, or None for the type of the latents or autocast's.
         may_skip: whether there may be tokens of weight zero.
         differentiate: whether gradients are formed.
     """
@@ -25,6 +26,7 @@ class LossOptions:
     label_smoothing: float
     reduction: str
     chunk_size: Optional[int]
+    chunk_dtype: Optional[torch.dtype]
     may_skip: bool
     differentiate: bool
 
@@ -131,6 +133,10 @@ def _check_options(options: LossOptions) -> None:
     _require(
         options.chunk_size is None or (isinstance(options.chunk_size, int) and options.chunk_size >= 1),
         f"chunk_size is {options.chunk_size}: it must be a whole number of at least 1",
+    )
+    _require(
+        options.chunk_dtype in (None, torch.bfloat16),
+        f"chunk_dtype is {options.chunk_dtype}: choose torch.bfloat16 or None",
     )
     _require(options.reduction in ("sum", "none"), f'reduction is "{options.reduction}": choose "sum" or "none"')
 

@@ -9,12 +9,8 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.chunks import default_chunk_size
-from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gate_values, multiply_by_gate
-from fairseq_plugins.ops.matmul import project
-from fairseq_plugins.ops.precision import accumulation_dtype, autocast_dtype
-
-SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
-"""Sums of probabilities are exact from here on; below, an expert's may have been rounded to zero."""
+from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gate_values, gated_logits
+from fairseq_plugins.ops.precision import SMALLEST_PROBABILITY, accumulation_dtype, autocast_dtype
 
 
 def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:
@@ -40,6 +36,7 @@ def mixture_log_probs_from_latents(
     bias: Optional[Tensor] = None,
     *,
     gate: Optional[LogitGate] = None,
+    chunk_dtype: Optional[torch.dtype] = None,
 ) -> Tensor:
     """:func:`mixture_log_probs` of z = W k + b, without gradients and in a fraction of its time.
 
@@ -53,6 +50,8 @@ def mixture_log_probs_from_latents(
         weight: W, (V, d).
         bias: b, (V).
         gate: g, with features (*, D_g): then z = g * (W k + b).
+        chunk_dtype: torch.bfloat16 to hold and multiply a chunk in 16 bits, as
+            :func:`~fairseq_plugins.ops.mixture_nll.mixture_nll` does.
 
     Returns:
         (*, V) in the type of ``log_prior``.
@@ -63,7 +62,7 @@ def mixture_log_probs_from_latents(
     num_experts, width = latents.shape[-2:]
     leading, vocab_size = latents.shape[:-2], weight.size(0)
     check_gate(gate, latents, vocab_size=vocab_size, caller="mixture_log_probs_from_latents", name="latents")
-    operand_dtype = autocast_dtype(latents) or latents.dtype
+    operand_dtype = chunk_dtype or autocast_dtype(latents) or latents.dtype
     rows = latents.reshape(-1, num_experts, width).to(operand_dtype)
     priors = log_prior.reshape(-1, num_experts)
     log_probs = priors.new_empty(rows.size(0), vocab_size)
@@ -76,31 +75,47 @@ def mixture_log_probs_from_latents(
             values = None
             if gate is not None:
                 values = gate_values(gate.features[chosen], gate.weight, gate.bias, dtype=priors.dtype)
-            _write_log_probs(rows[chosen], priors[chosen], weight, bias, gate=values, out=log_probs[chosen])
+            _write_log_probs(
+                rows[chosen],
+                priors[chosen],
+                weight,
+                bias,
+                gate=values,
+                logits_dtype=priors.dtype if chunk_dtype is None or gate is not None else chunk_dtype,
+                out=log_probs[chosen],
+            )
     return log_probs.view(*leading, vocab_size)
 
 
 def _write_log_probs(
-    latents: Tensor, log_prior: Tensor, weight: Tensor, bias: Optional[Tensor], *, gate: Optional[Tensor], out: Tensor
+    latents: Tensor,
+    log_prior: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    *,
+    gate: Optional[Tensor],
+    logits_dtype: torch.dtype,
+    out: Tensor,
 ) -> None:
-    logits = _logits(latents, weight, bias, gate=gate, dtype=out.dtype)
+    logits = gated_logits(latents.flatten(0, 1), weight, bias, gate=gate, dtype=logits_dtype)
     if log_prior.size(1) == 1:
-        torch.log_softmax(logits.squeeze(1), dim=-1, out=out)
+        torch.log_softmax(logits.to(out.dtype), dim=-1, out=out)
         return
-    probs = torch.softmax(logits, dim=-1, out=logits)
-    torch.bmm(log_prior.exp().unsqueeze(1), probs, out=out.unsqueeze(1))
-    inexact = out.amin(dim=-1) < SMALLEST_PROBABILITY[out.dtype]
+    probs = torch.softmax(logits, dim=-1, out=logits).unflatten(0, log_prior.shape)
+    _mix(probs, log_prior.exp(), out=out)
+    improbable = out.amin(dim=-1) < SMALLEST_PROBABILITY[out.dtype]
     out.log_()
-    if inexact.any():
-        again = _logits(latents[inexact], weight, bias, gate=None if gate is None else gate[inexact], dtype=out.dtype)
-        out[inexact] = mixture_log_probs(again, log_prior[inexact])
+    if improbable.any():
+        gate = None if gate is None else gate[improbable]
+        again = gated_logits(latents[improbable].flatten(0, 1), weight, bias, gate=gate, dtype=out.dtype)
+        out[improbable] = mixture_log_probs(again.unflatten(0, (-1, log_prior.size(1))), log_prior[improbable])
 
 
-def _logits(
-    latents: Tensor, weight: Tensor, bias: Optional[Tensor], *, gate: Optional[Tensor], dtype: torch.dtype
-) -> Tensor:
-    """g * (W k + b), (n, J, V), of latents (n, J, d) and the gate's values (n, V)."""
-    logits = project(latents.flatten(0, 1), weight, bias, dtype=dtype)
-    if gate is not None:
-        multiply_by_gate(logits, gate)
-    return logits.unflatten(0, latents.shape[:2])
+def _mix(probs: Tensor, prior: Tensor, *, out: Tensor) -> None:
+    """sum_j pi_j P_j(v) of probabilities (n, J, V) and priors (n, J) into ``out`` (n, V)."""
+    if probs.dtype == out.dtype:
+        torch.bmm(prior.unsqueeze(1), probs, out=out.unsqueeze(1))
+        return
+    torch.mul(probs[:, 0], prior[:, :1], out=out)
+    for j in range(1, prior.size(1)):
+        out.addcmul_(probs[:, j], prior[:, j : j + 1])

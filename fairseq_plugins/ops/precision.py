@@ -5,6 +5,9 @@ from typing import Optional
 import torch
 from torch import Tensor
 
+SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
+"""Sums of probabilities are exact from here on; below, a summand may have been rounded to zero."""
+
 
 def accumulation_dtype(x: Tensor) -> torch.dtype:
     """float32 for 16-bit tensors, otherwise the tensor's own type."""

@@ -10,7 +10,7 @@ from fairseq_plugins.ops.matmul import add_matmul, matmul, project
 @pytest.fixture(params=["the fastest kernel", "torch's own"], autouse=True)
 def kernel(request, monkeypatch):
     if request.param == "torch's own":
-        monkeypatch.setattr(module, "_onednn_linear", lambda: None)
+        monkeypatch.setattr(module, "_onednn_linear", lambda dtype: None)
 
 
 def draw(rows, columns, layout, dtype):
@@ -71,13 +71,13 @@ def test_projected_rows_in_a_wider_type(with_bias, dtype):
 @pytest.mark.parametrize("layout", ["rows", "transposed", "strided"])
 def test_the_fastest_kernel_reads_no_operand_with_gaps(layout, monkeypatch):
     """It is a thousand times slower where the elements of a row or a column do not lie side by side."""
-    library, read = module._onednn_linear(), []
+    library, read = module._onednn_linear(torch.float32), []
 
     def spy(x, weight, bias):
         read.extend((x, weight))
         return library(x, weight, bias)
 
-    monkeypatch.setattr(module, "_onednn_linear", lambda: library and spy)
+    monkeypatch.setattr(module, "_onednn_linear", lambda dtype: library and spy)
     a, b = draw(6, 5, layout, torch.float32), draw(5, 3, layout, torch.float32)
     assert_product(matmul(a, b), a, b, torch.zeros(()), torch.float32)
     add_matmul(torch.zeros(6, 3), a, b)
@@ -98,7 +98,7 @@ def test_an_operator_that_torch_has_changed_is_left_alone(monkeypatch):
     module._onednn_linear.cache_clear()
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda *args: torch.zeros(2, 2), raising=False)
     try:
-        assert module._onednn_linear() is None
+        assert module._onednn_linear(torch.float32) is None
     finally:
         monkeypatch.undo()
         module._onednn_linear.cache_clear()
