@@ -66,7 +66,11 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         memory, state = self._start(encoder_out, incremental_state)
         outputs = self.stack(embedded, memory, state, tokens=tokens)
         states = DecoderStates(
-            layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens, attention=outputs.attention
+            layers=[embedded, *outputs.layers],
+            top=outputs.top,
+            tokens=tokens,
+            attention=outputs.attention,
+            incremental=incremental_state is not None,
         )
         scores = self.output(
             states,

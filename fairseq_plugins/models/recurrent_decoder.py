@@ -86,7 +86,12 @@ class RecurrentDecoder(CachingDecoder):
         state = state or self.initial_state(len(tokens))
         embedded = self.input_dropout(self.embedding(tokens))
         outputs = self.stack(embedded, state["layers"], tokens=tokens)
-        states = DecoderStates(layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens)
+        states = DecoderStates(
+            layers=[embedded, *outputs.layers],
+            top=outputs.top,
+            tokens=tokens,
+            incremental=incremental_state is not None,
+        )
         scores = self.output(
             states,
             target,

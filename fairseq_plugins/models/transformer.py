@@ -88,6 +88,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
             top=features,
             tokens=prev_output_tokens[:, -features.size(1) :],
             attention=extra["attn"][0],
+            incremental=incremental_state is not None,
         )
         scores = self.output(
             states,

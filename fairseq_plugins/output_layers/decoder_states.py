@@ -18,9 +18,11 @@ class DecoderStates:
         top: h^N before its dropout, (B, T, D_N).
         tokens: the input tokens, (B, T).
         attention: attention weights over the source, (B, T, S), or None.
+        incremental: whether these are of a step of a search, as beam search takes it.
     """
 
     layers: List[Tensor]
     top: Tensor
     tokens: Tensor
     attention: Optional[Tensor] = None
+    incremental: bool = False

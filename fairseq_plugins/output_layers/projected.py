@@ -18,6 +18,7 @@ from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.precision import autocast_dtype
 from fairseq_plugins.output_layers.base import OutputLayer, Scores, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.output_precision import OutputPrecision, OutputPrecisionName
 
 MadeOf = Tuple[int, int, torch.device, torch.dtype, Optional[torch.dtype]]
 """Storage, version, device, type, and the type under autocast of a parameter."""
@@ -63,19 +64,27 @@ class WordProjection(nn.Module):
         self.weight = shared_weight
         self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size))
         self.label_encoder = label_encoder
-        self._kept: Optional[Tuple[List[MadeOf], Tensor]] = None
+        self._kept: Optional[Tuple[Tuple[List[MadeOf], Optional[torch.dtype]], Tensor]] = None
 
-    def label_matrix(self) -> Tensor:
-        """L, (V, C); without gradients in evaluation the one that was computed before, if it still holds."""
-        if self.label_encoder is None:
+    def label_matrix(self, dtype: Optional[torch.dtype] = None) -> Tensor:
+        """L, (V, C); without gradients in evaluation the one that was computed before, if it still holds.
+
+        ``dtype`` is another type to have it in, without gradients.
+        """
+        if self.label_encoder is None and dtype is None:
             return self.weight
         if self.training or torch.is_grad_enabled():
             self._kept = None  # for optimisers that change weights unseen
-            return self.label_encoder(self.weight)
-        made_of = [self._made_of(x) for x in (self.weight, *self.label_encoder.parameters())]
+            return self._labels()
+        parameters = [] if self.label_encoder is None else self.label_encoder.parameters()
+        made_of = ([self._made_of(x) for x in (self.weight, *parameters)], dtype)
         if self._kept is None or self._kept[0] != made_of:
-            self._kept = (made_of, self.label_encoder(self.weight))
+            labels = self._labels()
+            self._kept = (made_of, labels if dtype is None else labels.to(dtype))
         return self._kept[1]
+
+    def _labels(self) -> Tensor:
+        return self.weight if self.label_encoder is None else self.label_encoder(self.weight)
 
     @staticmethod
     def _made_of(x: Tensor) -> MadeOf:
@@ -109,6 +118,16 @@ OutputLoss = choices(["fused", "plain"])
 class ProjectedOptions(FairseqDataclass):
     """Flags of every projected layer."""
 
+    output_precision: OutputPrecisionName = field(
+        default="float32",
+        metadata={
+            "help": "of the output layer alone, in training and decoding; perplexity is computed in float32 all the "
+            "same. bfloat16: logits and probabilities in 16 bits, in half the time where a processor has such products; "
+            "auto: bfloat16 if it is faster where training starts, which the checkpoint keeps; float32: as the rest of the "
+            "model (default: float32)"
+        },
+    )
+
     output_loss: OutputLoss = field(
         default="fused",
         metadata={
@@ -141,6 +160,11 @@ class ProjectedOutput(OutputLayer):
         super().__init__()
         if options.output_chunk is not None:
             check_positive(options.output_chunk, flag="--output-chunk")
+        if options.output_loss == "plain" and options.output_precision != "float32":
+            raise ValueError(
+                f"--output-loss plain has no --output-precision {options.output_precision}: leave out one of them"
+            )
+        self.precision = OutputPrecision(options.output_precision)
         self.output_loss = options.output_loss
         self.output_chunk = options.output_chunk
 
@@ -158,8 +182,15 @@ class ProjectedOutput(OutputLayer):
             logits = self.projection(latents)
             log_probs = mixture_log_probs(logits if gate is None else apply_gate(logits, gate), log_prior)
         else:
-            labels = self.projection.label_matrix()
-            log_probs = mixture_log_probs_from_latents(latents, log_prior, labels, self.projection.bias, gate=gate)
+            dtype = self.precision.for_search() if states.incremental else self.precision.for_scores()
+            log_probs = mixture_log_probs_from_latents(
+                latents,
+                log_prior,
+                self.projection.label_matrix(dtype),
+                self.projection.bias,
+                gate=gate,
+                chunk_dtype=dtype,
+            )
         return Scores(log_probs=log_probs, mixture_weights=self.mixture_weights(log_prior))
 
     def target_loss(
@@ -186,5 +217,6 @@ class ProjectedOutput(OutputLayer):
             token_weights=token_weights,
             label_smoothing=label_smoothing,
             chunk_size=self.output_chunk,
+            chunk_dtype=self.precision.for_training() if self.training else self.precision.for_scores(),
         )
         return Scores(loss=loss, nll=nll, mixture_weights=self.mixture_weights(log_prior))

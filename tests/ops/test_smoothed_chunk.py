@@ -45,9 +45,7 @@ def test_smoothed_logits_are_kept_or_overwritten_with_the_same_result(num_expert
     results = []
     for keep in (True, False):
         given = logits.flatten(0, 1).clone()
-        chunk = SmoothedChunk(
-            logits=given, log_prior=log_prior, target=target, label_smoothing=0.1, keep_logits=keep
-        )
+        chunk = SmoothedChunk(logits=given, log_prior=log_prior, target=target, label_smoothing=0.1, keep_logits=keep)
         gradient, d_log_prior = chunk.backward(torch.ones(NUM_TOKENS).double())
         d_logits = gradient.multiplied()
         results.append((chunk.loss, d_logits, d_log_prior))
