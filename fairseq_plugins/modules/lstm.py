@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import List, NamedTuple, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_dropout
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.ops.dropout_mask import dropout_mask
 from fairseq_plugins.ops.linear import linear
 from fairseq_plugins.ops.step_products import StepProducts
 
@@ -147,7 +147,10 @@ class WeightDropLSTM(LSTMLayer):
         self.weight_dropout = check_dropout(options.dropout_weight, flag="--dropout-weight")
 
     def hidden_weight(self) -> Tensor:
-        return F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
+        if not self.training or self.weight_dropout == 0:
+            return self.weight_hh_l0
+        mask = dropout_mask(self.weight_hh_l0, self.weight_hh_l0.shape, rate=self.weight_dropout)
+        return self.weight_hh_l0 * mask
 
 
 def zero_state(x: Tensor, width: int) -> LayerState:
