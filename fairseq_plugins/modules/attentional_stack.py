@@ -121,14 +121,15 @@ class AttentionalStack(nn.Module):
         self, x: Tensor, attention: Attention, memory: Memory, state: AttentionalState, *, tokens: Optional[Tensor]
     ) -> AttentionalOutput:
         steps = self.stack.steps(x, tokens=tokens)
+        attend = attention.steps(memory, num_steps=x.size(1))
         layers, fed = state["layers"], state["fed"]
         outputs: List[List[Tensor]] = []
         tops: List[Tensor] = []
         weights: List[Tensor] = []
         for t in range(x.size(1)):
             run = steps(t, fed, layers)
-            top, step_weights = attention(run.top.unsqueeze(1), memory)
-            layers, fed = run.state, top.squeeze(1)
+            fed, step_weights = attend(t, run.top)
+            layers = run.state
             outputs.append(run.layers)
             tops.append(fed)
             weights.append(step_weights)
@@ -136,6 +137,6 @@ class AttentionalStack(nn.Module):
         return AttentionalOutput(
             layers=[*(torch.stack(steps, dim=1) for steps in zip(*outputs)), self.dropout(top)],
             top=top,
-            attention=torch.cat(weights, dim=1),
+            attention=torch.stack(weights, dim=1),
             state={"layers": layers, "fed": fed},
         )

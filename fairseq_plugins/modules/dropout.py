@@ -5,6 +5,7 @@ from typing import Optional, Sequence
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_dropout
+from fairseq_plugins.ops.dropout_mask import dropout_mask
 
 MASKS = {"locked": (1,), "standard": ()}
 """Dimensions of (B, T, *) that share a mask: time for locked dropout (Gal & Ghahramani 2016; Merity et al. 2018,
@@ -36,7 +37,7 @@ class BroadcastDropout(nn.Module):
         if not self.training or self.rate == 0.0:
             return None
         shape = [1 if dim in self.shared_dims else length for dim, length in enumerate(size)]
-        return like.new_empty(shape).bernoulli_(1 - self.rate).div_(1 - self.rate)
+        return dropout_mask(like, shape, rate=self.rate)
 
     def forward(self, x: Tensor) -> Tensor:
         mask = self.mask(x, x.shape)

@@ -4,16 +4,18 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are known
 """
 
 from dataclasses import dataclass, field
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_dropout
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.ops.dropout_mask import dropout_mask
+from fairseq_plugins.ops.linear import linear
+from fairseq_plugins.ops.step_products import StepProducts
 
 CLOSED_GATE = -1e4
 """Pre-activation at which a gate is zero in every precision."""
@@ -48,13 +50,11 @@ class PreparedLSTM(NamedTuple):
     """What all steps of an LSTM read.
 
     Attributes:
-        known: the known input's share of the gates with the biases, (B, 4 D) a step, or one (4 D) without any.
-        weight: transposed columns of the late input and of the hidden state, (C - C' + D, 4 D).
+        gates: pre-activations (B, 4 D) from the late input and the hidden state side by side, (B, C - C' + D).
         mask: factors of the hidden state, (B, D), or None for a cell without.
     """
 
-    known: Sequence[Tensor]
-    weight: Tensor
+    gates: StepProducts
     mask: Optional[Tensor] = None
 
 
@@ -92,16 +92,17 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
     def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
         num_known = x.size(-1)
         bias = self.bias_ih_l0 + self.bias_hh_l0
-        known: Sequence[Tensor] = [bias] * x.size(1)
+        steps_first = x.transpose(0, 1)
+        known = bias.expand(*steps_first.shape[:2], -1)
         if num_known > 0:
-            known = F.linear(x.transpose(0, 1), self.weight_ih_l0[:, :num_known], bias).unbind(0)
+            known = linear(steps_first.flatten(0, 1), self.weight_ih_l0[:, :num_known], bias).view_as(known)
         weight = torch.cat([self.weight_ih_l0[:, num_known:], self.hidden_weight()], dim=1)
-        return PreparedLSTM(known=known, weight=weight.t())
+        return PreparedLSTM(gates=StepProducts(known, weight.t()))
 
     def gates(self, prepared: PreparedLSTM, t: int, late: Optional[Tensor], h: Tensor) -> Tensor:
         """Pre-activations of step t, (B, 4, D)."""
         operand = h if late is None else torch.cat([late, h], dim=1)
-        return torch.addmm(prepared.known[t], operand, prepared.weight).unflatten(1, (4, self.hidden_size))
+        return prepared.gates(t, operand).unflatten(1, (4, self.hidden_size))
 
     def step(self, prepared: PreparedLSTM, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
         h, c = update(self.gates(prepared, t, late.input, state["h"]), state["c"])
@@ -146,7 +147,10 @@ class WeightDropLSTM(LSTMLayer):
         self.weight_dropout = check_dropout(options.dropout_weight, flag="--dropout-weight")
 
     def hidden_weight(self) -> Tensor:
-        return F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
+        if not self.training or self.weight_dropout == 0:
+            return self.weight_hh_l0
+        mask = dropout_mask(self.weight_hh_l0, self.weight_hh_l0.shape, rate=self.weight_dropout)
+        return self.weight_hh_l0 * mask
 
 
 def zero_state(x: Tensor, width: int) -> LayerState:

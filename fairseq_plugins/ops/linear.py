@@ -12,13 +12,13 @@ from fairseq_plugins.ops.matmul import matmul
 from fairseq_plugins.ops.precision import autocast_dtype
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor, *, features: Optional[Tensor] = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], *, features: Optional[Tensor] = None) -> Tensor:
     """x[:, features] weight' + bias, at the price of the chosen features' products.
 
     Args:
         x: (N, C).
         weight: (D, K), or (D, C) without ``features``.
-        bias: (D).
+        bias: (D), or None.
         features: indices of the features to read, (K), int64, none twice; by default all.
 
     Returns:
@@ -26,13 +26,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor, *, features: Optional[Tensor
     """
     dtype = autocast_dtype(x) or x.dtype
     with torch.autocast(x.device.type, enabled=False):
-        return _Linear.apply(x.to(dtype), weight.to(dtype), bias.to(dtype), features)
+        return _Linear.apply(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), features)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, features: Optional[Tensor]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor], features: Optional[Tensor]) -> Tensor:
         chosen = x if features is None else x.index_select(1, features)
         ctx.save_for_backward(chosen, weight, features)
         ctx.num_features = x.size(1)

@@ -15,6 +15,7 @@ from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.flags.values import check_coefficient, parse_int_list
 from fairseq_plugins.modules.dropout import BroadcastDropout
+from fairseq_plugins.modules.linear import Linear
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -83,10 +84,10 @@ class MixtureOutput(ProjectedOutput):
         self.num_experts = sum(self.experts_per_layer)
         self.latent_width = layer_widths[0]
         self.source_layers = [n for n, num_experts in enumerate(self.experts_per_layer) if num_experts > 0]
-        self.latents: ModuleSequence[nn.Linear] = ModuleSequence(
-            nn.Linear(layer_widths[n], self.experts_per_layer[n] * self.latent_width) for n in self.source_layers
+        self.latents: ModuleSequence[Linear] = ModuleSequence(
+            Linear(layer_widths[n], self.experts_per_layer[n] * self.latent_width) for n in self.source_layers
         )
-        self.prior = nn.Linear(layer_widths[-1], self.num_experts, bias=False)
+        self.prior = Linear(layer_widths[-1], self.num_experts, bias=False)
         self.projection = WordProjection(
             self.latent_width,
             len(dictionary),

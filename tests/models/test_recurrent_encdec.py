@@ -179,30 +179,6 @@ def test_the_start_is_read_once_and_stays_as_it_is_when_beams_are_reordered(sour
     assert encoder_out["start_rows"].tolist() == [0, 0, 2, 2, 3, 3]
 
 
-# dropout
-
-
-def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(source, tokens):
-    model = build("full", dropout=0.5)
-    read = []
-    model.decoder.stack.attention.register_forward_hook(lambda _, args, __: read.append(args))
-    states = model(*source, tokens)[1]["states"]
-    assert torch.equal(states.layers[0], model.decoder.embedding.weight[tokens])
-    assert all(0.3 < layer.eq(0).float().mean() < 0.7 for layer in states.layers[1:])
-    query, memory = read[0]
-    assert (query != 0).all() and (memory.annotations[~source[0].eq(PAD)] != 0).all()
-    assert (states.top != 0).all()
-    handed_over = list(state_tensors(model.encoder(source[0])["start"]))
-    assert len(handed_over) == 4 and all(part.ne(0).all() for part in handed_over)
-
-
-@pytest.mark.parametrize("merge", ["top", "layer"])
-def test_the_encoder_drops_between_layers_only(merge, source):
-    two, one = (build("full", hidden_sizes=sizes, dropout=0.5, encoder_merge=merge).encoder for sizes in ("8 8", "8"))
-    assert not torch.equal(two(source[0])["encoder_out"][0], two(source[0])["encoder_out"][0])
-    assert torch.equal(one(source[0])["encoder_out"][0], one(source[0])["encoder_out"][0])
-
-
 # embeddings and initial values
 
 

@@ -41,8 +41,13 @@ def draw_labels(width=C):
 @pytest.fixture
 def masks(monkeypatch):
     """Every 0-1 mask that is drawn, in order."""
-    drawn, draw = [], torch.Tensor.bernoulli_
-    monkeypatch.setattr(torch.Tensor, "bernoulli_", lambda x, p: drawn.append(draw(x, p).clone()) or x)
+    drawn = []
+
+    def spy(draw):
+        return lambda x, p: drawn.append(draw(x, p).double()) or x
+
+    for name in ("bernoulli_", "lt_"):  # of features, and of single values
+        monkeypatch.setattr(torch.Tensor, name, spy(getattr(torch.Tensor, name)))
     return drawn
 
 

@@ -20,8 +20,13 @@ def states():
 @pytest.fixture
 def masks(monkeypatch):
     """Every mask that is drawn, in order, with the scale of what it keeps."""
-    drawn, draw = [], torch.Tensor.bernoulli_
-    monkeypatch.setattr(torch.Tensor, "bernoulli_", lambda x, p: drawn.append(draw(x, p).clone() / p) or x)
+    drawn = []
+
+    def spy(draw):
+        return lambda x, p: drawn.append(draw(x, p).double() / p) or x
+
+    for name in ("bernoulli_", "lt_"):  # of features, and of single values
+        monkeypatch.setattr(torch.Tensor, name, spy(getattr(torch.Tensor, name)))
     return drawn
 
 
