@@ -1,4 +1,7 @@
-"""Peak memory of DRILL at the sizes of Penn Treebank, by the recipe that is timed."""
+"""Peak memory of DRILL at the sizes of Penn Treebank, by the recipe that is timed.
+
+Without the setting DRILL's peak grows over the updates; the tied model's is there after the first ones.
+"""
 
 import json
 import platform
@@ -18,10 +21,18 @@ MEASURE = """
 import json, sys
 from fairseq_plugins.benchmarks.training_speed import measure_trainings
 from fairseq_plugins.recipes import find_recipe
-found = measure_trainings(
-    find_recipe("speed_labels"), ["tied", "drill"], data=sys.argv[1], num_updates=6, num_rounds=1, flags=["--cpu"]
-)
-print(json.dumps({name: speed.peak_mib for name, speed in found.items()}))
+peaks = {}
+for system, num_updates in (("tied", 3), ("drill", 12)):
+    found = measure_trainings(
+        find_recipe("speed_labels"),
+        [system],
+        data=sys.argv[1],
+        num_updates=num_updates,
+        num_rounds=1,
+        flags=["--cpu", "--log-interval", "1"],
+    )
+    peaks[system] = next(iter(found.values())).peak_mib
+print(json.dumps(peaks))
 """
 """In a process of its own: Linux counts for a child no less than its parent held, and that of the tests holds much."""
 
@@ -42,4 +53,4 @@ def test_drill_needs_little_more_than_a_tied_softmax(tmp_path, monkeypatch):
     measured = subprocess.run([sys.executable, "-c", MEASURE, str(data)], capture_output=True, text=True)
     assert measured.returncode == 0, measured.stderr[-3000:]
     peaks = json.loads(measured.stdout.splitlines()[-1])
-    assert peaks["DRILL"] <= LIMIT * peaks["tied"], peaks
+    assert peaks["drill"] <= LIMIT * peaks["tied"], peaks
