@@ -9,7 +9,8 @@ TUNABLES = "glibc.malloc.tcache_count=0"
 
 An aligned block leaves two small remainders. In that cache they are handed out again and so keep the large block
 between them from being joined and reused: with DRILL, blocks of 16 MB pile up. A fixed ``MALLOC_MMAP_THRESHOLD_`` saves
-as much, but every tensor then comes as fresh pages, which takes a fifth of the speed.
+as much, but every tensor then comes as fresh pages, which took a fifth of the speed
+where it was measured.
 """
 
 VARIABLES = (
