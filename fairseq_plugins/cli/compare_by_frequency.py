@@ -22,6 +22,7 @@ from fairseq_plugins.flags.common_arguments import (
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.frequency_bands import as_markdown, draw
 from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.provenance import with_origin
 
 
 class CompareByFrequency(Command):
@@ -68,7 +69,11 @@ whole band's loss. The end mark is left out."""
             counts=tokens[1:].bincount(minlength=len(dictionary)),
             excluded=[dictionary.eos()],
         )
-        print(json.dumps([asdict(band) for band in bands]) if args.json else as_markdown(bands))
+        if args.json:
+            figures = {"bands": [asdict(band) for band in bands]}
+            print(json.dumps(with_origin(figures, command=args.command_line)))
+        else:
+            print(as_markdown(bands))
         if args.plot:
             save_picture(draw(bands, names=names), args.plot)
 

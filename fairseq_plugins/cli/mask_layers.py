@@ -22,6 +22,7 @@ from fairseq_plugins.flags.common_arguments import (
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.masked_layers import as_markdown, draw
 from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.provenance import with_origin
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 
@@ -91,7 +92,11 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
             device=device,
             show_progress=sys.stderr.isatty(),
         )
-        print(json.dumps([asdict(runs) for runs in curves]) if args.json else as_markdown(curves))
+        if args.json:
+            figures = {"curves": [asdict(runs) for runs in curves]}
+            print(json.dumps(with_origin(figures, command=args.command_line)))
+        else:
+            print(as_markdown(curves))
         if args.plot:
             save_picture(draw(curves), args.plot)
 

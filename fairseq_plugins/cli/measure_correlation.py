@@ -19,6 +19,7 @@ from fairseq_plugins.flags.common_arguments import (
 )
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.correlation import as_markdown, as_row
+from fairseq_plugins.reports.provenance import with_origin
 
 
 class MeasureCorrelation(Command):
@@ -52,7 +53,10 @@ of each."""
         # one set of columns for all models, those of the Major-Minor LSTM among them, so that tables can be joined
         groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
         figures = [as_row(name, layer, groups) for name, layer in found]
-        print(json.dumps(figures) if args.json else as_markdown(figures, groups))
+        if args.json:
+            print(json.dumps(with_origin({"layers": figures}, command=args.command_line)))
+        else:
+            print(as_markdown(figures, groups))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any, Optional, Sequence, Union
 
 from fairseq_plugins.flags.input_paths import check_data_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
+from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import host_command
 from fairseq_plugins.programs.logged_process import run_logged
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
@@ -73,7 +74,8 @@ class Train(TrainingCommand):
             return
         check_data_folder(args.data)
         args.save_dir.mkdir(parents=True, exist_ok=True)
-        status = run_logged(host_command("train", arguments), log=args.save_dir / "train.log")
+        command = host_command("train", arguments)
+        status = run_logged(command, log=args.save_dir / "train.log", environment=training_environment())
         if status != 0:
             raise SystemExit(status)
 

@@ -12,6 +12,12 @@ from fairseq_plugins.evaluation.binarised_pairs import target_language
 from fairseq_plugins.evaluation.checkpoints import check_checkpoints
 from fairseq_plugins.programs.host_program import USER_DIR, run_host
 
+IN_ONE_PROCESS = ("--num-workers", "0")
+"""Flags of every decoding, before the user's; a process that loads the data takes up to five seconds to end.
+
+The output is the same, so they are not part of what a decoding is known by.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
@@ -81,7 +87,7 @@ class Decoding:
         aside = self.out / "generate.txt.tmp"
         for path in (self.generated, aside):  # what a killed run still writes is lost with the name
             path.unlink(missing_ok=True)
-        run_host("generate", self.arguments, log=log, output=aside)
+        run_host("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
         asked_file.write_text(asked, encoding="utf-8")
         aside.replace(self.generated)
 

@@ -9,6 +9,7 @@ from typing import List, Optional, Sequence
 
 import fairseq_plugins
 from fairseq_plugins.flags.command import ProgramFailed
+from fairseq_plugins.programs.allocator import training_environment
 
 USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 """Value of ``--user-dir``."""
@@ -23,7 +24,7 @@ def host_command(program: str, arguments: Sequence[str]) -> List[str]:
 
 
 def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optional[Path] = None) -> float:
-    """Run a program of the host to its end.
+    """Run a program of the host to its end; a training gets the allocator of :func:`training_environment`.
 
     Args:
         program: "train" or "generate".
@@ -40,7 +41,8 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
     with ExitStack() as files:
         errors = files.enter_context(log.open("wb"))
         results = errors if output is None else files.enter_context(output.open("wb"))
-        process = subprocess.Popen(host_command(program, arguments), stdout=results, stderr=errors)
+        environment = training_environment() if program == "train" else None
+        process = subprocess.Popen(host_command(program, arguments), stdout=results, stderr=errors, env=environment)
         try:
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:

@@ -6,13 +6,13 @@ import sys
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Iterator, Mapping, Optional, Sequence
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach the process when they are sent to this one."""
 
 
-def run_logged(command: Sequence[str], *, log: Path) -> int:
+def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mapping[str, str]] = None) -> int:
     """Run a command to its end, show its output and append it to a file.
 
     Signals are handed on, so that the command ends or saves its state as if it had been started by itself.
@@ -20,6 +20,7 @@ def run_logged(command: Sequence[str], *, log: Path) -> int:
     Args:
         command: program and arguments.
         log: file, in a directory that exists.
+        environment: of the command; None is this process's.
 
     Returns:
         exit status, as a shell tells it: 128 and the signal's number where one ended the command.
@@ -30,7 +31,12 @@ def run_logged(command: Sequence[str], *, log: Path) -> int:
     with log.open("ab") as file:
         # a group of its own: an interrupt from the keyboard comes once, handed on, not again from the terminal
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            process_group=0,
         )
         with process, _forwarded_to(process):
             assert isinstance(process.stdout, BufferedReader)

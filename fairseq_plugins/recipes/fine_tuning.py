@@ -13,6 +13,7 @@ from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.models.presets import ARCHITECTURES, Value, command_line
+from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import USER_DIR, host_command
 from fairseq_plugins.programs.logged_process import run_logged
 from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE
@@ -141,7 +142,8 @@ class FineTuning:
     def _train(self, *, best: str, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         arguments = self.training_arguments(best=best, folder=folder)
-        status = run_logged(host_command("train", arguments), log=folder / "train.log")
+        command = host_command("train", arguments)
+        status = run_logged(command, log=folder / "train.log", environment=training_environment())
         if status != 0:
             raise SystemExit(status)
 

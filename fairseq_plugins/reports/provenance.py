@@ -6,7 +6,7 @@ import subprocess
 from datetime import date
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
-from typing import Dict
+from typing import Any, Dict, Mapping
 
 import torch
 
@@ -56,6 +56,11 @@ def _git(*arguments: str) -> str:
 def provenance() -> Dict[str, str]:
     """Date, code and machine."""
     return {"date": date.today().isoformat(), "code": describe_code(), "machine": describe_machine()}
+
+
+def with_origin(figures: Mapping[str, Any], *, command: str) -> Dict[str, Any]:
+    """Figures after their date, code, machine and the command that was typed."""
+    return {**provenance(), "command": command, **figures}
 
 
 def describe_provenance() -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import provenance
+from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.written_file import write_text
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ class Report:
             name: of the table, and of the other files, without suffix.
             figures, picture: names of these files, suffix included, where they are others.
         """
-        origin = {**provenance(), "command": self.command}
-        text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **origin)
+        recorded = with_origin(self.figures, command=self.command)
+        text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **recorded)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / f"{name}.md", text)
-        content = json.dumps({**origin, **self.figures}, indent=1)
+        content = json.dumps(recorded, indent=1)
         write_text(folder / (figures or f"{name}.json"), f"{content}\n")
         if self.picture is not None:
             save_picture(self.picture, folder / (picture or f"{name}.png"))

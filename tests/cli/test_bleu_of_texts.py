@@ -102,3 +102,14 @@ def test_references_of_any_name_are_of_the_datas_language(flags, decoded, folder
 def test_flags_of_a_decoding_are_part_of_what_was_asked(decoded, folder, capsys):
     output_of(capsys, *decoded, "--reference", "raw.de", "--beam", "3", "--max-tokens", "70", "--bpe", "sentencepiece")
     assert "--beam 3 --max-tokens 70 --remove-bpe=sentencepiece" in (folder / "out/asked.txt").read_text()
+
+
+def test_a_decoding_loads_its_data_itself_unless_told_otherwise(decoded, folder, capsys):
+    (folder / "stub/fairseq_cli/generate.py").write_text(
+        "import pathlib, sys; print(*sys.argv[1:], file=sys.stderr); print(pathlib.Path('generate.txt').read_text())"
+    )
+    output_of(capsys, *decoded, "--reference", "raw.de", "--", "--num-workers", "2")
+    flags = (folder / "out/generate.log").read_text().split()
+    workers = [flags[place + 1] for place, flag in enumerate(flags) if flag == "--num-workers"]
+    assert workers == ["0", "2"]  # the last one wins
+    assert "--num-workers 0" not in (folder / "out/asked.txt").read_text()  # what was decoded before stays

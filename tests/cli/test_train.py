@@ -9,6 +9,7 @@ import pytest
 
 from fairseq_plugins.cli import train
 from fairseq_plugins.cli.train import Train
+from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import USER_DIR
 from fairseq_plugins.recipes import RECIPES, training_arguments
 
@@ -24,7 +25,8 @@ def commands(monkeypatch):
 
     commands = Commands()
 
-    def run_logged(command, *, log):
+    def run_logged(command, *, log, environment):
+        assert environment == training_environment()
         commands.append((command, log))
         return commands.status
 

@@ -150,7 +150,9 @@ def test_a_model_against_itself_gains_nothing_at_any_frequency(trained, data, tm
     result = run(*command, "--plot", plot)
     assert result.returncode == 0, result.stderr[-3000:]
     rows = re.findall(r"^\| [\d,]+ .*\| +([\d,]+) \| +0.00 \| +0.00 \|$", result.stdout, re.M)
-    bands = json.loads(run(*command, "--json").stdout)
+    found = json.loads(run(*command, "--json").stdout)
+    assert {"date", "code", "machine"} < set(found) and "compare_by_frequency" in found["command"]
+    bands = found["bands"]
     assert rows == [f"{band['num_tokens']:,}" for band in bands] and len(rows) > 2
     assert plot.read_bytes().startswith(b"\x89PNG")
 
@@ -172,7 +174,9 @@ def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, t
     flags = ["--probabilities", 0, 0.5, "--runs", 2, "--rows", 2, "--plot", plot]
     result = run(*command, *flags)
     assert result.returncode == 0, result.stderr[-3000:]
-    figures = json.loads(run(*command, *flags, "--json").stdout)
+    found = json.loads(run(*command, *flags, "--json").stdout)
+    assert {"date", "code", "machine"} < set(found) and "mask_layers" in found["command"]
+    figures = found["curves"]
     assert len(figures) == 2 * 3 * 2 and {len(figure["perplexities"]) for figure in figures} == {1, 2}
     by_model = [[f["perplexities"] for f in figures if f["model"] == name] for name in "AB"]
     assert by_model[0] == by_model[1]
@@ -188,7 +192,9 @@ def test_correlations_are_shown_by_layer(trained, data):
     command = "fairseq_plugins.cli.measure_correlation", data, "--path", f"DOC={trained / 'checkpoint_best.pt'}"
     result = run(*command)
     assert result.returncode == 0, result.stderr[-3000:]
-    figures = json.loads(run(*command, "--json").stdout)
+    found = json.loads(run(*command, "--json").stdout)
+    assert {"date", "code", "machine"} < set(found) and "measure_correlation" in found["command"]
+    figures = found["layers"]
     assert [(figure["layer"], figure["width"]) for figure in figures] == [(1, 16), (2, 16)]
     assert all(0 < figure["mean"] < 1 and figure["major"] is None for figure in figures)
     assert all(f" {figure['mean']:.4f} |" in result.stdout for figure in figures)

@@ -7,6 +7,7 @@ from fairseq import options
 
 from fairseq_plugins.cli.fine_tune import FineTune
 from fairseq_plugins.cli.preset_flags import PresetFlags
+from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import USER_DIR
 from fairseq_plugins.recipes import fine_tuning
 
@@ -22,8 +23,8 @@ class Rounds:
         self.next_nlls = []
         self.status = 0
 
-    def run_logged(self, command, *, log):
-        assert log.parent.is_dir()
+    def run_logged(self, command, *, log, environment):
+        assert log.parent.is_dir() and environment == training_environment()
         self.commands.append((command, log))
         if self.status == 0:
             best = log.parent / "checkpoint_best.pt"

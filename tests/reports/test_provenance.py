@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from fairseq_plugins.reports import provenance as module
-from fairseq_plugins.reports.provenance import describe_code, describe_provenance, provenance
+from fairseq_plugins.reports.provenance import describe_code, describe_provenance, provenance, with_origin
 
 
 @pytest.fixture
@@ -53,3 +53,7 @@ def test_one_line_names_date_code_and_machine():
     found = provenance()
     assert describe_provenance() == f"{found['date']}, {found['code']}; {found['machine']}."
     assert "torch " in found["machine"] and "fairseq " in found["machine"]
+
+
+def test_figures_come_after_their_origin():
+    assert with_origin({"rank": 3}, command="python -m x") == {**provenance(), "command": "python -m x", "rank": 3}
