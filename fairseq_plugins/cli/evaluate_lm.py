@@ -53,8 +53,7 @@ class EvaluateLanguageModels(Command):
             "--output-precision",
             choices=["float32", "bfloat16", "auto"],
             default="float32",
-            help="of the output layer, whatever it was trained in; bfloat16 changes perplexity by less than a thousandth "
-            "(default: %(default)s)",
+            help="of the output layer, whatever it was trained in (default: %(default)s)",
         )
         add_cpu(parser)
         add_json(parser)

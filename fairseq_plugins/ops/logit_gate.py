@@ -87,7 +87,7 @@ def check_gate(gate: Optional[LogitGate], inputs: Tensor, *, vocab_size: int, ca
 def gated_logits(
     rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, gate: Optional[Tensor], dtype: torch.dtype
 ) -> Tensor:
-    """g * (W k + b) of a chunk in ``dtype``, (n * J, V), without a gradient: rows k (n * J, d), values of the gate (n, V)."""
+    """g * (W k + b) of a chunk in ``dtype``, (n * J, V), without a gradient: rows k (n * J, d), values g (n, V)."""
     logits = project(rows, weight, bias, dtype=dtype)
     if gate is not None:
         multiply_by_gate(logits, gate)

@@ -70,10 +70,10 @@ def mixture_nll(
         reduction: "sum" over all tokens, for training; "none", a loss for each token, for scoring.
         chunk_size: tokens of a chunk; by default as the device's memory or cache suggests. Results differ by
             rounding only.
-        chunk_dtype: torch.bfloat16 to hold and multiply a chunk in 16 bits, whatever the type of latents and W: operands
-            and results of its products, logits and probabilities. Half as wide, they take half the time where a
-            processor has such products. Losses, sums over chunks and gradients stay in float32 or wider. With a gate or
-            label smoothing, logits and probabilities do as well.
+        chunk_dtype: torch.bfloat16 to hold and multiply a chunk in 16 bits, whatever the type of latents and W:
+            operands and results of its products, logits and probabilities. It takes half the time where a processor
+            has such products. Losses, sums over chunks and gradients stay in float32 or wider; with a gate or label
+            smoothing, logits and probabilities do as well.
 
     Raises:
         ValueError: if an argument has a wrong shape, type, device or value (the message names it), or if
