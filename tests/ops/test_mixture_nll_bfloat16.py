@@ -1,0 +1,127 @@
+"""A chunk in bfloat16 while the tensors stay in float32: its loss has no bias, its gradients err by less than 1 %."""
+
+from functools import partial
+
+import pytest
+import torch
+from mixture_cases import call, draw, formula, outcome
+from tensor_sizes import TensorSizes
+
+from fairseq_plugins.ops import mixture_chunk
+from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs_from_latents
+from fairseq_plugins.ops.mixture_nll import mixture_nll
+
+MAX_GRADIENT_ERROR = 0.01
+MAX_LOSS_BIAS = 1e-4
+NUM_TOKENS = 2000
+
+narrow_nll = partial(mixture_nll, chunk_dtype=torch.bfloat16)
+
+
+def assert_safe(case, *, label_smoothing=0.0):
+    ours = outcome(narrow_nll, case, torch.float32, label_smoothing=label_smoothing)
+    exact = outcome(formula, case, label_smoothing=label_smoothing)
+    assert abs(ours["loss"].double() / exact["loss"] - 1) < MAX_LOSS_BIAS
+    for name in case.learned:
+        error = (ours[name].double() - exact[name]).norm() / exact[name].norm()
+        assert error < MAX_GRADIENT_ERROR, name
+        assert ours[name].dtype == torch.float32
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("gate_width", [None, 6], ids=["no gate", "gated"])
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("scale", [1, 3])
+def test_random_weights(scale, num_experts, gate_width, smoothing):
+    case = draw(num_experts, 1000, NUM_TOKENS, 64, scale=scale, gate_width=gate_width)
+    case.token_weights.fill_(1)
+    assert_safe(case, label_smoothing=smoothing)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_trained_weights(num_experts):
+    """Trained on one text, on another of the same language."""
+    truth = draw(num_experts, 1000, 2 * NUM_TOKENS, 64, scale=3)
+    probs = (torch.softmax(truth.latents @ truth.weight.T, -1) * truth.log_prior.exp().unsqueeze(-1)).sum(-2)
+    target = torch.multinomial(probs, 1).squeeze(1)
+    weights = [torch.zeros_like(x, dtype=torch.float32).requires_grad_() for x in (truth.weight, truth.bias)]
+    optimiser = torch.optim.Adam(weights, lr=0.02)
+    losses = []
+    for _ in range(50):
+        seen = truth.latents[:NUM_TOKENS].float(), truth.log_prior[:NUM_TOKENS].float()
+        loss = mixture_nll(*seen, weights[0], target[:NUM_TOKENS], bias=weights[1]).loss / NUM_TOKENS
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+    case = draw(num_experts, 1000, NUM_TOKENS, 64)
+    case.latents, case.log_prior, case.target = (
+        truth.latents[NUM_TOKENS:],
+        truth.log_prior[NUM_TOKENS:],
+        target[NUM_TOKENS:],
+    )
+    case.weight, case.bias = (weight.detach().double() for weight in weights)
+    case.token_weights.fill_(1)
+    assert_safe(case)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("scale", [80.0, 300.0, 3e38])
+def test_logits_beyond_the_exponential_are_scored_all_the_same(scale, num_experts):
+    """e^z would be infinite, or zero for all words of a row."""
+    latents, weight = torch.zeros(6, num_experts, 2), torch.zeros(11, 2)
+    log_prior, target = torch.full((6, num_experts), 1 / num_experts).log(), torch.arange(6)
+    for sign in (1, -1):
+        bias = torch.full((11,), sign * scale).requires_grad_()
+        loss, nll = narrow_nll(latents, log_prior, weight, target, bias=bias)
+        torch.testing.assert_close(nll, torch.full((6,), 11.0).log(), rtol=0.01, atol=0)
+        assert torch.autograd.grad(loss, bias)[0].isfinite().all()
+
+
+def test_exponentials_beyond_the_numbers_are_seen(monkeypatch):
+    seen = []
+    within = mixture_chunk._within_range
+    monkeypatch.setattr(mixture_chunk, "_within_range", lambda totals: seen.append(within(totals)) or seen[-1])
+    latents, weight, log_prior = torch.ones(2, 1, 1), torch.tensor([[1.0], [1.0], [-1.0]]), torch.zeros(2, 1)
+    for size in (1.0, 200.0, -200.0):
+        narrow_nll(size * latents, log_prior, weight, torch.tensor([0, 1]))
+    assert seen == [True, True, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_tensors_of_any_type_have_gradients_of_their_own(dtype):
+    case = draw(3, 50, 20, 8, dtype=torch.float16)
+    ours, exact = outcome(narrow_nll, case, dtype), outcome(formula, case)
+    for name in case.learned:
+        assert ours[name].dtype == (torch.promote_types(dtype, torch.float32) if name == "log_prior" else dtype)
+        torch.testing.assert_close(ours[name].double(), exact[name], rtol=0.1, atol=0.05)
+
+
+def test_a_chunk_takes_half_the_memory():
+    case = draw(3, 5000, 60, 4)
+    leaves = case.leaves(torch.float32)
+    largest = []
+    for function in (mixture_nll, narrow_nll):
+        with TensorSizes() as sizes:
+            call(function, case, leaves, chunk_size=20)
+        largest.append(sizes.peak)
+    assert largest[1] <= 1.2 * largest[0]  # counted in elements, of which these have half as many bytes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_no_other_type_is_taken(dtype):
+    case = draw(3, 11, 10, 5)
+    with pytest.raises(ValueError, match="chunk_dtype is torch.*choose torch.bfloat16 or None"):
+        call(mixture_nll, case, case.leaves(torch.float32), chunk_dtype=dtype)
+
+
+@pytest.mark.parametrize("num_experts", [1, 4])
+def test_log_probs_in_bfloat16_are_near_and_in_float32(num_experts):
+    latents, weight, bias = torch.randn(30, num_experts, 16), torch.randn(200, 16) / 4, torch.randn(200)
+    log_prior = torch.log_softmax(torch.randn(30, num_experts), -1)
+    exact = mixture_log_probs_from_latents(latents, log_prior, weight, bias)
+    near = mixture_log_probs_from_latents(latents, log_prior, weight, bias, chunk_dtype=torch.bfloat16)
+    assert near.dtype == torch.float32 and not torch.equal(near, exact)
+    torch.testing.assert_close(near, exact, rtol=0, atol=0.08)
+    torch.testing.assert_close(near.exp().sum(-1), torch.ones(30), rtol=0, atol=0.01)
