@@ -68,7 +68,7 @@ is of toy size, to try the command out."""
             "--only", nargs="+", default=[], metavar="TEXT", help="only items whose name contains one of these"
         )
         parser.add_argument(
-            "--minutes", type=float, default=9, metavar="N", help="of a call; then no item is begun (default: 9)"
+            "--minutes", type=float, default=8, metavar="N", help="of a call; then no item is begun (default: 8)"
         )
         parser.add_argument(
             "--save-dir", type=output_folder, metavar="DIR", help="train: folder for checkpoints and train.log"

@@ -75,7 +75,7 @@ TOY = Scale(
     num_rounds=1,
     num_sentences=200,
     vocab_sizes={"ptb": 100, "wt2": 150},
-    num_random_words=30_000,
+    num_random_words=60_000,
     width=16,
 )
 """Of a CPU, where figures only show that a step runs."""
