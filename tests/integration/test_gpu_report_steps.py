@@ -37,9 +37,8 @@ def test_models(out):
 def test_translation(out, monkeypatch):
     systems = {name: translation.RECIPE.systems[name] for name in ("host", "doc")}
     monkeypatch.setattr(translation, "RECIPE", replace(translation.RECIPE, systems=systems))
-    report("translation", out, "--only", "training of lstm_encdec_doc", "decoding")
+    report("translation", out, "--only", "decoding")
     found = items(out, "translation")
-    assert found["training of lstm_encdec_doc, round 1"]["words_per_second"] > 0
     assert list(found["decoding"]["sentences_per_second"]) == ["fairseq lstm", "lstm_encdec_doc"]
 
 
@@ -51,11 +50,11 @@ def test_a_training_stops_and_goes_on(out):
         state = torch.load(checkpoint, map_location="cpu", weights_only=True)
         num_updates.append(state["optimizer_history"][-1]["num_updates"])
         found = json.loads((out / "train_lstm_lm_awd_ptb.json").read_text())
-        assert 60 * found["minutes"] == state["extra_state"]["previous_training_time"]
+        assert 60 * found["minutes"] == pytest.approx(state["extra_state"]["previous_training_time"])
     assert 0 < num_updates[0] < num_updates[1] and found["minutes"] >= 0.02
     assert all(epoch["valid_perplexity"] > 1 for epoch in found["epochs"].values())
     assert all(epoch["words_per_second"] > 0 for epoch in found["epochs"].values())
-    assert "for 0.0 minutes so far" in (out / "train_lstm_lm_awd_ptb.md").read_text()
+    assert "minutes so far" in (out / "train_lstm_lm_awd_ptb.md").read_text()
 
 
 def test_trainings_of_the_check(out):
