@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import torch
 import torch.nn.functional as F
@@ -97,10 +97,10 @@ class Inputs:
         return sum(leaf.grad.nbytes for leaf in self.leaves if leaf.grad is not None)
 
 
-def fused(x: Inputs) -> None:
-    """The loss of this package, ``fairseq_plugins.ops.mixture_nll``."""
+def fused(x: Inputs, *, chunk_size: Optional[int] = None) -> None:
+    """The loss of this package, ``fairseq_plugins.ops.mixture_nll``, in chunks of its own size or of that given."""
     log_prior = torch.log_softmax(x.scores, dim=-1, dtype=accumulation_dtype(x.scores))
-    mixture_nll(x.latents, log_prior, x.weight, x.target, bias=x.bias).loss.backward()
+    mixture_nll(x.latents, log_prior, x.weight, x.target, bias=x.bias, chunk_size=chunk_size).loss.backward()
 
 
 def published(x: Inputs) -> None:
@@ -124,12 +124,17 @@ def plain(x: Inputs) -> None:
     F.nll_loss(torch.log(probs), x.target, reduction="sum").backward()
 
 
+def own_chunk_size(x: Inputs) -> int:
+    """Tokens of a chunk of the fused loss where no size is given."""
+    dtype, device = accumulation_dtype(x.weight), x.weight.device
+    return default_chunk_size(x.latents.size(1), x.weight.size(0), dtype=dtype, device=device)
+
+
 @torch.no_grad()
-def floor(x: Inputs) -> None:
+def floor(x: Inputs, *, chunk_size: Optional[int] = None) -> None:
     """The three matrix products of the fused loss alone, chunk by chunk, by the same kernels."""
     num_experts, width = x.latents.shape[1:]
-    vocab_size = x.weight.size(0)
-    chunk_size = default_chunk_size(num_experts, vocab_size, dtype=accumulation_dtype(x.weight), device=x.weight.device)
+    chunk_size = chunk_size or own_chunk_size(x)
     x.latents.grad, x.weight.grad = torch.empty_like(x.latents), torch.zeros_like(x.weight)
     for first in range(0, len(x.target), chunk_size):
         rows = x.latents[first : first + chunk_size].view(-1, width)
@@ -181,9 +186,8 @@ def run_once(method: Method, x: Inputs) -> float:
     return time.perf_counter() - start
 
 
-def median_times(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetitions: int) -> Dict[str, float]:
+def median_times(x: Inputs, methods: Mapping[str, Method], *, num_repetitions: int) -> Dict[str, float]:
     """Median seconds of each method; repetitions are interleaved in both orders."""
-    x, methods = Inputs(case, device=device, dtype=dtype), methods_of(case)
     times: Dict[str, List[float]] = {name: [] for name in methods}
     for method in methods.values():
         run_once(method, x)
@@ -210,16 +214,22 @@ def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dty
             return None
 
 
+def allocated_peak(method: Method, x: Inputs) -> int:
+    """Bytes at the peak of one method beyond its inputs, on a GPU."""
+    x.clear_gradients()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    method(x)
+    return torch.cuda.max_memory_allocated() - before
+
+
 def _peak_memory(case: Case, name: str, device: torch.device, dtype: torch.dtype, num_threads: int) -> Dict[str, int]:
     torch.set_num_threads(num_threads)
     method = methods_of(case)[name]
     method(Inputs(Case(64, case.num_experts, 8, 4), device=device, dtype=dtype))  # load the libraries
     x = Inputs(case, device=device, dtype=dtype)
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        method(x)
-        return {"peak": torch.cuda.max_memory_allocated() - before, "gradients": x.gradient_bytes()}
+        return {"peak": allocated_peak(method, x), "gradients": x.gradient_bytes()}
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = _status("VmRSS")
     method(x)
@@ -234,6 +244,7 @@ def _status(name: str) -> int:
 
 def measure(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetitions: int) -> Dict[str, Any]:
     """Figures of one case: its sizes, ``seconds`` and ``memory_bytes`` by method."""
-    times = median_times(case, device=device, dtype=dtype, num_repetitions=num_repetitions)
+    x = Inputs(case, device=device, dtype=dtype)
+    times = median_times(x, methods_of(case), num_repetitions=num_repetitions)
     memory = {name: peak_memory(case, name, device=device, dtype=dtype) for name in times}
     return {**asdict(case), "seconds": times, "memory_bytes": memory}

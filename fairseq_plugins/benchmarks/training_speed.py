@@ -14,7 +14,7 @@ from fairseq_plugins.flags.command import ProgramFailed
 from fairseq_plugins.programs.host_program import run_host
 from fairseq_plugins.recipes import Recipe, training_arguments
 from fairseq_plugins.reports.tables import as_table
-from fairseq_plugins.reports.training_log import read_free_memory, read_speeds
+from fairseq_plugins.reports.training_log import read_free_memory, read_speeds, read_update_rates
 
 NUM_INTERVALS = 5
 """Of a run that are logged; the first is left out."""
@@ -27,10 +27,12 @@ class TrainingSpeed:
     Attributes:
         words_per_second: the median over the logged intervals of all its runs.
         peak_mib: the largest of its runs: resident memory of the process, or what it allocated on a GPU.
+        updates_per_second: the median likewise; 0 where it is not known.
     """
 
     words_per_second: float
     peak_mib: float
+    updates_per_second: float = 0.0
 
 
 def train(arguments: Sequence[str], *, log: Path) -> float:
@@ -65,6 +67,7 @@ def measure_trainings(
     """
     turns = [system for turn in range(num_rounds) for system in (systems if turn % 2 == 0 else systems[::-1])]
     speeds: Dict[str, List[float]] = {system: [] for system in systems}
+    rates: Dict[str, List[float]] = {system: [] for system in systems}
     peaks: Dict[str, List[float]] = {system: [] for system in systems}
     for system in tqdm(turns, unit="run", disable=not sys.stderr.isatty()):
         with tempfile.TemporaryDirectory() as save_dir:
@@ -76,16 +79,21 @@ def measure_trainings(
             resident = train(arguments, log=log)
             text = log.read_text(encoding="utf-8")
         speeds[system] += read_speeds(text)[1:]
-        peaks[system].append(_allocated_mib(text) or resident)
+        rates[system] += read_update_rates(text)[1:]
+        peaks[system].append(allocated_mib(read_free_memory(text)) or resident)
     return {
-        recipe.label(system): TrainingSpeed(statistics.median(speeds[system]), max(peaks[system])) for system in systems
+        recipe.label(system): TrainingSpeed(
+            statistics.median(speeds[system]), max(peaks[system]), statistics.median(rates[system])
+        )
+        for system in systems
     }
 
 
-def _allocated_mib(log: str) -> float:
-    """Memory that a training allocated on a GPU; 0 without one."""
-    free = read_free_memory(log)
-    return torch.cuda.get_device_properties(0).total_memory / 2**20 - 1024 * min(free) if free else 0
+def allocated_mib(free_gibibytes: Sequence[float]) -> float:
+    """The most memory of the GPU that was allocated, of what was free at times; 0 without any."""
+    if not free_gibibytes:
+        return 0
+    return torch.cuda.get_device_properties(0).total_memory / 2**20 - 1024 * min(free_gibibytes)
 
 
 def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:

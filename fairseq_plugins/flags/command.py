@@ -119,7 +119,7 @@ class Command(ABC):
             if arranged is not None:
                 line = shlex.join([*self.program.split(), *arranged, *(["--", *forwarded] if forwarded else [])])
                 parser.error(f"arguments stand in another order or have other names; type: {line}")
-        args, unknown = parser.parse_known_args(own)
+        args, unknown = self._read_own(parser, own)
         if unknown and self.forwards_to and unknown[0].startswith("-"):
             parser.error(f"{unknown[0]}: flags of {self.forwards_to} come after --")
         if unknown:
@@ -127,6 +127,10 @@ class Command(ABC):
         args.forwarded = forwarded
         args.command_line = shlex.join([*self.program.split(), *given])
         return args
+
+    def _read_own(self, parser: argparse.ArgumentParser, own: List[str]) -> Tuple[argparse.Namespace, List[str]]:
+        """The values of the command's own arguments, and what it does not know."""
+        return parser.parse_known_args(own)
 
     def _split(self, given: List[str]) -> Tuple[List[str], List[str]]:
         """The command's own arguments, and those after ``--`` where another program takes them."""

@@ -29,6 +29,7 @@ RECIPES: Dict[str, Recipe] = {
         *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
         *(agnews.RECIPE, gigaword.RECIPE, demo.LANGUAGE_MODELS, demo.TRANSLATORS),
         *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.HOST),
+        *speed.PRESETS.values(),
     )
 }
 """All recipes by name."""

@@ -2,7 +2,7 @@
 
 from typing import Dict, Mapping
 
-from fairseq_plugins.models.presets import Value
+from fairseq_plugins.models.presets import LANGUAGE_MODELS, Value
 from fairseq_plugins.recipes.recipe import Recipe, System
 
 _SGD = {"tokens-per-sample": 70, "optimizer": "sgd", "lr": 0.1, "clip-norm": 0.25, "num-workers": 1}
@@ -117,3 +117,28 @@ HOST = _recipe(
         ),
     },
 )
+
+
+def _every_preset(suffix: str, *, corpus: str) -> Recipe:
+    """The host's model, ours of the same size, and every preset for the corpus with its paper's rows and windows."""
+    presets = {arch: preset for arch, preset in LANGUAGE_MODELS.items() if arch.endswith(f"_{suffix}")}
+    kept = ("batch-size", "tokens-per-sample", "balance")
+    systems = {}
+    for arch, preset in presets.items():
+        rows = {flag: preset.training[flag] for flag in kept if flag in preset.training}
+        systems[arch] = System({**_REGULARIZED, **rows, "arch": arch})
+    host, awd = (System({**HOST.training, **system.flags}, label=system.label) for system in HOST.systems.values())
+    return _recipe(
+        name=f"presets_{suffix}",
+        title=f"every preset for {corpus}, with the rows and windows of its paper, and fairseq's own lstm_lm",
+        corpus=corpus,
+        training=_SGD,
+        systems={"host": host, "awd": awd, **systems},
+    )
+
+
+PRESETS: Dict[str, Recipe] = {
+    "ptb": _every_preset("ptb", corpus="ptb"),
+    "wt2": _every_preset("wt2", corpus="wikitext-2"),
+}
+"""By the suffix of the architectures."""

@@ -7,6 +7,11 @@ from typing import Dict, List
 
 VALIDATION = re.compile(r"\| valid \| epoch (\d+) \|.*?\| ppl ([\d.]+)")
 SPEED = re.compile(r"\| train_inner \|.*? wps=([\d.]+)")
+LOSS = re.compile(r"\| train_inner \|.*? loss=([^,]+)")
+LOSS_SCALE = re.compile(r"\| train_inner \|.*? loss_scale=([\d.]+)")
+UPDATE_RATE = re.compile(r"\| train_inner \|.*? ups=([\d.]+)")
+EPOCH_SPEED = re.compile(r"\| train \| epoch (\d+) \|.*? wps ([\d.]+)")
+EPOCH_OF_INTERVAL = re.compile(r"\| train_inner \| epoch (\d+):")
 FREE_GIBIBYTES = re.compile(r"gb_free=([\d.]+)")
 
 
@@ -26,6 +31,35 @@ def read_valid_curve(path: Path) -> Dict[int, float]:
 def read_speeds(text: str) -> List[float]:
     """Speed of each logged interval, in tokens per second."""
     return [float(wps) for wps in SPEED.findall(text)]
+
+
+def read_update_rates(text: str) -> List[float]:
+    """Updates per second of each logged interval."""
+    return [float(ups) for ups in UPDATE_RATE.findall(text)]
+
+
+def read_epoch_speeds(text: str) -> Dict[int, float]:
+    """Mean speed of each epoch in tokens per second; where it was resumed, of its last part."""
+    return {int(epoch): float(wps) for epoch, wps in EPOCH_SPEED.findall(text)}
+
+
+def intervals_by_epoch(text: str) -> Dict[int, str]:
+    """The lines of the logged intervals of each epoch, for the other functions to read."""
+    lines: Dict[int, List[str]] = {}
+    for line in text.splitlines():
+        if found := EPOCH_OF_INTERVAL.search(line):
+            lines.setdefault(int(found.group(1)), []).append(line)
+    return {epoch: "\n".join(of_epoch) for epoch, of_epoch in lines.items()}
+
+
+def read_losses(text: str) -> List[float]:
+    """Training loss of each logged interval, as it is logged; it may be infinite or no number."""
+    return [float(loss) for loss in LOSS.findall(text)]
+
+
+def read_loss_scales(text: str) -> List[float]:
+    """Scale of the gradients after each logged interval; empty where they are not scaled."""
+    return [float(scale) for scale in LOSS_SCALE.findall(text)]
 
 
 def read_median_speed(path: Path) -> float:
