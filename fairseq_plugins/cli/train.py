@@ -74,8 +74,8 @@ class Train(TrainingCommand):
             return
         check_data_folder(args.data)
         args.save_dir.mkdir(parents=True, exist_ok=True)
-        command = host_command("train", arguments)
-        status = run_logged(command, log=args.save_dir / "train.log", environment=training_environment())
+        command, environment = host_command("train", arguments), training_environment(arguments)
+        status = run_logged(command, log=args.save_dir / "train.log", environment=environment)
         if status != 0:
             raise SystemExit(status)
 

@@ -76,7 +76,7 @@ class WordProjection(nn.Module):
         if self.training or torch.is_grad_enabled():
             self._kept = None  # for optimisers that change weights unseen
             return self._labels()
-        parameters = [] if self.label_encoder is None else self.label_encoder.parameters()
+        parameters = () if self.label_encoder is None else self.label_encoder.parameters()
         made_of = ([self._made_of(x) for x in (self.weight, *parameters)], dtype)
         if self._kept is None or self._kept[0] != made_of:
             labels = self._labels()

@@ -11,6 +11,9 @@ from fairseq_plugins.programs.host_program import run_host
 from fairseq_plugins.programs.logged_process import run_logged
 
 
+DRILL = ["data", "--arch=lstm_lm_drill"]
+
+
 @pytest.fixture(autouse=True)
 def unset(monkeypatch):
     for name in VARIABLES:
@@ -20,20 +23,34 @@ def unset(monkeypatch):
 
 def test_a_training_has_everything_else_of_this_process(monkeypatch):
     monkeypatch.setenv("OTHER", "kept")
-    environment = training_environment()
+    environment = training_environment(DRILL)
     assert environment["GLIBC_TUNABLES"] == TUNABLES and environment["OTHER"] == "kept"
+
+
+@pytest.mark.parametrize(
+    "arguments, gains",
+    [
+        (["--arch=transformer_drill_wmt14"], True),
+        (["--arch", "lstm_lm_awd", "--output-layer", "drill"], True),
+        (["--arch=lstm_lm_doc", "--label-encoder=drill"], True),
+        (["--arch=lstm_lm_awd", "--save-dir=drill", "--output-layer=tied"], False),
+        ([], False),
+    ],
+)
+def test_only_label_networks_gain(arguments, gains):
+    assert ("GLIBC_TUNABLES" in training_environment(arguments)) == gains
 
 
 @pytest.mark.parametrize("name", VARIABLES)
 def test_what_the_user_has_set_stays(name, monkeypatch):
     monkeypatch.setenv(name, "1")
-    environment = training_environment()
+    environment = training_environment(DRILL)
     assert environment[name] == "1" and environment.get("GLIBC_TUNABLES") in (None, "1")
 
 
 def test_other_c_libraries_are_left_alone(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert "GLIBC_TUNABLES" not in training_environment()
+    assert "GLIBC_TUNABLES" not in training_environment(DRILL)
 
 
 @pytest.mark.parametrize("program, expected", [("train", TUNABLES), ("generate", "None")])
@@ -43,7 +60,7 @@ def test_only_trainings_have_it(program, expected, tmp_path, monkeypatch):
     (package / "__init__.py").touch()
     (package / f"{program}.py").write_text("import os; print(os.environ.get('GLIBC_TUNABLES'))")
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    run_host(program, [], log=tmp_path / "log")
+    run_host(program, DRILL, log=tmp_path / "log")
     assert (tmp_path / "log").read_text() == f"{expected}\n"
 
 
