@@ -13,11 +13,12 @@ from torch import Tensor
 from fairseq_plugins.ops.autograd_graph import backward_keeps_graph
 from fairseq_plugins.ops.chunks import cut, default_chunk_size, even_chunk_size
 from fairseq_plugins.ops.float16_scale import float16_scale, logit_bound
-from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, gate_values, gated_logits, multiply_by_gate
+from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, multiply_by_gate
 from fairseq_plugins.ops.logit_gradient import LogitGradient
 from fairseq_plugins.ops.matmul import add_matmul, matmul
 from fairseq_plugins.ops.mixture_arguments import LossOptions
 from fairseq_plugins.ops.mixture_chunk import MixtureChunk
+from fairseq_plugins.ops.mixture_inputs import MixtureInputs
 from fairseq_plugins.ops.precision import autocast_dtype
 from fairseq_plugins.ops.smoothed_chunk import SmoothedChunk
 
@@ -48,7 +49,7 @@ class ChunkedMixtureNLL(torch.autograd.Function):
         if gate_features is not None:
             assert gate_weight is not None and gate_bias is not None
             gate = LogitGate(gate_features, gate_weight, gate_bias)
-        inputs = _Inputs(latents, log_prior, weight, bias, gate)
+        inputs = MixtureInputs(latents, log_prior, weight, bias, gate)
         tensors = (latents, log_prior, weight, bias, gate_features, gate_weight, gate_bias)
         ctx.dtypes = [None if x is None else x.dtype for x in tensors]
         operand_dtype = options.chunk_dtype or autocast_dtype(latents) or latents.dtype
@@ -114,49 +115,6 @@ class _Context(torch.autograd.function.FunctionCtx):
     gradients: Optional["_Gradients"]
 
 
-class _Inputs(NamedTuple):
-    """The tensors that may learn."""
-
-    latents: Tensor
-    log_prior: Tensor
-    weight: Tensor
-    bias: Optional[Tensor]
-    gate: Optional[LogitGate]
-
-    def with_operands_in(self, dtype: torch.dtype) -> "_Inputs":
-        """The operands of matrix products in another type."""
-        gate = None if self.gate is None else self.gate.with_operands_in(dtype)
-        return self._replace(latents=self.latents.to(dtype), weight=self.weight.to(dtype), gate=gate)
-
-    def centred(self, target: Tensor, weights: Tensor) -> "_Inputs":
-        """The same with W and b less the means of the targets' rows, which no softmax notices.
-
-        It brings the logits of probable words near zero, where 16 bits are densest. The gradients are the same, too,
-        because those by a row's logits add up to zero.
-        """
-        counts = (weights != 0).to(self.weight.dtype)
-        counts = counts / counts.sum().clamp(min=1)
-        words = target.clamp(0, self.weight.size(0) - 1)
-        bias = None if self.bias is None else self.bias - counts @ self.bias[words]
-        return self._replace(weight=self.weight - counts @ self.weight[words], bias=bias)
-
-    def of_tokens(self, chosen: Union[slice, Tensor]) -> "_Inputs":
-        """Those of a chunk."""
-        gate = None if self.gate is None else self.gate._replace(features=self.gate.features[chosen])
-        return self._replace(latents=self.latents[chosen], log_prior=self.log_prior[chosen], gate=gate)
-
-    def gate_values(self) -> Optional[Tensor]:
-        """g, (N, V), or None."""
-        gate, dtype = self.gate, self.log_prior.dtype
-        return None if gate is None else gate_values(gate.features, gate.weight, gate.bias, dtype=dtype)
-
-    def logits(self, gate: Optional[Tensor], *, options: LossOptions) -> Tensor:
-        """g * (W k + b), (N * J, V), with the values of the gate."""
-        narrow = options.chunk_dtype is not None and gate is None and options.label_smoothing == 0
-        dtype = self.latents.dtype if narrow else self.log_prior.dtype
-        return gated_logits(self.latents.flatten(0, 1), self.weight, self.bias, gate=gate, dtype=dtype)
-
-
 class _Gradients(NamedTuple):
     """The gradients by the tensors that learn, None by the others."""
 
@@ -189,7 +147,7 @@ class _Scales(NamedTuple):
     gate: Optional[Tensor] = None
 
 
-def _float16_scales(inputs: _Inputs, weights: Tensor, *, chunk_size: int) -> _Scales:
+def _float16_scales(inputs: MixtureInputs, weights: Tensor, *, chunk_size: int) -> _Scales:
     base = float16_scale(inputs.latents, inputs.weight, weights, chunk_size=chunk_size)
     gate = inputs.gate
     if gate is None:
@@ -200,7 +158,7 @@ def _float16_scales(inputs: _Inputs, weights: Tensor, *, chunk_size: int) -> _Sc
 
 
 def _run_chunks(
-    inputs: _Inputs,
+    inputs: MixtureInputs,
     target: Tensor,
     weights: Tensor,
     *,
@@ -225,7 +183,7 @@ def _run_chunks(
 
 
 def _run_chunk(
-    inputs: _Inputs,
+    inputs: MixtureInputs,
     target: Tensor,
     weights: Tensor,
     *,
@@ -278,14 +236,14 @@ def _run_chunk(
     return losses, nll
 
 
-def _logits_of(inputs: _Inputs, tokens: Tensor, *, options: LossOptions) -> Tensor:
+def _logits_of(inputs: MixtureInputs, tokens: Tensor, *, options: LossOptions) -> Tensor:
     """The logits of some tokens of a chunk again, (m, J, V)."""
     inputs = inputs.of_tokens(tokens)
     return inputs.logits(inputs.gate_values(), options=options).unflatten(0, inputs.log_prior.shape)
 
 
 def _add_base_gradients(
-    gradient: LogitGradient, inputs: _Inputs, *, chosen: Union[slice, Tensor], gradients: _Gradients
+    gradient: LogitGradient, inputs: MixtureInputs, *, chosen: Union[slice, Tensor], gradients: _Gradients
 ) -> None:
     """Those by latents, W and b from that by the logits W k + b of the ``chosen`` tokens, whose inputs are given."""
     rows, factors = inputs.latents.flatten(0, 1), gradient.factors

@@ -45,39 +45,15 @@ class MixtureChunk:
         keep_logits: bool,
         logits_of: Optional[Callable[[Tensor], Tensor]],
     ):
-        dtype = log_prior.dtype
         words = target.repeat_interleave(log_prior.size(1))
         self.targets = torch.arange(0, logits.numel(), logits.size(1), device=logits.device) + words
-        above_largest: Optional[Tensor] = None
-        if logits_of is None:
-            above_largest = logits.take(self.targets).unsqueeze(1).to(dtype) - logits.amax(dim=1, keepdim=True)
+        self.dtype, self._num_experts = log_prior.dtype, log_prior.size(1)
         self.probs = torch.empty_like(logits) if keep_logits else logits
-        narrow = logits_of is not None and logits.dtype != dtype
-        if narrow:  # e^z is the softmax up to a factor of the row, in half the time
-            torch.exp(logits, out=self.probs)
-        else:
-            torch.softmax(logits, dim=1, out=self.probs)
-        largest = None if above_largest is None else self.probs.amax(dim=1, keepdim=True).to(dtype)
-        on_target, self.rest = self._split(dtype)
-        if narrow and not _within_range(on_target + self.rest):
-            assert logits_of is not None
-            again = logits_of(torch.arange(len(target), device=target.device)).flatten(0, 1)
-            torch.softmax(again, dim=1, out=self.probs)
-            on_target, self.rest = self._split(dtype)
-        self.total = on_target + self.rest
-        if above_largest is None or largest is None:
-            log_softmax = (on_target / self.total).log()
-        else:  # exact where the softmax underflows
-            log_softmax = above_largest + (largest / self.total).log()
+        log_softmax = self._by_maxima(logits) if logits_of is None else self._by_probabilities(logits, logits_of)
         joint = log_prior + log_softmax.view_as(log_prior)
-        log_prob = torch.logsumexp(joint, dim=1)
         if logits_of is not None:
-            improbable = (log_prob < math.log(SMALLEST_PROBABILITY[dtype])).nonzero().squeeze(-1)
-            if improbable.numel():
-                log_softmax = torch.log_softmax(logits_of(improbable), dim=-1, dtype=dtype)
-                improbable_words = target[improbable].view(-1, 1, 1).expand(-1, log_prior.size(1), 1)
-                joint[improbable] = log_prior[improbable] + log_softmax.gather(2, improbable_words).squeeze(2)
-                log_prob[improbable] = torch.logsumexp(joint[improbable], dim=1)
+            _look_again(joint, log_prior, target, logits_of)
+        log_prob = torch.logsumexp(joint, dim=1)
         self.target_share = torch.exp(joint - log_prob.unsqueeze(-1))
         self.nll = self.loss = -log_prob
 
@@ -87,17 +63,45 @@ class MixtureChunk:
         self._write_targets(-self.rest)
         return LogitGradient(self.probs, mass.view(-1, 1) / self.total), -mass
 
-    def _split(self, dtype: torch.dtype) -> Tuple[Tensor, Tensor]:
-        """The targets' elements, which are overwritten by zero, and the sums of the others, both (n * J, 1)."""
-        on_target = self.probs.take(self.targets).unsqueeze(1).to(dtype)
+    def _by_maxima(self, logits: Tensor) -> Tensor:
+        """Take the softmax; log softmax of the targets, (n * J, 1), exact where the softmax underflows."""
+        above_largest = logits.take(self.targets).unsqueeze(1).to(self.dtype) - logits.amax(dim=1, keepdim=True)
+        torch.softmax(logits, dim=1, out=self.probs)
+        largest = self.probs.amax(dim=1, keepdim=True).to(self.dtype)
+        self._split()
+        return above_largest + (largest / self.total).log()
+
+    def _by_probabilities(self, logits: Tensor, logits_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """Take the softmax; log softmax of the targets, (n * J, 1), -inf where the softmax underflows."""
+        if logits.dtype == self.dtype:
+            torch.softmax(logits, dim=1, out=self.probs)
+            return (self._split() / self.total).log()
+        torch.exp(logits, out=self.probs)  # the softmax up to a factor of the row, in half the time
+        on_target = self._split()
+        if not ((self.total > 1e-30) & (self.total < 1e30)).all():
+            every_token = torch.arange(len(logits) // self._num_experts, device=logits.device)
+            torch.softmax(logits_of(every_token).flatten(0, 1), dim=1, out=self.probs)
+            on_target = self._split()
+        return (on_target / self.total).log()
+
+    def _split(self) -> Tensor:
+        """The targets' elements, (n * J, 1), which are overwritten by zero; keeps the sums of the others."""
+        on_target = self.probs.take(self.targets).unsqueeze(1).to(self.dtype)
         self._write_targets(torch.zeros_like(on_target))
-        return on_target, self.probs.sum(dim=1, keepdim=True).to(dtype)
+        self.rest = self.probs.sum(dim=1, keepdim=True).to(self.dtype)
+        self.total = on_target + self.rest
+        return on_target
 
     def _write_targets(self, values: Tensor) -> None:
         """Overwrite the targets' elements by ``values`` (n * J, 1); in 16 bits, scatter_ would copy the chunk."""
         self.probs.put_(self.targets, values.squeeze(1).to(self.probs.dtype))
 
 
-def _within_range(totals: Tensor) -> bool:
-    """Whether sums of e^z are far from the ends of the numbers."""
-    return bool(((totals > 1e-30) & (totals < 1e30)).all())
+def _look_again(joint: Tensor, log_prior: Tensor, target: Tensor, logits_of: Callable[[Tensor], Tensor]) -> None:
+    """Overwrite log pi + log softmax, (n, J), of tokens whose P(target) may have been rounded to zero."""
+    smallest = math.log(SMALLEST_PROBABILITY[joint.dtype])
+    improbable = (torch.logsumexp(joint, dim=1) < smallest).nonzero().squeeze(-1)
+    if improbable.numel():
+        log_softmax = torch.log_softmax(logits_of(improbable), dim=-1, dtype=joint.dtype)
+        words = target[improbable].view(-1, 1, 1).expand(-1, joint.size(1), 1)
+        joint[improbable] = log_prior[improbable] + log_softmax.gather(2, words).squeeze(2)

@@ -7,7 +7,6 @@ import torch
 from mixture_cases import call, draw, formula, outcome
 from tensor_sizes import TensorSizes
 
-from fairseq_plugins.ops import mixture_chunk
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 
@@ -79,14 +78,15 @@ def test_logits_beyond_the_exponential_are_scored_all_the_same(scale, num_expert
         assert torch.autograd.grad(loss, bias)[0].isfinite().all()
 
 
-def test_exponentials_beyond_the_numbers_are_seen(monkeypatch):
-    seen = []
-    within = mixture_chunk._within_range
-    monkeypatch.setattr(mixture_chunk, "_within_range", lambda totals: seen.append(within(totals)) or seen[-1])
-    latents, weight, log_prior = torch.ones(2, 1, 1), torch.tensor([[1.0], [1.0], [-1.0]]), torch.zeros(2, 1)
-    for size in (1.0, 200.0, -200.0):
-        narrow_nll(size * latents, log_prior, weight, torch.tensor([0, 1]))
-    assert seen == [True, True, False]
+@pytest.mark.parametrize("size, num_looks", [(1.0, 0), (-60.0, 0), (-200.0, 1)])
+def test_exponentials_beyond_the_numbers_are_seen(size, num_looks, monkeypatch):
+    """Centred on the targets' row, the third word's logit is -2 ``size``."""
+    looks = []
+    softmax = torch.softmax
+    monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: looks.append(args) or softmax(*args, **kwargs))
+    weight = torch.tensor([[1.0], [1.0], [-1.0]])
+    narrow_nll(torch.full((2, 1, 1), size / 2), torch.zeros(2, 1), weight, torch.tensor([0, 1]))
+    assert len(looks) == num_looks
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])

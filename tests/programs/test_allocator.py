@@ -10,7 +10,6 @@ from fairseq_plugins.programs.allocator import TUNABLES, VARIABLES, training_env
 from fairseq_plugins.programs.host_program import run_host
 from fairseq_plugins.programs.logged_process import run_logged
 
-
 DRILL = ["data", "--arch=lstm_lm_drill"]
 
 

@@ -1,0 +1,63 @@
+"""Inputs of the mixture loss, and their logits.
+
+Shapes: N tokens, J experts, d latent width, D_g features of the gate, V vocabulary.
+"""
+
+from typing import NamedTuple, Optional, Union
+
+import torch
+from torch import Tensor
+
+from fairseq_plugins.ops.logit_gate import LogitGate, gate_values, gated_logits
+from fairseq_plugins.ops.mixture_arguments import LossOptions
+
+
+class MixtureInputs(NamedTuple):
+    """The tensors of the mixture loss that may learn.
+
+    Attributes:
+        latents: k, (N, J, d).
+        log_prior: log pi, (N, J).
+        weight: W, (V, d).
+        bias: b, (V), or None.
+        gate: g with features (N, D_g), or None.
+    """
+
+    latents: Tensor
+    log_prior: Tensor
+    weight: Tensor
+    bias: Optional[Tensor]
+    gate: Optional[LogitGate]
+
+    def with_operands_in(self, dtype: torch.dtype) -> "MixtureInputs":
+        """The operands of matrix products in another type."""
+        gate = None if self.gate is None else self.gate.with_operands_in(dtype)
+        return self._replace(latents=self.latents.to(dtype), weight=self.weight.to(dtype), gate=gate)
+
+    def centred(self, target: Tensor, weights: Tensor) -> "MixtureInputs":
+        """The same with W and b less the means of the targets' rows, which no softmax notices.
+
+        It brings the logits of probable words near zero, where 16 bits are densest. The gradients are the same, too,
+        because those by a row's logits add up to zero.
+        """
+        counts = (weights != 0).to(self.weight.dtype)
+        counts = counts / counts.sum().clamp(min=1)
+        words = target.clamp(0, self.weight.size(0) - 1)
+        bias = None if self.bias is None else self.bias - counts @ self.bias[words]
+        return self._replace(weight=self.weight - counts @ self.weight[words], bias=bias)
+
+    def of_tokens(self, chosen: Union[slice, Tensor]) -> "MixtureInputs":
+        """Those of a chunk."""
+        gate = None if self.gate is None else self.gate._replace(features=self.gate.features[chosen])
+        return self._replace(latents=self.latents[chosen], log_prior=self.log_prior[chosen], gate=gate)
+
+    def gate_values(self) -> Optional[Tensor]:
+        """g, (N, V), or None."""
+        gate, dtype = self.gate, self.log_prior.dtype
+        return None if gate is None else gate_values(gate.features, gate.weight, gate.bias, dtype=dtype)
+
+    def logits(self, gate: Optional[Tensor], *, options: LossOptions) -> Tensor:
+        """g * (W k + b), (N * J, V), with the values of the gate."""
+        narrow = options.chunk_dtype is not None and gate is None and options.label_smoothing == 0
+        dtype = self.latents.dtype if narrow else self.log_prior.dtype
+        return gated_logits(self.latents.flatten(0, 1), self.weight, self.bias, gate=gate, dtype=dtype)
