@@ -101,9 +101,12 @@ def _write_log_probs(
     if log_prior.size(1) == 1:
         torch.log_softmax(logits.to(out.dtype), dim=-1, out=out)
         return
-    probs = torch.softmax(logits, dim=-1, out=logits).unflatten(0, log_prior.shape)
-    _mix(probs, log_prior.exp(), out=out)
-    improbable = out.amin(dim=-1) < SMALLEST_PROBABILITY[out.dtype]
+    if logits_dtype == out.dtype:
+        probs = torch.softmax(logits, dim=-1, out=logits).unflatten(0, log_prior.shape)
+        torch.bmm(log_prior.exp().unsqueeze(1), probs, out=out.unsqueeze(1))
+    else:
+        _mix_exponentials(logits.unflatten(0, log_prior.shape), log_prior, out=out)
+    improbable = ~(out.amin(dim=-1) >= SMALLEST_PROBABILITY[out.dtype]) | out.amax(dim=-1).isinf()
     out.log_()
     if improbable.any():
         gate = None if gate is None else gate[improbable]
@@ -111,11 +114,14 @@ def _write_log_probs(
         out[improbable] = mixture_log_probs(again.unflatten(0, (-1, log_prior.size(1))), log_prior[improbable])
 
 
-def _mix(probs: Tensor, prior: Tensor, *, out: Tensor) -> None:
-    """sum_j pi_j P_j(v) of probabilities (n, J, V) and priors (n, J) into ``out`` (n, V)."""
-    if probs.dtype == out.dtype:
-        torch.bmm(prior.unsqueeze(1), probs, out=out.unsqueeze(1))
-        return
-    torch.mul(probs[:, 0], prior[:, :1], out=out)
-    for j in range(1, prior.size(1)):
-        out.addcmul_(probs[:, j], prior[:, j : j + 1])
+def _mix_exponentials(logits: Tensor, log_prior: Tensor, *, out: Tensor) -> None:
+    """sum_j pi_j softmax(z_j) of logits in 16 bits, (n, J, V), which are overwritten; inf or NaN where e^z ends.
+
+    It is summed in 16 bits: each step is a pass over the vocabulary, which takes twice as long in float32.
+    """
+    exponentials = logits.exp_()
+    weights = (log_prior.exp() / exponentials.sum(dim=-1)).to(logits.dtype).unsqueeze(-1)
+    total = exponentials[:, 0].mul_(weights[:, 0])
+    for j in range(1, logits.size(1)):
+        total.addcmul_(exponentials[:, j], weights[:, j])
+    out.copy_(total)

@@ -125,3 +125,14 @@ def test_log_probs_in_bfloat16_are_near_and_in_float32(num_experts):
     assert near.dtype == torch.float32 and not torch.equal(near, exact)
     torch.testing.assert_close(near, exact, rtol=0, atol=0.08)
     torch.testing.assert_close(near.exp().sum(-1), torch.ones(30), rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 300.0])
+def test_log_probs_in_bfloat16_of_logits_beyond_the_exponential(scale):
+    latents, weight = torch.randn(40, 4, 2), torch.randn(50, 2) * scale
+    log_prior = torch.log_softmax(torch.randn(40, 4), -1)
+    exact = mixture_log_probs_from_latents(latents, log_prior, weight)
+    near = mixture_log_probs_from_latents(latents, log_prior, weight, chunk_dtype=torch.bfloat16)
+    assert near.isfinite().all()
+    largest_logit = (latents.abs().flatten(0, 1) @ weight.abs().T).max()
+    torch.testing.assert_close(near, exact, rtol=0, atol=0.03 + 4 * 2**-9 * largest_logit.item())
