@@ -19,7 +19,7 @@ BARS = {
     "fused": ("this package", "#d1495b"),
     NARROW: ("this package, bfloat16 chunks", "#a02c4a"),
     "floor": ("its matrix products alone (time only)", "#edae49"),
-    NARROW_FLOOR: ("its products in bfloat16 alone (time only)", "#c4822b"),
+    NARROW_FLOOR: ("those in bfloat16 (time only)", "#c4822b"),
     "tied": ("one softmax instead", "#30638e"),
 }
 """Words and colour of each method in the picture, from top to bottom."""
