@@ -153,7 +153,7 @@ def test_systems_are_measured_in_both_precisions_in_one_run(name, typed, file, s
     COMMANDS[name].main(f"{typed} --cpu --out out --output-precision float32 bfloat16".split())
     assert asked and all(call["systems"] == systems for call in asked)
     table = (folder / f"out/{file}.md").read_text()
-    assert "output in float32 |" in table and "output in bfloat16 |" in table
+    assert "output in float32 " in table and "output in bfloat16 " in table
 
 
 def test_baselines_of_headlines(folder):
