@@ -12,6 +12,7 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from fairseq_plugins.ops.chunks import default_chunk_size
 from fairseq_plugins.ops.matmul import add_matmul, matmul
 from fairseq_plugins.ops.mixture_nll import mixture_nll
+from fairseq_plugins.ops.native_bfloat16 import has_native_bfloat16
 from fairseq_plugins.ops.precision import accumulation_dtype
 
 DEFAULT_CASES = [
@@ -97,10 +99,13 @@ class Inputs:
         return sum(leaf.grad.nbytes for leaf in self.leaves if leaf.grad is not None)
 
 
-def fused(x: Inputs, *, chunk_size: Optional[int] = None) -> None:
-    """The loss of this package, ``fairseq_plugins.ops.mixture_nll``, in chunks of its own size or of that given."""
+def fused(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[torch.dtype] = None) -> None:
+    """The loss of this package, ``fairseq_plugins.ops.mixture_nll``, in chunks of its own size and type or of these."""
     log_prior = torch.log_softmax(x.scores, dim=-1, dtype=accumulation_dtype(x.scores))
-    mixture_nll(x.latents, log_prior, x.weight, x.target, bias=x.bias, chunk_size=chunk_size).loss.backward()
+    found = mixture_nll(
+        x.latents, log_prior, x.weight, x.target, bias=x.bias, chunk_size=chunk_size, chunk_dtype=chunk_dtype
+    )
+    found.loss.backward()
 
 
 def published(x: Inputs) -> None:
@@ -131,15 +136,19 @@ def own_chunk_size(x: Inputs) -> int:
 
 
 @torch.no_grad()
-def floor(x: Inputs, *, chunk_size: Optional[int] = None) -> None:
-    """The three matrix products of the fused loss alone, chunk by chunk, by the same kernels."""
+def floor(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[torch.dtype] = None) -> None:
+    """The three matrix products of the fused loss alone, chunk by chunk, by the same kernels.
+
+    The operands are cast to ``chunk_dtype``; the gradients have the type of the inputs.
+    """
     num_experts, width = x.latents.shape[1:]
     chunk_size = chunk_size or own_chunk_size(x)
+    latents, weight = x.latents.to(chunk_dtype or x.latents.dtype), x.weight.to(chunk_dtype or x.weight.dtype)
     x.latents.grad, x.weight.grad = torch.empty_like(x.latents), torch.zeros_like(x.weight)
     for first in range(0, len(x.target), chunk_size):
-        rows = x.latents[first : first + chunk_size].view(-1, width)
-        chunk = matmul(rows, x.weight.t())
-        x.latents.grad[first : first + chunk_size] = matmul(chunk, x.weight).view(-1, num_experts, width)
+        rows = latents[first : first + chunk_size].view(-1, width)
+        chunk = matmul(rows, weight.t())
+        x.latents.grad[first : first + chunk_size] = matmul(chunk, weight).view(-1, num_experts, width)
         add_matmul(x.weight.grad, chunk.t(), rows)
 
 
@@ -165,13 +174,16 @@ Method = Callable[[Inputs], None]
 """Computes a loss and its gradients."""
 
 
-def methods_of(case: Case) -> Dict[str, Method]:
-    """The methods that are compared on a case, by name."""
+def methods_of(case: Case, *, device: torch.device, dtype: torch.dtype) -> Dict[str, Method]:
+    """The methods that are compared on a case, by name; in float32 chunks of bfloat16, too, where they are native."""
     methods: Dict[str, Method] = {"fused": fused, "published": published, "floor": floor}
     if case.num_experts > 1:
         methods.update(plain=plain, tied=tied)
     elif hasattr(F, "linear_cross_entropy"):
         methods["torch"] = library
+    if dtype == torch.float32 and has_native_bfloat16(device):
+        for name, method in (("fused", fused), ("floor", floor)):
+            methods[f"{name}, bfloat16 chunks"] = partial(method, chunk_dtype=torch.bfloat16)
     return methods
 
 
@@ -225,7 +237,7 @@ def allocated_peak(method: Method, x: Inputs) -> int:
 
 def _peak_memory(case: Case, name: str, device: torch.device, dtype: torch.dtype, num_threads: int) -> Dict[str, int]:
     torch.set_num_threads(num_threads)
-    method = methods_of(case)[name]
+    method = methods_of(case, device=device, dtype=dtype)[name]
     method(Inputs(Case(64, case.num_experts, 8, 4), device=device, dtype=dtype))  # load the libraries
     x = Inputs(case, device=device, dtype=dtype)
     if device.type == "cuda":
@@ -245,6 +257,6 @@ def _status(name: str) -> int:
 def measure(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetitions: int) -> Dict[str, Any]:
     """Figures of one case: its sizes, ``seconds`` and ``memory_bytes`` by method."""
     x = Inputs(case, device=device, dtype=dtype)
-    times = median_times(x, methods_of(case), num_repetitions=num_repetitions)
+    times = median_times(x, methods_of(case, device=device, dtype=dtype), num_repetitions=num_repetitions)
     memory = {name: peak_memory(case, name, device=device, dtype=dtype) for name in times}
     return {**asdict(case), "seconds": times, "memory_bytes": memory}

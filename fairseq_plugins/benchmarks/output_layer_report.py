@@ -10,20 +10,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METHODS = ("fused", "published", "plain", "floor", "tied", "torch")
+NARROW, NARROW_FLOOR = "fused, bfloat16 chunks", "floor, bfloat16 chunks"
 SIZES = ("vocab_size", "num_experts", "width", "num_tokens")
 BARS = {
     "published": ("as the papers' programs do it", "#b0b0b0"),
     "plain": ("fastest plain PyTorch", "#7f7f7f"),
     "torch": ("PyTorch's chunked loss", "#7f7f7f"),
     "fused": ("this package", "#d1495b"),
+    NARROW: ("this package, bfloat16 chunks", "#a02c4a"),
     "floor": ("its matrix products alone (time only)", "#edae49"),
+    NARROW_FLOOR: ("those in bfloat16 (time only)", "#c4822b"),
     "tied": ("one softmax instead", "#30638e"),
 }
 """Words and colour of each method in the picture, from top to bottom."""
 
 
 def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
-    """Times, memory, and the ratios, a case a line."""
+    """Times, memory, and the ratios, a case a line; of chunks in bfloat16 as well where they were measured."""
     columns = [
         "V",
         "J",
@@ -40,6 +43,9 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
         "fused / published",
         "fused, beyond gradients",
     ]
+    has_narrow = any(NARROW in result["seconds"] for result in results)
+    if has_narrow:
+        columns += [NARROW, NARROW_FLOOR, f"{NARROW} / fused", "/ their floor", f"memory: {NARROW}", "/ fused"]
     rows = []
     for result in results:
         seconds, peaks = result["seconds"], _peaks(result)
@@ -49,18 +55,24 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
             [
                 *(f"{result[name]:,}" for name in SIZES),
                 *(_milliseconds(seconds, name) for name in METHODS),
-                *(_ratio(seconds, name, digits=2) for name in ("floor", "published", "plain")),
+                *(_ratio(seconds, "fused", name, digits=2) for name in ("floor", "published", "plain")),
                 *(_mebibytes(peaks, name) for name in ("fused", "published", "plain", "tied")),
-                *(_ratio(peaks, "published", digits=3), _mebibytes(beyond, "fused")),
+                *(_ratio(peaks, "fused", "published", digits=3), _mebibytes(beyond, "fused")),
             ]
         )
+        if has_narrow:
+            rows[-1] += [
+                *(_milliseconds(seconds, name) for name in (NARROW, NARROW_FLOOR)),
+                *(_ratio(seconds, NARROW, name, digits=2) for name in ("fused", NARROW_FLOOR)),
+                *(_mebibytes(peaks, NARROW), _ratio(peaks, NARROW, "fused", digits=3)),
+            ]
     return as_table(columns, rows)
 
 
 def draw(results: Sequence[Mapping[str, Any]], *, hardware: str) -> "Figure":
     """Time and memory of each method as bars, a group for each case of several softmaxes, or of one where that is all.
 
-    The floor's memory is left out: it holds whole gradients, which the method whose products it repeats need not.
+    The floors' memory is left out: they hold whole gradients, which the methods whose products they repeat need not.
 
     Args:
         results: of :func:`~fairseq_plugins.benchmarks.output_layer.measure`.
@@ -72,7 +84,8 @@ def draw(results: Sequence[Mapping[str, Any]], *, hardware: str) -> "Figure":
     picture = new_picture(inches=(9, 1.4 + 0.19 * (len(names) + 1.2) * len(shown)))
     times, memories = picture.subplots(1, 2, sharey=True)
     _draw_bars(times, [result["seconds"] for result in shown], names, unit="ms", scale=1e3)
-    peaks = [{name: peak for name, peak in _peaks(result).items() if name != "floor"} for result in shown]
+    floors = ("floor", NARROW_FLOOR)
+    peaks = [{name: peak for name, peak in _peaks(result).items() if name not in floors} for result in shown]
     _draw_bars(memories, peaks, names, unit="MiB", scale=2**-20)
     times.set_title("time")
     memories.set_title("memory")
@@ -126,5 +139,5 @@ def _mebibytes(bytes_of: Mapping[str, int], name: str) -> Optional[str]:
     return f"{bytes_of[name] / 2**20:,.0f} MiB" if name in bytes_of else None
 
 
-def _ratio(values: Mapping[str, float], other: str, *, digits: int) -> Optional[str]:
-    return f"{values['fused'] / values[other]:.{digits}f}" if "fused" in values and values.get(other) else None
+def _ratio(values: Mapping[str, float], name: str, other: str, *, digits: int) -> Optional[str]:
+    return f"{values[name] / values[other]:.{digits}f}" if name in values and values.get(other) else None

@@ -1,10 +1,11 @@
 """Suites of systems that benchmarks train and compare."""
 
-from dataclasses import dataclass
-from typing import Sequence
+from dataclasses import dataclass, replace
+from typing import Dict, Sequence
 
+from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.recipes import find_recipe
-from fairseq_plugins.recipes.recipe import Recipe
+from fairseq_plugins.recipes.recipe import Recipe, System
 
 
 @dataclass(frozen=True)
@@ -28,3 +29,38 @@ class Suite:
     def system_names(self) -> Sequence[str]:
         """Names of the systems in the recipe."""
         return self.systems or list(self.recipe.systems)
+
+
+def in_output_precisions(recipe: Recipe, systems: Sequence[str], precisions: Sequence[str]) -> Recipe:
+    """The recipe with these systems alone, each once in every precision of its output layer, which its label names.
+
+    The host's models and the plain loss have no ``--output-precision``: they stay as they are, as all do without
+    precisions.
+
+    Args:
+        recipe: that has the systems.
+        systems: their names in the recipe.
+        precisions: values of ``--output-precision``.
+
+    Raises:
+        ValueError: if the recipe has no such system.
+    """
+    variants: Dict[str, System] = {}
+    for name in systems:
+        system = recipe.system(name)
+        if not precisions or not _has_precisions(recipe, name):
+            variants[name] = system
+            continue
+        for precision in precisions:
+            variants[f"{name}-{precision}"] = replace(
+                system,
+                flags={**system.flags, "output-precision": precision},
+                label=f"{recipe.label(name)}, output in {precision}",
+            )
+    return replace(recipe, systems=variants)
+
+
+def _has_precisions(recipe: Recipe, system: str) -> bool:
+    flags = recipe.flags(system)
+    preset = ARCHITECTURES.get(str(flags["arch"]))
+    return preset is not None and {**preset.model, **flags}.get("output-loss") != "plain"

@@ -5,8 +5,11 @@ import os
 import re
 from typing import Mapping
 
+import torch
+
 from fairseq_plugins.benchmarks.suite import Suite
-from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_out
+from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_out, choose_device
+from fairseq_plugins.ops.native_bfloat16 import has_native_bfloat16
 
 MIN_UPDATES = 10
 MAX_NAME_LENGTH = 200
@@ -19,7 +22,7 @@ FORMER_ORDERS = (("--suite", "data"),)
 def add_training_limits(
     parser: argparse.ArgumentParser, *, suites: Mapping[str, Suite], written_by: str, num_rounds: int
 ) -> None:
-    """Declare DATA, ``--suite``, ``--updates``, ``--rounds``, ``--cpu`` and ``--out``.
+    """Declare DATA, ``--suite``, ``--updates``, ``--rounds``, ``--output-precision``, ``--cpu`` and ``--out``.
 
     Args:
         parser: of the command.
@@ -35,6 +38,14 @@ def add_training_limits(
     parser.add_argument(
         "--rounds", type=int, default=num_rounds, metavar="N", help="runs of each system (default: %(default)s)"
     )
+    parser.add_argument(
+        "--output-precision",
+        nargs="+",
+        choices=["float32", "bfloat16"],
+        default=[],
+        help="of the output layers, in training and decoding; of several, every system is measured in each by turns. "
+        "fairseq's own models and the plain loss have none and stay as they are (default: the systems' own)",
+    )
     add_cpu(parser)
     add_out(parser, help="directory for the report", default="results/benchmarks")
 
@@ -43,10 +54,13 @@ def check_training_limits(args: argparse.Namespace) -> None:
     """Refuse what no training could be timed with.
 
     Raises:
-        ValueError: on too few updates or rounds.
+        ValueError: on too few updates or rounds, or on a precision that the device does not have.
     """
     if args.updates < MIN_UPDATES or args.rounds < 1:
         raise ValueError(f"give at least {MIN_UPDATES} --updates and 1 of --rounds")
+    device = choose_device(args)
+    if "bfloat16" in args.output_precision and not has_native_bfloat16(torch.device(device)):
+        raise ValueError(f"--output-precision bfloat16: this {device} has no matrix products in bfloat16: leave it out")
 
 
 def describe_threads() -> str:

@@ -53,7 +53,7 @@ def train_briefly(
 
 
 def speed_of_products(checkpoint: str, *, device: str) -> float:
-    """Target words per second, if training were the products with its matrices alone, each as fast as a large one.
+    """Target words per second, if training were its products alone, in float32, each as fast as a large one.
 
     A matrix takes part once forward and twice backward, for every target word or for a source word each; the one of
     an output layer with J experts J times. Attention's products with the annotations, below 2 %, are left out.
@@ -123,7 +123,7 @@ def products_as_markdown(products: Mapping[str, float], training: Mapping[str, T
     rows = [
         (name, f"{speed:,.0f}", f"{training[name].words_per_second / speed:.2f}") for name, speed in products.items()
     ]
-    return as_table(["model", "matrix products alone, words per second", "share reached"], rows)
+    return as_table(["model", "matrix products alone in float32, words per second", "share reached"], rows)
 
 
 def decoding_as_markdown(sentences_per_second: Mapping[str, float]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import List
 
 from fairseq_plugins.benchmarks.language_models import SUITES
+from fairseq_plugins.benchmarks.suite import in_output_precisions
 from fairseq_plugins.benchmarks.training_limits import (
     FORMER_ORDERS,
     add_training_limits,
@@ -36,8 +37,9 @@ Suites (the first model of each is the reference of the ratios):
 
 Every model trains for a few updates in a process of its own, in both orders by turns, with the machine otherwise
 idle. Speed is the median over the logged intervals of all its runs, the first interval of a run left out; memory
-is the largest of its runs: resident memory of the process on a CPU, allocated memory on a GPU. Flags of fairseq-train
-follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, the names of further flags appended."""
+is the largest of its runs: resident memory of the process on a CPU, allocated memory on a GPU. With
+--output-precision float32 bfloat16 every model trains with its output layer in both, by turns. Flags of fairseq-train
+follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions and names of further flags appended."""
     forwards_to = "fairseq-train"
     former_orders = FORMER_ORDERS
 
@@ -65,10 +67,13 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, the names o
         check_training_limits(args)
         if "--cpu" in args.forwarded:
             raise ValueError("--cpu: give it before the --")
+        if args.output_precision and any(word.startswith("--output-precision") for word in args.forwarded):
+            raise ValueError("--output-precision: give it either before the -- or after")
         device, suite = choose_device(args), SUITES[args.suite]
+        recipe = in_output_precisions(suite.recipe, suite.system_names, args.output_precision)
         found = measure_trainings(
-            suite.recipe,
-            suite.system_names,
+            recipe,
+            list(recipe.systems),
             data=str(args.data),
             num_updates=args.updates,
             num_rounds=args.rounds,
@@ -86,7 +91,9 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, the names o
             },
             command=args.command_line,
         )
-        name = report_name("lm", args.suite, device, *(flag.strip("-") for flag in args.forwarded))
+        name = report_name(
+            "lm", args.suite, device, *args.output_precision, *(flag.strip("-") for flag in args.forwarded)
+        )
         print(report.write(args.out, name=name), end="")
 
 

@@ -29,6 +29,9 @@ Compares, forward and backward, on random inputs of each CASE = VOCABULARY,EXPER
   tied       one softmax over the same words for the same tokens, fused
   torch      one expert only: torch.nn.functional.linear_cross_entropy, chunked, where torch has it
 
+With --dtype float32, where the processor has products in bfloat16, there are two more: "fused, bfloat16 chunks", as
+--output-precision bfloat16 trains, and "floor, bfloat16 chunks", its products alone, with the cast of their operands.
+
 Times are medians of repetitions that are interleaved in both orders. Memory is the peak while one method runs
 once in a process of its own, less what is there before; what is left without the gradients of the inputs is given
 beside it for the fused method. Writes output_layer_DEVICE_DTYPE.md, .json and .png."""

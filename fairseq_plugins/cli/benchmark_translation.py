@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
+from fairseq_plugins.benchmarks.suite import in_output_precisions
 from fairseq_plugins.benchmarks.training_limits import (
     FORMER_ORDERS,
     add_training_limits,
@@ -42,8 +43,10 @@ Suites (the first system of each is the reference of the ratios):
 All have the same batches. Each trains in a process of its own, in both orders by turns, with the machine otherwise
 idle; all translate in one process, batch by batch by turns. All decode the same number of steps: every hypothesis is
 made --length tokens long. The second table of training, of the lstm suite, compares with the products with the model's
-matrices alone, were each as fast as a large one by the fastest kernel at hand. Writes translation_cpu.md and .json, or
-transformer_cpu (on a GPU _cuda), with the names of --systems appended."""
+matrices alone, in float32, were each as fast as a large one by the fastest kernel at hand. With --output-precision
+float32 bfloat16 every system of this package trains and decodes with its output layer in both, by turns. Writes
+translation_cpu.md and .json, or transformer_cpu (on a GPU _cuda), with the names of --systems and the precisions
+appended."""
 
     former_orders = FORMER_ORDERS
 
@@ -64,12 +67,14 @@ transformer_cpu (on a GPU _cuda), with the names of --systems appended."""
         if unknown:
             raise ValueError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(suite.system_names)}")
         systems: List[str] = [name for name in suite.system_names if args.systems is None or name in args.systems]
+        recipe = in_output_precisions(recipe, systems, args.output_precision)
+        variants = list(recipe.systems)
         flags = ["--cpu"] if args.cpu else []
         training = measure_trainings(
-            recipe, systems, data=data, num_updates=args.updates, num_rounds=args.rounds, flags=flags
+            recipe, variants, data=data, num_updates=args.updates, num_rounds=args.rounds, flags=flags
         )
         with tempfile.TemporaryDirectory() as folder:
-            checkpoints = train_briefly(recipe, systems, data=data, folder=Path(folder), flags=flags)
+            checkpoints = train_briefly(recipe, variants, data=data, folder=Path(folder), flags=flags)
             decoding = measure_decoding(data, checkpoints, num_rounds=args.rounds, length=args.length, device=device)
             products: Dict[str, float] = {}
             if args.suite == "lstm":
@@ -95,7 +100,7 @@ transformer_cpu (on a GPU _cuda), with the names of --systems appended."""
             command=args.command_line,
         )
         first = "translation" if args.suite == "lstm" else args.suite
-        name = report_name(first, device, *(systems if args.systems else ()))
+        name = report_name(first, device, *(systems if args.systems else ()), *args.output_precision)
         print(report.write(args.out, name=name), end="")
 
 

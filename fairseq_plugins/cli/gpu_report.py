@@ -40,8 +40,8 @@ Steps:
   check                values and gradients of every op, recurrent cell, attention, output layer and gate equal the
                        CPU's, in float64 and float32; cells run by cuDNN without warnings; --fp16, --bf16 and --amp
                        train; two processes equal one where there are two GPUs. DATA: text, pairs, or both
-  output               loss of the output layer in float32, TF32, bfloat16 and float16 against its matrix products,
-                       in 1 to 32 chunks
+  output               loss of the output layer in float32, TF32, bfloat16 chunks, and of bfloat16 and float16 inputs,
+                       against its matrix products, in 1 to 32 chunks
   models               training of all presets for Penn Treebank and WikiText-2, of lstm_lm_awd and of fairseq's
                        lstm_lm. DATA: those two corpora in this order, by default random words
   translation          training and decoding of encoder-decoders and of fairseq's lstm. DATA: pairs

@@ -21,9 +21,13 @@ INNER = {
     "autograd_graph": "asks torch, and reads no tensor",
     "chunked_mixture_nll": "the inside of mixture_nll",
     "chunks": "the inside of mixture_nll",
+    "dropout_mask": "random numbers, which devices draw in their own ways",
+    "logit_gradient": "the inside of mixture_nll",
     "mixture_arguments": "the inside of mixture_nll",
     "mixture_chunk": "the inside of mixture_nll",
+    "native_bfloat16": "asks what the device can do, and how fast",
     "precision": "types alone",
+    "smoothed_chunk": "the inside of mixture_nll",
 }
 """Modules of ops without a computation of their own, and why."""
 ALL = [*op_computations.op_computations(), *component_computations()]

@@ -14,8 +14,12 @@ from fairseq_plugins.benchmarks.output_layer_report import BARS, as_markdown, dr
 CPU = torch.device("cpu")
 
 
-def gradients_of(method, case):
-    x = Inputs(case, device=CPU, dtype=torch.float64)
+def methods(case, dtype=torch.float64):
+    return methods_of(case, device=CPU, dtype=dtype)
+
+
+def gradients_of(method, case, dtype=torch.float64):
+    x = Inputs(case, device=CPU, dtype=dtype)
     method(x)
     return {name: getattr(x, name).grad for name in ("latents", "scores", "weight", "bias")}
 
@@ -24,12 +28,12 @@ def gradients_of(method, case):
     "case, others", [(Case(23, 3, 5, 7), ["published", "plain"]), (Case(23, 1, 5, 7), ["published", "torch"])]
 )
 def test_all_methods_have_the_same_gradients(case, others):
-    methods = methods_of(case)
-    fused = gradients_of(methods["fused"], case)
+    known = methods(case)
+    fused = gradients_of(known["fused"], case)
     for name in others:
-        if name not in methods:
+        if name not in known:
             pytest.skip("this torch has no chunked cross-entropy")
-        found = gradients_of(methods[name], case)
+        found = gradients_of(known[name], case)
         for part, gradient in found.items():
             if gradient is not None:
                 torch.testing.assert_close(gradient, fused[part], rtol=1e-5, atol=1e-6, msg=f"{name}, {part}")
@@ -37,8 +41,47 @@ def test_all_methods_have_the_same_gradients(case, others):
 
 def test_the_matrix_products_alone_write_gradients_of_the_same_shapes():
     case = Case(23, 3, 5, 7)
-    floor = gradients_of(methods_of(case)["floor"], case)
+    floor = gradients_of(methods(case)["floor"], case)
     assert floor["latents"].shape == (7, 3, 5) and floor["weight"].shape == (23, 5) and floor["bias"] is None
+
+
+@pytest.fixture
+def native(monkeypatch):
+    """A processor that has products in bfloat16."""
+    monkeypatch.setattr(output_layer, "has_native_bfloat16", lambda device: True)
+
+
+NARROW = ["fused, bfloat16 chunks", "floor, bfloat16 chunks"]
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_chunks_in_bfloat16_have_the_gradients_of_float32_but_for_their_rounding(native, num_experts):
+    case = Case(23, num_experts, 5, 7)
+    known = methods(case, torch.float32)
+    exact = gradients_of(known["fused"], case, torch.float32)
+    found = gradients_of(known[NARROW[0]], case, torch.float32)
+    for part, gradient in found.items():
+        error = (gradient - exact[part]).norm() / exact[part].norm().clamp(min=1)
+        assert gradient.dtype == torch.float32 and error < 2**-7, part
+    assert not torch.equal(found["latents"], exact["latents"])
+
+
+def test_the_products_in_bfloat16_are_those_of_float32_but_for_their_rounding(native):
+    case = Case(23, 3, 5, 7)
+    known = methods(case, torch.float32)
+    exact, found = (gradients_of(known[name], case, torch.float32) for name in ("floor", NARROW[1]))
+    for part in ("latents", "weight"):
+        assert found[part].dtype == torch.float32
+        assert 0 < (found[part] - exact[part]).norm() / exact[part].norm() < 2**-6
+    assert found["bias"] is None
+
+
+def test_chunks_in_bfloat16_are_measured_in_float32_where_they_are_native(native, monkeypatch):
+    case = Case(23, 3, 5, 7)
+    assert list(methods(case, torch.float32))[-2:] == NARROW
+    assert not set(NARROW) & set(methods(case, torch.bfloat16))
+    monkeypatch.setattr(output_layer, "has_native_bfloat16", lambda device: False)
+    assert not set(NARROW) & set(methods(case, torch.float32))
 
 
 def test_a_case_is_four_numbers():
@@ -59,7 +102,7 @@ def test_every_method_is_measured(monkeypatch):
     monkeypatch.setattr(output_layer, "peak_memory", peak)
     case = Case(23, 3, 5, 7)
     found = measure(case, device=CPU, dtype=torch.float32, num_repetitions=2)
-    assert asked == list(found["seconds"]) == list(methods_of(case)) == list(found["memory_bytes"])
+    assert asked == list(found["seconds"]) == list(methods(case, torch.float32)) == list(found["memory_bytes"])
     assert found["vocab_size"] == 23 and all(seconds > 0 for seconds in found["seconds"].values())
 
 
@@ -106,6 +149,15 @@ def test_the_table_has_times_memory_and_ratios():
     assert single[9] == "180 ms" and single[6] == single[12] == ""
 
 
+def test_the_table_has_chunks_in_bfloat16_where_they_were_measured():
+    times = {NARROW[0]: 250, NARROW[1]: 200}
+    narrow = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20, **times)
+    title, _, first, second = rows_of(as_markdown([narrow, SINGLE]))
+    assert title[19:21] == NARROW and len(title) == len(first) == 25
+    assert first[:19] == rows_of(as_markdown([MIXTURE]))[2]
+    assert first[19:] == ["250 ms", "200 ms", "0.50", "1.25", "250 MiB", "0.500"] and set(second[19:]) == {""}
+
+
 def test_unknown_memory_is_left_empty():
     *_, row = rows_of(as_markdown([result(2, memory=False, fused=5, published=10, plain=6, floor=4, tied=1)]))
     assert row[4] == "5 ms" and set(row[13:]) == {""}
@@ -134,6 +186,17 @@ def test_the_picture_shows_mixtures_by_case():
     assert "floor" in BARS and names["floor"] in labels(times) and names["floor"] not in bars(memory)
     ends = [bar.get_y() for container in times.containers for bar in container]
     assert len(set(ends)) == len(ends)
+
+
+def test_the_picture_shows_chunks_in_bfloat16_where_they_were_measured():
+    times = {NARROW[0]: 250, NARROW[1]: 200}
+    narrow = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20, **times)
+    left, right = draw([narrow], hardware="").axes
+    first, second = (BARS[name][0] for name in NARROW)
+    assert (
+        bars(left)[first] == bars(right)[first] == [250] and bars(left)[second] == [200] and second not in bars(right)
+    )
+    assert len(labels(left)) == 7
 
 
 def test_the_picture_of_one_softmax_where_there_is_no_mixture():

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from fairseq_plugins.benchmarks import training_limits
 from fairseq_plugins.benchmarks.training_speed import TrainingSpeed
 from fairseq_plugins.cli import benchmark_lm, benchmark_translation
 from fairseq_plugins.cli.__main__ import all_commands
@@ -27,11 +28,11 @@ def asked(monkeypatch):
     calls = []
 
     def measure(recipe, systems, **options):
-        calls.append(options)
+        calls.append({**options, "systems": systems})
         return {recipe.label(system): TrainingSpeed(100.0, 1024.0) for system in systems}
 
     def train(recipe, systems, *, folder, flags, **_):
-        calls.append({"flags": flags})
+        calls.append({"flags": flags, "systems": systems})
         return {recipe.label(system): "no checkpoint" for system in systems}
 
     def decode(data, checkpoints, *, device, **_):
@@ -60,6 +61,12 @@ def refused(name, typed, capsys):
         ("benchmark_lm", "data --suite ptb --updates 9", "give at least 10 --updates and 1 of --rounds"),
         ("benchmark_lm", "data --suite ptb -- --cpu", "--cpu: give it before the --"),
         ("benchmark_lm", "data --suite ptb --fp16", "--fp16: flags of fairseq-train come after --"),
+        ("benchmark_lm", "data --suite ptb --output-precision half", "--output-precision: invalid choice: 'half'"),
+        (
+            "benchmark_lm",
+            "data --suite ptb --output-precision float32 -- --output-precision=bfloat16",
+            "--output-precision: give it either before the -- or after",
+        ),
         ("benchmark_lm", "missing --suite ptb", "missing does not exist"),
         ("benchmark_translation", "missing --suite lstm", "missing does not exist"),
         ("benchmark_translation", "data --suite lstm --length 0", "--length 0: give at least 1"),
@@ -113,6 +120,40 @@ def test_translation_is_measured_on_the_cpu_where_that_is_asked(folder, asked):
     assert [call["flags"] for call in asked] == [["--cpu"], ["--cpu"]]
     figures = json.loads((folder / "out/transformer_cpu_tied_drill.json").read_text())
     assert len(figures["training"]) == len(figures["sentences_per_second"]) == 2
+
+
+@pytest.mark.parametrize("name", ["benchmark_lm", "benchmark_translation"])
+def test_a_precision_that_the_processor_lacks_is_refused(name, folder, asked, monkeypatch, capsys):
+    monkeypatch.setattr(training_limits, "has_native_bfloat16", lambda device: False)
+    suite = "ptb" if name == "benchmark_lm" else "lstm"
+    told = refused(name, f"data --suite {suite} --output-precision float32 bfloat16", capsys)
+    assert "--output-precision bfloat16: this cpu has no matrix products in bfloat16" in told and not asked
+
+
+@pytest.mark.parametrize(
+    "name, typed, file, systems",
+    [
+        (
+            "benchmark_lm",
+            "data --suite host",
+            "lm_host_cpu_float32_bfloat16",
+            ["host", "awd-float32", "awd-bfloat16"],
+        ),
+        (
+            "benchmark_translation",
+            "data --suite lstm --systems host mos",
+            "translation_cpu_host_mos_float32_bfloat16",
+            ["host", "mos-float32", "mos-bfloat16"],
+        ),
+    ],
+)
+def test_systems_are_measured_in_both_precisions_in_one_run(name, typed, file, systems, folder, asked, monkeypatch):
+    monkeypatch.setattr(training_limits, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(benchmark_translation, "speed_of_products", lambda path, *, device: 1000.0)
+    COMMANDS[name].main(f"{typed} --cpu --out out --output-precision float32 bfloat16".split())
+    assert asked and all(call["systems"] == systems for call in asked)
+    table = (folder / f"out/{file}.md").read_text()
+    assert "output in float32 " in table and "output in bfloat16 " in table
 
 
 def test_baselines_of_headlines(folder):

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from fairseq_plugins.benchmarks.device import timed_systems
+from fairseq_plugins.benchmarks.device import output, timed_systems
 from fairseq_plugins.benchmarks.device.check import Check
 from fairseq_plugins.benchmarks.device.output import NUMBERS_OF_CHUNKS, PRECISIONS
 from fairseq_plugins.benchmarks.device.scale import FULL, TOY
@@ -106,6 +106,24 @@ def test_the_output_layer_is_measured_in_every_precision_and_chunk_size(folder):
         assert all(seconds > 0 for seconds in measured["seconds"].values())
     table = (folder / "out/output.md").read_text()
     assert all(f" {precision} |" in table for precision in PRECISIONS)
+
+
+def test_chunks_of_bfloat16_are_those_of_float32_inputs(folder, monkeypatch):
+    asked = []
+
+    def times(x, methods, *, num_repetitions):
+        asked.append((x.weight.dtype, {method.keywords["chunk_dtype"] for method in methods.values()}))
+        return dict.fromkeys(methods, 1.0)
+
+    monkeypatch.setattr(output, "median_times", times)
+    assert report("output --out out --cpu") == 0
+    assert dict(zip(PRECISIONS, asked)) == {
+        "float32": (torch.float32, {None}),
+        "TF32": (torch.float32, {None}),
+        "bfloat16 chunks": (torch.float32, {torch.bfloat16}),
+        "bfloat16 inputs": (torch.bfloat16, {None}),
+        "float16 inputs": (torch.float16, {None}),
+    }
 
 
 def test_every_preset_is_timed_in_both_orders_with_random_words(folder, monkeypatch):

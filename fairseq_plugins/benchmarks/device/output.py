@@ -33,19 +33,22 @@ class Precision:
     Attributes:
         dtype: of the inputs.
         products: of float32 operands.
+        chunk_dtype: of a chunk's operands, logits and probabilities, or None for that of the inputs.
     """
 
     dtype: torch.dtype
     products: Literal["strict", "TF32"] = "strict"
+    chunk_dtype: Optional[torch.dtype] = None
 
 
 PRECISIONS = {
     "float32": Precision(torch.float32),
     "TF32": Precision(torch.float32, "TF32"),
-    "bfloat16": Precision(torch.bfloat16),
-    "float16": Precision(torch.float16),
+    "bfloat16 chunks": Precision(torch.float32, chunk_dtype=torch.bfloat16),
+    "bfloat16 inputs": Precision(torch.bfloat16),
+    "float16 inputs": Precision(torch.float16),
 }
-"""By name; the first is what the others are compared with."""
+"""By name; the first is what the others are compared with. Chunks are those of ``--output-precision bfloat16``."""
 
 
 class Output(Step):
@@ -76,10 +79,11 @@ class Output(Step):
             )
             methods: Dict[str, Method] = {}
             for number, size in sizes.items():
-                methods[f"fused {number}"] = partial(fused, chunk_size=size)
-                methods[f"floor {number}"] = partial(floor, chunk_size=size)
+                for kind, method in (("fused", fused), ("floor", floor)):
+                    chunks = partial(method, chunk_size=size, chunk_dtype=precision.chunk_dtype)
+                    methods[f"{kind} {number}"] = chunks
             times = median_times(x, methods, num_repetitions=self.setting.scale.num_repetitions)
-            peaks = {number: self._peak(x, size) for number, size in sizes.items()}
+            peaks = {number: self._peak(x, methods[f"fused {number}"]) for number in sizes}
         return {
             **asdict(case),
             "precision": name,
@@ -89,9 +93,9 @@ class Output(Step):
             "peak_bytes": peaks,
         }
 
-    def _peak(self, x: Inputs, chunk_size: Optional[int]) -> Optional[int]:
+    def _peak(self, x: Inputs, method: Method) -> Optional[int]:
         """Memory of the fused loss; on a CPU it is measured by ``benchmark_output_layer``."""
-        return allocated_peak(partial(fused, chunk_size=chunk_size), x) if x.weight.is_cuda else None
+        return allocated_peak(method, x) if x.weight.is_cuda else None
 
     def tables(self, found: Mapping[str, Figures]) -> str:
         measured = [figures for figures in found.values() if "seconds" in figures]
