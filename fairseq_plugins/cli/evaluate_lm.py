@@ -18,7 +18,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.output_layers.output_precision import OutputPrecision
+from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS, OutputPrecision
 
 
 class EvaluateLanguageModels(Command):
@@ -51,7 +51,7 @@ class EvaluateLanguageModels(Command):
         )
         parser.add_argument(
             "--output-precision",
-            choices=["float32", "bfloat16", "auto"],
+            choices=OUTPUT_PRECISIONS,
             default="float32",
             help="of the output layer, whatever it was trained in (default: %(default)s)",
         )

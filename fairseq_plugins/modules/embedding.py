@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_dropout
+from fairseq_plugins.ops.dropout_mask import dropout_mask
 
 WORD_MASKS = ("window", "row")
 """What shares the choice of dropped words: all rows of a window, or the time steps of one row."""
@@ -46,10 +47,9 @@ class WordDropoutEmbedding(nn.Embedding):
         """Fresh factors of the tokens (B, T), (B, T, 1), or None where nothing is dropped."""
         if not self.training or self.word_dropout == 0.0:
             return None
-        keep = 1 - self.word_dropout
         if self.word_masks == "window":
-            return F.embedding(tokens, self.weight.new_empty(self.num_embeddings, 1).bernoulli_(keep).div_(keep))
-        drawn = self.weight.new_empty(tokens.shape).bernoulli_(keep).div_(keep)
+            return F.embedding(tokens, dropout_mask(self.weight, (self.num_embeddings, 1), rate=self.word_dropout))
+        drawn = dropout_mask(self.weight, tokens.shape, rate=self.word_dropout)
         first_place = tokens.unsqueeze(2).eq(tokens.unsqueeze(1)).int().argmax(dim=2)
         return drawn.gather(1, first_place).unsqueeze(-1)
 

@@ -19,4 +19,4 @@ def dropout_mask(like: Tensor, size: Sequence[int], *, rate: float) -> Tensor:
     keep = 1 - rate
     if like.device.type != "cpu":
         return like.new_empty(size).bernoulli_(keep).div_(keep)
-    return torch.rand(size, dtype=torch.float32).lt_(keep).to(like.dtype).div_(keep)
+    return torch.rand(size, dtype=torch.float32, device=like.device).lt_(keep).to(like.dtype).div_(keep)

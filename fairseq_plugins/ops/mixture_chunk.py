@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.logit_gradient import LogitGradient
-from fairseq_plugins.ops.precision import SMALLEST_PROBABILITY
+from fairseq_plugins.ops.precision import SMALLEST_PROBABILITY, accumulation_dtype, is_normal
 
 
 class MixtureChunk:
@@ -46,13 +46,14 @@ class MixtureChunk:
         logits_of: Optional[Callable[[Tensor], Tensor]],
     ):
         words = target.repeat_interleave(log_prior.size(1))
-        self.targets = torch.arange(0, logits.numel(), logits.size(1), device=logits.device) + words
-        self.dtype, self._num_experts = log_prior.dtype, log_prior.size(1)
-        self.probs = torch.empty_like(logits) if keep_logits else logits
+        self._targets = torch.arange(0, logits.numel(), logits.size(1), device=logits.device) + words
+        self._dtype, self._num_experts = log_prior.dtype, log_prior.size(1)
+        self._probs = torch.empty_like(logits) if keep_logits else logits
         log_softmax = self._by_maxima(logits) if logits_of is None else self._by_probabilities(logits, logits_of)
         joint = log_prior + log_softmax.view_as(log_prior)
         if logits_of is not None:
-            _look_again(joint, log_prior, target, logits_of)
+            smallest = SMALLEST_PROBABILITY[accumulation_dtype(logits)]
+            _look_again(joint, log_prior, target, logits_of, smallest=smallest)
         log_prob = torch.logsumexp(joint, dim=1)
         self.target_share = torch.exp(joint - log_prob.unsqueeze(-1))
         self.nll = self.loss = -log_prob
@@ -60,47 +61,48 @@ class MixtureChunk:
     def backward(self, weights: Tensor) -> Tuple[LogitGradient, Tensor]:
         """Gradients of the weighted loss by the logits and by log pi (n, J)."""
         mass = weights.unsqueeze(-1) * self.target_share
-        self._write_targets(-self.rest)
-        return LogitGradient(self.probs, mass.view(-1, 1) / self.total), -mass
+        self._write_targets(-self._rest)
+        return LogitGradient(self._probs, mass.view(-1, 1) / self._total), -mass
 
     def _by_maxima(self, logits: Tensor) -> Tensor:
         """Take the softmax; log softmax of the targets, (n * J, 1), exact where the softmax underflows."""
-        above_largest = logits.take(self.targets).unsqueeze(1).to(self.dtype) - logits.amax(dim=1, keepdim=True)
-        torch.softmax(logits, dim=1, out=self.probs)
-        largest = self.probs.amax(dim=1, keepdim=True).to(self.dtype)
+        above_largest = logits.take(self._targets).unsqueeze(1).to(self._dtype) - logits.amax(dim=1, keepdim=True)
+        torch.softmax(logits, dim=1, out=self._probs)
+        largest = self._probs.amax(dim=1, keepdim=True).to(self._dtype)
         self._split()
-        return above_largest + (largest / self.total).log()
+        return above_largest + (largest / self._total).log()
 
     def _by_probabilities(self, logits: Tensor, logits_of: Callable[[Tensor], Tensor]) -> Tensor:
         """Take the softmax; log softmax of the targets, (n * J, 1), -inf where the softmax underflows."""
-        if logits.dtype == self.dtype:
-            torch.softmax(logits, dim=1, out=self.probs)
-            return (self._split() / self.total).log()
-        torch.exp(logits, out=self.probs)  # the softmax up to a factor of the row, in half the time
+        if logits.dtype == self._dtype:
+            torch.softmax(logits, dim=1, out=self._probs)
+            return (self._split() / self._total).log()
+        torch.exp(logits, out=self._probs)  # the softmax up to a factor of the row, in half the time
         on_target = self._split()
-        if not ((self.total > 1e-30) & (self.total < 1e30)).all():
+        if not is_normal(self._total).all():
             every_token = torch.arange(len(logits) // self._num_experts, device=logits.device)
-            torch.softmax(logits_of(every_token).flatten(0, 1), dim=1, out=self.probs)
+            torch.softmax(logits_of(every_token).flatten(0, 1), dim=1, out=self._probs)
             on_target = self._split()
-        return (on_target / self.total).log()
+        return (on_target / self._total).log()
 
     def _split(self) -> Tensor:
         """The targets' elements, (n * J, 1), which are overwritten by zero; keeps the sums of the others."""
-        on_target = self.probs.take(self.targets).unsqueeze(1).to(self.dtype)
+        on_target = self._probs.take(self._targets).unsqueeze(1).to(self._dtype)
         self._write_targets(torch.zeros_like(on_target))
-        self.rest = self.probs.sum(dim=1, keepdim=True).to(self.dtype)
-        self.total = on_target + self.rest
+        self._rest = self._probs.sum(dim=1, keepdim=True).to(self._dtype)
+        self._total = on_target + self._rest
         return on_target
 
     def _write_targets(self, values: Tensor) -> None:
         """Overwrite the targets' elements by ``values`` (n * J, 1); in 16 bits, scatter_ would copy the chunk."""
-        self.probs.put_(self.targets, values.squeeze(1).to(self.probs.dtype))
+        self._probs.put_(self._targets, values.squeeze(1).to(self._probs.dtype))
 
 
-def _look_again(joint: Tensor, log_prior: Tensor, target: Tensor, logits_of: Callable[[Tensor], Tensor]) -> None:
-    """Overwrite log pi + log softmax, (n, J), of tokens whose P(target) may have been rounded to zero."""
-    smallest = math.log(SMALLEST_PROBABILITY[joint.dtype])
-    improbable = (torch.logsumexp(joint, dim=1) < smallest).nonzero().squeeze(-1)
+def _look_again(
+    joint: Tensor, log_prior: Tensor, target: Tensor, logits_of: Callable[[Tensor], Tensor], *, smallest: float
+) -> None:
+    """Overwrite log pi + log softmax, (n, J), of tokens whose P(target) is below the ``smallest`` exact one."""
+    improbable = (torch.logsumexp(joint, dim=1) < math.log(smallest)).nonzero().squeeze(-1)
     if improbable.numel():
         log_softmax = torch.log_softmax(logits_of(improbable), dim=-1, dtype=joint.dtype)
         words = target[improbable].view(-1, 1, 1).expand(-1, joint.size(1), 1)

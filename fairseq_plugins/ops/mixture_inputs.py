@@ -40,11 +40,15 @@ class MixtureInputs(NamedTuple):
         It brings the logits of probable words near zero, where 16 bits are densest. The gradients are the same, too,
         because those by a row's logits add up to zero.
         """
-        counts = (weights != 0).to(self.weight.dtype)
-        counts = counts / counts.sum().clamp(min=1)
+        shares = (weights != 0).to(weights.dtype)
+        shares /= shares.sum().clamp(min=1)
         words = target.clamp(0, self.weight.size(0) - 1)
-        bias = None if self.bias is None else self.bias - counts @ self.bias[words]
-        return self._replace(weight=self.weight - counts @ self.weight[words], bias=bias)
+
+        def centred(x: Tensor) -> Tensor:
+            mean = shares @ x[words].to(shares.dtype)
+            return x - mean.nan_to_num(0.0, 0.0, 0.0).to(x.dtype)
+
+        return self._replace(weight=centred(self.weight), bias=None if self.bias is None else centred(self.bias))
 
     def of_tokens(self, chosen: Union[slice, Tensor]) -> "MixtureInputs":
         """Those of a chunk."""

@@ -49,9 +49,9 @@ def mixture_nll(
 
     where r_j is the share of expert j in P(target), and only multiplied by the incoming gradient in the
     backward pass. So one chunk of logits is held (beside it half a chunk for 16-bit operands, and 1 + 2 / J chunks for
-    label smoothing where J > 1), and training costs three matrix products; without gradients, one. Softmax, losses and
-    sums over chunks are in float32 or wider; products of 16-bit operands, autocast's included, are rounded to 16
-    bits. Tokens of weight zero are left out of the products.
+    label smoothing where J > 1), and training costs three matrix products; without gradients, one. Losses, sums over
+    chunks and, but for ``chunk_dtype``, softmaxes are in float32 or wider; products of 16-bit operands, autocast's
+    included, are rounded to 16 bits. Tokens of weight zero are left out of the products.
 
     A gate makes the logits g * (W k_j + b) and adds three products of its own width, or one if none of its tensors
     learns; 1 + 1 / J more chunks are held, or 1 / J. The products for the gradients of what is frozen are left out.

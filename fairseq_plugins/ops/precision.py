@@ -20,3 +20,8 @@ def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
     if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
+
+
+def is_normal(totals: Tensor) -> Tensor:
+    """Where sums of e^z are far from the ends of the numbers of bfloat16 and float32."""
+    return (totals > 1e-8) & (totals < 1e30)

@@ -8,6 +8,7 @@ from typing import Optional, Sequence
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from fairseq_plugins.modules.linear import Linear
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import LabelDropoutOptions, label_dropout
 from fairseq_plugins.output_layers.projected import WordProjection
@@ -36,7 +37,7 @@ class BilinearSoftmax(SoftmaxOutput):
         self.projection = WordProjection(
             width, len(dictionary), shared_weight=shared_weight, label_encoder=label_dropout(options)
         )
-        self.bilinear = nn.Linear(layer_widths[-1], width, bias=False)
+        self.bilinear = Linear(layer_widths[-1], width, bias=False)
         nn.init.uniform_(self.bilinear.weight, -0.1, 0.1)
 
     def encode_hidden(self, hidden: Tensor) -> Tensor:

@@ -11,11 +11,9 @@ from fairseq_plugins.ops.native_bfloat16 import bfloat16_gain, has_native_bfloat
 
 logger = logging.getLogger(__name__)
 
-OutputPrecisionName = choices(["float32", "bfloat16", "auto"])
+OUTPUT_PRECISIONS = ["float32", "bfloat16", "auto"]
 """Values of ``--output-precision``."""
-
-_NAMES = ("", "float32", "bfloat16")
-"""By the number that a checkpoint holds; the first where nothing was chosen."""
+OutputPrecisionName = choices(OUTPUT_PRECISIONS)
 
 
 class OutputPrecision(nn.Module):
@@ -27,20 +25,32 @@ class OutputPrecision(nn.Module):
 
     Args:
         name: a value of ``--output-precision``; "float32" leaves the precision of the model as it is.
+
+    Attributes:
+        chosen: what "auto" took: above zero bfloat16, below zero float32, zero nothing yet. An average over checkpoints
+            or updates has the sign of those that chose.
+
+    Raises:
+        ValueError: if there is no such value.
     """
 
     chosen: Tensor
 
     def __init__(self, name: str):
         super().__init__()
-        self.name = str(name)
+        self.name = _checked(name)
         self._scores_in = "float32"
-        # a number that every precision holds, and the host's moving average of all buffers wants a floating one
-        self.register_buffer("chosen", torch.tensor(float(_NAMES.index(name) if name in _NAMES else 0)))
+        self._choice: Optional[str] = None
+        self.register_buffer("chosen", torch.zeros(()))
 
     def score_in(self, name: str) -> None:
-        """Compute scores, perplexity above all, in the precision ``name``, a value of ``--output-precision``."""
-        self._scores_in = name
+        """Compute scores, perplexity above all, in the precision ``name``, a value of ``--output-precision``.
+
+        Raises:
+            ValueError: if there is no such value, or the processor has no such products.
+        """
+        self._scores_in = _checked(name)
+        self.for_scores()
 
     def for_training(self) -> Optional[torch.dtype]:
         """torch.bfloat16, or None for the precision of the model.
@@ -48,47 +58,57 @@ class OutputPrecision(nn.Module):
         Raises:
             ValueError: if the processor has no products in bfloat16.
         """
-        if self._name() == "":
+        if self.name == "auto" and self._kept_choice() is None:
             self._choose()
-        if self._name() == "float32":
-            return None
-        if not has_native_bfloat16(self.chosen.device):
-            raise ValueError(
-                f"--output-precision {self.name}: this {self.chosen.device.type} has no matrix products in bfloat16; "
-                "give --output-precision float32"
-            )
-        return torch.bfloat16
+        return self._required(self._trained_in())
 
     def for_search(self) -> Optional[torch.dtype]:
-        """torch.bfloat16, or None for the precision of the model."""
-        return self._where_native(self._name())
+        """torch.bfloat16 where the processor has such products, or None for the precision of the model."""
+        native = self._trained_in() == "bfloat16" and has_native_bfloat16(self.chosen.device)
+        return torch.bfloat16 if native else None
 
     def for_scores(self) -> Optional[torch.dtype]:
         """torch.bfloat16, or None for the precision of the model."""
-        return self._where_native(self._scores_in)
+        if self._scores_in == "auto":
+            return torch.bfloat16 if is_bfloat16_faster(self.chosen.device) else None
+        return self._required(self._scores_in)
 
-    def _where_native(self, name: str) -> Optional[torch.dtype]:
+    def _required(self, name: Optional[str]) -> Optional[torch.dtype]:
+        if name != "bfloat16":
+            return None
         device = self.chosen.device
-        if name == "auto":
-            return torch.bfloat16 if is_bfloat16_faster(device) else None
-        return torch.bfloat16 if name == "bfloat16" and has_native_bfloat16(device) else None
+        if not has_native_bfloat16(device):
+            raise ValueError(
+                f"--output-precision bfloat16: this {device.type} has no matrix products in bfloat16; give "
+                "--output-precision float32"
+            )
+        return torch.bfloat16
 
-    def _name(self) -> str:
-        """The precision that was chosen, "" if none."""
-        return self.name if self.name != "auto" else _NAMES[int(self.chosen.round())]
+    def _trained_in(self) -> Optional[str]:
+        """float32 or bfloat16, or None where "auto" has not chosen."""
+        return self.name if self.name != "auto" else self._kept_choice()
+
+    def _kept_choice(self) -> Optional[str]:
+        if self._choice is None and self.chosen != 0:
+            self._choice = "bfloat16" if self.chosen > 0 else "float32"
+        return self._choice
 
     def _choose(self) -> None:
         """What is faster here; one choice for all processes."""
         device = self.chosen.device
-        name = "bfloat16" if is_bfloat16_faster(device) else "float32"
-        self.chosen.fill_(_NAMES.index(name))
+        self.chosen.fill_(1 if is_bfloat16_faster(device) else -1)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.broadcast(self.chosen, 0)
         gain = f"{bfloat16_gain(device):.1f} times as fast" if has_native_bfloat16(device) else "not native"
-        logger.info(f"--output-precision auto: {self._name()} (products in bfloat16 are {gain} here)")
+        logger.info(f"--output-precision auto: {self._kept_choice()} (products in bfloat16 are {gain} here)")
 
     def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
-        name = f"{prefix}chosen"
-        if self.name != "auto" or name not in state_dict:  # the flag decides; older checkpoints chose nothing
-            state_dict[name] = self.chosen.clone()
+        self._choice = None
+        state_dict.setdefault(f"{prefix}chosen", torch.zeros_like(self.chosen))  # from before the flag
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _checked(name: str) -> str:
+    if name not in OUTPUT_PRECISIONS:
+        raise ValueError(f"--output-precision {name}: choose one of {', '.join(OUTPUT_PRECISIONS)}")
+    return str(name)

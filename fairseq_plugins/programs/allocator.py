@@ -13,7 +13,7 @@ between them from being joined and reused: with DRILL, blocks of 16 MB pile up. 
 as much, but every tensor then comes as fresh pages, which took a fifth of the speed where it was measured.
 """
 
-DRILL = re.compile(r"--(arch|output-layer|label-encoder)[= ]\S*drill")
+DRILL = re.compile(r"(--(arch|output-layer|label-encoder)|-a)[= ]\S*drill")
 """In the command line of a training that gains; others keep their allocator, which is a few percent faster."""
 
 VARIABLES = (

@@ -136,3 +136,28 @@ def test_log_probs_in_bfloat16_of_logits_beyond_the_exponential(scale):
     assert near.isfinite().all()
     largest_logit = (latents.abs().flatten(0, 1) @ weight.abs().T).max()
     torch.testing.assert_close(near, exact, rtol=0, atol=0.03 + 4 * 2**-9 * largest_logit.item())
+
+
+@pytest.mark.parametrize("logits", [(86.0, 87.0), (-80.0, -93.0), (-86.0, -91.0)])
+def test_log_probs_in_bfloat16_of_an_expert_at_the_end_of_the_numbers(logits):
+    """The other expert is near zero, so that their sum alone looks well."""
+    latents, weight = torch.eye(2).unsqueeze(0), torch.zeros(8, 2)
+    weight[:, 0], weight[3, 0] = logits
+    log_prior = torch.full((1, 2), 0.5).log()
+    exact = mixture_log_probs_from_latents(latents, log_prior, weight)
+    near = mixture_log_probs_from_latents(latents, log_prior, weight, chunk_dtype=torch.bfloat16)
+    torch.testing.assert_close(near, exact, rtol=0, atol=0.5)
+
+
+def test_a_word_that_is_forbidden_and_ignored_does_no_harm():
+    case = draw(2, 11, 10, 5)
+    leaves = case.leaves(torch.float32)
+    bias = leaves["bias"].detach().clone()
+    bias[3] = -torch.inf
+    case.target[:4] = 3
+    case.target[4:] = torch.arange(6) % 3
+    for function in (mixture_nll, narrow_nll):
+        loss = function(
+            leaves["latents"], leaves["log_prior"], leaves["weight"], case.target, bias=bias, ignore_index=3
+        ).loss
+        assert loss.isfinite()

@@ -133,6 +133,44 @@ def test_checkpoints_from_before_the_flag_are_loaded(name):
     assert layer.train().precision.for_training() == (None if name == "float32" else torch.bfloat16)
 
 
+@pytest.mark.parametrize("name", ["float16", "", "AUTO"])
+def test_other_names_are_refused(name):
+    for take in (OutputPrecision, OutputPrecision("auto").score_in):
+        with pytest.raises(ValueError, match="--output-precision .*: choose one of float32, bfloat16, auto"):
+            take(name)
+
+
+def test_scores_in_bfloat16_need_a_processor_with_it(monkeypatch):
+    missing(monkeypatch)
+    precision = OutputPrecision("float32")
+    with pytest.raises(ValueError, match="this cpu has no matrix products in bfloat16"):
+        precision.score_in("bfloat16")
+    precision.score_in("auto")
+    assert precision.for_scores() is None
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_an_average_that_began_before_the_choice_has_the_choice(faster, monkeypatch):
+    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: faster)
+    precision, average = OutputPrecision("auto"), OutputPrecision("auto")
+    precision.for_training()
+    average.load_state_dict({"chosen": 0.9999 * average.chosen + 0.0001 * precision.chosen})
+    assert average.for_search() == precision.for_search() == (torch.bfloat16 if faster else None)
+
+
+def test_the_self_test_draws_no_random_number():
+    state = torch.get_rng_state()
+    native_bfloat16.bfloat16_gain(torch.device("cpu"), num_rows=3, width=8, vocab_size=16)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_training_under_autocast():
+    for name in ("dual", "drill", "doc"):
+        layer = build(name, output_precision="bfloat16").train()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert loss(layer, make_states(WIDTHS)).isfinite()
+
+
 def test_a_processor_without_it_is_named_before_the_first_update(monkeypatch):
     missing(monkeypatch)
     layer = build("tied", output_precision="bfloat16").train()

@@ -30,6 +30,7 @@ def test_a_training_has_everything_else_of_this_process(monkeypatch):
     "arguments, gains",
     [
         (["--arch=transformer_drill_wmt14"], True),
+        (["-a", "lstm_lm_drill"], True),
         (["--arch", "lstm_lm_awd", "--output-layer", "drill"], True),
         (["--arch=lstm_lm_doc", "--label-encoder=drill"], True),
         (["--arch=lstm_lm_awd", "--save-dir=drill", "--output-layer=tied"], False),
