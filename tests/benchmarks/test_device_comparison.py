@@ -25,6 +25,7 @@ INNER = {
     "logit_gradient": "the inside of mixture_nll",
     "mixture_arguments": "the inside of mixture_nll",
     "mixture_chunk": "the inside of mixture_nll",
+    "mixture_inputs": "the inside of mixture_nll",
     "native_bfloat16": "asks what the device can do, and how fast",
     "precision": "types alone",
     "smoothed_chunk": "the inside of mixture_nll",
@@ -58,7 +59,7 @@ def test_gates_stand_beside_the_layers_that_take_them():
         assert f"output layer doc, gate {gate}, loss in evaluation" in found
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float64, marks=pytest.mark.slow), torch.float32])
 @pytest.mark.parametrize("computation", ALL, ids=names())
 def test_the_cpu_equals_itself(computation, dtype):
     figures = compare(computation, device="cpu", dtype=dtype)
