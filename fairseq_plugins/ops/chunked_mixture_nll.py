@@ -71,7 +71,7 @@ class ChunkedMixtureNLL(torch.autograd.Function):
         )
         with torch.autocast(latents.device.type, enabled=False):
             if options.chunk_dtype is not None and gate is None:
-                inputs = inputs.centred(target, weights)
+                inputs = inputs.centred(target, weights, dtype=operand_dtype)
             losses, nll = _run_chunks(
                 inputs.with_operands_in(operand_dtype),
                 target,

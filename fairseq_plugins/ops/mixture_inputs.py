@@ -11,6 +11,9 @@ from torch import Tensor
 from fairseq_plugins.ops.logit_gate import LogitGate, gate_values, gated_logits
 from fairseq_plugins.ops.mixture_arguments import LossOptions
 
+BLOCK_ROWS = 4096
+"""Rows of W that are centred at a time, so that no other copy of it is held."""
+
 
 class MixtureInputs(NamedTuple):
     """The tensors of the mixture loss that may learn.
@@ -34,8 +37,8 @@ class MixtureInputs(NamedTuple):
         gate = None if self.gate is None else self.gate.with_operands_in(dtype)
         return self._replace(latents=self.latents.to(dtype), weight=self.weight.to(dtype), gate=gate)
 
-    def centred(self, target: Tensor, weights: Tensor) -> "MixtureInputs":
-        """The same with W and b less the means of the targets' rows, which no softmax notices.
+    def centred(self, target: Tensor, weights: Tensor, *, dtype: torch.dtype) -> "MixtureInputs":
+        """The same with W in ``dtype`` and b, less the means of the targets' rows, which no softmax notices.
 
         It brings the logits of probable words near zero, where 16 bits are densest. The gradients are the same, too,
         because those by a row's logits add up to zero.
@@ -44,11 +47,15 @@ class MixtureInputs(NamedTuple):
         shares /= shares.sum().clamp(min=1)
         words = target.clamp(0, self.weight.size(0) - 1)
 
-        def centred(x: Tensor) -> Tensor:
-            mean = shares @ x[words].to(shares.dtype)
-            return x - mean.nan_to_num(0.0, 0.0, 0.0).to(x.dtype)
+        def centred(x: Tensor, dtype: torch.dtype) -> Tensor:
+            mean = (shares @ x[words].to(shares.dtype)).nan_to_num(0.0, 0.0, 0.0)
+            result = torch.empty_like(x, dtype=dtype)
+            for block, rows in zip(result.split(BLOCK_ROWS), x.split(BLOCK_ROWS)):
+                block.copy_(rows - mean)
+            return result
 
-        return self._replace(weight=centred(self.weight), bias=None if self.bias is None else centred(self.bias))
+        bias = None if self.bias is None else centred(self.bias, self.bias.dtype)
+        return self._replace(weight=centred(self.weight, dtype), bias=bias)
 
     def of_tokens(self, chosen: Union[slice, Tensor]) -> "MixtureInputs":
         """Those of a chunk."""
