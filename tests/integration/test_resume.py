@@ -15,6 +15,7 @@ from commands import (
 )
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers import output_precision
 
 FLAGS = ["--max-epoch", "5", "--save-interval-updates", "9"]
 
@@ -103,6 +104,21 @@ def train_with_a_stop(train_here, tmp_path):
 def test_every_cell_resumes_bit_for_bit(cell, train_with_a_stop, tmp_path):
     train_with_a_stop("--rnn-cell", cell)
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bfloat16", "auto"])
+def test_an_output_layer_in_bfloat16_resumes_bit_for_bit(precision, train_with_a_stop, tmp_path, monkeypatch):
+    """With "auto" the first start finds bfloat16 faster and the second would not."""
+    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(output_precision, "bfloat16_gain", lambda device: 2.0)
+    faster = iter([True, True] + [False] * 9)  # the whole training, and the first part of the other
+    monkeypatch.setattr(output_precision, "is_bfloat16_faster", lambda device: next(faster))
+    train_with_a_stop("--output-precision", precision)
+    whole, parts = tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt"
+    assert_same_training(parts, whole)
+    if precision == "auto":
+        assert load(whole)["model"]["decoder.output.precision.chosen"] > 0
 
 
 @pytest.mark.slow
