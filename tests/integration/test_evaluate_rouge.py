@@ -97,6 +97,8 @@ def headlines(pair_data, pairs, translator, tmp_path_factory):
     weights = checkpoint["model"].items()
     checkpoint["model"] = {name: weight for name, weight in weights if ".vocabulary." not in name}
     assert len(checkpoint["model"]) < len(weights)
+    bias = checkpoint["model"]["decoder.output.projection.bias"]  # a model that makes no mistake has one score
+    bias += 6 * torch.randn(bias.shape, generator=torch.Generator().manual_seed(1))
     torch.save(checkpoint, folder / "best model.pt")
     return folder
 
