@@ -13,6 +13,10 @@ from fairseq_plugins.ops.logit_gate import LogitGate
 BASE = ("latents", "log_prior", "weight", "bias")
 GATE = ("gate_features", "gate_weight", "gate_bias")
 
+CHUNK_SIZES = [(1, 123), (3, 252), (20, 507)]
+"""Experts and words of chunks."""
+CHUNK_TOKENS = 9
+
 smoothed_or_not = pytest.mark.parametrize("smoothing", [0.0, 0.1])
 gated_or_not = pytest.mark.parametrize("gate_width", [None, 6], ids=["no gate", "gated"])
 
@@ -109,3 +113,10 @@ def assert_same(ours, expected, rtol=1e-10, atol=1e-12):
         torch.testing.assert_close(
             ours[name], value, rtol=rtol, atol=atol, msg=lambda text, name=name: f"{name}: {text}"
         )
+
+
+def draw_chunk(num_experts: int, vocab_size: int) -> Tuple[Tensor, Tensor, Tensor]:
+    """Logits (n, J, V), log pi (n, J) and targets (n) of a chunk, in float64."""
+    logits = 3 * torch.randn(CHUNK_TOKENS, num_experts, vocab_size).double()
+    log_prior = torch.log_softmax(torch.randn(CHUNK_TOKENS, num_experts).double(), dim=-1)
+    return logits, log_prior, torch.randint(vocab_size, (CHUNK_TOKENS,))

@@ -2,24 +2,16 @@
 
 import pytest
 import torch
+from mixture_cases import CHUNK_SIZES, CHUNK_TOKENS, draw_chunk
 from plain_formulas import mixture, mixture_nll_gradients
 
 from fairseq_plugins.ops.mixture_chunk import MixtureChunk
 
-SIZES = [(1, 123), (3, 252), (20, 507)]
-NUM_TOKENS = 9
 
-
-def draw(num_experts, vocab_size):
-    logits = 3 * torch.randn(NUM_TOKENS, num_experts, vocab_size).double()
-    log_prior = torch.log_softmax(torch.randn(NUM_TOKENS, num_experts).double(), dim=-1)
-    return logits, log_prior, torch.randint(vocab_size, (NUM_TOKENS,))
-
-
-@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+@pytest.mark.parametrize("num_experts, vocab_size", CHUNK_SIZES)
 def test_nll_and_gradients_are_those_of_the_papers(num_experts, vocab_size):
-    logits, log_prior, target = draw(num_experts, vocab_size)
-    weights = torch.rand(NUM_TOKENS).double()
+    logits, log_prior, target = draw_chunk(num_experts, vocab_size)
+    weights = torch.rand(CHUNK_TOKENS).double()
     expected = mixture_nll_gradients(logits, log_prior.exp(), target)
     nll = -mixture(logits, log_prior.exp()).gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
     chunk = MixtureChunk(
@@ -32,39 +24,39 @@ def test_nll_and_gradients_are_those_of_the_papers(num_experts, vocab_size):
     torch.testing.assert_close(d_log_prior, weights[:, None] * expected[1], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+@pytest.mark.parametrize("num_experts, vocab_size", CHUNK_SIZES)
 def test_logits_are_kept_or_overwritten_with_the_same_result(num_experts, vocab_size):
-    logits, log_prior, target = draw(num_experts, vocab_size)
+    logits, log_prior, target = draw_chunk(num_experts, vocab_size)
     results = []
     for keep in (True, False):
         given = logits.flatten(0, 1).clone()
         chunk = MixtureChunk(
             logits=given, log_prior=log_prior, target=target, keep_logits=keep, logits_of=logits_of(logits)
         )
-        gradient, d_log_prior = chunk.backward(torch.ones(NUM_TOKENS).double())
+        gradient, d_log_prior = chunk.backward(torch.ones(CHUNK_TOKENS).double())
         results.append((chunk.loss, *gradient, d_log_prior))
         assert torch.equal(given, logits.flatten(0, 1)) == keep
         assert (gradient.rows.data_ptr() == given.data_ptr()) != keep
     assert all(map(torch.equal, *results))
 
 
-@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+@pytest.mark.parametrize("num_experts, vocab_size", CHUNK_SIZES)
 def test_the_largest_logits_give_the_same_as_a_second_look_at_improbable_words(num_experts, vocab_size):
-    logits, log_prior, target = draw(num_experts, vocab_size)
+    logits, log_prior, target = draw_chunk(num_experts, vocab_size)
     logits[:4].scatter_(2, target[:4].view(4, 1, 1).expand(4, num_experts, 1), -2000.0)
     results = []
     for again in (logits_of(logits), None):
         chunk = MixtureChunk(
             logits=logits.flatten(0, 1).clone(), log_prior=log_prior, target=target, keep_logits=False, logits_of=again
         )
-        gradient, d_log_prior = chunk.backward(torch.ones(NUM_TOKENS).double())
+        gradient, d_log_prior = chunk.backward(torch.ones(CHUNK_TOKENS).double())
         results.append((chunk.nll, gradient.multiplied(), d_log_prior))
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
     assert (results[0][0][:4] > 1900).all()
 
 
 def test_only_improbable_words_are_looked_at_again():
-    logits, log_prior, target = draw(3, 50)
+    logits, log_prior, target = draw_chunk(3, 50)
     logits[5].fill_(0)
     logits[5, :, target[5]] = -1000.0
     seen = []

@@ -2,25 +2,17 @@
 
 import pytest
 import torch
+from mixture_cases import CHUNK_SIZES, CHUNK_TOKENS, draw_chunk
 from plain_formulas import mixture
 
 from fairseq_plugins.ops.smoothed_chunk import SmoothedChunk
 
-SIZES = [(1, 123), (3, 252), (20, 507)]
-NUM_TOKENS = 9
-
-
-def draw(num_experts, vocab_size):
-    logits = 3 * torch.randn(NUM_TOKENS, num_experts, vocab_size).double()
-    log_prior = torch.log_softmax(torch.randn(NUM_TOKENS, num_experts).double(), dim=-1)
-    return logits, log_prior, torch.randint(vocab_size, (NUM_TOKENS,))
-
 
 @pytest.mark.parametrize("smoothing", [0.1, 0.7])
-@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+@pytest.mark.parametrize("num_experts, vocab_size", CHUNK_SIZES)
 def test_loss_and_gradients_are_those_of_the_formula(num_experts, vocab_size, smoothing):
-    logits, log_prior, target = draw(num_experts, vocab_size)
-    weights = torch.rand(NUM_TOKENS).double()
+    logits, log_prior, target = draw_chunk(num_experts, vocab_size)
+    weights = torch.rand(CHUNK_TOKENS).double()
     leaves = logits.clone().requires_grad_(), log_prior.clone().requires_grad_()
     log_p = mixture(leaves[0], leaves[1].exp()).log()
     nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
@@ -39,14 +31,14 @@ def test_loss_and_gradients_are_those_of_the_formula(num_experts, vocab_size, sm
     torch.testing.assert_close(d_log_prior, expected[1], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+@pytest.mark.parametrize("num_experts, vocab_size", CHUNK_SIZES)
 def test_smoothed_logits_are_kept_or_overwritten_with_the_same_result(num_experts, vocab_size):
-    logits, log_prior, target = draw(num_experts, vocab_size)
+    logits, log_prior, target = draw_chunk(num_experts, vocab_size)
     results = []
     for keep in (True, False):
         given = logits.flatten(0, 1).clone()
         chunk = SmoothedChunk(logits=given, log_prior=log_prior, target=target, label_smoothing=0.1, keep_logits=keep)
-        gradient, d_log_prior = chunk.backward(torch.ones(NUM_TOKENS).double())
+        gradient, d_log_prior = chunk.backward(torch.ones(CHUNK_TOKENS).double())
         d_logits = gradient.multiplied()
         results.append((chunk.loss, d_logits, d_log_prior))
         assert torch.equal(given, logits.flatten(0, 1)) == keep
