@@ -1,3 +1,12 @@
-"""Output layers that work in every model. Importing the package registers them."""
+"""Output layers and gates that work in every model. Importing the package registers them."""
 
-from fairseq_plugins.output_layers import bilinear, drill, dual, mixture, softmax  # noqa: F401
+from fairseq_plugins.output_layers import (  # noqa: F401  # noqa: F401
+    bilinear,
+    drill,
+    dual,
+    hidden_gate,
+    input_to_output_gate,
+    lstm_gate,
+    mixture,
+    softmax,
+)

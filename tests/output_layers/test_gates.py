@@ -156,7 +156,9 @@ def test_options_of_a_gate():
 
 
 def test_an_unknown_gate_is_refused():
-    with pytest.raises(ValueError, match="--output-gate closed: choose one of none, top, trace"):
+    with pytest.raises(
+        ValueError, match="--output-gate closed: choose one of iog, iog-hidden, iog-lstm, none, top, trace"
+    ):
         build("tied", "closed")
 
 

@@ -95,8 +95,9 @@ def _rates(options: Type[FairseqDataclass]) -> Set[str]:
 def _output_layer(layer: str, gate: str) -> nn.Module:
     args = Namespace(output_layer=layer, output_gate=gate)
     component = OUTPUT_LAYERS[layer]
-    for rate in _rates(component.Options) & component.applicable_options(args):
-        setattr(args, rate, 0.0)
+    for part in (component, OUTPUT_GATES[gate]):
+        for rate in _rates(part.Options) & part.applicable_options(args):
+            setattr(args, rate, 0.0)
     dictionary = Dictionary()
     for number in range(V - len(dictionary)):
         dictionary.add_symbol(f"w{number}")
