@@ -45,10 +45,15 @@ class ModelFlags:
     def stand_beside(self, *configs: Type[FairseqDataclass]) -> None:
         """Refuse options, from now on, that tasks, criteria or optimisers with these dataclasses declare.
 
+        Those that are never chosen together, as two optimisers, may declare the same.
+
         Raises:
             ValueError: if a part declares one already.
         """
-        self._fixed = join_owners(self._fixed, *map(_added, configs))
+        beside: Owners = {}
+        for config in configs:
+            beside = {**_added(config), **beside}
+        self._fixed = join_owners(self._fixed, beside)
         self.owners()
 
     def add_args(self, parser: ArgumentParser) -> None:

@@ -1,0 +1,62 @@
+"""Adam with weight decay in the gradient (Kingma & Ba 2015), where the host's is decoupled from it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterable, List
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from omegaconf import II
+from torch import nn
+from torch.optim import Adam
+
+from fairseq_plugins.flags.values import parse_float_list
+
+FUSED_ON = ("cpu", "cuda")
+"""Devices where torch updates all parameters in one pass."""
+
+
+@dataclass
+class L2AdamConfig(FairseqDataclass):
+    """Flags of ``--optimizer l2_adam``."""
+
+    adam_betas: str = field(default="(0.9, 0.999)", metadata={"help": "decay of the means of gradients and squares"})
+    adam_eps: float = field(default=1e-8, metadata={"help": "added to the root of the mean square"})
+    weight_decay: float = field(
+        default=0.0, metadata={"help": "coefficient of all weights, added to their gradient after clipping"}
+    )
+    lr: List[float] = II("optimization.lr")
+
+
+@register_optimizer("l2_adam", dataclass=L2AdamConfig)
+class L2Adam(FairseqOptimizer):
+    """Adam that minimises the loss plus half the weight decay times the squared norm of the weights.
+
+    Decay passes through Adam's means like any gradient. In the host's ``--optimizer adam`` it shrinks the weights apart
+    from the gradient (AdamW).
+
+    Raises:
+        ValueError: if ``--adam-betas`` are not two numbers.
+    """
+
+    def __init__(self, cfg: L2AdamConfig, params: Iterable[nn.Parameter]):
+        super().__init__(cfg)
+        params = list(params)
+        fused = all(param.device.type in FUSED_ON for param in params)
+        self._optimizer = Adam(params, fused=fused, **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        betas = parse_float_list(self.cfg.adam_betas.strip("()[] "), flag="--adam-betas")
+        if len(betas) != 2:
+            raise ValueError(f"--adam-betas {self.cfg.adam_betas}: give two numbers, for example (0.9, 0.999)")
+        return {
+            "lr": self.cfg.lr[0],
+            "betas": tuple(betas),
+            "eps": self.cfg.adam_eps,
+            "weight_decay": self.cfg.weight_decay,
+        }
+
+    @property
+    def supports_flat_params(self) -> bool:
+        """Whether all weights may lie in one tensor, as they do with ``--fp16``: every one is updated by itself."""
+        return True

@@ -1,0 +1,119 @@
+"""Adam with decay in the gradient, as the host drives it."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.optim.adam import FairseqAdam
+from torch import nn
+
+from fairseq_plugins.optim.l2_adam import L2Adam
+
+NUM_STEPS, LR, EPS = 7, 0.03, 1e-8
+
+
+def make(weight_decay, *, betas="(0.9, 0.999)", dtype=torch.float64, lr=LR):
+    torch.manual_seed(3)
+    model = nn.Linear(3, 2).to(dtype)
+    cfg = SimpleNamespace(lr=[lr], adam_betas=betas, adam_eps=EPS, weight_decay=weight_decay)
+    return model, L2Adam(cfg, model.parameters())
+
+
+def backward(model, step):
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(step))
+    model(x.to(model.weight)).pow(2).sum().backward()
+
+
+def update(model, optimizer, step, *, clip=0.0):
+    optimizer.zero_grad()
+    backward(model, step)
+    if clip:
+        optimizer.clip_grad_norm(clip)
+    optimizer.step()
+
+
+def by_hand(model, *, weight_decay, betas, clip):
+    """Adam of Kingma & Ba 2015, algorithm 1, whose gradient is clipped and then has the decay added."""
+    parameters = list(model.parameters())
+    m, v = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    for t in range(1, NUM_STEPS + 1):
+        model.zero_grad()
+        backward(model, t)
+        norm = torch.cat([p.grad.flatten() for p in parameters]).norm()
+        with torch.no_grad():
+            for i, p in enumerate(parameters):
+                g = p.grad * min(1.0, clip / norm.item()) if clip else p.grad
+                g = g + weight_decay * p
+                m[i] = betas[0] * m[i] + (1 - betas[0]) * g
+                v[i] = betas[1] * v[i] + (1 - betas[1]) * g**2
+                p -= LR * (m[i] / (1 - betas[0] ** t)) / ((v[i] / (1 - betas[1] ** t)).sqrt() + EPS)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.7, 0.95)])
+def test_decay_is_added_to_the_gradient_after_clipping(weight_decay, betas, clip):
+    # the host's clipping takes float32 alone, and adds 1e-6 to the norm that it divides by
+    dtype, tolerance = (torch.float32, 1e-4) if clip else (torch.float64, 1e-10)
+    model, optimizer = make(weight_decay, betas=str(betas), dtype=dtype)
+    expected = copy.deepcopy(model)
+    for step in range(1, NUM_STEPS + 1):
+        update(model, optimizer, step, clip=clip)
+    by_hand(expected, weight_decay=weight_decay, betas=betas, clip=clip)
+    for ours, theirs in zip(model.parameters(), expected.parameters()):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_the_hosts_adam_decays_apart_from_the_gradient():
+    (model, ours), (other, _) = make(0.5), make(0.5)
+    betas = "(0.9, 0.999)"
+    cfg = SimpleNamespace(lr=[LR], adam_betas=betas, adam_eps=EPS, weight_decay=0.5, fp16_adam_stats=False)
+    theirs = FairseqAdam(cfg, list(other.parameters()))
+    for step in range(1, NUM_STEPS + 1):
+        update(model, ours, step)
+        update(other, theirs, step)
+    assert (model.weight - other.weight).abs().max() > 0.01
+
+
+def test_a_training_that_is_resumed_goes_on_bit_for_bit():
+    model, optimizer = make(0.1, dtype=torch.float32)
+    for step in range(3):
+        update(model, optimizer, step)
+    other, resumed = make(0.2, lr=1.0, dtype=torch.float32)
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
+    settings = {"lr": LR, "weight_decay": 0.1}
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()), settings)
+    for step in range(3, NUM_STEPS):
+        update(model, optimizer, step)
+        update(other, resumed, step)
+    assert torch.equal(model.weight, other.weight) and torch.equal(model.bias, other.bias)
+
+
+def test_flags_win_over_what_a_checkpoint_holds():
+    _, optimizer = make(0.1)
+    _, resumed = make(0.3, betas="0.8 0.9", lr=0.5)
+    resumed.load_state_dict(optimizer.state_dict(), resumed.optimizer_config)
+    group = resumed.param_groups[0]
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.5, (0.8, 0.9), 0.3)
+
+
+@pytest.mark.parametrize("betas", ["0.9", "(0.9, 0.99, 0.999)", "(a, b)"])
+def test_what_are_no_betas_is_refused(betas):
+    with pytest.raises(ValueError, match="--adam-betas .*give .*numbers"):
+        make(0.0, betas=betas)
+
+
+def test_weights_may_lie_in_one_tensor_as_in_16_bit_training():
+    model, optimizer = make(0.1)
+    assert optimizer.supports_flat_params
+    flat = nn.Parameter(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    cfg = SimpleNamespace(lr=[LR], adam_betas="(0.9, 0.999)", adam_eps=EPS, weight_decay=0.1)
+    joined = L2Adam(cfg, [flat])
+    for step in range(NUM_STEPS):
+        optimizer.zero_grad()
+        backward(model, step)
+        flat.grad = torch.cat([p.grad.flatten() for p in model.parameters()])
+        optimizer.step()
+        joined.step()
+    torch.testing.assert_close(flat, torch.cat([p.flatten() for p in model.parameters()]), rtol=1e-14, atol=1e-14)
