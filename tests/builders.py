@@ -74,6 +74,17 @@ def build_tiny_lm(output_layer: str, *, vocab_size: int = VOCAB_SIZE, seed: int 
     return randomise(build_lm("lstm_lm_awd", vocab_size, **flags), seed=seed)
 
 
+def tiny_base_flags(output_layer: str, **flags) -> dict:
+    """Flags of a recurrent language model of two layers, as checkpoints of models that are built on it keep them."""
+    return {"arch": "lstm_lm_awd", "embed_dim": 8, "hidden_sizes": "12 8", "output_layer": output_layer, **flags}
+
+
+def build_tiny_gated_lm(*bases: dict, vocab_size: int = VOCAB_SIZE, seed: int = 0, **flags) -> nn.Module:
+    """Language models by their flags under one gate, by default without dropout, all weights well away from zero."""
+    flags = {"output_gate": "iog", "gate_dim": 5, "gate_dropout": 0.0, **flags}
+    return randomise(build_lm("gated_lm", vocab_size, base_model_flags=list(bases), **flags), seed=seed)
+
+
 def build_tiny_encdec(
     output_layer: str, *, source_size: int = SOURCE_SIZE, vocab_size: int = VOCAB_SIZE, seed: int = 0, **flags
 ) -> nn.Module:

@@ -10,7 +10,10 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.models.presets import ARCHITECTURES, LANGUAGE_MODELS
+from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS
+
+OWN_OPTIMIZERS = ("l2_adam", "nt_asgd")
+"""Those of this package; ``fairseq-train --help`` explains the host's."""
 
 
 class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -32,10 +35,11 @@ def flags_parser(arch: str) -> argparse.ArgumentParser:
         (f"--arch {arch}", ARCH_MODEL_REGISTRY[arch]),
         ("--criterion regularized_cross_entropy", CRITERION_REGISTRY["regularized_cross_entropy"]),
     ]
-    if arch in LANGUAGE_MODELS:
+    if arch in LANGUAGE_MODELS or arch in GATED_LANGUAGE_MODELS:
         parts.append(("--task stateful_lm", TASK_REGISTRY["stateful_lm"]))
-        if LANGUAGE_MODELS[arch].training.get("optimizer", "nt_asgd") == "nt_asgd":
-            parts.append(("--optimizer nt_asgd", OPTIMIZER_REGISTRY["nt_asgd"]))
+        optimizer = str(ARCHITECTURES[arch].training.get("optimizer", "nt_asgd"))
+        if optimizer in OWN_OPTIMIZERS:
+            parts.append((f"--optimizer {optimizer}", OPTIMIZER_REGISTRY[optimizer]))
     for title, part in parts:
         part.add_args(parser.add_argument_group(title))
     parser.set_defaults(**ARCHITECTURES[arch].model)

@@ -1,8 +1,7 @@
 """Loading trained models for evaluation."""
 
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, List, Sequence, Tuple, Union
+from typing import List, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -10,28 +9,8 @@ from fairseq.models import BaseFairseqModel, FairseqLanguageModel
 from omegaconf import DictConfig
 
 from fairseq_plugins.data.corpus import load_dictionary
+from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.modules.carried_state import CarriesState
-
-
-def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
-    """Refuse paths that are no files.
-
-    Raises:
-        ValueError: for the first of them.
-    """
-    for path in paths:
-        if not Path(path).is_file():
-            wrong = "is a directory" if Path(path).is_dir() else "does not exist"
-            raise ValueError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
-
-
-@contextmanager
-def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
-    """Put the name of a checkpoint before the text of a ``ValueError`` that is raised in the block and lacks it."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import List, Sequence
 
 from fairseq_plugins.evaluation.binarised_pairs import target_language
-from fairseq_plugins.evaluation.checkpoints import check_checkpoints
+from fairseq_plugins.models.checkpoint_files import check_checkpoints
 from fairseq_plugins.programs.host_program import USER_DIR, run_host
 
 IN_ONE_PROCESS = ("--num-workers", "0")

@@ -3,19 +3,16 @@
 Shapes: * any.
 """
 
-import math
 from typing import Sequence
 
-import torch
 from torch import Tensor
+
+from fairseq_plugins.ops.ensemble import mean_log_probs
 
 
 def average_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
     """Log of the mean of the models' probabilities, (*) float64; ``log_probs`` holds (*) for each model."""
-    if len(log_probs) == 1:
-        return log_probs[0].double()
-    stacked = torch.stack([one.double() for one in log_probs])
-    return torch.logsumexp(stacked, dim=0) - math.log(len(log_probs))
+    return mean_log_probs([one.double() for one in log_probs])
 
 
 def average_nll(nll: Sequence[Tensor]) -> Tensor:

@@ -13,9 +13,9 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
-from fairseq_plugins.evaluation.checkpoints import check_checkpoints, naming_checkpoint
 from fairseq_plugins.evaluation.text_preparation import TextPreparation, load_text_preparation
 from fairseq_plugins.flags.input_paths import check_data_folder
+from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)

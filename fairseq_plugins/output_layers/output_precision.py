@@ -62,6 +62,10 @@ class OutputPrecision(nn.Module):
             self._choose()
         return self._required(self._trained_in())
 
+    def for_loss(self) -> Optional[torch.dtype]:
+        """That of :meth:`for_training` in training mode, and of :meth:`for_scores` in evaluation mode."""
+        return self.for_training() if self.training else self.for_scores()
+
     def for_search(self) -> Optional[torch.dtype]:
         """torch.bfloat16 where the processor has such products, or None for the precision of the model."""
         native = self._trained_in() == "bfloat16" and has_native_bfloat16(self.chosen.device)

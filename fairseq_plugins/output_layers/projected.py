@@ -217,6 +217,6 @@ class ProjectedOutput(OutputLayer):
             token_weights=token_weights,
             label_smoothing=label_smoothing,
             chunk_size=self.output_chunk,
-            chunk_dtype=self.precision.for_training() if self.training else self.precision.for_scores(),
+            chunk_dtype=self.precision.for_loss(),
         )
         return Scores(loss=loss, nll=nll, mixture_weights=self.mixture_weights(log_prior))

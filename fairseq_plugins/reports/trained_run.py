@@ -6,7 +6,8 @@ from typing import Any, Dict
 
 from fairseq.models import BaseFairseqModel
 
-from fairseq_plugins.evaluation.checkpoints import check_checkpoints, load_checkpoint
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint
+from fairseq_plugins.models.checkpoint_files import check_checkpoints
 from fairseq_plugins.reports.training_log import read_valid_curve
 
 

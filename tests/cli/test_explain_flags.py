@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fairseq_plugins.cli.explain_flags import ARCHITECTURES, ExplainFlags, flags_parser
-from fairseq_plugins.models.presets import LANGUAGE_MODELS, encoder_decoders
+from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, LANGUAGE_MODELS, encoder_decoders
 
 
 def explained(arch, capsys):
@@ -26,6 +26,14 @@ def test_flags_are_explained_with_the_values_of_the_preset(arch, capsys):
     assert "--tokens-per-sample " in text and "--balance " in text
     averages = LANGUAGE_MODELS[arch].training.get("optimizer", "nt_asgd") == "nt_asgd"
     assert ("--nonmonotone-interval " in text) == averages
+
+
+@pytest.mark.parametrize("arch", sorted(GATED_LANGUAGE_MODELS))
+def test_flags_of_gated_models_are_explained_with_their_optimiser(arch, capsys):
+    text = explained(arch, capsys)
+    assert_explained(GATED_LANGUAGE_MODELS[arch], text)
+    assert "--base-model " in text and "--tokens-per-sample " in text and "--adam-betas " in text
+    assert "--nonmonotone-interval " not in text
 
 
 @pytest.mark.parametrize("arch", sorted(encoder_decoders.ARCHITECTURES))

@@ -16,6 +16,8 @@ SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
 # appended to a command, so that it ends soon
 ADDITIONS = {
     "cli.train reduced": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
+    "cli.train presets lstm_lm_zaremba": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20' --batch-size 4 --cpu",
+    "cli.train presets gated_lm": "--max-update 2 --gate-dim 8 --batch-size 4 --cpu",
     "cli.train multi30k": f"--max-update 2 {SMALL_ENCDEC}",
     "cli.train agnews": f"--max-update 2 {SMALL_ENCDEC}",
 }
@@ -25,6 +27,7 @@ SHORTER = {
     "--arch lstm_encdec_doc": "--arch lstm_encdec_doc --embed-dim 16 --hidden-sizes '16 16'",
     "--max-epoch 5": "--max-update 2",
     "--max-epoch 6": "--max-update 2",
+    "--words in of go --min-count 100": "--words '</s>' --min-count 1",  # the small text has other words
 }
 
 

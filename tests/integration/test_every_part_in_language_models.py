@@ -9,7 +9,7 @@ MODEL = "recurrent_lm"
 
 def test_all_models_are_tested():
     ours = {name for name, model in MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_plugins.")}
-    assert ours == set(MODELS)
+    assert ours == {*MODELS, "gated_lm"}  # the last, which needs trained models, in test_gated_language_models.py
 
 
 @pytest.mark.parametrize("layer, cell, gate", cases(MODEL))

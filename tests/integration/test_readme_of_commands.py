@@ -12,6 +12,7 @@ SECTIONS = [
     (COMMANDS, "Compare runs"),
     (COMMANDS, "Speed and memory"),
     ("fairseq_plugins/models/README.md", "Architectures"),
+    ("fairseq_plugins/models/README.md", "A gate on a trained model"),
 ]
 
 

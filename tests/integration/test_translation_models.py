@@ -239,20 +239,33 @@ def lm_data(pairs, pair_data, tmp_path_factory):
     return preprocess(root, root / "bin", "--srcdict", pair_data / "dict.tgt.txt")
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        ["stateful_lm", "--criterion", "regularized_cross_entropy", "--optimizer", "nt_asgd", "--lr", "10"],
-        ["language_modeling", "--sample-break-mode", "eos", "--optimizer", "adam", "--lr", "0.01"],
-    ],
-    ids=lambda task: task[0],
-)
-def test_a_language_model_votes_with_its_weight(task, pair_data, translator, lm_data, tmp_path):
-    flags = [*("--user-dir", PLUGINS, "--cpu", "--num-workers", 0, "--save-dir", tmp_path / "lm")]
-    flags += ["--arch", "lstm_lm_doc", "--embed-dim", 12, "--hidden-sizes", "16 12", "--batch-size", 4]
-    flags += ["--tokens-per-sample", 20, "--max-epoch", 2, "--no-epoch-checkpoints"]
-    result = run("fairseq_cli.train", lm_data, *flags, "--task", *task)
+STATEFUL = ["stateful_lm", "--criterion", "regularized_cross_entropy"]
+
+
+def train_lm(lm_data, save_dir, *flags):
+    common = [*("--user-dir", PLUGINS, "--cpu", "--num-workers", 0, "--save-dir", save_dir, "--batch-size", 4)]
+    common += ["--tokens-per-sample", 20, "--max-epoch", 2, "--no-epoch-checkpoints"]
+    result = run("fairseq_cli.train", lm_data, *common, *flags)
     assert result.returncode == 0, result.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    "task, gate",
+    [
+        ([*STATEFUL, "--optimizer", "nt_asgd", "--lr", "10"], "none"),
+        (["language_modeling", "--sample-break-mode", "eos", "--optimizer", "adam", "--lr", "0.01"], "none"),
+        ([*STATEFUL, "--optimizer", "adam", "--lr", "0.01"], "iog-lstm"),
+    ],
+    ids=["stateful_lm", "language_modeling", "gated"],
+)
+def test_a_language_model_votes_with_its_weight(task, gate, pair_data, translator, lm_data, tmp_path):
+    network = ["--arch", "lstm_lm_doc", "--embed-dim", 12, "--hidden-sizes", "16 12"]
+    train_lm(lm_data, tmp_path / "lm", *network, "--task", *task)
+    if gate != "none":
+        base = (tmp_path / "lm").rename(tmp_path / "base") / "checkpoint_best.pt"
+        gated = ["--arch", "gated_lm", "--base-model", base, "--output-gate", gate, "--gate-dim", 8]
+        train_lm(lm_data, tmp_path / "lm", *gated, "--task", *task)
+        base.unlink()
     both = shutil.copytree(pair_data, tmp_path / "bin")
     shutil.copy(pair_data / "dict.tgt.txt", both / "dict.txt")  # where the host looks for the language model's
     path, lm_path = translator / "checkpoint_best.pt", tmp_path / "lm/checkpoint_best.pt"

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.benchmarks.device.comparison import Computation, Tensors, random_inputs
 from fairseq_plugins.ops import regularizers
+from fairseq_plugins.ops.ensemble import mean_log_probs, responsibilities
 from fairseq_plugins.ops.float16_scale import float16_scale
 from fairseq_plugins.ops.linear import linear
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
@@ -107,11 +108,17 @@ def _gated(x: Tensors) -> Tensor:
     return apply_gate(x["logits"], _gate(x))
 
 
+def _averaged(x: Tensors) -> Any:
+    log_probs = torch.log_softmax(x["logits"], dim=-1).unbind(1)
+    return mean_log_probs(log_probs), torch.stack(list(responsibilities(log_probs)))
+
+
 def _distributions() -> Iterator[Computation]:
     yield _computation("mixture_log_probs", _distribution, logits=(N, J, V), scores=(N, J))
     yield _without_gradients("mixture_log_probs_from_latents", _decoded, **MIXTURE)
     yield _without_gradients("mixture_log_probs_from_latents, gate", _decoded, **MIXTURE, **GATE)
     yield _computation("apply_gate", _gated, logits=(N, J, V), **GATE)
+    yield _computation("mean_log_probs", _averaged, logits=(N, J, V))
 
 
 def _linear(x: Tensors) -> Tensor:

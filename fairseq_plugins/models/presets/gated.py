@@ -1,0 +1,33 @@
+"""Gates on trained language models, of Takase, Suzuki & Nagata 2017.
+
+Dimension, dropout and learning rates are the paper's, the rest is that of the published program. For AWD-LSTM it clips
+at 0.1 and starts the gate within 0.01.
+"""
+
+from typing import Dict
+
+from fairseq_plugins.models.presets.language_model_training import STREAMS
+from fairseq_plugins.models.presets.preset import Preset
+
+NUM_EPOCHS = 5
+_GATE = dict(output_gate="iog", gate_dim=300, gate_dropout=0.5, gate_init_range=0.05)
+
+# the loss of an update is summed over the steps of a window and is a mean over its rows, hence --sentence-avg; the rate
+# is 0.001 / sqrt(epoch)
+_TRAINING = {
+    **STREAMS,
+    "tokens-per-sample": 35,
+    "batch-size": 20,
+    "sentence-avg": True,
+    "optimizer": "l2_adam",
+    "lr": ",".join(str(0.001 / epoch**0.5) for epoch in range(1, NUM_EPOCHS + 1)),
+    "lr-scheduler": "fixed",
+    "weight-decay": 1e-6,
+    "clip-norm": 1.0,
+    "max-epoch": NUM_EPOCHS,
+}
+
+ARCHITECTURES: Dict[str, Preset] = {
+    name: Preset(_GATE, _TRAINING) for name in ("gated_lm", "gated_lm_ptb", "gated_lm_wt2")
+}
+"""Values of ``--arch`` and their presets."""

@@ -1,0 +1,114 @@
+"""Decoders of language models that read streams of text, separate sequences, or the steps of a search.
+
+Shapes: B batch rows, T time steps, V vocabulary.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
+from fairseq_plugins.modules.carried_state import CarriedState, DecoderState
+from fairseq_plugins.output_layers.base import Scores
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
+
+
+class ScoredTokens(NamedTuple):
+    """What a decoder makes of tokens.
+
+    Attributes:
+        states: what its output layer read.
+        scores: what its output layer returned.
+        state: its state after the last token.
+    """
+
+    states: DecoderStates
+    scores: Scores
+    state: DecoderState
+
+
+class StreamDecoder(CachingDecoder):
+    """Predicts the next token, and keeps its state between the windows of a stream and the steps of a search.
+
+    A subclass implements :meth:`initial_state` and :meth:`score`.
+
+    Args:
+        dictionary: the host's dictionary; its size is V.
+    """
+
+    def __init__(self, dictionary: Dictionary):
+        super().__init__(dictionary)
+        self.carried_state = CarriedState()
+
+    def initial_state(self, num_rows: int) -> DecoderState:
+        """The zero state of ``num_rows`` rows."""
+        raise NotImplementedError
+
+    def score(
+        self,
+        tokens: Tensor,
+        state: DecoderState,
+        *,
+        incremental: bool,
+        target: Optional[Tensor],
+        token_weights: Optional[Tensor],
+        label_smoothing: float,
+    ) -> ScoredTokens:
+        """Read tokens (B, T) from a state.
+
+        Args:
+            tokens: (B, T).
+            state: that before the first of them.
+            incremental: whether they are a step of a search.
+            target, token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
+        """
+        raise NotImplementedError
+
+    # pyrefly: ignore[bad-override]
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        *,
+        src_lengths: Optional[Tensor] = None,
+        encoder_out: Optional[Dict[str, List[Tensor]]] = None,
+        incremental_state: IncrementalState = None,
+        stream: Optional[str] = None,
+        position: int = 0,
+        target: Optional[Tensor] = None,
+        token_weights: Optional[Tensor] = None,
+        label_smoothing: float = 0.0,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """Score the next token at every position.
+
+        Args:
+            prev_output_tokens: (B, T).
+            src_lengths, encoder_out: ignored; the host passes them.
+            incremental_state: the host's store for step-by-step decoding; only the last token is read then.
+            stream: None for separate sequences, which start from a zero state; or the name of a stream whose parallel
+                rows these are, such as "train": they go on from its carried state.
+            position: of the first of these tokens in the rows of the stream; at 0 it starts from a zero state.
+            target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
+            token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
+
+        Returns:
+            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
+            dictionary: ``states`` (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
+        """
+        tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
+        state: Optional[DecoderState] = self.cached(incremental_state)
+        if stream is not None:
+            state = self.carried_state.get(stream, position)
+        scored = self.score(
+            tokens,
+            state or self.initial_state(len(tokens)),
+            incremental=incremental_state is not None,
+            target=target,
+            token_weights=token_weights,
+            label_smoothing=label_smoothing,
+        )
+        if incremental_state is not None:
+            self.cache(incremental_state, scored.state)
+        elif stream is not None:
+            self.carried_state.set(stream, position + tokens.size(1), scored.state)
+        return scored.scores.output, {"attn": [None], "states": scored.states, "scores": scored.scores}

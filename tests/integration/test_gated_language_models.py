@@ -1,0 +1,223 @@
+"""Gates on trained language models by the real commands: trained, resumed, evaluated, looked into, refused."""
+
+import json
+import re
+import shutil
+
+import fairseq_cli.eval_lm
+import fairseq_cli.generate
+import fairseq_cli.train
+import fairseq_cli.validate
+import pytest
+from commands import assert_same, load, run
+from test_bad_input import exchange_words
+from translation_commands import HOST_FLAGS
+
+KINDS = ["iog", "iog-hidden", "iog-lstm"]
+FLAGS = [
+    *("--arch", "gated_lm", "--gate-dim", 8, "--task", "stateful_lm", "--batch-size", 4, "--batch-size-valid", 2),
+    *("--tokens-per-sample", 20, "--criterion", "regularized_cross_entropy", "--sentence-avg", "--clip-norm", 1),
+    *("--optimizer", "l2_adam", "--lr", "0.01,0.007", "--lr-scheduler", "fixed", "--weight-decay", 1e-6),
+    *("--max-epoch", 2, "--log-format", "simple", "--log-interval", 10),
+]
+
+
+@pytest.fixture
+def train_gate(data, run_here):
+    """``train_gate(base_model, save_dir, *flags)``: the log of a training in this process."""
+    return lambda base_model, save_dir, *flags: run_here(
+        fairseq_cli.train, data, "--base-model", base_model, "--save-dir", save_dir, *FLAGS, *flags
+    )
+
+
+@pytest.fixture(scope="module")
+def gated(trained, data, tmp_path_factory):
+    """A save directory with train.log; the base model's file was removed after the training."""
+    folder = tmp_path_factory.mktemp("gated")
+    base = shutil.copy(trained / "checkpoint_best.pt", folder / "base.pt")
+    result = run(
+        "fairseq_cli.train", data, "--base-model", base, "--save-dir", folder / "gate", *HOST_FLAGS[:2], "--cpu", *FLAGS
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    (folder / "base.pt").unlink()
+    (folder / "gate/train.log").write_text(result.stdout + result.stderr)
+    return folder / "gate"
+
+
+def losses(log):
+    return [float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", log)]
+
+
+def test_the_checkpoint_is_whole_and_the_base_as_it_was(gated, trained, data, evaluate_here, run_here):
+    checkpoint = gated / "checkpoint_best.pt"
+    saved, base = load(checkpoint), load(trained / "checkpoint_best.pt")
+    for name, value in base["model"].items():
+        if "output.gate" not in name:
+            assert (saved["model"][name.replace("decoder.", "decoder.members.0.")] == value).all(), name
+    learned = [name for name in saved["model"] if name.startswith("decoder.gate.") and "gate_name" not in name]
+    assert len(saved["last_optimizer_state"]["state"]) == len(learned) == 3
+    log = (gated / "train.log").read_text()
+    figures = evaluate_here(data, "--path", checkpoint, "--split", "valid", "--rows", 2)
+    assert figures["nll"] == pytest.approx(min(losses(log)), abs=1e-5)
+    flags = ["--task", "stateful_lm", "--path", checkpoint]
+    log = run_here(fairseq_cli.eval_lm, data, *flags, "--gen-subset", "valid", "--batch-size", 2)
+    assert float(re.findall(r"Perplexity: ([\d.]+)", log)[-1]) == pytest.approx(figures["perplexity"], abs=0.01)
+    log = run_here(fairseq_cli.validate, data, *flags, "--valid-subset", "valid", "--batch-size", 2)
+    assert float(re.findall(r"ppl ([\d.]+)", log)[-1]) == pytest.approx(figures["perplexity"], abs=0.01)
+
+
+def test_rates_are_those_of_the_epochs(gated):
+    log = (gated / "train.log").read_text()
+    assert re.findall(r"train \| .*?\| lr ([\d.e-]+)", log) == ["0.01", "0.007"]
+    assert "num. trained" in log or "trained: " in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("files", ["kept", "removed"])
+def test_a_training_that_is_resumed_goes_on_bit_for_bit(kind, files, trained, tmp_path, train_gate):
+    """From inside an epoch, with two base models."""
+    paths = [shutil.copy(trained / f"checkpoint_{name}.pt", tmp_path / f"{name}.pt") for name in ("best", "last")]
+    flags = [":".join(map(str, paths))], ["--output-gate", kind, "--save-interval-updates", 3]
+    train_gate(*flags[0], tmp_path / "whole", *flags[1])
+    expected = tmp_path / "whole/checkpoint_last.pt"
+    inside = min((tmp_path / "whole").glob("checkpoint_2_*.pt"))
+    (tmp_path / "resumed").mkdir()
+    shutil.copy(inside, tmp_path / "resumed/checkpoint_last.pt")
+    if files == "removed":
+        for path in paths:
+            path.unlink()
+    train_gate(*flags[0], tmp_path / "resumed", *flags[1])
+    ours, theirs = load(tmp_path / "resumed/checkpoint_last.pt"), load(expected)
+    for part in ("model", "last_optimizer_state"):
+        assert_same(ours[part], theirs[part], part)
+    assert ours["extra_state"]["val_loss"] == theirs["extra_state"]["val_loss"]
+    assert ours["cfg"]["model"].base_model_flags == theirs["cfg"]["model"].base_model_flags
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_trains_on_one_model_and_on_two(kind, trained, data, tmp_path, train_gate, evaluate_here):
+    best, last = trained / "checkpoint_best.pt", trained / "checkpoint_last.pt"
+    for name, paths in (("one", [best]), ("two", [best, last])):
+        flags = ["--output-gate", kind, "--max-epoch", 1, "--no-epoch-checkpoints"]
+        log = train_gate(":".join(map(str, paths)), tmp_path / name, *flags)
+        path = tmp_path / name / "checkpoint_last.pt"
+        figures = evaluate_here(data, "--path", path, "--split", "valid", "--rows", 2)
+        assert figures["nll"] == pytest.approx(losses(log)[-1], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_penalties_16_bits_and_the_hosts_task_go_with_a_gate(trained, data, tmp_path, train_gate, evaluate_here):
+    base = trained / "checkpoint_best.pt"
+    log = train_gate(base, tmp_path / "balanced", "--balance", 0.001, "--label-smoothing", 0.1, "--max-update", 2)
+    assert "balance" in log
+    train_gate(base, tmp_path / "bf16", "--bf16", "--max-update", 3)
+    assert 1 < evaluate_here(data, "--path", tmp_path / "bf16/checkpoint_last.pt")["perplexity"] < 2000
+    flags = ["--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-per-sample", 64]
+    train_gate(base, tmp_path / "stateless", *flags, "--criterion", "cross_entropy", "--max-update", 2)
+    assert 1 < evaluate_here(data, "--path", tmp_path / "stateless/checkpoint_last.pt")["perplexity"] < 2000
+
+
+# what reads language models
+
+
+def command(name, data, *arguments):
+    result = run(f"fairseq_plugins.cli.{name}", data, *arguments)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+@pytest.mark.slow
+def test_commands_that_look_into_language_models_read_gated_ones(gated, trained, data):
+    checkpoint, base = gated / "checkpoint_best.pt", trained / "checkpoint_best.pt"
+    assert "| " in command("compare_by_frequency", data, "--path", f"base={base}", f"gated={checkpoint}")
+    figures = json.loads(command("measure_rank", data, "--path", checkpoint, "--positions", 50, "--json"))
+    assert 0 < figures["rank"] <= 50
+    names = ["--path", f"gated={checkpoint}"]
+    assert "gated" in command("mask_layers", data, *names, "--probabilities", 0.5, "--runs", 1, "--rows", 2)
+    layers = json.loads(command("measure_correlation", data, *names, "--json"))["layers"]
+    assert [layer["width"] for layer in layers] == [16, 16]
+
+
+def test_gate_words_are_shown_with_their_counts(gated, text, data):
+    words = (text / "train.txt").read_text().split()
+    flags = ["--words", words[0], "</s>", "--min-count", 20, "--num", 3]
+    shown = command("gate_words", data, "--path", gated / "checkpoint_best.pt", *flags)
+    found = json.loads(command("gate_words", data, "--path", gated / "checkpoint_best.pt", *flags, "--json"))
+    assert {"date", "code", "machine"} < set(found) and "gate_words" in found["command"]
+    assert list(found["words"]) == [words[0], "</s>"]
+    for word, raised in found["words"].items():
+        assert len(raised) == 3 and all(one["count"] >= 20 and 0 < one["gate"] < 1 for one in raised)
+        for one in raised:
+            if one["word"] != "</s>":
+                assert one["count"] == words.count(one["word"])
+            row = rf"\| {re.escape(word)} +\| +{re.escape(one['word'])} \| +{one['gate']:.4f} \| +{one['count']:,} \|"
+            assert re.search(row, shown)
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--path", "no.pt", "--words", "unheardof"], "unheardof: not in the dictionary of the data"),
+        (["--path", "no.pt", "--words", "</s>"], "no.pt does not exist: give a checkpoint"),
+        (["--path", "a.pt", "b.pt", "--words", "</s>"], "--path: give one checkpoint; there are 2"),
+        (["--path", "a.pt", "--words", "</s>", "--num", "0"], "--num 0: give at least 1"),
+        (["--path", "a.pt", "--words", "</s>", "--min-count", "-1"], "--min-count -1: give 0 or more"),
+    ],
+)
+def test_what_gate_words_cannot_show_is_one_line(arguments, told, data):
+    result = run("fairseq_plugins.cli.gate_words", data, *arguments)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1 and told in result.stderr
+
+
+def test_models_without_a_gate_of_the_word_alone_are_refused_in_one_line(trained, data):
+    path = trained / "checkpoint_best.pt"
+    result = run("fairseq_plugins.cli.gate_words", data, "--path", path, "--words", "</s>")
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert f"{path} has no gate: give a model with --output-gate iog" in result.stderr
+
+
+# what is refused
+
+
+@pytest.fixture
+def refuse(trained, data, tmp_path, run_here):
+    """``refuse(base_model, data=...)``: the line of the error of a training that writes nothing."""
+
+    def refuse(base_model, *flags, data=data):
+        with pytest.raises(ValueError) as raised:
+            run_here(
+                fairseq_cli.train, data, "--base-model", base_model, "--save-dir", tmp_path / "gate", *FLAGS, *flags
+            )
+        assert not (tmp_path / "gate").exists() or not list((tmp_path / "gate").glob("*.pt"))
+        (line,) = str(raised.value).splitlines()
+        return line
+
+    return refuse
+
+
+def test_bases_that_cannot_be_taken_are_refused_before_any_work(trained, translator, gated, data, tmp_path, refuse):
+    base = trained / "checkpoint_best.pt"
+    assert (
+        refuse(tmp_path / "no.pt")
+        == f"{tmp_path}/no.pt does not exist: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt"
+    )
+    assert refuse(f"{base}:no.pt").startswith("no.pt does not exist")
+    other = exchange_words(data, tmp_path / "other words")
+    assert f"{base}: the vocabulary, dict.txt, is not the one that the checkpoint was" in refuse(base, data=other)
+    path = translator / "checkpoint_best.pt"
+    assert f"{path} holds a model of --arch lstm_encdec_doc: --base-model takes" in refuse(path)
+    path = gated / "checkpoint_best.pt"
+    assert f"{path} holds a model of --arch gated_lm: --base-model takes" in refuse(path)
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(base.read_bytes()[:3000])
+    assert f"{cut} is no checkpoint or was cut short" in refuse(cut)
+    assert "--output-gate none: nothing would learn" in refuse(base, "--output-gate", "none")
+
+
+def test_fine_tuning_a_gate_is_refused(gated, data, tmp_path):
+    path = gated / "checkpoint_best.pt"
+    flags = ["--arch", "gated_lm", "--path", path, "--save-dir", tmp_path / "fin"]
+    result = run("fairseq_plugins.cli.fine_tune", data, *flags)
+    assert result.returncode == 2 and "gated_lm is not fine-tuned in its paper" in result.stderr.splitlines()[-1]

@@ -1,0 +1,252 @@
+"""Trained language models under one gate: the contract of decoders, equations, what is frozen, memory."""
+
+import copy
+from argparse import Namespace
+
+import pytest
+import torch
+from builders import VOCAB_SIZE, build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
+from decoder_contract import B, DecoderContract, Decoding, T, V
+from tensor_sizes import TensorSizes
+from torch import nn
+
+from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.output_precision import OutputPrecision
+
+KINDS = ["iog", "iog-hidden", "iog-lstm"]
+RATES = {f"dropout_{place}": 0.5 for place in ("embedding", "input", "hidden", "output", "weight")}
+BASES = {
+    "one": [tiny_base_flags("doc", experts_per_layer="1 1 2")],
+    "several": [
+        tiny_base_flags("tied"),
+        tiny_base_flags("mos", rnn_cell="mmlstm", embed_dim=10, hidden_sizes="6 7 9"),
+        tiny_base_flags("full", rnn_cell="variational", hidden_sizes="11"),
+    ],
+}
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_ensemble = pytest.mark.parametrize("bases", BASES)
+
+
+class TestGatedLanguageModel(DecoderContract):
+    dropouts = {"gate_dropout": 0.5}
+
+    @pytest.fixture(params=[(bases, kind) for bases in BASES for kind in KINDS], ids=" ".join)
+    def build(self, request):
+        bases, kind = request.param
+        self.num_bases = len(BASES[bases])
+        num_layers = 3 if bases == "one" else 2  # of several models, embeddings and last layers
+        return lambda **flags: Decoding(build_tiny_gated_lm(*BASES[bases], output_gate=kind, **flags), [], num_layers)
+
+    def test_token_weights_and_label_smoothing_reach_the_output_layer(self, build, tokens):
+        if len(build().model.decoder.members) == 1:
+            super().test_token_weights_and_label_smoothing_reach_the_output_layer(build, tokens)
+            return
+        target, weights = torch.randint(V, (B, T)), torch.rand(B, T).double()
+        weights[1] = 0
+        model = build().model.double()
+        nll = -model(tokens)[0].gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        loss, extra = model(tokens, target=target, token_weights=weights)
+        torch.testing.assert_close(loss, (nll * weights).sum(), rtol=1e-10, atol=1e-10)
+        assert torch.equal(extra["scores"].nll != 0, weights != 0)
+        with pytest.raises(ValueError, match="^--label-smoothing 0.2: several base models have none; leave it out"):
+            model(tokens, target=target, label_smoothing=0.2)
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(4, V, (B, T))
+
+
+@pytest.fixture
+def target():
+    return torch.randint(4, V, (B, T))
+
+
+def gated_and_base(name, kind, **flags):
+    """A gated model of one base model without dropout, and a model of the same architecture with a gate of its own."""
+    gated = build_tiny_gated_lm(tiny_base_flags(name, **flags), output_gate=kind).eval()
+    joint = build_tiny_lm(name, output_gate=kind, gate_dim=5, gate_dropout=0.0, **flags).eval()
+    member = {key: value for key, value in gated.decoder.members[0].state_dict().items() if "output.gate." not in key}
+    gate = {f"output.gate.{key}": value for key, value in gated.decoder.gate.state_dict().items()}
+    joint.decoder.load_state_dict({**joint.decoder.state_dict(), **member, **gate})
+    return gated, joint
+
+
+def gradients_of_gate(gate, loss):
+    return dict(zip(dict(gate.named_parameters()), torch.autograd.grad(loss, list(gate.parameters()))))
+
+
+@every_kind
+@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+def test_one_base_model_is_exactly_its_output_layer_with_the_gate(name, kind, tokens, target):
+    gated, joint = gated_and_base(name, kind)
+    with torch.no_grad():  # with gradients torch takes another kernel for the product with a frozen matrix
+        assert torch.equal(gated(tokens)[0], joint(tokens)[0])
+    losses = [model(tokens, target=target, label_smoothing=0.1) for model in (gated, joint)]
+    assert torch.equal(losses[0][0], losses[1][0])
+    assert torch.equal(losses[0][1]["scores"].nll, losses[1][1]["scores"].nll)
+    ours = gradients_of_gate(gated.decoder.gate, losses[0][0])
+    theirs = gradients_of_gate(joint.decoder.output.gate, losses[1][0])
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_a_gate_of_ones_is_the_base_model_bit_for_bit(name, cell, tokens, target):
+    gated = build_tiny_gated_lm(tiny_base_flags(name, rnn_cell=cell)).eval()
+    with torch.no_grad():
+        nn.init.zeros_(gated.decoder.gate.linear.weight)
+        nn.init.constant_(gated.decoder.gate.linear.bias, 100.0)
+    base = build_tiny_lm(name, rnn_cell=cell).eval()
+    base.decoder.load_state_dict({**base.decoder.state_dict(), **gated.decoder.members[0].state_dict()})
+    with torch.no_grad():
+        assert torch.equal(gated(tokens)[0], base(tokens)[0])
+    ours, theirs = (model(tokens, target=target)[1]["scores"] for model in (gated, base))
+    assert torch.equal(ours.loss, theirs.loss) and torch.equal(ours.nll, theirs.nll)
+
+
+@every_kind
+def test_an_ensemble_is_the_mean_of_the_gated_distributions(kind, tokens, target):
+    """P = (1/M) sum_m softmax(g * s_m), with gradients by autograd through the probabilities."""
+    model = build_tiny_gated_lm(*BASES["several"], output_gate=kind).double()
+    decoder, joint = model.decoder, model(tokens)[1]["states"]
+    state = decoder.initial_state(B)
+    given, _ = decoder.gate(joint, state["gate"])
+    g = torch.sigmoid(given.features @ given.weight.T + given.bias).unsqueeze(-2)
+    total = 0.0
+    for member, layers in zip(decoder.members, state["members"]):
+        states, _ = member.read(tokens, layers, incremental=False)
+        latents, log_prior = member.output.mixture(states)
+        softmaxes = torch.softmax(g * member.output.projection(latents), dim=-1)
+        total = total + (log_prior.exp().unsqueeze(-1) * softmaxes).sum(-2) / 3
+    torch.testing.assert_close(model(tokens)[0].exp(), total, rtol=1e-11, atol=1e-13)
+    weights = torch.rand(B, T).double()
+    weights[0, :2] = 0
+    nll = -total.gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
+    loss, extra = model(tokens, target=target, token_weights=weights)
+    torch.testing.assert_close(loss, (weights * nll).sum(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(extra["scores"].nll, nll.detach().masked_fill(weights == 0, 0), rtol=1e-12, atol=1e-12)
+    ours, theirs = (gradients_of_gate(decoder.gate, y) for y in (loss, (weights * nll).sum()))
+    for key in ours:
+        torch.testing.assert_close(ours[key], theirs[key], rtol=1e-9, atol=1e-12)
+
+
+def test_an_ensemble_of_equal_models_is_the_model(tokens, target):
+    flags = BASES["one"][0]
+    one, three = (build_tiny_gated_lm(*[flags] * number).double() for number in (1, 3))
+    for member in three.decoder.members:
+        member.load_state_dict(one.decoder.members[0].state_dict())
+    three.decoder.gate.load_state_dict(one.decoder.gate.state_dict())
+    torch.testing.assert_close(three(tokens)[0], one(tokens)[0], rtol=1e-12, atol=1e-12)
+    losses = [model(tokens, target=target)[0] for model in (three, one)]
+    torch.testing.assert_close(*losses, rtol=1e-12, atol=1e-12)
+    ours, theirs = (gradients_of_gate(model.decoder.gate, loss) for model, loss in zip((three, one), losses))
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+# what is frozen
+
+
+@every_ensemble
+def test_only_the_gate_learns_and_training_is_without_the_dropout_of_the_base(bases, tokens, target):
+    model = build_tiny_gated_lm(*BASES[bases])
+    model.train()
+    assert all(module.training for module in model.decoder.gate.modules())
+    frozen = [m for m in model.decoder.members.modules() if not isinstance(m, OutputPrecision)]
+    assert not any(module.training for module in frozen)
+    losses = [model(tokens, target=target)[0].item() for _ in range(2)]
+    assert losses[0] == losses[1] == pytest.approx(model.eval()(tokens, target=target)[0].item(), rel=1e-6)
+    learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert learning == {f"decoder.gate.{name}" for name, _ in model.decoder.gate.named_parameters()}
+
+
+def test_rates_of_the_base_do_nothing_and_that_of_the_gate_acts(tokens):
+    model = build_tiny_gated_lm(tiny_base_flags("doc", experts_per_layer="1 1 2", latent_dropout=0.5, **RATES))
+    model.train()
+    assert torch.equal(model(tokens)[0], model(tokens)[0])
+    model.decoder.gate.dropout.rate = 0.5
+    assert not torch.equal(model(tokens)[0], model(tokens)[0])
+
+
+@every_ensemble
+def test_updates_leave_the_base_as_it_was_bit_for_bit(bases, tokens, target):
+    model = build_tiny_gated_lm(*BASES[bases], gate_dropout=0.5).train()
+    before = copy.deepcopy(model.decoder.members.state_dict())
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05, weight_decay=0.1)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss, _ = model(tokens, target=target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    after = model.decoder.members.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items()) and losses[-1] < losses[0]
+
+
+def test_the_precision_of_the_output_layers_is_the_flags_and_follows_the_mode():
+    flags = tiny_base_flags("doc", output_precision="bfloat16")
+    for given, expected in (({}, "bfloat16"), ({"output_precision": "float32"}, "float32")):
+        model = build_tiny_gated_lm(flags, tiny_base_flags("tied"), **given)
+        names = [member.output.precision.name for member in model.decoder.members]
+        assert names == [expected, "float32"]
+        for mode in (True, False):
+            model.train(mode)
+            assert [member.output.precision.training for member in model.decoder.members] == [mode, mode]
+
+
+def test_training_holds_no_logits_of_all_tokens():
+    num_rows, num_steps, vocab_size = 8, 20, 3000
+    flags = [tiny_base_flags("mos", experts_per_layer="0 0 2"), tiny_base_flags("tied")]
+    flags = [{**each, "output_chunk": 16} for each in flags]
+    tokens, target = torch.randint(4, vocab_size, (2, num_rows, num_steps))
+    for bases in (flags, flags[:1]):
+        model = build_tiny_gated_lm(*bases, vocab_size=vocab_size).train()
+        with TensorSizes() as sizes:
+            model(tokens, target=target)[0].backward()
+        assert sizes.largest < num_rows * num_steps * vocab_size / 2
+
+
+# what others read
+
+
+def test_layers_of_several_models_are_not_looked_into():
+    assert build_tiny_gated_lm(*BASES["one"]).decoder.stack.layers[0].hidden_size == 12
+    with pytest.raises(ValueError, match="^the gated model has 3 base models: look into the layers of one alone"):
+        build_tiny_gated_lm(*BASES["several"]).decoder.stack  # noqa: B018
+
+
+def test_windows_of_a_stream_are_one_sequence(tokens):
+    for bases in BASES.values():
+        model = build_tiny_gated_lm(*bases, output_gate="iog-lstm").double().eval()
+        parts = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 3), (3, T))]
+        torch.testing.assert_close(torch.cat(parts, dim=1), model(tokens)[0])
+
+
+@pytest.mark.parametrize(
+    "names, num_softmaxes", [(["doc"], 20), (["mos", "mos"], 2 * 15), (["mos", "tied"], None), (["tied"], None)]
+)
+def test_mixture_weights_are_those_of_all_softmaxes(names, num_softmaxes, tokens, make_task):
+    experts = {"mos": "0 0 15", "doc": "0 5 15"}
+    flags = [tiny_base_flags(n, **({"experts_per_layer": experts[n]} if n in experts else {})) for n in names]
+    model = build_tiny_gated_lm(*flags).train()
+    weights = model(tokens)[1]["scores"].mixture_weights
+    task = make_task(VOCAB_SIZE)
+    criterion = RegularizedCrossEntropy(task_with_padding(task), balance=0.1, activation_regularization=1.0)
+    sample = {"net_input": {"src_tokens": tokens}, "target": tokens, "ntokens": tokens.numel()}
+    if num_softmaxes is None:
+        assert weights is None
+        with pytest.raises(ValueError, match="--balance needs a mixture"):
+            criterion(model, sample)
+        return
+    assert weights.shape == (B, T, num_softmaxes)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, T))
+    loss, _, logged = criterion(model, sample)
+    assert logged["balance"] > 0 and logged["activation"] > 0 and loss.requires_grad
+
+
+def task_with_padding(task):
+    return Namespace(**vars(task), source_language=None)
