@@ -44,9 +44,10 @@ def base_models(args: Namespace, task: TextTask, *, overrides: BaseFlags) -> Lis
                 "--base-model: give the checkpoint of a trained language model, or several joined by colons"
             )
         resumed = _resumed_checkpoint(args)
-        if resumed is None or all(Path(path).is_file() for path in paths):
+        if resumed is not None and not all(Path(path).is_file() for path in paths):
+            kept = getattr(_saved_flags(_read(resumed)), FLAGS_IN_CHECKPOINT, None)
+        if kept is None:
             return _read_models(paths, args, task, overrides)
-        kept = getattr(_saved_flags(_read(resumed)), FLAGS_IN_CHECKPOINT)
         setattr(args, FLAGS_IN_CHECKPOINT, kept)
     return [_build(flags, task, overrides) for flags in kept]
 

@@ -115,6 +115,12 @@ def test_missing_and_damaged_files_are_refused(base, tmp_path):
         gate(str(tmp_path / "flipped.pt"))
 
 
+def test_a_removed_file_is_missing_where_the_save_directory_holds_another_model(base, tmp_path):
+    path, _ = base("checkpoint_last.pt", "doc")
+    with pytest.raises(ValueError, match="^removed.pt does not exist: give a checkpoint, such as SAVE_DIR"):
+        gate("removed.pt", save_dir=str(tmp_path), restore_file="checkpoint_last.pt")
+
+
 @pytest.mark.parametrize("given", ["", ":", "one.pt:"])
 def test_no_path_is_refused(given):
     with pytest.raises(ValueError, match="^--base-model: give the checkpoint of a trained language model, or several"):
