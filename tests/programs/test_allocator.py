@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fairseq_plugins.programs.allocator import TUNABLES, VARIABLES, training_environment
+from fairseq_plugins.programs.allocator import KEPT_MEMORY, TUNABLES, VARIABLES, training_environment
 from fairseq_plugins.programs.host_program import run_host
 from fairseq_plugins.programs.logged_process import run_logged
 
@@ -41,6 +41,11 @@ def test_only_label_networks_gain(arguments, gains):
     assert ("GLIBC_TUNABLES" in training_environment(arguments)) == gains
 
 
+@pytest.mark.parametrize("arguments", [["--arch=gated_lm_ptb"], ["-a", "gated_lm"], ["data", "--arch", "gated_lm_wt2"]])
+def test_gated_models_keep_their_memory(arguments):
+    assert training_environment(arguments)["GLIBC_TUNABLES"] == KEPT_MEMORY
+
+
 @pytest.mark.parametrize("name", VARIABLES)
 def test_what_the_user_has_set_stays(name, monkeypatch):
     monkeypatch.setenv(name, "1")
@@ -71,17 +76,18 @@ def test_a_logged_process_has_the_environment_given(environment, expected, tmp_p
     assert (tmp_path / "log").read_text() == f"{expected}\n"
 
 
-def test_glibc_takes_the_value():
+@pytest.mark.parametrize("tunable", [TUNABLES, *KEPT_MEMORY.split(":")])
+def test_glibc_takes_the_value(tunable):
     """A name that glibc does not have is ignored without a word, so its own list is asked."""
     loader = next((part for part in _mapped_files() if "/ld-linux" in part), None)
     if loader is None:
         pytest.skip("the C library is not glibc")
     listed = subprocess.run(
-        [loader, "--list-tunables"], env={"GLIBC_TUNABLES": TUNABLES}, capture_output=True, text=True
+        [loader, "--list-tunables"], env={"GLIBC_TUNABLES": tunable}, capture_output=True, text=True
     )
     if listed.returncode != 0:
         pytest.skip("glibc before 2.33 does not list its tunables")
-    name, value = TUNABLES.split("=")
+    name, value = tunable.split("=")
     (line,) = [line for line in listed.stdout.splitlines() if line.startswith(f"{name}:")]
     assert int(line.split()[1], 16) == int(value)
 
