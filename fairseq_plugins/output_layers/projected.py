@@ -67,13 +67,14 @@ class WordProjection(nn.Module):
         self._kept: Optional[Tuple[Tuple[List[MadeOf], Optional[torch.dtype]], Tensor]] = None
 
     def label_matrix(self, dtype: Optional[torch.dtype] = None) -> Tensor:
-        """L, (V, C); without gradients in evaluation the one that was computed before, if it still holds.
+        """L, (V, C); in evaluation, without gradients or frozen, the one that was computed before, if it still holds.
 
         ``dtype`` is another type to have it in, without gradients.
         """
         if self.label_encoder is None and dtype is None:
             return self.weight
-        if self.training or torch.is_grad_enabled():
+        learns = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.parameters())
+        if self.training or learns:
             self._kept = None  # for optimisers that change weights unseen
             return self._labels()
         parameters = () if self.label_encoder is None else self.label_encoder.parameters()

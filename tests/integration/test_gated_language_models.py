@@ -140,6 +140,16 @@ def test_commands_that_look_into_language_models_read_gated_ones(gated, trained,
     assert [layer["width"] for layer in layers] == [16, 16]
 
 
+def test_the_host_generates_text_with_a_gated_model_as_with_its_base(gated, trained, data, run_here):
+    flags = ["--task", "language_modeling", "--sample-break-mode", "eos", "--gen-subset", "test", "--beam", 2]
+    flags += ["--prefix-size", 2, "--max-len-b", 5, "--batch-size", 4]
+    found = []
+    for path in (trained / "checkpoint_best.pt", gated / "checkpoint_best.pt"):
+        output = run_here(fairseq_cli.generate, data, "--path", path, *flags)
+        found.append(re.findall(r"^H-\d+\t", output, re.M))
+    assert len(found[0]) == len(found[1]) > 10
+
+
 def test_gate_words_are_shown_with_their_counts(gated, text, data):
     words = (text / "train.txt").read_text().split()
     flags = ["--words", words[0], "</s>", "--min-count", 20, "--num", 3]

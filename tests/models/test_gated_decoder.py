@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from builders import VOCAB_SIZE, build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
+from builders import VOCAB_SIZE, build_tiny_gated_lm, build_tiny_lm, randomise, tiny_base_flags
 from decoder_contract import B, DecoderContract, Decoding, T, V
 from tensor_sizes import TensorSizes
 from torch import nn
@@ -208,6 +208,17 @@ def test_training_holds_no_logits_of_all_tokens():
         with TensorSizes() as sizes:
             model(tokens, target=target)[0].backward()
         assert sizes.largest < num_rows * num_steps * vocab_size / 2
+
+
+def test_labels_of_a_frozen_model_are_encoded_once(tokens, target):
+    model = build_tiny_gated_lm(tiny_base_flags("drill")).train()
+    calls = []
+    encoder = model.decoder.members[0].output.projection.label_encoder
+    encoder.register_forward_hook(lambda *_: calls.append(1))
+    losses = [model(tokens, target=target)[0].item() for _ in range(3)]
+    assert len(calls) == 1 and len(set(losses)) == 1
+    randomise(encoder, seed=5)
+    assert model(tokens, target=target)[0].item() != losses[0] and len(calls) == 2
 
 
 # what others read
