@@ -57,51 +57,54 @@ class _RecurrentHighway(torch.autograd.Function):
         num_steps, depth, (num_rows, width) = inputs.size(0), len(parameters) // 2, s.shape
         weights, biases = parameters[:depth], parameters[depth:]
         transposed = [weight.t() for weight in weights]
-        num_kept = num_steps if learns else 1
-        kept = [s.new_empty(depth, num_kept, num_rows, width) for _ in ("read", "candidate", "gate", "change")]
-        read, candidates, gates, changes = ([part.unbind(0) for part in tensor.unbind(0)] for tensor in kept)
         outputs = s.new_empty(num_steps, num_rows, width)
+        # a tensor a micro-layer: the C library reuses the memory of small ones
+        size = (num_steps if learns else 1, num_rows, width)
+        candidates, gates, states = ([s.new_empty(size) for _ in range(depth)] for _ in range(3))
+        states[-1] = outputs
+        steps = [[x.unbind(0) for x in kept] for kept in (candidates, gates, states)]
+        start = s
         for t in range(num_steps):
-            place = t if learns else 0
             for layer in range(depth):
-                masked = torch.mul(s, mask, out=read[layer][place])
-                sums = matmul(masked, transposed[layer], biases[layer])
+                candidate, gate, state = (kept[layer][t if len(kept[layer]) > 1 else 0] for kept in steps)
+                sums = matmul(s * mask, transposed[layer], biases[layer])
                 if layer == 0:
                     sums += inputs[t]
-                candidate = torch.tanh(sums[:, :width], out=candidates[layer][place])
-                gate = torch.sigmoid(sums[:, width:], out=gates[layer][place])
-                change = torch.sub(candidate, s, out=changes[layer][place])
-                s = torch.addcmul(s, change, gate)
-            s = torch.mul(s, 1 if keep is None else keep[t], out=outputs[t])
-        ctx.save_for_backward(mask, keep, *kept, *weights)
+                torch.tanh(sums[:, :width], out=candidate)
+                torch.sigmoid(sums[:, width:], out=gate)
+                s = torch.lerp(s, candidate, gate, out=state)
+            if keep is not None:
+                s *= keep[t]
+        ctx.save_for_backward(start, mask, keep, *weights, *candidates, *gates, *states)
         return outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     # pyrefly: ignore[bad-override]
     def backward(ctx: Any, d_outputs: Tensor) -> Tuple[Optional[Tensor], ...]:
-        mask, keep, *kept = ctx.saved_tensors
-        (read, candidate, gate, change), weights = kept[:4], kept[4:]
-        depth, num_steps, num_rows, width = read.shape
-        candidates, gates, changes = ([part.unbind(0) for part in x.unbind(0)] for x in (candidate, gate, change))
-        d_sums = read.new_empty(depth, num_steps, num_rows, 2 * width)
-        d_parts = [part.unbind(0) for part in d_sums.unbind(0)]
-        d_s = torch.zeros_like(d_outputs[0])
+        start, mask, keep, *saved = ctx.saved_tensors
+        depth = len(saved) // 4
+        weights, candidates, gates, states = (saved[n * depth : (n + 1) * depth] for n in range(4))
+        before = [torch.cat([start.unsqueeze(0), states[-1][:-1]]), *states[:-1]]
+        num_steps, _, width = d_outputs.shape
+        d_sums = [d_outputs.new_empty(*d_outputs.shape[:2], 2 * width) for _ in range(depth)]
+        steps = list(zip(weights, *([x.unbind(0) for x in kept] for kept in (candidates, gates, before, d_sums))))
+        d_s = torch.zeros_like(start)
         for t in reversed(range(num_steps)):
             d_s = d_s + d_outputs[t]
             if keep is not None:
                 d_s *= keep[t]
-            for layer in reversed(range(depth)):
-                d_part, d_candidate = d_parts[layer][t], d_s * gates[layer][t]
-                _tanh_backward(d_candidate, candidates[layer][t], grad_input=d_part[:, :width])
-                _sigmoid_backward(d_s * changes[layer][t], gates[layer][t], grad_input=d_part[:, width:])
-                d_s = torch.sub(d_s, d_candidate).addcmul_(matmul(d_part, weights[layer]), mask)
-        learns = ctx.needs_input_grad[-2 * depth : -depth]
+            for weight, *kept in reversed(steps):
+                candidate, gate, s, d_sum = (x[t] for x in kept)
+                d_candidate = d_s * gate
+                _tanh_backward(d_candidate, candidate, grad_input=d_sum[:, :width])
+                _sigmoid_backward((candidate - s).mul_(d_s), gate, grad_input=d_sum[:, width:])
+                d_s = torch.sub(d_s, d_candidate).addcmul_(matmul(d_sum, weight), mask)
         d_weights = [
-            matmul(d.flatten(0, 1).t(), x.flatten(0, 1)) if wanted else None
-            for wanted, d, x in zip(learns, d_sums, read)
+            matmul(d.flatten(0, 1).t(), (s * mask).flatten(0, 1)) if wanted else None
+            for wanted, d, s in zip(ctx.needs_input_grad[-2 * depth :], d_sums, before)
         ]
-        return d_sums[0], d_s, None, None, None, *d_weights, *d_sums.sum(dim=(1, 2))
+        return d_sums[0], d_s, None, None, None, *d_weights, *(d.sum(dim=(0, 1)) for d in d_sums)
 
 
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
