@@ -42,9 +42,7 @@ class HighwayProducts:
             "states": (num_places, self.width),
             "gradients": (num_places, 2 * self.width),
         }
-        return {
-            name: [torch.randn(shape, device=device) for _ in range(self.depth)] for name, shape in shapes.items()
-        }
+        return {name: [torch.randn(shape, device=device) for _ in range(self.depth)] for name, shape in shapes.items()}
 
     def run(self, operands: Dict[str, List[Tensor]]) -> None:
         """Those of a window: step by step, as each waits for the one before, but for the gradients of the matrices."""

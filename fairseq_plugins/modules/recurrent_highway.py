@@ -88,7 +88,9 @@ class RecurrentHighway(RecurrentCell, SavesSettings):
         super().__init__()
         depth = check_at_least_one(options.recurrence_depth, flag="--recurrence-depth")
         if options.transform_input not in TRANSFORM_INPUTS:
-            raise ValueError(f"--transform-input {options.transform_input}: choose one of {', '.join(TRANSFORM_INPUTS)}")
+            raise ValueError(
+                f"--transform-input {options.transform_input}: choose one of {', '.join(TRANSFORM_INPUTS)}"
+            )
         self.save_setting("transform_input_name", flag="--transform-input", value=options.transform_input)
         self.save_setting("transform_bias_text", flag="--transform-bias", value=f"{options.transform_bias:g}")
         self.hidden_size = hidden_size

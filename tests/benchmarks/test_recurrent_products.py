@@ -35,5 +35,3 @@ def test_systems_are_measured_with_the_sizes_of_their_presets(monkeypatch):
 def test_other_models_have_no_such_products(name):
     recipe = find_recipe(f"speed_{name}")
     assert speed_of_highway_products(recipe, list(recipe.systems), device="cpu") == {}
-
-
