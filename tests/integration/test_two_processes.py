@@ -7,6 +7,8 @@ import pytest
 from commands import TASK, assert_same, load, started_training, train, training_arguments
 from translation_commands import TRANSFORMER, training_flags
 
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+
 pytestmark = pytest.mark.slow
 
 NO_DROPOUT = [
@@ -53,6 +55,20 @@ def test_two_processes_equal_one(data, tmp_path, two):
     train(data, tmp_path, *FLAGS, "--max-epoch", 2)
     one = load(tmp_path / "checkpoint_last.pt")
     assert_same_but_for_rounding(one, two)
+
+
+@pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm"}))
+def test_every_cell_trains_in_two_processes_as_in_one(cell, data, tmp_path):
+    weight = FLAGS.index("--dropout-weight")  # other cells have no such rate
+    flags = [*FLAGS[:weight], *FLAGS[weight + 2 :], "--rnn-cell", cell, "--max-update", 5]
+    train(data, tmp_path / "one", *flags)
+    shared = training_arguments(data, tmp_path / "two", *flags, "--batch-size", 2, "--batch-size-valid", 1)
+    run_two(shared, tmp_path / "two")
+    one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
+    for name, parameter in one["model"].items():
+        assert (parameter - two["model"][name]).abs().max() <= 1e-5, name
+    for name, part in one["extra_state"][TASK]["hidden_state"].items():
+        assert part.abs().max() > 0 and (part - two["extra_state"][TASK]["hidden_state"][name]).abs().max() <= 1e-5
 
 
 def test_two_processes_save_the_hidden_state_of_one(data, tmp_path):
