@@ -129,8 +129,9 @@ def test_rotated_rows_resume_at_the_end_of_an_epoch(train_here, tmp_path):
 @pytest.mark.parametrize("changed", [["--row-offsets", "none"], ["--row-offsets", "random", "--seed", 5]])
 def test_rotated_rows_go_on_with_no_others(changed, train_here, data, tmp_path):
     flags = ["--window-lengths", "fixed", "--row-offsets", "random"]
-    train_here(tmp_path, *flags, "--max-update", 3)
-    result = run_training(data, tmp_path, "--max-epoch", "2", *flags, *changed)
+    train_here(tmp_path / "stopped", *flags, "--max-update", 3)
+    start = ["--restore-file", tmp_path / "stopped/checkpoint_last.pt"]
+    result = run_training(data, tmp_path / "resumed", "--max-epoch", "2", *flags, *changed, *start)
     assert result.returncode != 0
     assert "whose rows begin elsewhere: use the same --row-offsets" in result.stderr.strip().splitlines()[-1]
 
