@@ -35,7 +35,7 @@ RECIPE = Recipe(
 mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced.
 gate, gate-hidden, gate-lstm: a gate of width 30 that reads the input word, the hidden state, too, or is recurrent; 0.6M
 parameters, for gate-hidden 1.75M more on zaremba. Give a trained model by --base-model CKPT, or an ensemble by
---base-model CKPT:CKPT:CKPT, whose members were trained with different --seed. gate-awd: gate with the clipping and the start that the published program has for
-AWD-LSTM, for awd and for mos and doc of the recipe reduced.
+--base-model CKPT:CKPT:CKPT, whose members were trained with different --seed. gate-awd: gate with the clipping and the
+start that the published program has for AWD-LSTM, for awd and for mos and doc of the recipe reduced.
 An epoch with averaging follows the six: --finetune-from-model CKPT --averaging immediate --max-epoch 1.""",
 )
