@@ -101,14 +101,30 @@ def gated(logits: Tensor, features: Tensor, weight: Tensor, bias: Tensor) -> Ten
     return logits / (1 + (-(features @ weight.T + bias)).exp()).unsqueeze(-2)
 
 
+def lowered(logits: Tensor, latents: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Tensor:
+    """z_{j,v} - [v = y] [w_y . k_j > 0] eps |w_y| |k_j|, the subtracted numbers without a gradient: z (*, J, V)."""
+    w, k = weight.detach()[target].unsqueeze(-2), latents.detach()
+    margins = epsilon * w.norm(dim=-1) * k.norm(dim=-1) * ((w * k).sum(dim=-1) > 0)
+    is_target = torch.arange(weight.size(0)) == target[..., None, None]
+    return logits - margins.unsqueeze(-1) * is_target
+
+
 def mixture_loss(
-    latents: Tensor, prior: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float = 0.0, gate=None
+    latents: Tensor,
+    prior: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    target: Tensor,
+    smoothing: float = 0.0,
+    gate=None,
+    epsilon: float = 0.0,
 ):
     """(1 - e) NLL + e mean_v(-log P(v)) and the NLL of each token: latents (*, J, d), prior (*, J), weight (V, d).
 
-    A gate is (features, weight, bias).
+    A gate is (features, weight, bias). Targets' logits are :func:`lowered` before it.
     """
     logits = latents @ weight.T + bias
+    logits = lowered(logits, latents, weight, target, epsilon) if epsilon else logits
     log_p = mixture(logits if gate is None else gated(logits, *gate), prior).log()
     nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     return (1 - smoothing) * nll - smoothing * log_p.mean(dim=-1), nll

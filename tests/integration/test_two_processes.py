@@ -90,6 +90,22 @@ def test_two_processes_resume_bit_for_bit(data, tmp_path, two):
     assert_same(resumed["extra_state"][TASK], two["extra_state"][TASK], TASK)
 
 
+def test_two_processes_with_rotated_rows_equal_one_and_resume_bit_for_bit(data, tmp_path):
+    flags = ["--row-offsets", "random", "--adversarial-epsilon", 0.01]
+    train(data, tmp_path / "one", *FLAGS, *flags, "--max-epoch", 2)
+    train_two(data, tmp_path / "two", *flags, "--max-epoch", 2)
+    one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
+    assert_same_but_for_rounding(one, two)
+    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
+    train_two(data, tmp_path / "parts", *flags, "--max-update", num_updates)
+    stopped = load(tmp_path / "parts/checkpoint_last.pt")["extra_state"][TASK]
+    assert len(stopped["row_offsets"]) == 4 and any(stopped["row_offsets"])
+    train_two(data, tmp_path / "parts", *flags, "--max-epoch", 2)
+    resumed = load(tmp_path / "parts/checkpoint_last.pt")
+    for part in ("model", "last_optimizer_state"):
+        assert_same(resumed[part], two[part], part)
+
+
 def test_two_processes_translate_like_one(pair_data, tmp_path, run_here):
     one, two = (tmp_path / name for name in ("one", "two"))
     # adam would follow the rounding errors where a gradient is zero, as those of the keys' biases are

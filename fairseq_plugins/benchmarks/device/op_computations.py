@@ -89,6 +89,7 @@ def _mixture_losses() -> Iterator[Computation]:
     yield _computation("mixture_nll", _loss, **MIXTURE)
     yield _computation("mixture_nll, one softmax", _loss, **single)
     yield _computation("mixture_nll, label smoothing", partial(_loss, label_smoothing=0.1), **MIXTURE)
+    yield _computation("mixture_nll, adversarial margins", partial(_loss, adversarial_epsilon=0.1), **MIXTURE)
     yield _computation("mixture_nll, chunks of 5 tokens", partial(_loss, chunk_size=5), **MIXTURE)
     yield _computation("mixture_nll, weighted tokens", _weighted_loss, **MIXTURE)
     yield _computation("mixture_nll, gate", _loss, **MIXTURE, **GATE)
