@@ -234,6 +234,21 @@ class CellContract:
             gradients.append(torch.autograd.grad(loss(outputs.top, outputs.state), list(stack.parameters())))
         torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
+    @pytest.mark.parametrize("precision", ["bfloat16", "autocast"])
+    def test_results_in_16_bits_are_near_those_in_32(self, make, x, tokens, precision):
+        stack, x = make(dtype=torch.float32), x.float()
+        expected = stack(x, tokens=tokens)
+        if precision == "bfloat16":
+            stack, x = stack.bfloat16(), x.bfloat16()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
+            whole = stack(x, tokens=tokens)
+            step = stack.steps(x[..., :2], tokens=tokens)(0, x[:, 0, 2:], stack.initial_state(x))
+            total = loss(whole.top.float(), whole.state)
+        torch.testing.assert_close(whole.top.float(), expected.top, rtol=0, atol=0.1)
+        torch.testing.assert_close(step.top.float(), expected.top[:, 0], rtol=0, atol=0.1)
+        total.backward()
+        assert all(param.grad.dtype == param.dtype and param.grad.isfinite().all() for param in stack.parameters())
+
     def test_every_call_draws_fresh_masks_and_evaluation_none(self, make, case, x, tokens):
         stack, plain = make(rate=RATE), make()
         plain.load_state_dict(stack.state_dict())

@@ -15,16 +15,64 @@ def lstm(x: Tensor, h: Tensor, c: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor,
     return torch.stack(outputs, dim=1), h, c
 
 
-def recurrent(layer, x: Tensor, h: Tensor, c: Tensor, e: Tensor):
-    """A recurrent layer over x (B, T, C) in a stack that reads e: an LSTM, or the major's [h; c] before the minor's."""
+def recurrent_highway(x: Tensor, s: Tensor, w_x: Tensor, micro_layers, *, mask=1.0, transform_input="state"):
+    """Zilly et al. 2017: x (B, T, C), s and the mask of s (B, D), R (2 D, D) and b (2 D) of each micro-layer."""
+    w_h, w_t = w_x.chunk(2)
+    outputs = []
+    for x_t in x.unbind(1):
+        for n, (r, b) in enumerate(micro_layers):
+            (r_h, r_t), (b_h, b_t), is_first = r.chunk(2), b.chunk(2), float(n == 0)
+            h = torch.tanh(is_first * (x_t @ w_h.T) + (s * mask) @ r_h.T + b_h)
+            read = {"state": s * mask, "candidate": h}[transform_input]
+            t = torch.sigmoid(is_first * (x_t @ w_t.T) + read @ r_t.T + b_t)
+            s = (h - s) * t + s
+        outputs.append(s)
+    return torch.stack(outputs, dim=1), s
+
+
+def mogrifier(x: Tensor, h: Tensor, c: Tensor, rounds, w_x: Tensor, w_h: Tensor, b: Tensor, *, mask=1.0):
+    """Melis et al. 2020: x (B, T, C), h, c and the mask of h (B, D), matrix and bias of each round."""
+    outputs = []
+    for x_t in x.unbind(1):
+        h = h * mask
+        for i, (q, b_q) in enumerate(rounds, start=1):
+            if i % 2 == 1:
+                x_t = 2 * torch.sigmoid(h @ q.T + b_q) * x_t
+            else:
+                h = 2 * torch.sigmoid(x_t @ q.T + b_q) * h
+        i, f, g, o = (x_t @ w_x.T + h @ w_h.T + b).chunk(4, dim=1)
+        f = torch.sigmoid(f + 1)
+        i = torch.where(torch.sigmoid(i) <= 1 - f, torch.sigmoid(i), 1 - f)
+        c = f * c + i * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        outputs.append(h)
+    return torch.stack(outputs, dim=1), h, c
+
+
+def recurrent(layer, x: Tensor, state, e: Tensor):
+    """Outputs (B, T, D) and state of any recurrent layer, without masks, over x (B, T, C) in a stack that reads e.
+
+    A Major-Minor LSTM has the major's [h; c] before the minor's.
+    """
+    if hasattr(layer, "micro_layers"):
+        micro_layers = [(micro_layer.weight, bias) for micro_layer, bias in zip(layer.micro_layers, layer.biases())]
+        outputs, s = recurrent_highway(x, state["s"], layer.input.weight, micro_layers)
+        return outputs, {"s": s}
+    if hasattr(layer, "rounds"):
+        rounds = [(part.factors[-1].weight, part.factors[-1].bias) for part in layer.rounds]
+        weights = layer.input.weight, layer.recurrent.weight, layer.input.bias
+        outputs, h, c = mogrifier(x, state["h"], state["c"], rounds, *weights)
+        return outputs, {"h": h, "c": c}
     if not hasattr(layer, "minor"):
-        return lstm(x, h, c, *layer.parameters())
+        outputs, h, c = lstm(x, state["h"], state["c"], *layer.parameters())
+        return outputs, {"h": h, "c": c}
     sizes = layer.major.hidden_size, layer.minor.hidden_size
-    (h_ma, h_mi), (c_ma, c_mi) = h.split(sizes, dim=1), c.split(sizes, dim=1)
+    (h_ma, h_mi), (c_ma, c_mi) = state["h"].split(sizes, dim=1), state["c"].split(sizes, dim=1)
     minor_input = e if layer.minor_reads_stack_input else x
     major = lstm(x, h_ma, c_ma, *layer.major.parameters())
     minor = lstm(minor_input, h_mi, c_mi, *layer.minor.parameters())
-    return tuple(torch.cat(parts, dim=-1) for parts in zip(major, minor))
+    outputs, h, c = (torch.cat(parts, dim=-1) for parts in zip(major, minor))
+    return outputs, {"h": h, "c": c}
 
 
 def softmax(z: Tensor) -> Tensor:
@@ -53,14 +101,30 @@ def gated(logits: Tensor, features: Tensor, weight: Tensor, bias: Tensor) -> Ten
     return logits / (1 + (-(features @ weight.T + bias)).exp()).unsqueeze(-2)
 
 
+def lowered(logits: Tensor, latents: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Tensor:
+    """z_{j,v} - [v = y] [w_y . k_j > 0] eps |w_y| |k_j|, the subtracted numbers without a gradient: z (*, J, V)."""
+    w, k = weight.detach()[target].unsqueeze(-2), latents.detach()
+    margins = epsilon * w.norm(dim=-1) * k.norm(dim=-1) * ((w * k).sum(dim=-1) > 0)
+    is_target = torch.arange(weight.size(0)) == target[..., None, None]
+    return logits - margins.unsqueeze(-1) * is_target
+
+
 def mixture_loss(
-    latents: Tensor, prior: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float = 0.0, gate=None
+    latents: Tensor,
+    prior: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    target: Tensor,
+    smoothing: float = 0.0,
+    gate=None,
+    epsilon: float = 0.0,
 ):
     """(1 - e) NLL + e mean_v(-log P(v)) and the NLL of each token: latents (*, J, d), prior (*, J), weight (V, d).
 
-    A gate is (features, weight, bias).
+    A gate is (features, weight, bias). Targets' logits are :func:`lowered` before it.
     """
     logits = latents @ weight.T + bias
+    logits = lowered(logits, latents, weight, target, epsilon) if epsilon else logits
     log_p = mixture(logits if gate is None else gated(logits, *gate), prior).log()
     nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     return (1 - smoothing) * nll - smoothing * log_p.mean(dim=-1), nll

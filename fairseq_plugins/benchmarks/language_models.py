@@ -6,6 +6,7 @@ from fairseq_plugins.benchmarks.suite import Suite
 
 SUITES: Dict[str, Suite] = {
     **{name: Suite(f"speed_{name}") for name in ("ptb", "wt2", "labels", "mmlstm", "wt103", "host")},
+    "rhn": Suite("speed_presets_ptb", ["rhn_lm_ptb", "rhn_lm_tied_ptb"]),
     "reduced": Suite("reduced", ["tied", "mos", "doc"]),
     "labels-reduced": Suite(
         "reduced", ["tied", "full", "bilinear", "dual", "drill1", "drill2", "drill3", "drill4", "standard"]

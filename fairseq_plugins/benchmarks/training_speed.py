@@ -116,3 +116,11 @@ def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:
             )
         )
     return as_table(["model", "words per second", "speed, ratio", "time, ratio", "peak memory", "ratio"], rows)
+
+
+def products_as_markdown(products: Mapping[str, float], training: Mapping[str, TrainingSpeed]) -> str:
+    """What the matrix products alone would allow, and the share that trainings reach."""
+    rows = [
+        (name, f"{speed:,.0f}", f"{training[name].words_per_second / speed:.2f}") for name, speed in products.items()
+    ]
+    return as_table(["model", "matrix products alone in float32, words per second", "share reached"], rows)

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.benchmarks.suite import Suite
-from fairseq_plugins.benchmarks.training_speed import TrainingSpeed, train
+from fairseq_plugins.benchmarks.training_speed import train
 from fairseq_plugins.ops.matmul import matmul
 from fairseq_plugins.recipes import Recipe, training_arguments
 from fairseq_plugins.reports.tables import as_table
@@ -116,14 +116,6 @@ def _test_batches(task: FairseqTask, *, batch_size: int) -> List[Dict[str, Any]]
     batches = iterator.next_epoch_itr(shuffle=False)
     assert batches is not None
     return list(batches)
-
-
-def products_as_markdown(products: Mapping[str, float], training: Mapping[str, TrainingSpeed]) -> str:
-    """What the matrix products alone would allow, and the share that trainings reach."""
-    rows = [
-        (name, f"{speed:,.0f}", f"{training[name].words_per_second / speed:.2f}") for name, speed in products.items()
-    ]
-    return as_table(["model", "matrix products alone in float32, words per second", "share reached"], rows)
 
 
 def decoding_as_markdown(sentences_per_second: Mapping[str, float]) -> str:

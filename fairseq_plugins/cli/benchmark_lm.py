@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import List
 
 from fairseq_plugins.benchmarks.language_models import SUITES
+from fairseq_plugins.benchmarks.recurrent_products import speed_of_highway_products
 from fairseq_plugins.benchmarks.suite import in_output_precisions
 from fairseq_plugins.benchmarks.training_limits import (
     FORMER_ORDERS,
@@ -13,7 +14,7 @@ from fairseq_plugins.benchmarks.training_limits import (
     describe_threads,
     report_name,
 )
-from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings
+from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings, products_as_markdown
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import choose_device
 from fairseq_plugins.reports.report import Report
@@ -33,6 +34,9 @@ Suites (the first model of each is the reference of the ratios):
   mmlstm     AWD-LSTM-MoS and AWD-LSTM for Penn Treebank, on Major-Minor LSTMs and on LSTMs of the same widths
   wt103      the Major-Minor LSTM and the LSTM for WikiText-103, at the paper's 128 rows: 267,735 words, one softmax
   host       fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax
+  rhn        the recurrent highway networks of depth 8 and width 890 for Penn Treebank, and the products with their
+             recurrent matrices alone, in float32, at their own shapes and in their order, forward and backward,
+             timed before and after the trainings, of which the faster counts
   reduced, labels-reduced, mmlstm-reduced   small Penn Treebank models of scripts/recipes/lm
 
 Every model trains for a few updates in a process of its own, in both orders by turns, with the machine otherwise
@@ -71,23 +75,29 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions 
             raise ValueError("--output-precision: give it either before the -- or after")
         device, suite = choose_device(args), SUITES[args.suite]
         recipe = in_output_precisions(suite.recipe, suite.system_names, args.output_precision)
+        systems = list(recipe.systems)
+        products = speed_of_highway_products(recipe, systems, device=device)
         found = measure_trainings(
             recipe,
-            list(recipe.systems),
+            systems,
             data=str(args.data),
             num_updates=args.updates,
             num_rounds=args.rounds,
             flags=[*(["--cpu"] if args.cpu else []), *args.forwarded],
         )
+        products_after = speed_of_highway_products(recipe, systems, device=device)
+        products = {name: max(speed, products_after[name]) for name, speed in products.items()}
         threads = describe_threads()
+        tables = [as_markdown(found), *([products_as_markdown(products, found)] if products else [])]
         report = Report(
-            text=f"{as_markdown(found)}\n\nMedians of {args.rounds} interleaved runs of {args.updates} updates, "
+            text="\n\n".join(tables) + f"\n\nMedians of {args.rounds} interleaved runs of {args.updates} updates, "
             f"threads: {threads}.",
             figures={
                 "num_threads": threads,
                 "updates": args.updates,
                 "rounds": args.rounds,
                 "models": {name: asdict(speed) for name, speed in found.items()},
+                **({"words_per_second_of_products": products} if products else {}),
             },
             command=args.command_line,
         )

@@ -14,12 +14,11 @@ from fairseq_plugins.benchmarks.training_limits import (
     describe_threads,
     report_name,
 )
-from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings
+from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings, products_as_markdown
 from fairseq_plugins.benchmarks.translation import (
     SUITES,
     decoding_as_markdown,
     measure_decoding,
-    products_as_markdown,
     speed_of_products,
     train_briefly,
 )

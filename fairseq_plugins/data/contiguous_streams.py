@@ -34,8 +34,9 @@ class ContiguousStreams(FairseqDataset):
     The stream is divided into ``num_rows`` rows of equal length; what does not fill a row is left over at
     the end (:attr:`num_leftover_tokens`). Each process owns the rows ``first_row .. first_row + B - 1``.
     Inside a row, inputs and targets overlap by one token, so every token but the first of the row is
-    predicted exactly once. The dataset is indexed by :class:`Window` and is the same in every epoch, so
-    loading workers may serve it in any order.
+    predicted exactly once. Where a window has offsets, a row begins with that token and goes on, after its last, with
+    its first. The dataset is indexed by :class:`Window` and is the same in every epoch, so loading workers may serve
+    it in any order.
 
     Args:
         tokens: the corpus, (n,) int64, with an end mark after every line.
@@ -85,20 +86,29 @@ class ContiguousStreams(FairseqDataset):
 
     def __getitem__(self, window: Window) -> Dict[str, Any]:
         num_rows = self.rows.size(0)
-        end = window.start + window.length
+        tokens = self._tokens(window)
         return {
             "id": torch.arange(num_rows),
             "nsentences": num_rows,
             "ntokens": num_rows * window.length,
             "net_input": {
-                "src_tokens": self.rows[:, window.start : end].contiguous(),
+                "src_tokens": tokens[:, :-1].contiguous(),
                 "src_lengths": torch.full((num_rows,), window.length),
                 "stream": self.name,
                 "position": window.start,
             },
-            "target": self.rows[:, window.start + 1 : end + 1].contiguous(),
+            "target": tokens[:, 1:].contiguous(),
             "nominal_length": window.nominal_length,
         }
+
+    def _tokens(self, window: Window) -> Tensor:
+        """What a window reads and predicts, (B, T + 1)."""
+        end = window.start + window.length + 1
+        if not window.row_offsets:
+            return self.rows[:, window.start : end]
+        offsets = torch.tensor(window.row_offsets[self.own_rows])
+        places = (offsets.unsqueeze(1) + torch.arange(window.start, end)) % self.rows.size(1)
+        return self.rows.gather(1, places)
 
     def collater(self, samples: List[Dict[str, Any]]) -> Dict[str, Any]:
         """A batch is one window."""

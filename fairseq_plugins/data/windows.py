@@ -1,7 +1,7 @@
 """How a stream is cut into windows for truncated back-propagation through time."""
 
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence, Union
+from typing import Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -18,11 +18,13 @@ class Window:
         start: index in the row of the first input token; targets are one token later.
         length: number of predictions T.
         nominal_length: the length that was asked for, larger than ``length`` where the row ended first.
+        row_offsets: the token that each row of all processes begins with; empty where it is the first of each.
     """
 
     start: int
     length: int
     nominal_length: int
+    row_offsets: Tuple[int, ...] = ()
 
 
 def fixed_windows(num_predictions: int, *, length: int) -> List[Window]:

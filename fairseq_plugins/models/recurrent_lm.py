@@ -52,6 +52,10 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
         default="window",
         metadata={"help": "whether words are dropped in all rows of a window at once, or in each row for itself"},
     )
+    embedding_noise: float = field(
+        default=0.0,
+        metadata={"help": "standard deviation of the Gaussian noise that training adds to the word embedding"},
+    )
     dropout_input: float = field(default=0.0, metadata={"help": "dropout rate of the embedded input"})
     dropout_hidden: float = field(default=0.0, metadata={"help": "dropout rate between recurrent layers"})
     dropout_output: float = field(default=0.0, metadata={"help": "dropout rate of the last recurrent layer"})
@@ -98,7 +102,11 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")
         embedding = WordDropoutEmbedding(
-            len(dictionary), config.embed_dim, word_dropout=config.dropout_embedding, word_masks=config.word_masks
+            len(dictionary),
+            config.embed_dim,
+            word_dropout=config.dropout_embedding,
+            word_masks=config.word_masks,
+            noise=config.embedding_noise,
         )
         stack = RecurrentStack(
             config.embed_dim,

@@ -1,3 +1,9 @@
 """Building blocks of models. Importing the package registers the recurrent cells."""
 
-from fairseq_plugins.modules import lstm, major_minor_lstm, variational_lstm  # noqa: F401
+from fairseq_plugins.modules import (  # noqa: F401
+    lstm,
+    major_minor_lstm,
+    mogrifier_lstm,
+    recurrent_highway,
+    variational_lstm,
+)

@@ -1,14 +1,15 @@
-"""Word embedding with dropout of whole words.
+"""Word embedding with dropout of whole words and noise.
 
 Shapes: B batch rows, T time steps, V words, C width of a vector.
 """
 
 from typing import Optional
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.values import check_dropout
+from fairseq_plugins.flags.values import check_coefficient, check_dropout
 from fairseq_plugins.ops.dropout_mask import dropout_mask
 
 WORD_MASKS = ("window", "row")
@@ -16,29 +17,37 @@ WORD_MASKS = ("window", "row")
 
 
 class WordDropoutEmbedding(nn.Embedding):
-    """Embedding that drops word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3).
+    """Embedding that drops word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3), and adds noise.
 
-    A dropped word is zero at every position of the window, or of the row; the others are divided by ``1 - rate``. Only
-    the look-up is masked: an output layer that shares :attr:`weight` reads the full matrix. Vectors start as U(-0.1,
-    0.1).
+    In training a dropped word is zero at every position of the window, or of the row; the others are divided by ``1 -
+    rate``. Gaussian noise is then added to every feature of every position. Both concern the look-up alone: an output
+    layer that shares :attr:`weight` reads the matrix itself. Vectors start as U(-0.1, 0.1).
 
     Args:
         num_embeddings: V.
         embedding_dim: C.
         word_dropout: probability to drop a word type, 0 <= rate < 1.
         word_masks: a value of :data:`WORD_MASKS`: "window" as in AWD-LSTM, "row" as in variational LSTMs.
+        noise: standard deviation of the noise.
 
     Shape:
         tokens: (B, T) int64; output: (B, T, C).
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, *, word_dropout: float = 0.0, word_masks: str = "window"
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        word_dropout: float = 0.0,
+        word_masks: str = "window",
+        noise: float = 0.0,
     ):
         super().__init__(num_embeddings, embedding_dim)
         assert word_masks in WORD_MASKS
         self.word_dropout = check_dropout(word_dropout, flag="--dropout-embedding")
         self.word_masks = word_masks
+        self.noise = check_coefficient(noise, flag="--embedding-noise")
 
     def reset_parameters(self) -> None:
         nn.init.uniform_(self.weight, -0.1, 0.1)
@@ -56,4 +65,8 @@ class WordDropoutEmbedding(nn.Embedding):
     def forward(self, tokens: Tensor) -> Tensor:
         vectors = super().forward(tokens)
         mask = self.mask(tokens)
-        return vectors if mask is None else vectors * mask
+        if mask is not None:
+            vectors = vectors * mask
+        if self.training and self.noise > 0:
+            vectors = vectors + self.noise * torch.randn_like(vectors)
+        return vectors

@@ -3,30 +3,22 @@
 Shapes: B batch rows, T time steps, C input width, D width.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.lstm import CLOSED_GATE, BiasOptions, LSTMLayer, PreparedLSTM
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState
+from fairseq_plugins.modules.recurrent_dropout import RecurrentDropout, RecurrentDropoutOptions
 from fairseq_plugins.ops.linear import linear
 from fairseq_plugins.ops.masked_lstm import masked_lstm
 
 
 @dataclass
-class VariationalOptions(BiasOptions):
+class VariationalOptions(BiasOptions, RecurrentDropoutOptions):
     """Flags of ``--rnn-cell variational``."""
-
-    dropout_recurrent: float = field(
-        default=0.0,
-        metadata={
-            "help": "rate at which features of the last hidden state are dropped before the recurrent matrix, the same "
-            "ones for all gates and steps of a window, 0 <= rate < 1 (default: 0.0)"
-        },
-    )
 
 
 @RECURRENT_CELLS.register("variational")
@@ -41,11 +33,11 @@ class VariationalLSTM(LSTMLayer):
 
     def __init__(self, input_size: int, hidden_size: int, *, options: VariationalOptions):
         super().__init__(input_size, hidden_size, options=options)
-        self.recurrent_dropout = BroadcastDropout(options.dropout_recurrent, flag="--dropout-recurrent", shared_dims=())
+        self.recurrent_dropout = RecurrentDropout(options)
 
     def hidden_mask(self, x: Tensor) -> Optional[Tensor]:
         """Fresh factors of a window's hidden states, (B, D), for the rows of x; None where nothing is dropped."""
-        return self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size))
+        return self.recurrent_dropout.draw(x, self.hidden_size)
 
     def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
         return super().prepare(x, context)._replace(mask=self.hidden_mask(x))

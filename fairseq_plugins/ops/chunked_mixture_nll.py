@@ -70,6 +70,8 @@ class ChunkedMixtureNLL(torch.autograd.Function):
             )
         )
         with torch.autocast(latents.device.type, enabled=False):
+            if options.adversarial_epsilon > 0:
+                inputs = inputs.with_margins(target, epsilon=options.adversarial_epsilon)
             if options.chunk_dtype is not None and gate is None:
                 inputs = inputs.centred(target, weights, dtype=operand_dtype)
             losses, nll = _run_chunks(

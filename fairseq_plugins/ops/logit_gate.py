@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fairseq_plugins.ops.matmul import project
 from fairseq_plugins.ops.precision import accumulation_dtype, autocast_dtype
+from fairseq_plugins.ops.target_margins import TargetMargins
 
 
 class LogitGate(NamedTuple):
@@ -85,10 +86,21 @@ def check_gate(gate: Optional[LogitGate], inputs: Tensor, *, vocab_size: int, ca
 
 
 def gated_logits(
-    rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, gate: Optional[Tensor], dtype: torch.dtype
+    rows: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    *,
+    gate: Optional[Tensor],
+    dtype: torch.dtype,
+    margins: Optional[TargetMargins] = None,
 ) -> Tensor:
-    """g * (W k + b) of a chunk in ``dtype``, (n * J, V), without a gradient: rows k (n * J, d), values g (n, V)."""
+    """g * (W k + b) of a chunk in ``dtype``, (n * J, V), without a gradient: rows k (n * J, d), values g (n, V).
+
+    The margins of the n tokens are subtracted before the gate.
+    """
     logits = project(rows, weight, bias, dtype=dtype)
+    if margins is not None:
+        margins.subtract(logits)
     if gate is not None:
         multiply_by_gate(logits, gate)
     return logits

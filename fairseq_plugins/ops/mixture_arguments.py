@@ -16,6 +16,7 @@ class LossOptions:
 
     Attributes:
         label_smoothing: e, 0 <= e < 1.
+        adversarial_epsilon: share of |w_y| |k_j| by which targets' logits are lowered, 0 <= share < 1.
         reduction: "sum" or "none".
         chunk_size: tokens of a chunk, or None for the default.
         chunk_dtype: torch.bfloat16, or None for the type of the latents or autocast's.
@@ -24,6 +25,7 @@ class LossOptions:
     """
 
     label_smoothing: float
+    adversarial_epsilon: float
     reduction: str
     chunk_size: Optional[int]
     chunk_dtype: Optional[torch.dtype]
@@ -130,6 +132,10 @@ def _check_types(latents: Tensor, log_prior: Tensor, weight: Tensor, target: Ten
 
 def _check_options(options: LossOptions) -> None:
     _require(0.0 <= options.label_smoothing < 1.0, f"label_smoothing is {options.label_smoothing}: 0 <= e < 1")
+    _require(
+        0.0 <= options.adversarial_epsilon < 1.0,
+        f"adversarial_epsilon is {options.adversarial_epsilon}: 0 <= epsilon < 1",
+    )
     _require(
         options.chunk_size is None or (isinstance(options.chunk_size, int) and options.chunk_size >= 1),
         f"chunk_size is {options.chunk_size}: it must be a whole number of at least 1",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fairseq_plugins.ops.logit_gradient import LogitGradient
 from fairseq_plugins.ops.precision import SMALLEST_PROBABILITY, accumulation_dtype, is_normal
+from fairseq_plugins.ops.target_margins import target_places
 
 
 class MixtureChunk:
@@ -45,8 +46,7 @@ class MixtureChunk:
         keep_logits: bool,
         logits_of: Optional[Callable[[Tensor], Tensor]],
     ):
-        words = target.repeat_interleave(log_prior.size(1))
-        self._targets = torch.arange(0, logits.numel(), logits.size(1), device=logits.device) + words
+        self._targets = target_places(target, num_experts=log_prior.size(1), vocab_size=logits.size(1))
         self._dtype, self._num_experts = log_prior.dtype, log_prior.size(1)
         self._probs = torch.empty_like(logits) if keep_logits else logits
         log_softmax = self._by_maxima(logits) if logits_of is None else self._by_probabilities(logits, logits_of)

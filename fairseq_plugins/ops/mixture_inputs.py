@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fairseq_plugins.ops.logit_gate import LogitGate, gate_values, gated_logits
 from fairseq_plugins.ops.mixture_arguments import LossOptions
+from fairseq_plugins.ops.target_margins import TargetMargins, adversarial_margins
 
 BLOCK_ROWS = 4096
 """Rows of W that are centred at a time, so that no other copy of it is held."""
@@ -24,6 +25,7 @@ class MixtureInputs(NamedTuple):
         weight: W, (V, d).
         bias: b, (V), or None.
         gate: g with features (N, D_g), or None.
+        margins: that lower the targets' logits before the gate, or None; they do not learn.
     """
 
     latents: Tensor
@@ -31,6 +33,11 @@ class MixtureInputs(NamedTuple):
     weight: Tensor
     bias: Optional[Tensor]
     gate: Optional[LogitGate]
+    margins: Optional[TargetMargins] = None
+
+    def with_margins(self, target: Tensor, *, epsilon: float) -> "MixtureInputs":
+        """The same with the margins of the targets (N)."""
+        return self._replace(margins=adversarial_margins(self.latents, self.weight, target, epsilon=epsilon))
 
     def with_operands_in(self, dtype: torch.dtype) -> "MixtureInputs":
         """The operands of matrix products in another type."""
@@ -60,7 +67,9 @@ class MixtureInputs(NamedTuple):
     def of_tokens(self, chosen: Union[slice, Tensor]) -> "MixtureInputs":
         """Those of a chunk."""
         gate = None if self.gate is None else self.gate._replace(features=self.gate.features[chosen])
-        return self._replace(latents=self.latents[chosen], log_prior=self.log_prior[chosen], gate=gate)
+        margins = None if self.margins is None else self.margins.of_tokens(chosen)
+        latents, log_prior = self.latents[chosen], self.log_prior[chosen]
+        return self._replace(latents=latents, log_prior=log_prior, gate=gate, margins=margins)
 
     def gate_values(self) -> Optional[Tensor]:
         """g, (N, V), or None."""
@@ -68,7 +77,9 @@ class MixtureInputs(NamedTuple):
         return None if gate is None else gate_values(gate.features, gate.weight, gate.bias, dtype=dtype)
 
     def logits(self, gate: Optional[Tensor], *, options: LossOptions) -> Tensor:
-        """g * (W k + b), (N * J, V), with the values of the gate."""
+        """g * (W k + b), less the margins before the gate, (N * J, V), with the values of the gate."""
         narrow = options.chunk_dtype is not None and gate is None and options.label_smoothing == 0
         dtype = self.latents.dtype if narrow else self.log_prior.dtype
-        return gated_logits(self.latents.flatten(0, 1), self.weight, self.bias, gate=gate, dtype=dtype)
+        return gated_logits(
+            self.latents.flatten(0, 1), self.weight, self.bias, gate=gate, dtype=dtype, margins=self.margins
+        )

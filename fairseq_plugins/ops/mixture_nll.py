@@ -18,7 +18,8 @@ class MixtureLoss(NamedTuple):
 
     Attributes:
         loss: weighted loss in nats, a scalar for ``reduction="sum"``, (*) for ``"none"``.
-        nll: -log P(target) of every token, (*), without gradient and label smoothing; 0 where a token is ignored.
+        nll: -log P(target) of every token, (*), without gradient and label smoothing; 0 where a token is ignored. An
+            ``adversarial_epsilon`` lowers P(target) here, too.
     """
 
     loss: Tensor
@@ -36,6 +37,7 @@ def mixture_nll(
     token_weights: Optional[Tensor] = None,
     ignore_index: Optional[int] = None,
     label_smoothing: float = 0.0,
+    adversarial_epsilon: float = 0.0,
     reduction: str = "sum",
     chunk_size: Optional[int] = None,
     chunk_dtype: Optional[torch.dtype] = None,
@@ -56,6 +58,10 @@ def mixture_nll(
     A gate makes the logits g * (W k_j + b) and adds three products of its own width, or one if none of its tensors
     learns; 1 + 1 / J more chunks are held, or 1 / J. The products for the gradients of what is frozen are left out.
 
+    With an ``adversarial_epsilon`` the logits of each target y are lower by eps |w_y| |k_j| for the experts with
+    w_y . k_j > 0 (Wang, Gong & Liu 2019), before the gate; P is that of the lowered logits throughout, label smoothing
+    included. No gradient passes through what is subtracted. It costs a row of W a token, and nothing a word.
+
     Args:
         latents: k, (*, J, d).
         log_prior: log pi, (*, J), normalised over J, float32 or wider; -inf where pi is zero.
@@ -67,6 +73,7 @@ def mixture_nll(
             ``ignore_index`` waits for the device once, to count the tokens.
         ignore_index: target of tokens that count as if their weight were zero.
         label_smoothing: e, 0 <= e < 1.
+        adversarial_epsilon: eps, 0 <= eps < 1; 0 subtracts nothing.
         reduction: "sum" over all tokens, for training; "none", a loss for each token, for scoring.
         chunk_size: tokens of a chunk; by default as the device's memory or cache suggests. Results differ by
             rounding only.
@@ -82,6 +89,7 @@ def mixture_nll(
     """
     options = LossOptions(
         label_smoothing=label_smoothing,
+        adversarial_epsilon=adversarial_epsilon,
         reduction=reduction,
         chunk_size=chunk_size,
         chunk_dtype=chunk_dtype,

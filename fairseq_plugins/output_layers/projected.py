@@ -129,6 +129,14 @@ class ProjectedOptions(FairseqDataclass):
         },
     )
 
+    adversarial_epsilon: float = field(
+        default=0.0,
+        metadata={
+            "help": "in training, the logit of each target is lowered by this share of the product of the lengths of "
+            "its label and of the hidden vector, where their inner product is positive; evaluation stays as it is, and "
+            "losses of training are those of the lowered logits (default: 0.0)"
+        },
+    )
     output_loss: OutputLoss = field(
         default="fused",
         metadata={
@@ -165,6 +173,18 @@ class ProjectedOutput(OutputLayer):
             raise ValueError(
                 f"--output-loss plain has no --output-precision {options.output_precision}: leave out one of them"
             )
+        if options.output_loss == "plain" and options.adversarial_epsilon != 0:
+            raise ValueError(
+                f"--output-loss plain has no --adversarial-epsilon {options.adversarial_epsilon}: leave out one of them"
+            )
+        if options.adversarial_epsilon != 0 and type(self).training_loss is not OutputLayer.training_loss:
+            raise ValueError(
+                f"--adversarial-epsilon {options.adversarial_epsilon}: --output-layer {self.name} learns by another "
+                "loss, which has no margins; leave it out"
+            )
+        if not 0 <= options.adversarial_epsilon < 1:
+            raise ValueError(f"--adversarial-epsilon {options.adversarial_epsilon}: give a share of at least 0 below 1")
+        self.adversarial_epsilon = options.adversarial_epsilon
         self.precision = OutputPrecision(options.output_precision)
         self.output_loss = options.output_loss
         self.output_chunk = options.output_chunk
@@ -178,6 +198,11 @@ class ProjectedOutput(OutputLayer):
         return None
 
     def log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Scores:
+        if self.training and self.adversarial_epsilon > 0:
+            raise ValueError(
+                f"--adversarial-epsilon {self.adversarial_epsilon} needs the targets: train with --criterion "
+                "regularized_cross_entropy, or leave it out"
+            )
         latents, log_prior = self.mixture(states)
         if torch.is_grad_enabled():
             logits = self.projection(latents)
@@ -217,6 +242,7 @@ class ProjectedOutput(OutputLayer):
             gate=gate,
             token_weights=token_weights,
             label_smoothing=label_smoothing,
+            adversarial_epsilon=self.adversarial_epsilon if self.training else 0.0,
             chunk_size=self.output_chunk,
             chunk_dtype=self.precision.for_loss(),
         )

@@ -11,11 +11,14 @@ from fairseq_plugins.recipes import (
     demo,
     drill,
     gigaword,
+    iog,
     iwslt16,
     mmlstm,
     multi30k,
     presets,
     reduced,
+    reduced_base_models,
+    reduced_tricks,
     speed,
     wmt14,
 )
@@ -25,7 +28,8 @@ RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         presets.RECIPE,
-        *(reduced.RECIPE, drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
+        *(reduced.RECIPE, reduced_base_models.RECIPE, reduced_tricks.RECIPE, iog.PTB, iog.WT2),
+        *(drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
         *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
         *(agnews.RECIPE, gigaword.RECIPE, demo.LANGUAGE_MODELS, demo.TRANSLATORS),
         *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.HOST),

@@ -23,6 +23,11 @@ _PUBLISHED = {
     "lstm_lm_variational_large_ptb": {_TRAINED: "78.1 / 74.6"},
     "lstm_lm_zaremba_medium_wt2": {_TRAINED: "102.2 / 96.2"},
     "lstm_lm_variational_medium_wt2": {_TRAINED: "97.2 / 91.8"},
+    "rhn_lm_ptb": {_TRAINED: "72.1 / 68.9"},
+    "rhn_lm_tied_ptb": {_TRAINED: "69.2 / 66.3"},
+    "rhn_lm_tied_wt2": {_TRAINED: "80.1 / 76.1"},
+    # Melis et al. 2020
+    "mogrifier_lm_ptb": {_TRAINED: "51.4 / 50.1"},
 }
 
 RECIPE = Recipe(
@@ -37,6 +42,6 @@ RECIPE = Recipe(
     training=FULL_SIZE,
     metric="perplexity, valid / test",
     notes="""The seed is the preset's where none is given. Language models are fine-tuned by
-python -m fairseq_plugins.cli.fine_tune. The result of Zaremba's and variational LSTMs is the model after the last
-epoch, checkpoint_last.pt.""",
+python -m fairseq_plugins.cli.fine_tune. The result of Zaremba's and variational LSTMs and of recurrent highway
+networks is the model after the last epoch, checkpoint_last.pt.""",
 )

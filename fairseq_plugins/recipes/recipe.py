@@ -12,6 +12,9 @@ COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple"
 FULL_SIZE = {"num-workers": 1, "log-interval": 200}
 """Flags of recipes that train for days."""
 
+GATED = "gated_lm"
+"""Architectures of this name, with or without a corpus, are built on trained models."""
+
 
 @dataclass(frozen=True)
 class System:
@@ -96,9 +99,14 @@ def training_arguments(
         more: arguments that come last and win.
 
     Raises:
-        ValueError: if the recipe has no such system.
+        ValueError: if the recipe has no such system, or the system is a gate and ``more`` names no base model.
     """
     flags = recipe.flags(system)
+    if str(flags["arch"]).startswith(GATED) and not any(word.partition("=")[0] == "--base-model" for word in more):
+        raise ValueError(
+            f"{system} of recipe {recipe.name} is a gate on a trained language model: give its checkpoint by "
+            "--base-model CKPT, or those of an ensemble by --base-model CKPT:CKPT"
+        )
     if seed is not None:
         flags["seed"] = seed
     where = {"user-dir": str(USER_DIR), "save-dir": str(save_dir)}

@@ -1,8 +1,8 @@
 """Language modelling over contiguous streams with carried recurrent state."""
 
 import logging
-from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
 from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream
+from fairseq_plugins.data.row_offsets import ROW_OFFSETS, random_row_offsets
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.modules.carried_state import CarriesState
@@ -27,7 +28,11 @@ from fairseq_plugins.tasks.stream_position import StreamPosition
 
 logger = logging.getLogger(__name__)
 
+CutWindows = Callable[[ContiguousStreams, int], List[List[Window]]]
+"""From rows and an epoch to the batches of windows that cover them."""
+
 WindowLengths = choices(["fixed", "random"])
+RowOffsets = choices(ROW_OFFSETS)
 
 
 @dataclass
@@ -50,6 +55,13 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
     max_window: Optional[int] = field(
         default=None, metadata={"help": "longest random window, in tokens (default: no limit)"}
     )
+    row_offsets: RowOffsets = field(
+        default="none",
+        metadata={
+            "help": "random: partial shuffle, in every epoch each row of the training text begins at another token and "
+            "goes on with its start after its end; none: where it was cut"
+        },
+    )
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
     valid_subset: str = II("dataset.valid_subset")
@@ -62,8 +74,9 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
     ``--batch-size`` is the number of rows of one process; the corpus is cut into as many rows as all
     processes hold, and each process keeps its own. Hidden state goes from window to window without
     gradients, starts at zero in every epoch and every evaluation, and is part of the checkpoint. Windows
-    come in order: nothing is shuffled. ``--update-freq`` accumulates successive windows. Windows are slices of
-    a tensor in memory, so ``--num-workers`` is not needed and has no effect.
+    come in order. With ``--row-offsets random`` each row of the training text is rotated by an offset of its own, drawn
+    from the seed and the epoch (Press 2019); nothing else is shuffled. ``--update-freq`` accumulates successive
+    windows. Windows are slices of a tensor in memory, so ``--num-workers`` is not needed and has no effect.
     """
 
     def __init__(
@@ -145,18 +158,14 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
             first_row=max_sentences * shard_id,
             num_own_rows=max_sentences,
         )
-        if dataset.split not in self._described_splits:
-            self._described_splits.add(dataset.split)
-            logger.info(streams.describe())
-        iterator = EpochBatchIterator(
-            dataset=streams,
-            collate_fn=streams.collater,
-            batch_sampler=self._cut_windows,
+        in_training = dataset.split == self.args.train_subset
+        iterator = self._iterate(
+            streams,
+            self._training_windows if in_training else self._fixed_windows,
             epoch=epoch,
-            disable_shuffling=True,
             skip_remainder_batch=skip_remainder_batch,
         )
-        if dataset.split == self.args.train_subset:
+        if in_training:
             self._position = StreamPosition(iterator)
         return iterator
 
@@ -165,21 +174,41 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         self, dataset: TokenStream, batch_size: Optional[int] = None, **kwargs: Any
     ) -> Iterable[Dict[str, Any]]:
         """Windows for ``fairseq-eval-lm``, by default of one row."""
-        windows = self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
+        num_rows = batch_size or 1
+        streams = ContiguousStreams(
+            dataset.tokens, name=dataset.split, num_rows=num_rows, first_row=0, num_own_rows=num_rows
+        )
+        windows = self._iterate(streams, self._fixed_windows).next_epoch_itr(shuffle=False)
         assert windows is not None
         return windows
 
-    def _cut_windows(self, streams: ContiguousStreams, epoch: int) -> List[List[Window]]:
-        length = self.args.tokens_per_sample
-        if streams.name == self.args.train_subset and self.args.window_lengths == "random":
-            windows = random_windows(
-                streams.num_predictions_per_row,
-                length=length,
-                max_length=self.args.max_window,
-                seed=(self.args.seed, epoch),
-            )
+    def _iterate(self, streams: ContiguousStreams, cut_windows: CutWindows, **options: Any) -> EpochBatchIterator:
+        if streams.name not in self._described_splits:
+            self._described_splits.add(streams.name)
+            logger.info(streams.describe())
+        return EpochBatchIterator(
+            dataset=streams,
+            collate_fn=streams.collater,
+            batch_sampler=cut_windows,
+            disable_shuffling=True,
+            **options,
+        )
+
+    def _fixed_windows(self, streams: ContiguousStreams, _: int) -> List[List[Window]]:
+        windows = fixed_windows(streams.num_predictions_per_row, length=self.args.tokens_per_sample)
+        return [[window] for window in windows]
+
+    def _training_windows(self, streams: ContiguousStreams, epoch: int) -> List[List[Window]]:
+        num_predictions, length = streams.num_predictions_per_row, self.args.tokens_per_sample
+        if self.args.window_lengths == "random":
+            seed = (self.args.seed, epoch)
+            windows = random_windows(num_predictions, length=length, max_length=self.args.max_window, seed=seed)
         else:
-            windows = fixed_windows(streams.num_predictions_per_row, length=length)
+            windows = fixed_windows(num_predictions, length=length)
+        if self.args.row_offsets == "random":
+            seed = (self.args.seed, epoch, 1)  # a generator apart from that of the windows
+            offsets = random_row_offsets(streams.num_rows, streams.rows.size(1), seed=seed)
+            windows = [replace(window, row_offsets=offsets) for window in windows]
         return [[window] for window in windows]
 
     # training

@@ -8,6 +8,7 @@ from fairseq.distributed import utils as distributed_utils
 from torch import Tensor
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams
+from fairseq_plugins.data.windows import Window
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.modules.recurrent_state import (
     State,
@@ -55,19 +56,26 @@ class StreamPosition:
 
         Returns:
             ``next_window``: its start, its length and the length of a row, in tokens, or None at the end of an epoch;
+            ``row_offsets``: the token that each row of all processes begins with in this epoch, empty where it is the
+            first of each, or None at the end of an epoch;
             ``hidden_state``: the tensors of the state before it by name, each (rows of all processes, D), or None
             where the next window starts from zeros. After a window without enough memory, which the host passes over,
             it is the state before that one.
         """
         window = self._next_window()
         state = self._state if window is not None and window[0] > 0 else None
-        return {"hidden_state": None if state is None else named_tensors(state), "next_window": window}
+        return {
+            "hidden_state": None if state is None else named_tensors(state),
+            "next_window": window,
+            "row_offsets": self._row_offsets(),
+        }
 
     def restore(self, saved: Dict[str, Any], decoder: CarriesState) -> None:
         """Give the decoder its rows of what :meth:`checkpoint` returned, if the iterator stands inside an epoch.
 
         Raises:
-            ValueError: if the rows or windows differ from the checkpoint's, or the state is that of another model.
+            ValueError: if the rows, windows or offsets differ from the checkpoint's, or the state is that of another
+                model.
         """
         if self._iterator.iterations_in_epoch == 0:
             return
@@ -88,6 +96,11 @@ class StreamPosition:
                 "--tokens-per-sample, --window-lengths and --max-window, or start the epoch anew with "
                 "--reset-dataloader"
             )
+        if saved.get("row_offsets", []) != self._row_offsets():  # older checkpoints hold none
+            raise ValueError(
+                "the checkpoint stopped inside an epoch whose rows begin elsewhere: use the same --row-offsets and "
+                "--seed, or start the epoch anew with --reset-dataloader"
+            )
         if [(name, x.shape) for name, x in saved_state.items()] != [(name, x.shape) for name, x in zeros.items()]:
             raise ValueError(
                 "the checkpoint stopped inside an epoch with the hidden state of another model: give the --arch and "
@@ -105,11 +118,20 @@ class StreamPosition:
 
     def _next_window(self) -> Optional[List[int]]:
         """Start and length of the window that comes next in the epoch, and the length of a row."""
+        window = self._window()
+        return None if window is None else [window.start, window.length, self._streams.rows.size(1)]
+
+    def _row_offsets(self) -> Optional[List[int]]:
+        """Those of the window that comes next in the epoch."""
+        window = self._window()
+        return None if window is None else list(window.row_offsets)
+
+    def _window(self) -> Optional[Window]:
         index, windows = self._iterator.iterations_in_epoch, self._iterator.frozen_batches
         if index >= len(windows):
             return None
         (window,) = windows[index]
-        return [window.start, window.length, self._streams.rows.size(1)]
+        return window
 
 
 def _named(saved: Optional[State], *, like: Dict[str, Tensor]) -> Dict[str, Tensor]:

@@ -29,6 +29,7 @@ INNER = {
     "native_bfloat16": "asks what the device can do, and how fast",
     "precision": "types alone",
     "smoothed_chunk": "the inside of mixture_nll",
+    "target_margins": "the inside of mixture_nll",
 }
 """Modules of ops without a computation of their own, and why."""
 ALL = [*op_computations.op_computations(), *component_computations()]

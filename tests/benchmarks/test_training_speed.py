@@ -5,9 +5,14 @@ import resource
 import pytest
 
 from fairseq_plugins.benchmarks.language_models import SUITES
-from fairseq_plugins.benchmarks.training_speed import TrainingSpeed, as_markdown, measure_trainings
+from fairseq_plugins.benchmarks.training_speed import (
+    TrainingSpeed,
+    as_markdown,
+    measure_trainings,
+    products_as_markdown,
+)
 from fairseq_plugins.benchmarks.translation import SUITES as TRANSLATION_SUITES
-from fairseq_plugins.benchmarks.translation import decoding_as_markdown, products_as_markdown
+from fairseq_plugins.benchmarks.translation import decoding_as_markdown
 from fairseq_plugins.flags.command import ProgramFailed
 from fairseq_plugins.recipes import Recipe, System
 

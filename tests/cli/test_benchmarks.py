@@ -115,6 +115,20 @@ def test_further_flags_reach_the_trainings_and_the_name_of_the_report(folder, as
     assert len(figures["models"]) == 3 and figures["rounds"] == 4 and figures["updates"] == 40
 
 
+def test_products_alone_stand_beside_the_trainings_that_have_some(folder, asked, monkeypatch):
+    speeds = iter([400.0, 200.0])  # before and after the trainings
+
+    def measure(recipe, systems, *, device):
+        return dict.fromkeys(map(recipe.label, systems), next(speeds))
+
+    monkeypatch.setattr(benchmark_lm, "speed_of_highway_products", measure)
+    COMMANDS["benchmark_lm"].main("data --suite rhn --cpu --out out".split())
+    figures = json.loads((folder / "out/lm_rhn_cpu.json").read_text())
+    assert figures["words_per_second_of_products"] == {"rhn_lm_ptb": 400.0, "rhn_lm_tied_ptb": 400.0}
+    rows = [row.replace("|", " ").split() for row in (folder / "out/lm_rhn_cpu.md").read_text().splitlines()]
+    assert ["rhn_lm_ptb", "400", "0.25"] in rows and not list(speeds)
+
+
 def test_translation_is_measured_on_the_cpu_where_that_is_asked(folder, asked):
     COMMANDS["benchmark_translation"].main("data --suite transformer --cpu --systems tied drill --out out".split())
     assert [call["flags"] for call in asked] == [["--cpu"], ["--cpu"]]

@@ -12,7 +12,7 @@ from fairseq_plugins.benchmarks.device.scale import FULL, TOY
 from fairseq_plugins.benchmarks.device.step import Item
 from fairseq_plugins.benchmarks.training_speed import TrainingSpeed
 from fairseq_plugins.cli.gpu_report import GpuReport
-from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.models.presets import LANGUAGE_MODELS
 from fairseq_plugins.recipes.speed import PRESETS
 
 
@@ -139,9 +139,7 @@ def test_every_preset_is_timed_in_both_orders_with_random_words(folder, monkeypa
     assert report("models --out out --cpu data") == 0
     for suffix, data in (("ptb", "data"), ("wt2", "out/data/random-150-60000")):
         asked = [system for recipe, system, path, _ in calls if recipe == f"speed_presets_{suffix}" and path == data]
-        presets = [
-            arch for arch in ARCHITECTURES if arch.startswith(("lstm_lm", "mmlstm_lm")) and arch.endswith(suffix)
-        ]
+        presets = [arch for arch in LANGUAGE_MODELS if arch.endswith(suffix)]
         assert asked == ["host", "awd", *presets] == list(PRESETS[suffix].systems)
     assert all("--cpu" in flags for *_, flags in calls)
     table = (folder / "out/models.md").read_text()

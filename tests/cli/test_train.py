@@ -81,6 +81,7 @@ def test_a_dry_run_prints_the_command_line_and_does_nothing(commands, tmp_path, 
         ("reduced", "doc", "no data does not exist: give the directory that data-prep wrote"),
         ("reduced", "10:0", "recipe reduced has no system 10:0: choose one of tied, "),
         ("reduce", "doc", "there is no recipe reduce: choose one of "),
+        ("iog_ptb", "rhn+iog", "rhn+iog of recipe iog_ptb is a gate on a trained language model: give its checkpoint"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_written(
@@ -134,7 +135,9 @@ def typed(tmp_path):
         *((f"headline/{name}.sh", {}, name) for name in ("agnews", "gigaword")),
         *((f"translation/{name}.sh", {}, name) for name in ("iwslt16", "multi30k", "multi30k_transformer")),
         *((f"translation/{name}.sh", {}, name) for name in ("wmt14_mmlstm", "wmt14_transformer")),
-        ("lm/reduced.sh", {}, "reduced"),
+        *((f"lm/{name}.sh", {}, name) for name in ("reduced", "reduced_base_models", "reduced_tricks")),
+        ("lm/iog.sh", {}, "iog_ptb"),
+        ("lm/iog.sh", {"CORPUS": "wt2"}, "iog_wt2"),
         *((f"lm/{name}.sh", {}, f"{name}_ptb") for name in ("drill", "mmlstm")),
         *((f"lm/{name}.sh", {"CORPUS": "wt2"}, f"{name}_wt2") for name in ("drill", "mmlstm")),
         ("lm/mmlstm.sh", {"CORPUS": "wt103"}, "mmlstm_wt103"),

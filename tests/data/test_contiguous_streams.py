@@ -1,6 +1,7 @@
 """A corpus as parallel rows of text."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,8 +18,13 @@ def make(num_tokens, num_rows, first=0, num_own=None):
     )
 
 
-def batches(streams, length):
-    return [streams[window] for window in fixed_windows(streams.num_predictions_per_row, length=length)]
+def rotated_windows(streams, length, offsets):
+    windows = fixed_windows(streams.num_predictions_per_row, length=length)
+    return [replace(window, row_offsets=offsets) for window in windows]
+
+
+def batches(streams, length, offsets=()):
+    return [streams[window] for window in rotated_windows(streams, length, offsets)]
 
 
 def test_rows_are_consecutive_pieces_of_the_corpus():
@@ -113,3 +119,52 @@ def test_loading_workers_serve_the_windows_in_order():
     loader = DataLoader(streams, batch_sampler=batches, collate_fn=streams.collater, num_workers=2)
     served = torch.cat([batch["target"] for batch in loader], dim=1)
     assert torch.equal(served, torch.stack([torch.arange(1, 100), torch.arange(101, 200)]))
+
+
+# rows that begin elsewhere
+
+
+@pytest.mark.parametrize("length", [1, 7, 24, 1000])
+def test_every_token_but_the_one_that_a_rotated_row_begins_with_is_predicted_once(length):
+    offsets = (0, 1, 13, 24)
+    predicted = Counter(
+        token for batch in batches(make(103, 4), length, offsets) for token in batch["target"].flatten().tolist()
+    )
+    firsts = {25 * row + offset for row, offset in enumerate(offsets)}
+    assert predicted == Counter(set(range(100)) - firsts)
+
+
+def test_after_its_last_token_a_rotated_row_goes_on_with_its_first():
+    found = batches(make(103, 4), 7, (0, 1, 13, 24))
+    inputs = torch.cat([batch["net_input"]["src_tokens"] for batch in found], dim=1)
+    targets = torch.cat([batch["target"] for batch in found], dim=1)
+    for row, offset in enumerate((0, 1, 13, 24)):
+        expected = [25 * row + (offset + place) % 25 for place in range(25)]
+        assert inputs[row].tolist() == expected[:-1] and targets[row].tolist() == expected[1:]
+
+
+def test_offsets_of_zero_change_nothing():
+    for plain, rotated in zip(batches(make(103, 4), 7), batches(make(103, 4), 7, (0, 0, 0, 0))):
+        for part in ("target", "id", "ntokens"):
+            assert torch.equal(torch.as_tensor(plain[part]), torch.as_tensor(rotated[part]))
+        assert torch.equal(plain["net_input"]["src_tokens"], rotated["net_input"]["src_tokens"])
+        assert plain["net_input"]["position"] == rotated["net_input"]["position"]
+
+
+def test_shares_of_two_processes_are_the_rotated_rows_of_one():
+    offsets = (3, 0, 7, 2, 5, 1)
+    whole, shares = make(48, 6), [make(48, 6, first=first, num_own=3) for first in (0, 3)]
+    for window in rotated_windows(whole, 3, offsets):
+        targets = torch.cat([share[window]["target"] for share in shares])
+        assert torch.equal(targets, whole[window]["target"])
+
+
+def test_loading_workers_serve_rotated_rows():
+    streams = make(200, 2)
+    windows = rotated_windows(streams, 7, (30, 99))
+    loader = DataLoader(
+        streams, batch_sampler=[[window] for window in windows], collate_fn=streams.collater, num_workers=2
+    )
+    served = torch.cat([batch["target"] for batch in loader], dim=1)
+    rows = torch.arange(200).view(2, 100)
+    assert torch.equal(served, torch.stack([rows[0].roll(-30)[1:], rows[1].roll(-99)[1:]]))

@@ -39,8 +39,7 @@ def test_it_is_that_of_the_equations_with_the_masks(layers, cell, kind, build_ti
     generator, e = torch.Generator().manual_seed(seed), model.decoder.embedding.weight[tokens[None, :-1]]
     x = e
     for n, layer in enumerate(model.decoder.stack.layers, start=1):
-        zeros = torch.zeros(1, layer.hidden_size).double()
-        x, _, _ = plain_formulas.recurrent(layer, x, zeros, zeros, e)
+        x, _ = plain_formulas.recurrent(layer, x, layer.initial_state(x), e)
         if n in layers:
             num_steps = x.size(1) if kind == "element" else 1
             x = x * torch.empty(1, num_steps, x.size(2)).bernoulli_(0.7, generator=generator)

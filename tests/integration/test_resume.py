@@ -107,6 +107,36 @@ def test_every_cell_resumes_bit_for_bit(cell, train_with_a_stop, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("windows", ["fixed", "random"])
+def test_rotated_rows_resume_bit_for_bit(windows, train_with_a_stop, tmp_path):
+    flags = ["--row-offsets", "random", "--window-lengths", windows]
+    stopped = train_with_a_stop(*flags, "--adversarial-epsilon", 0.01, "--embedding-noise", 0.1)
+    assert len(set(stopped["extra_state"][TASK]["row_offsets"])) > 1
+    assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
+
+
+@pytest.mark.slow
+def test_rotated_rows_resume_at_the_end_of_an_epoch(train_here, tmp_path):
+    flags = ["--row-offsets", "random"]
+    train_here(tmp_path / "whole", *flags)
+    stopped = train_here(tmp_path / "parts", *flags, "--max-epoch", 1)
+    assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] == 0
+    train_here(tmp_path / "parts", *flags)
+    assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", [["--row-offsets", "none"], ["--row-offsets", "random", "--seed", 5]])
+def test_rotated_rows_go_on_with_no_others(changed, train_here, data, tmp_path):
+    flags = ["--window-lengths", "fixed", "--row-offsets", "random"]
+    train_here(tmp_path / "stopped", *flags, "--max-update", 3)
+    start = ["--restore-file", tmp_path / "stopped/checkpoint_last.pt"]
+    result = run_training(data, tmp_path / "resumed", "--max-epoch", "2", *flags, *changed, *start)
+    assert result.returncode != 0
+    assert "whose rows begin elsewhere: use the same --row-offsets" in result.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bfloat16", "auto"])
 def test_an_output_layer_in_bfloat16_resumes_bit_for_bit(precision, train_with_a_stop, tmp_path, monkeypatch):
     """With "auto" the first start finds bfloat16 faster and the second would not."""

@@ -7,6 +7,8 @@ import pytest
 from commands import TASK, assert_same, load, started_training, train, training_arguments
 from translation_commands import TRANSFORMER, training_flags
 
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+
 pytestmark = pytest.mark.slow
 
 NO_DROPOUT = [
@@ -55,6 +57,20 @@ def test_two_processes_equal_one(data, tmp_path, two):
     assert_same_but_for_rounding(one, two)
 
 
+@pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm"}))
+def test_every_cell_trains_in_two_processes_as_in_one(cell, data, tmp_path):
+    weight = FLAGS.index("--dropout-weight")  # other cells have no such rate
+    flags = [*FLAGS[:weight], *FLAGS[weight + 2 :], "--rnn-cell", cell, "--max-update", 5]
+    train(data, tmp_path / "one", *flags)
+    shared = training_arguments(data, tmp_path / "two", *flags, "--batch-size", 2, "--batch-size-valid", 1)
+    run_two(shared, tmp_path / "two")
+    one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
+    for name, parameter in one["model"].items():
+        assert (parameter - two["model"][name]).abs().max() <= 1e-5, name
+    for name, part in one["extra_state"][TASK]["hidden_state"].items():
+        assert part.abs().max() > 0 and (part - two["extra_state"][TASK]["hidden_state"][name]).abs().max() <= 1e-5
+
+
 def test_two_processes_save_the_hidden_state_of_one(data, tmp_path):
     train(data, tmp_path / "one", *FLAGS, "--max-update", 5)
     train_two(data, tmp_path / "two", "--max-update", 5)
@@ -72,6 +88,22 @@ def test_two_processes_resume_bit_for_bit(data, tmp_path, two):
     assert_same(resumed["model"], two["model"], "model")
     assert_same(resumed["last_optimizer_state"], two["last_optimizer_state"], "optimizer")
     assert_same(resumed["extra_state"][TASK], two["extra_state"][TASK], TASK)
+
+
+def test_two_processes_with_rotated_rows_equal_one_and_resume_bit_for_bit(data, tmp_path):
+    flags = ["--row-offsets", "random", "--adversarial-epsilon", 0.01]
+    train(data, tmp_path / "one", *FLAGS, *flags, "--max-epoch", 2)
+    train_two(data, tmp_path / "two", *flags, "--max-epoch", 2)
+    one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
+    assert_same_but_for_rounding(one, two)
+    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
+    train_two(data, tmp_path / "parts", *flags, "--max-update", num_updates)
+    stopped = load(tmp_path / "parts/checkpoint_last.pt")["extra_state"][TASK]
+    assert len(stopped["row_offsets"]) == 4 and any(stopped["row_offsets"])
+    train_two(data, tmp_path / "parts", *flags, "--max-epoch", 2)
+    resumed = load(tmp_path / "parts/checkpoint_last.pt")
+    for part in ("model", "last_optimizer_state"):
+        assert_same(resumed[part], two[part], part)
 
 
 def test_two_processes_translate_like_one(pair_data, tmp_path, run_here):

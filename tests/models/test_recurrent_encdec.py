@@ -56,10 +56,9 @@ def encode_by_hand(encoder, sentence):
     ahead, back = encoder.stack.stacks
     read_ahead, read_back, start = x, x.flip(1), []
     for layer, other in zip(ahead.layers, back.layers):
-        zeros = x.new_zeros(1, layer.hidden_size)
-        read_ahead, h, c = plain_formulas.recurrent(layer, read_ahead, zeros, zeros, x)
-        read_back, other_h, other_c = plain_formulas.recurrent(other, read_back, zeros, zeros, x.flip(1))
-        start.append((h + other_h, c + other_c))
+        read_ahead, ahead_state = plain_formulas.recurrent(layer, read_ahead, layer.initial_state(x), x)
+        read_back, back_state = plain_formulas.recurrent(other, read_back, other.initial_state(x), x.flip(1))
+        start.append({name: part + back_state[name] for name, part in ahead_state.items()})
     return read_ahead + read_back.flip(1), start
 
 
@@ -74,9 +73,9 @@ def layers_by_hand(model, sentence, tokens, input_feeding):
         layers[0].append(below)
         below = first = torch.cat([below, fed], dim=1) if input_feeding == "on" else below
         for n, layer in enumerate(lstms):
-            _, h, c = plain_formulas.recurrent(layer, below.unsqueeze(1), *states[n], first.unsqueeze(1))
-            states[n], below = (h, c), h
-            layers[n + 1].append(h)
+            output, states[n] = plain_formulas.recurrent(layer, below.unsqueeze(1), states[n], first.unsqueeze(1))
+            below = output.squeeze(1)
+            layers[n + 1].append(below)
         a = plain_formulas.softmax(annotations @ (attention.query.weight @ below[0]))
         context = a @ annotations[0]
         fed = torch.tanh(torch.cat([below, context], dim=1) @ attention.combine.weight.T)
@@ -152,7 +151,7 @@ def test_the_decoder_starts_from_the_sums_of_the_encoders_final_states(sentences
     start = encoder(source[0])["start"]
     for row, sentence in enumerate(sentences):
         _, expected = encode_by_hand(encoder, sentence)
-        found = [(state["h"], state["c"]) for state in select_rows(start, slice(row, row + 1))]
+        found = select_rows(start, slice(row, row + 1))
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 

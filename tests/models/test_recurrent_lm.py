@@ -21,14 +21,11 @@ def tokens():
     return torch.randint(V, (B, T))
 
 
-def zero_state(model, dtype=torch.float64):
-    return [(torch.zeros(B, layer.hidden_size, dtype=dtype),) * 2 for layer in model.decoder.stack.layers]
-
-
-def layers_by_hand(model, tokens, state):
+def layers_by_hand(model, tokens):
     layers = [model.decoder.embedding.weight[tokens]]
-    for layer, (h, c) in zip(model.decoder.stack.layers, state):
-        layers.append(plain_formulas.recurrent(layer, layers[-1], h, c, layers[0])[0])
+    for layer in model.decoder.stack.layers:
+        state = layer.initial_state(layers[-1])
+        layers.append(plain_formulas.recurrent(layer, layers[-1], state, layers[0])[0])
     return layers
 
 
@@ -44,7 +41,7 @@ def layers_by_hand(model, tokens, state):
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
 def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
     model = build_tiny_lm(name, rnn_cell=cell, **flags).double()
-    layers = layers_by_hand(model, tokens, zero_state(model))
+    layers = layers_by_hand(model, tokens)
     log_probs, extra = model(tokens)
     torch.testing.assert_close(extra["states"].layers, layers, rtol=1e-11, atol=1e-13)
     expected = plain_formulas.output_probs(model.decoder.output, layers)

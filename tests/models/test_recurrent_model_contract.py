@@ -10,9 +10,15 @@ from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.dropout import MASKS
 from fairseq_plugins.modules.embedding import WORD_MASKS
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS
 
 WIDE = dict(embed_dim=32, hidden_sizes="40 32")
-CHOICES = {"--init-biases": BIASES, "--rnn-biases": ["one", "two"], "--rnn-cell": sorted(RECURRENT_CELLS)}
+CHOICES = {
+    "--init-biases": BIASES,
+    "--rnn-biases": ["one", "two"],
+    "--rnn-cell": sorted(RECURRENT_CELLS),
+    "--transform-input": TRANSFORM_INPUTS,
+}
 
 
 class TestLanguageModel(RecurrentModelContract):

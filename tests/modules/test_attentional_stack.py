@@ -82,9 +82,9 @@ def by_hand(stack, x, memory, state, feeding, masks=None):
     for t in range(T):
         below = first = torch.cat([x[:, t], fed], dim=1) if feeding == "on" else x[:, t]
         for n, layer in enumerate(stack.stack.layers):
-            h, c = states[n]["h"], states[n]["c"]
-            _, h, c = plain_formulas.recurrent(layer, below.unsqueeze(1), h, c, first.unsqueeze(1))
-            states[n], below = {"h": h, "c": c}, h if masks is None else h * masks[n][:, t]
+            output, states[n] = plain_formulas.recurrent(layer, below.unsqueeze(1), states[n], first.unsqueeze(1))
+            h = output.squeeze(1)
+            below = h if masks is None else h * masks[n][:, t]
             outputs[n].append(below)
         top = h
         if memory is not None:

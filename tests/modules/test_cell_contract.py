@@ -11,6 +11,10 @@ CASES = [(cell, {}) for cell in sorted(RECURRENT_CELLS)] + [
     ("mmlstm", {"minor_input": "previous"}),
     ("mmlstm", {"major_proportions": "0.6 1"}),
     ("variational", {"rnn_biases": "one"}),
+    ("rhn", {"transform_input": "candidate"}),
+    ("rhn", {"recurrence_depth": 1}),
+    ("mogrifier", {"mogrifier_rank": 3}),
+    ("mogrifier", {"mogrifier_rounds": 0}),
 ]
 
 

@@ -41,14 +41,12 @@ def by_hand(stack, x, merge):
     """Annotations and state of one sentence x (1, S, C)."""
 
     def read(layer, x, e):
-        zeros = x.new_zeros(1, layer.hidden_size)
-        return plain_formulas.recurrent(layer, x, zeros, zeros, e)
+        return plain_formulas.recurrent(layer, x, layer.initial_state(x), e)
 
     e, ahead, back, state = x, x, x.flip(1), []
     for layer, other in zip(*cells(stack)):
-        ahead, h, c = read(layer, ahead, e)
-        back, other_h, other_c = read(other, back, e.flip(1))
-        state.append({"h": h + other_h, "c": c + other_c})
+        (ahead, ahead_state), (back, back_state) = read(layer, ahead, e), read(other, back, e.flip(1))
+        state.append({name: part + back_state[name] for name, part in ahead_state.items()})
         if merge == "layer":
             x = ahead + back.flip(1)
             ahead, back = x, x.flip(1)

@@ -72,15 +72,24 @@ def draw(num_experts, vocab_size, num_tokens, width, *, scale=1.0, dtype=torch.f
     return case
 
 
-def formula(latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0, gate=None) -> Loss:
+def formula(
+    latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0, gate=None, adversarial_epsilon=0.0
+) -> Loss:
     """The logarithm of the sum of probabilities, as the papers write it; to be taken in float64."""
-    loss, nll = plain_formulas.mixture_loss(latents, log_prior.exp(), weight, bias, target, label_smoothing, gate)
+    loss, nll = plain_formulas.mixture_loss(
+        latents, log_prior.exp(), weight, bias, target, label_smoothing, gate, adversarial_epsilon
+    )
     return Loss((loss * token_weights).sum(), nll.masked_fill(token_weights == 0, 0).detach())
 
 
-def plain(latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0, gate=None) -> Loss:
+def plain(
+    latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0, gate=None, adversarial_epsilon=0.0
+) -> Loss:
     """The careful path by autograd: everything after the matrix products is in log space and in float32."""
     logits = torch.nn.functional.linear(latents, weight, bias)
+    if adversarial_epsilon:
+        wide = (x.to(log_prior.dtype) for x in (logits, latents, weight))
+        logits = plain_formulas.lowered(*wide, target, adversarial_epsilon)
     if gate is not None:
         scores = torch.nn.functional.linear(gate.features, gate.weight, gate.bias).to(log_prior.dtype)
         logits = logits.to(log_prior.dtype) * torch.sigmoid(scores).unsqueeze(-2)

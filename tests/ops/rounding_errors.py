@@ -24,7 +24,8 @@ def rms_errors(
             case.bias.zero_()
         if token_weight is not None:
             case.token_weights.fill_(token_weight)
-        exact = outcome(formula, case, label_smoothing=options.get("label_smoothing", 0.0))
+        of_the_loss = {name: options.get(name, 0.0) for name in ("label_smoothing", "adversarial_epsilon")}
+        exact = outcome(formula, case, **of_the_loss)
         ours = outcome(scaled_by(loss_scale, function), case, dtype, **options)
         for name in ("nll", *case.learned):
             value = ours[name].double() / (1 if name == "nll" else loss_scale)

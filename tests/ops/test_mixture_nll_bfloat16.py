@@ -17,9 +17,9 @@ NUM_TOKENS = 2000
 narrow_nll = partial(mixture_nll, chunk_dtype=torch.bfloat16)
 
 
-def assert_safe(case, *, label_smoothing=0.0):
-    ours = outcome(narrow_nll, case, torch.float32, label_smoothing=label_smoothing)
-    exact = outcome(formula, case, label_smoothing=label_smoothing)
+def assert_safe(case, **options):
+    ours = outcome(narrow_nll, case, torch.float32, **options)
+    exact = outcome(formula, case, **options)
     assert abs(ours["loss"].double() / exact["loss"] - 1) < MAX_LOSS_BIAS
     for name in case.learned:
         error = (ours[name].double() - exact[name]).norm() / exact[name].norm()
@@ -35,6 +35,16 @@ def test_random_weights(scale, num_experts, gate_width, smoothing):
     case = draw(num_experts, 1000, NUM_TOKENS, 64, scale=scale, gate_width=gate_width)
     case.token_weights.fill_(1)
     assert_safe(case, label_smoothing=smoothing)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("gate_width", [None, 6], ids=["no gate", "gated"])
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("epsilon", [0.005, 0.1])
+def test_adversarial_margins(epsilon, num_experts, gate_width, smoothing):
+    case = draw(num_experts, 1000, NUM_TOKENS, 64, scale=3, gate_width=gate_width)
+    case.token_weights.fill_(1)
+    assert_safe(case, label_smoothing=smoothing, adversarial_epsilon=epsilon)
 
 
 @pytest.mark.parametrize("num_experts", [1, 3])

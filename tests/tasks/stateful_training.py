@@ -25,17 +25,32 @@ def random_tokens(num_tokens, *, seed=0):
 class Training:
     """Two rows of a process of ``num_shards``."""
 
-    def __init__(self, model, *, window_lengths="random", num_tokens=400, num_shards=1, shard_id=0):
+    def __init__(
+        self,
+        model,
+        *,
+        window_lengths="random",
+        row_offsets="none",
+        num_tokens=400,
+        num_shards=1,
+        shard_id=0,
+        seed=1,
+        epoch=1,
+    ):
         config = StatefulLanguageModelingConfig(
-            data="unused", tokens_per_sample=BASE_LENGTH, window_lengths=window_lengths, max_window=None
+            data="unused", tokens_per_sample=BASE_LENGTH, window_lengths=window_lengths, row_offsets=row_offsets
         )
-        config.seed, config.train_subset, config.valid_subset = 1, "train", "valid"
+        config.seed, config.train_subset, config.valid_subset = seed, "train", "valid"
         self.task = StatefulLanguageModelingTask(config, make_dictionary(23))
         self.task._model = self.model = model
         self.criterion = RegularizedCrossEntropy(self.task)
         self.optimizer = make_optimizer(model)
         self.iterator = self.task.get_batch_iterator(
-            TokenStream(random_tokens(num_tokens), "train"), max_sentences=2, num_shards=num_shards, shard_id=shard_id
+            TokenStream(random_tokens(num_tokens), "train"),
+            max_sentences=2,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            epoch=epoch,
         )
         self.windows = self.iterator.next_epoch_itr()
 

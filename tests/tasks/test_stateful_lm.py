@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from builders import build_tiny_lm, make_dictionary
-from stateful_training import Training
+from stateful_training import Training, random_tokens
 
+from fairseq_plugins.data.contiguous_streams import TokenStream
 from fairseq_plugins.data.corpus import dictionary_fingerprint
 from fairseq_plugins.optim.validation_protocol import ReportsValidation
 from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig, StatefulLanguageModelingTask
@@ -82,6 +83,31 @@ def test_a_subset_is_scored_as_one_stream(training):
     training.task.args.tokens_per_sample = 100
     (loss,) = training.validate("valid")
     assert sum(losses) == pytest.approx(loss, rel=1e-5)
+
+
+def windows_of(task, split, *, shard_id=0, num_shards=1):
+    stream = TokenStream(random_tokens(400), split)
+    iterator = task.get_batch_iterator(stream, max_sentences=2, num_shards=num_shards, shard_id=shard_id)
+    return [window for (window,) in iterator.frozen_batches]
+
+
+@pytest.mark.parametrize("window_lengths", ["fixed", "random"])
+def test_rows_of_the_training_text_alone_are_rotated(window_lengths):
+    task = Training(build_tiny_lm("tied"), row_offsets="random", window_lengths=window_lengths).task
+    plain = Training(build_tiny_lm("tied"), window_lengths=window_lengths).task
+    rotated = windows_of(task, "train")
+    assert len({window.row_offsets for window in rotated}) == 1 and any(rotated[0].row_offsets)
+    assert [(x.start, x.length) for x in rotated] == [(x.start, x.length) for x in windows_of(plain, "train")]
+    for split in ("valid", "test"):
+        assert windows_of(task, split) == windows_of(plain, split)
+    scored, expected = (one.eval_lm_dataloader(TokenStream(random_tokens(90), "train")) for one in (task, plain))
+    assert all(torch.equal(x["target"], y["target"]) for x, y in zip(scored, expected))
+
+
+def test_all_processes_know_the_offsets_of_all_rows():
+    task = Training(build_tiny_lm("tied"), row_offsets="random").task
+    first, second = (windows_of(task, "train", num_shards=2, shard_id=shard) for shard in range(2))
+    assert first == second and len(first[0].row_offsets) == 4
 
 
 def record(training, loss, *, subsets=1):

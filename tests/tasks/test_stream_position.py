@@ -15,6 +15,8 @@ from fairseq_plugins.modules.recurrent_state import map_state, state_tensors
 KEY = "StatefulLanguageModelingTask"
 CELLS = {cell: {"rnn_cell": cell} for cell in sorted(RECURRENT_CELLS)}
 MODELS = {**CELLS, "gate with state": {"output_gate": "trace"}}
+UNSHUFFLED = {"window_lengths": "fixed"}
+SHUFFLED = {**UNSHUFFLED, "row_offsets": "random"}
 
 every_model = pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
 
@@ -52,16 +54,17 @@ def losses(training, samples):
     return found
 
 
-def check_going_on(train, flags, convert=lambda saved: saved):
+def check_going_on(train, flags, convert=lambda saved: saved, **options):
     """Compare a training that goes on from what ``convert`` makes of its saved state with one that never stopped."""
-    training = train(flags=flags)
+    training = train(flags=flags, **options)
     saved = copy.deepcopy(checkpoint_after(training, 3))
     assert all(part.any(dim=1).all() for part in saved["hidden_state"].values())
-    resumed = train(3, flags=flags)
+    resumed = train(3, flags=flags, **options)
     resumed.model.load_state_dict(copy.deepcopy(training.model.state_dict()))
     resumed.task.set_checkpoint_dict(convert(saved))
     again = resumed.task.get_checkpoint_dict()[KEY]
     assert again["next_window"] == saved["next_window"] and again["hidden_state"].keys() == saved["hidden_state"].keys()
+    assert again["row_offsets"] == saved["row_offsets"]
     assert all(torch.equal(again["hidden_state"][name], part) for name, part in saved["hidden_state"].items())
     expected = losses(training, training.windows)
     assert losses(resumed, resumed.windows) == expected and len(expected) > 3
@@ -81,6 +84,51 @@ def test_going_on_from_what_older_releases_saved(train, cell):
         return {**saved, "hidden_state": [(part, next(parts)) for part in parts]}
 
     check_going_on(train, CELLS[cell], convert=as_pairs)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_going_on_with_rotated_rows(train, epoch):
+    check_going_on(train, CELLS["lstm"], row_offsets="random", epoch=epoch)
+
+
+def test_offsets_are_saved_inside_an_epoch_and_drawn_anew_for_the_next(train):
+    offsets = []
+    for epoch in (1, 2):
+        training = train(epoch=epoch, **SHUFFLED)
+        saved = checkpoint_after(training, 2)
+        assert len(saved["row_offsets"]) == 2 and max(saved["row_offsets"]) < saved["next_window"][2]
+        offsets.append(saved["row_offsets"])
+        for sample in training.windows:
+            training.update([sample])
+        assert training.task.get_checkpoint_dict()[KEY]["row_offsets"] is None
+    assert offsets[0] != offsets[1]
+    training = train(**SHUFFLED)
+    for _ in training.windows:
+        pass
+    training.iterator.next_epoch_itr()
+    assert training.task.get_checkpoint_dict()[KEY]["row_offsets"] == offsets[1]
+    assert checkpoint_after(train(), 2)["row_offsets"] == []
+
+
+@pytest.mark.parametrize(
+    "saved_by, resumed_by",
+    [(SHUFFLED, {**SHUFFLED, "seed": 2}), (SHUFFLED, UNSHUFFLED), (UNSHUFFLED, SHUFFLED)],
+    ids=["another seed", "switched off", "switched on"],
+)
+def test_rows_that_begin_elsewhere_are_refused(train, saved_by, resumed_by):
+    saved = checkpoint_after(train(**saved_by), 3)
+    with pytest.raises(ValueError, match="rows begin elsewhere: use the same --row-offsets and --seed, .*-dataloader"):
+        train(3, **resumed_by).task.set_checkpoint_dict(saved)
+
+
+def test_what_older_releases_saved_is_of_rows_that_begin_where_they_were_cut(train):
+    def without_offsets(saved):
+        return {name: part for name, part in saved.items() if name != "row_offsets"}
+
+    check_going_on(train, CELLS["lstm"], convert=without_offsets)
+    saved = without_offsets(checkpoint_after(train(window_lengths="fixed"), 3))
+    with pytest.raises(ValueError, match="rows begin elsewhere"):
+        train(3, **SHUFFLED).task.set_checkpoint_dict(saved)
 
 
 def test_the_state_of_a_gate_is_saved_with_that_of_the_layers_and_decides_how_a_training_goes_on(train):

@@ -24,6 +24,7 @@ from fairseq_plugins.ops.masked_lstm import masked_lstm
 from fairseq_plugins.ops.matmul import add_matmul, matmul, project
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import MixtureLoss, mixture_nll
+from fairseq_plugins.ops.recurrent_highway import recurrent_highway
 from fairseq_plugins.ops.step_products import StepProducts
 
 N, J, D, V = 37, 3, 24, 301
@@ -38,6 +39,8 @@ def op_computations() -> Iterator[Computation]:
     yield from _distributions()
     yield from _products()
     yield _computation("masked_lstm", _masked_lstm, inputs=(T, B, 4 * D), weight=(4 * D, D), h=(B, D), c=(B, D))
+    highway = dict(inputs=(T, B, 2 * D), first=(2 * D, D), second=(2 * D, D), biases=(2, 2 * D), s=(B, D))
+    yield _computation("recurrent_highway", _recurrent_highway, **highway)
     for name, matrix in (("one matrix", (D, D)), ("a matrix a row", (B, D, D))):
         yield _computation(f"StepProducts, {name}", _recurrence, known=(T, B, D), matrix=matrix, start=(B, D))
     yield from _penalties()
@@ -87,6 +90,7 @@ def _mixture_losses() -> Iterator[Computation]:
     yield _computation("mixture_nll", _loss, **MIXTURE)
     yield _computation("mixture_nll, one softmax", _loss, **single)
     yield _computation("mixture_nll, label smoothing", partial(_loss, label_smoothing=0.1), **MIXTURE)
+    yield _computation("mixture_nll, adversarial margins", partial(_loss, adversarial_epsilon=0.1), **MIXTURE)
     yield _computation("mixture_nll, chunks of 5 tokens", partial(_loss, chunk_size=5), **MIXTURE)
     yield _computation("mixture_nll, weighted tokens", _weighted_loss, **MIXTURE)
     yield _computation("mixture_nll, gate", _loss, **MIXTURE, **GATE)
@@ -161,9 +165,18 @@ def _products() -> Iterator[Computation]:
         yield _without_gradients(name, function, **shapes)
 
 
+def _mask(like: Tensor) -> Tensor:
+    """0 and 2 by turns, (B, D)."""
+    return 2.0 * (torch.arange(B * D, device=like.device).view(B, D) % 2).to(like)
+
+
 def _masked_lstm(x: Tensors) -> Any:
-    mask = 2.0 * (torch.arange(B * D, device=x["h"].device).view(B, D) % 2).to(x["h"])
-    return masked_lstm(x["inputs"], x["weight"], mask, x["h"], x["c"])
+    return masked_lstm(x["inputs"], x["weight"], _mask(x["h"]), x["h"], x["c"])
+
+
+def _recurrent_highway(x: Tensors) -> Tensor:
+    weights = [x["first"], x["second"]]
+    return recurrent_highway(x["inputs"], weights, list(x["biases"]), x["s"], mask=_mask(x["s"]))
 
 
 def _recurrence(x: Tensors) -> Tensor:

@@ -2,13 +2,25 @@
 
 from typing import Dict
 
-from fairseq_plugins.models.presets import awd, encoder_decoders, gated, major_minor, mixtures, transformers, zaremba
+from fairseq_plugins.models.presets import (
+    awd,
+    encoder_decoders,
+    gated,
+    major_minor,
+    mixtures,
+    mogrifier,
+    rhn,
+    transformers,
+    zaremba,
+)
 from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset, command_line
 
 LANGUAGE_MODELS: Dict[str, Preset] = {
     **awd.ARCHITECTURES,
     **mixtures.ARCHITECTURES,
     **zaremba.ARCHITECTURES,
+    **rhn.ARCHITECTURES,
+    **mogrifier.ARCHITECTURES,
     **major_minor.ARCHITECTURES,
 }
 """Architectures of the recurrent language models."""

@@ -1,0 +1,150 @@
+"""Mogrifier LSTM: input and hidden state gate each other before every step (Melis et al. 2020).
+
+Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D width.
+"""
+
+from dataclasses import dataclass, field
+from typing import List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_plugins.modules.lstm import zero_state
+from fairseq_plugins.modules.module_sequence import ModuleSequence
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.recurrent_dropout import RecurrentDropout, RecurrentDropoutOptions
+from fairseq_plugins.ops.step_products import StepProducts
+
+FORGET_BIAS = 1.0
+"""Added to the trained bias of the forget gates, which so start open."""
+
+
+@dataclass
+class MogrifierOptions(RecurrentDropoutOptions):
+    """Flags of ``--rnn-cell mogrifier``."""
+
+    mogrifier_rounds: int = field(
+        default=5,
+        metadata={
+            "help": "rounds before a step, in which hidden state and input gate each other by turns: the input in the "
+            "first; 0: none, an LSTM (default: 5)"
+        },
+    )
+    mogrifier_rank: int = field(
+        default=0,
+        metadata={
+            "help": "rank of a round's matrix, which is a product of two; 0: one matrix of full rank (default: 0)"
+        },
+    )
+
+
+class MogrifierRound(nn.Module):
+    """y <- 2 sigmoid(Q z + b) y, where y is the input and z the hidden state, or the other way round.
+
+    Args:
+        gated_size: width of y.
+        reading_size: width of z.
+        rank: of Q, which is a product of two matrices, or 0 for one matrix. b starts at zero.
+    """
+
+    def __init__(self, gated_size: int, reading_size: int, *, rank: int):
+        super().__init__()
+        sizes = [reading_size, rank, gated_size] if rank else [reading_size, gated_size]
+        self.factors: ModuleSequence[nn.Linear] = ModuleSequence(
+            nn.Linear(*pair, bias=n == len(sizes) - 2) for n, pair in enumerate(zip(sizes, sizes[1:]))
+        )
+        nn.init.zeros_(self.factors[-1].bias)
+
+    def prepare(self, num_steps: int, num_rows: int) -> List[StepProducts]:
+        """The products of a sequence's steps."""
+        products: List[StepProducts] = []
+        for factor in self.factors:
+            known = factor.weight.new_zeros(factor.out_features) if factor.bias is None else factor.bias
+            products.append(StepProducts(known.expand(num_steps, num_rows, -1), factor.weight.t()))
+        return products
+
+    @staticmethod
+    def gate(products: List[StepProducts], t: int, y: Tensor, z: Tensor) -> Tensor:
+        """y after step t of the round."""
+        for product in products:
+            z = product(t, z)
+        return 2 * torch.sigmoid(z) * y
+
+
+class PreparedMogrifier(NamedTuple):
+    """What all steps of a Mogrifier LSTM read.
+
+    Attributes:
+        known: the columns of the input that are known in advance, of each step, (B, C').
+        rounds: products of each round.
+        gates: pre-activations (B, 4 D) from input and hidden state side by side, (B, C + D).
+        mask: factors of the hidden state, (B, D), or None.
+    """
+
+    known: Tuple[Tensor, ...]
+    rounds: List[List[StepProducts]]
+    gates: StepProducts
+    mask: Optional[Tensor]
+
+
+@RECURRENT_CELLS.register("mogrifier")
+class MogrifierLSTM(RecurrentCell):
+    """LSTM that reads x and h after rounds of x <- 2 sigmoid(Q h + b) x and h <- 2 sigmoid(R x + b) h, by turns.
+
+    Melis, Kocisky & Blunsom 2020, *Mogrifier LSTM*. Every round has a matrix and a bias of its own. The LSTM has one
+    bias vector and a capped input gate: f, o = sigmoid(.), f of 1 more than its sum; i = min(sigmoid(.), 1 - f);
+    c = f c + i tanh(.), h = o tanh(c). With ``--dropout-recurrent`` the rounds start from m h in place of h, with a
+    mask m drawn once a window and row. The state is h and c, each (B, D).
+
+    Args:
+        input_size: C.
+        hidden_size: D.
+        options: flags.
+
+    Raises:
+        ValueError: on a number of rounds or a rank below zero.
+    """
+
+    Options = MogrifierOptions
+
+    def __init__(self, input_size: int, hidden_size: int, *, options: MogrifierOptions):
+        super().__init__()
+        for flag, value in (("rounds", options.mogrifier_rounds), ("rank", options.mogrifier_rank)):
+            if value < 0:
+                raise ValueError(f"--mogrifier-{flag} {value}: give 0 or more")
+        self.hidden_size = hidden_size
+        self.input = nn.Linear(input_size, 4 * hidden_size)
+        self.recurrent = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
+        sizes = input_size, hidden_size
+        self.rounds: ModuleSequence[MogrifierRound] = ModuleSequence(
+            MogrifierRound(*(sizes if n % 2 == 0 else sizes[::-1]), rank=options.mogrifier_rank)
+            for n in range(options.mogrifier_rounds)
+        )
+        self.recurrent_dropout = RecurrentDropout(options)
+
+    def initial_state(self, x: Tensor) -> LayerState:
+        return zero_state(x, self.hidden_size)
+
+    def prepare(self, x: Tensor, context: CellContext) -> PreparedMogrifier:
+        num_rows, num_steps, _ = x.shape
+        weight = torch.cat([self.input.weight, self.recurrent.weight], dim=1)
+        return PreparedMogrifier(
+            known=x.unbind(1),
+            rounds=[mogrifier.prepare(num_steps, num_rows) for mogrifier in self.rounds],
+            gates=StepProducts(self.input.bias.expand(num_steps, num_rows, -1), weight.t()),
+            mask=self.recurrent_dropout.draw(x, self.hidden_size),
+        )
+
+    def step(self, prepared: PreparedMogrifier, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+        h = state["h"] if prepared.mask is None else state["h"] * prepared.mask
+        x = prepared.known[t] if late.input is None else torch.cat([prepared.known[t], late.input], dim=1)
+        for n, products in enumerate(prepared.rounds):
+            if n % 2 == 0:
+                x = MogrifierRound.gate(products, t, x, h)
+            else:
+                h = MogrifierRound.gate(products, t, h, x)
+        i, f, g, o = prepared.gates(t, torch.cat([x, h], dim=1)).chunk(4, dim=1)
+        f = torch.sigmoid(f + FORGET_BIAS)
+        c = f * state["c"] + torch.minimum(torch.sigmoid(i), 1 - f) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        return h, {"h": h, "c": c}

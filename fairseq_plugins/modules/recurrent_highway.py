@@ -1,0 +1,162 @@
+"""Recurrent highway network: several micro-layers at every step (Zilly et al. 2017).
+
+Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D width, L micro-layers.
+"""
+
+from dataclasses import dataclass, field
+from typing import List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.modules.module_sequence import ModuleSequence
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.recurrent_dropout import RecurrentDropout, RecurrentDropoutOptions
+from fairseq_plugins.modules.saved_setting import SavesSettings
+from fairseq_plugins.ops.linear import linear
+from fairseq_plugins.ops.recurrent_highway import recurrent_highway
+from fairseq_plugins.ops.step_products import StepProducts
+
+TRANSFORM_INPUTS = ("state", "candidate")
+"""What the transform gate of a micro-layer reads: the masked state before it, or its own candidate."""
+
+TransformInput = choices(TRANSFORM_INPUTS)
+
+
+@dataclass
+class RecurrentHighwayOptions(RecurrentDropoutOptions):
+    """Flags of ``--rnn-cell rhn``."""
+
+    recurrence_depth: int = field(
+        default=4, metadata={"help": "micro-layers of a layer, which a step runs through one by one (default: 4)"}
+    )
+    transform_input: TransformInput = field(
+        default="state",
+        metadata={
+            "help": "what the transform gates read: state, the state before their micro-layer, as Zilly et al. 2017 "
+            "define them; candidate, what the micro-layer has just computed, as the program of Takase et al. 2017 "
+            "does (default: state)"
+        },
+    )
+    transform_bias: float = field(
+        default=-2.0,
+        metadata={
+            "help": "where the transform gates start: a number that is added to their trained biases; below 0, gates "
+            "start nearly closed and carry the state on (default: -2.0)"
+        },
+    )
+
+
+class PreparedHighway(NamedTuple):
+    """What all steps of a recurrent highway network read.
+
+    Attributes:
+        products: of each micro-layer: of candidates and gates at once, (B, 2 D), or of either, (B, D). The late input,
+            (B, C - C'), stands before what the first micro-layer reads.
+        mask: factors of the state, (B, D), or None.
+    """
+
+    products: List[List[StepProducts]]
+    mask: Optional[Tensor]
+
+
+@RECURRENT_CELLS.register("rhn")
+class RecurrentHighway(RecurrentCell, SavesSettings):
+    """s <- (h - s) t + s for each micro-layer, with h = tanh(R_H (m s) + b_H), t = sigmoid(R_T (m s) + b_T).
+
+    Zilly et al. 2017, *Recurrent Highway Networks*. The first micro-layer adds W_H x and W_T x. The mask m is drawn
+    once a window and row, and all micro-layers and steps share it; what is carried on is not masked. With
+    ``--transform-input candidate`` the gate is t = sigmoid(R_T h + b_T), without a mask. The output is s after the
+    last micro-layer, and the state is the same, (B, D). The other masks of a variational network are those of the
+    language model: ``--dropout-masks locked`` and ``--word-masks row``.
+
+    Args:
+        input_size: C.
+        hidden_size: D.
+        options: flags.
+
+    Raises:
+        ValueError: on a depth below one, or an unknown input of the gates.
+    """
+
+    Options = RecurrentHighwayOptions
+    start: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, *, options: RecurrentHighwayOptions):
+        super().__init__()
+        depth = check_at_least_one(options.recurrence_depth, flag="--recurrence-depth")
+        if options.transform_input not in TRANSFORM_INPUTS:
+            raise ValueError(
+                f"--transform-input {options.transform_input}: choose one of {', '.join(TRANSFORM_INPUTS)}"
+            )
+        self.save_setting("transform_input_name", flag="--transform-input", value=options.transform_input)
+        self.save_setting("transform_bias_text", flag="--transform-bias", value=f"{options.transform_bias:g}")
+        self.hidden_size = hidden_size
+        self.reads_candidate = options.transform_input == "candidate"
+        # rows of matrices and biases: candidates first, then transform gates
+        self.input = nn.Linear(input_size, 2 * hidden_size, bias=False)
+        self.micro_layers: ModuleSequence[nn.Linear] = ModuleSequence(
+            nn.Linear(hidden_size, 2 * hidden_size) for _ in range(depth)
+        )
+        start = torch.tensor([0.0, options.transform_bias]).repeat_interleave(hidden_size)
+        self.register_buffer("start", start, persistent=False)
+        self.recurrent_dropout = RecurrentDropout(options)
+
+    def initial_state(self, x: Tensor) -> LayerState:
+        return {"s": x.new_zeros(x.size(0), self.hidden_size)}
+
+    def biases(self) -> List[Tensor]:
+        """Of each micro-layer, (2 D), with what the gates start from."""
+        return [layer.bias + self.start for layer in self.micro_layers]
+
+    def prepare(self, x: Tensor, context: CellContext) -> PreparedHighway:
+        num_rows, num_steps, num_known = x.shape
+        known_weight, late_weight = self.input.weight.tensor_split([num_known], dim=1)
+        knowns = [bias.expand(num_steps, num_rows, -1) for bias in self.biases()]
+        weights = [layer.weight for layer in self.micro_layers]
+        if num_known > 0:
+            rows = x.transpose(0, 1).flatten(0, 1)
+            knowns[0] = knowns[0] + linear(rows, known_weight, None).view_as(knowns[0])
+        weights[0] = torch.cat([late_weight, weights[0]], dim=1)
+        num_parts = 2 if self.reads_candidate else 1
+        products = [
+            [StepProducts(*part) for part in zip(known.chunk(num_parts, dim=-1), weight.t().chunk(num_parts, dim=-1))]
+            for known, weight in zip(knowns, weights)
+        ]
+        return PreparedHighway(products, self.recurrent_dropout.draw(x, self.hidden_size))
+
+    def step(self, prepared: PreparedHighway, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+        s, first = state["s"], late.input
+        for products in prepared.products:
+            masked = s if prepared.mask is None else s * prepared.mask
+            if self.reads_candidate:
+                of_candidate, of_gate = products
+                candidate = torch.tanh(of_candidate(t, _beside(first, masked)))
+                gate = torch.sigmoid(of_gate(t, _beside(first, candidate)))
+            else:
+                candidate, gate = products[0](t, _beside(first, masked)).chunk(2, dim=1)
+                candidate, gate = torch.tanh(candidate), torch.sigmoid(gate)
+            s = torch.addcmul(s, candidate - s, gate)
+            first = None
+        return s, {"s": s}
+
+    def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
+        if self.reads_candidate:
+            return super().forward(x, state, context)
+        steps_first, padding = x.transpose(0, 1), context.leading_padding
+        outputs = recurrent_highway(
+            linear(steps_first.flatten(0, 1), self.input.weight, None).unflatten(0, steps_first.shape[:2]),
+            [layer.weight for layer in self.micro_layers],
+            self.biases(),
+            state["s"],
+            mask=self.recurrent_dropout.draw(x, self.hidden_size),
+            keep=None if padding is None else ~padding.t().unsqueeze(-1),
+        )
+        return outputs.transpose(0, 1), {"s": outputs[-1].clone()}
+
+
+def _beside(first: Optional[Tensor], second: Tensor) -> Tensor:
+    """Columns of both, or of the second where there is no first."""
+    return second if first is None else torch.cat([first, second], dim=1)

@@ -1,0 +1,82 @@
+"""Language models of Takase et al. 2017 (Input-to-Output Gate): tables 2, 3 and 4, base models and gates on them.
+
+The rows with a cache are left out. The recurrent highway network of WikiText-2 is in the published program alone.
+"""
+
+from typing import Dict
+
+from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe, System
+
+_BASE, _GATED = "base", "gated"
+_ON_AWD = {"clip-norm": 0.1, "gate-init-range": 0.01}
+_NOTES = """A system with a + is a gate: train its base model first, the system before the +, and give the checkpoint
+by --base-model CKPT. The base model of Zaremba's and variational LSTMs and of recurrent highway networks is the model
+after the last epoch, checkpoint_last.pt; of AWD-LSTM it is the fine-tuned one (python -m
+fairseq_plugins.cli.fine_tune). The result of a gate is its checkpoint_best.pt. Gates on AWD-LSTM start nearer to zero
+and are clipped harder than others, as in the published program."""
+_ENSEMBLES = """
+rhn5+iog and rhn10+iog have one gate for 5 and 10 models of the system rhn: --base-model A:B:C:D:E. Train each with
+another --seed, because equal seeds give equal models. The gate of rhn+iog-hidden reads the hidden state, too, and that
+of rhn+iog-lstm is recurrent; of these two the paper has test figures alone."""
+
+
+def _base(arch: str, figures: str) -> System:
+    return System({"arch": arch}, published={_BASE: figures})
+
+
+def _recipe(*, suffix: str, corpus: str, title: str, systems: Dict[str, System], notes: str) -> Recipe:
+    return Recipe(
+        name=f"iog_{suffix}",
+        title=f"{title}: Input-to-Output Gate and its base models, with the settings of Takase et al. 2017",
+        corpus=f"bash data-prep/{corpus}/prepare.sh",
+        systems=systems,
+        training=FULL_SIZE,
+        metric="perplexity, valid / test",
+        notes=notes,
+    )
+
+
+_GATE_PTB, _GATE_WT2 = {"arch": "gated_lm_ptb"}, {"arch": "gated_lm_wt2"}
+
+PTB = _recipe(
+    suffix="ptb",
+    corpus="ptb",
+    title="Penn Treebank",
+    notes=_NOTES + _ENSEMBLES,
+    systems={
+        "zaremba-medium": _base("lstm_lm_zaremba_medium_ptb", "87.1 / 84.0"),
+        "zaremba-medium+iog": System(_GATE_PTB, published={_BASE: "87.1 / 84.0", _GATED: "84.1 / 81.1"}),
+        "zaremba-large": _base("lstm_lm_zaremba_large_ptb", "82.7 / 78.6"),
+        "zaremba-large+iog": System(_GATE_PTB, published={_BASE: "82.7 / 78.6", _GATED: "78.5 / 75.5"}),
+        "variational-medium": _base("lstm_lm_variational_medium_ptb", "82.8 / 79.1"),
+        "variational-medium+iog": System(_GATE_PTB, published={_BASE: "82.8 / 79.1", _GATED: "81.2 / 78.1"}),
+        "variational-large": _base("lstm_lm_variational_large_ptb", "78.1 / 74.6"),
+        "variational-large+iog": System(_GATE_PTB, published={_BASE: "78.1 / 74.6", _GATED: "76.9 / 74.1"}),
+        "rhn": _base("rhn_lm_ptb", "72.1 / 68.9"),
+        "rhn+iog": System(_GATE_PTB, published={_BASE: "72.1 / 68.9", _GATED: "69.2 / 66.5"}),
+        "rhn+iog-hidden": System({**_GATE_PTB, "output-gate": "iog-hidden"}, published={_BASE: "68.9", _GATED: "75.6"}),
+        "rhn+iog-lstm": System({**_GATE_PTB, "output-gate": "iog-lstm"}, published={_BASE: "68.9", _GATED: "68.1"}),
+        "rhn5+iog": System(_GATE_PTB, published={_BASE: "66.1 / 63.1", _GATED: "64.7 / 62.0"}),
+        "rhn10+iog": System(_GATE_PTB, published={_BASE: "65.2 / 62.3", _GATED: "64.1 / 61.4"}),
+        "rhn-tied": _base("rhn_lm_tied_ptb", "69.2 / 66.3"),
+        "rhn-tied+iog": System(_GATE_PTB, published={_BASE: "69.2 / 66.3", _GATED: "67.0 / 64.4"}),
+        "awd": _base("lstm_lm_awd_ptb", "58.6 / 56.7"),
+        "awd+iog": System({**_GATE_PTB, **_ON_AWD}, published={_BASE: "58.6 / 56.7", _GATED: "58.5 / 56.7"}),
+    },
+)
+WT2 = _recipe(
+    suffix="wt2",
+    corpus="wikitext-2",
+    title="WikiText-2",
+    notes=_NOTES,
+    systems={
+        "zaremba-medium": _base("lstm_lm_zaremba_medium_wt2", "102.2 / 96.2"),
+        "zaremba-medium+iog": System(_GATE_WT2, published={_BASE: "102.2 / 96.2", _GATED: "99.2 / 93.8"}),
+        "variational-medium": _base("lstm_lm_variational_medium_wt2", "97.2 / 91.8"),
+        "variational-medium+iog": System(_GATE_WT2, published={_BASE: "97.2 / 91.8", _GATED: "95.9 / 91.0"}),
+        "rhn-tied": _base("rhn_lm_tied_wt2", "80.1 / 76.1"),
+        "rhn-tied+iog": System(_GATE_WT2, published={_BASE: "80.1 / 76.1", _GATED: "76.9 / 73.9"}),
+        "awd": _base("lstm_lm_awd_wt2", "68.6 / 65.8"),
+        "awd+iog": System({**_GATE_WT2, **_ON_AWD}, published={_BASE: "68.6 / 65.8", _GATED: "68.6 / 65.9"}),
+    },
+)

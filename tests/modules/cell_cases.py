@@ -1,0 +1,32 @@
+"""Cells with a mask of their recurrent matrices for the tests: how they are run, and the mask that they draw."""
+
+import torch
+
+from fairseq_plugins.modules.recurrent_cell import CellContext, Late
+from fairseq_plugins.modules.recurrent_state import state_tensors
+
+
+def run(layer, x, state, *, leading_padding=None):
+    """Output and state of a whole run."""
+    return layer(x, state, CellContext(stack_input=x, leading_padding=leading_padding))
+
+
+def run_steps(layer, x, state, num_known):
+    """As ``run``, step by step, with so many columns of x known in advance."""
+    prepared, outputs = layer.prepare(x[..., :num_known], CellContext(stack_input=x[..., :0])), []
+    for t in range(x.size(1)):
+        late = x[:, t, num_known:] if num_known < x.size(-1) else None
+        output, state = layer.step(prepared, t, Late(late, x[:, t]), state)
+        outputs.append(output)
+    return torch.stack(outputs, dim=1), state
+
+
+def drawn_mask(seed, shape, *, rate):
+    """The mask that a call draws after ``torch.manual_seed(seed)``."""
+    torch.manual_seed(seed)
+    return torch.rand(shape).lt(1 - rate).double() / (1 - rate)
+
+
+def loss(output, state):
+    """A scalar that every value of both enters."""
+    return output.pow(2).sum() + sum((part.pow(2) + part).sum() for part in state_tensors(state))

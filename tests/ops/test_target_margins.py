@@ -1,0 +1,45 @@
+"""Margins of adversarial training."""
+
+import pytest
+import torch
+
+from fairseq_plugins.ops.target_margins import TargetMargins, adversarial_margins
+
+
+@pytest.mark.parametrize("num_experts", [1, 4])
+def test_margins_are_the_worst_that_a_small_change_of_the_label_can_do(num_experts):
+    """min over |d| <= eps |w_y| of (w_y + d) . k is w_y . k - eps |w_y| |k|, at d against k."""
+    latents, weight = torch.randn(30, num_experts, 6).double(), torch.randn(9, 6).double()
+    target = torch.randint(9, (30,))
+    margins = adversarial_margins(latents, weight, target, epsilon=0.2)
+    labels = weight[target].unsqueeze(1)
+    change = -0.2 * labels.norm(dim=-1, keepdim=True) * latents / latents.norm(dim=-1, keepdim=True)
+    before, after = (labels * latents).sum(-1), ((labels + change) * latents).sum(-1)
+    expected = torch.where(before > 0, before - after, 0.0)
+    assert expected.any() and not expected.all()
+    torch.testing.assert_close(margins.values, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_only_targets_are_lowered(dtype):
+    logits, target = torch.randn(12, 7).to(dtype), torch.tensor([6, 0, 3, 3])
+    margins = TargetMargins(target, torch.rand(4, 3))
+    lowered = logits.clone()
+    margins.subtract(lowered)
+    expected = logits.clone().view(4, 3, 7)
+    for n, word in enumerate(target):
+        expected[n, :, word] = (expected[n, :, word].float() - margins.values[n]).to(dtype)
+    assert torch.equal(lowered, expected.flatten(0, 1))
+
+
+def test_margins_of_a_chunk():
+    margins = TargetMargins(torch.arange(5), torch.rand(5, 2))
+    for chosen in (slice(1, 4), torch.tensor([0, 4])):
+        part = margins.of_tokens(chosen)
+        assert torch.equal(part.target, margins.target[chosen]) and torch.equal(part.values, margins.values[chosen])
+
+
+def test_margins_of_narrow_latents_are_wide():
+    latents, weight = 300 * torch.ones(2, 3, 4, dtype=torch.float16), 300 * torch.ones(5, 4, dtype=torch.float16)
+    margins = adversarial_margins(latents, weight, torch.tensor([0, 4]), epsilon=0.1)
+    torch.testing.assert_close(margins.values, torch.full((2, 3), 36_000.0))

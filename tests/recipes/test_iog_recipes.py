@@ -1,0 +1,60 @@
+"""Recipes of the Input-to-Output Gate: the paper's settings, and a gate's base model, which the user gives."""
+
+import pytest
+
+from fairseq_plugins.recipes import find_recipe, training_arguments
+
+SYSTEMS = [(name, system) for name in ("iog_ptb", "iog_wt2") for system in find_recipe(name).systems]
+GATES = [(name, system) for name, system in SYSTEMS if "+" in system]
+BASES = [(name, system) for name, system in SYSTEMS if "+" not in system]
+ON_AWD = {"clip-norm": 0.1, "gate-init-range": 0.01}
+
+
+def test_all_rows_of_the_tables_without_a_cache_are_systems():
+    sizes = [f"{family}-{size}" for family in ("zaremba", "variational") for size in ("medium", "large")]
+    bases = [*sizes, "rhn", "rhn-tied", "awd"]
+    gates = [f"{name}+iog" for name in (*bases, "rhn5", "rhn10")] + ["rhn+iog-hidden", "rhn+iog-lstm"]
+    assert set(find_recipe("iog_ptb").systems) == {*bases, *gates}
+    bases = ["zaremba-medium", "variational-medium", "rhn-tied", "awd"]
+    assert set(find_recipe("iog_wt2").systems) == {*bases, *(f"{name}+iog" for name in bases)}
+
+
+@pytest.mark.parametrize("name, system", BASES)
+def test_a_base_model_is_trained_by_its_preset_on_the_recipes_corpus(name, system):
+    corpus, recipe = name.split("_")[1], find_recipe(name)
+    flags = recipe.flags(system)
+    assert flags["arch"].endswith(f"_{corpus}") and recipe.system(system).flags == {"arch": flags["arch"]}
+    assert flags["max-epoch"] in {39, 55, 200, 500, 750} and "base" in recipe.system(system).published
+
+
+@pytest.mark.parametrize("name, system", GATES)
+def test_a_gate_is_trained_as_in_the_paper(name, system):
+    """FACTS of the paper: five epochs of Adam at 0.001 / sqrt(epoch), of windows of 35; AWD-LSTM is an exception."""
+    recipe = find_recipe(name)
+    flags, own = recipe.flags(system), dict(recipe.system(system).flags)
+    assert own.pop("arch") == f"gated_lm_{name.split('_')[1]}"
+    assert own.pop("output-gate", None) == {"rhn+iog-hidden": "iog-hidden", "rhn+iog-lstm": "iog-lstm"}.get(system)
+    assert own == (ON_AWD if system == "awd+iog" else {})
+    assert {"max-epoch": 5, "tokens-per-sample": 35, "batch-size": 20, "weight-decay": 1e-6}.items() <= flags.items()
+    rates = [float(rate) for rate in str(flags["lr"]).split(",")]
+    assert rates == pytest.approx([0.001 / epoch**0.5 for epoch in range(1, 6)])
+    base = system.partition("+")[0]
+    if base in recipe.systems and system.endswith("+iog"):
+        assert recipe.system(system).published["base"] == recipe.system(base).published["base"]
+
+
+@pytest.mark.parametrize(
+    "name, system", [*GATES, ("reduced_base_models", "gate"), ("reduced_base_models", "gate-lstm")]
+)
+def test_a_gate_without_a_base_model_is_refused(name, system):
+    recipe = find_recipe(name)
+    for more in ([], ["--base-models", "a.pt"], ["a.pt"]):
+        with pytest.raises(ValueError, match=r"is a gate on a trained language model: give .* --base-model CKPT"):
+            training_arguments(recipe, system, data="data", save_dir="save", more=more)
+    for more in (["--base-model", "a.pt"], ["--base-model=a.pt:b.pt"]):
+        assert training_arguments(recipe, system, data="data", save_dir="save", more=more)[-len(more) :] == more
+
+
+def test_a_base_model_is_asked_for_by_gates_alone():
+    for name, system in (*BASES, ("reduced_base_models", "awd"), ("reduced_base_models", "rhn")):
+        training_arguments(find_recipe(name), system, data="data", save_dir="save")

@@ -1,0 +1,55 @@
+"""Recipes at a CPU budget: as many parameters for all, the same windows and updates."""
+
+import pytest
+import torch
+
+from fairseq_plugins.recipes import find_recipe
+
+VOCABULARY = 10_002
+"""Penn Treebank's in the host."""
+BASE_MODELS = ["zaremba", "variational", "rhn", "rhn-tied", "mogrifier", "awd"]
+MODELS_WITH_TRICKS = ["awd", "mos", "doc", "mogrifier-doc"]
+CASES = [("reduced_base_models", name) for name in BASE_MODELS]
+CASES += [("reduced_tricks", name) for name in MODELS_WITH_TRICKS]
+SHAPING = ("embed-dim", "hidden-sizes", "output-layer", "experts-per-layer", "rnn-cell", "recurrence-depth")
+SHAPING += ("mogrifier-rank",)
+SHARED = ("optimizer", "tokens-per-sample", "window-lengths", "batch-size", "max-epoch", "clip-norm", "criterion")
+
+
+@pytest.mark.parametrize("recipe, system", CASES)
+def test_networks_have_four_million_parameters(recipe, system, build_lm):
+    flags = find_recipe(recipe).flags(system)
+    network = {name.replace("-", "_"): flags[name] for name in SHAPING if name in flags}
+    with torch.device("meta"):
+        model = build_lm(flags["arch"], VOCABULARY, **network)
+    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(4.0e6, rel=0.01)
+
+
+@pytest.mark.parametrize("recipe, system", CASES)
+def test_systems_differ_in_the_network_and_not_in_the_updates(recipe, system):
+    flags, reduced = find_recipe(recipe).flags(system), find_recipe("reduced").flags("tied")
+    assert {name: flags[name] for name in SHARED} == {name: reduced[name] for name in SHARED}
+    assert flags["lr"] == (7 if system.startswith("rhn") else 20)
+
+
+def test_systems_that_reduced_has_too_are_the_same():
+    reduced = find_recipe("reduced")
+    assert find_recipe("reduced_base_models").flags("awd") == reduced.flags("tied")
+    for name, same in (("awd", "tied"), ("mos", "mos"), ("doc", "doc")):
+        assert find_recipe("reduced_tricks").flags(name) == reduced.flags(same)
+
+
+@pytest.mark.parametrize("system", MODELS_WITH_TRICKS)
+def test_a_trick_is_one_flag(system):
+    recipe = find_recipe("reduced_tricks")
+    plain = recipe.flags(system)
+    assert recipe.flags(f"{system}+shuffle") == {**plain, "row-offsets": "random"}
+    assert recipe.flags(f"{system}+adversarial") == {**plain, "adversarial-epsilon": 0.005}
+
+
+def test_gates_are_small_and_otherwise_as_in_the_paper():
+    recipe = find_recipe("reduced_base_models")
+    gates = {name: dict(recipe.system(name).flags) for name in recipe.systems if name not in BASE_MODELS}
+    assert all(flags.pop("arch") == "gated_lm" and flags.pop("gate-dim") == 30 for flags in gates.values())
+    kinds = {"gate": {}, "gate-hidden": {"output-gate": "iog-hidden"}, "gate-lstm": {"output-gate": "iog-lstm"}}
+    assert gates == {**kinds, "gate-awd": {"clip-norm": 0.1, "gate-init-range": 0.01}}
