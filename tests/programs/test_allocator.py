@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fairseq_plugins.programs.allocator import KEPT_MEMORY, TUNABLES, VARIABLES, training_environment
+from fairseq_plugins.programs.allocator import KEPT_MEMORY, NO_REMAINDERS, VARIABLES, training_environment
 from fairseq_plugins.programs.host_program import run_host
 from fairseq_plugins.programs.logged_process import run_logged
 
@@ -23,27 +23,23 @@ def unset(monkeypatch):
 def test_a_training_has_everything_else_of_this_process(monkeypatch):
     monkeypatch.setenv("OTHER", "kept")
     environment = training_environment(DRILL)
-    assert environment["GLIBC_TUNABLES"] == TUNABLES and environment["OTHER"] == "kept"
+    assert environment["GLIBC_TUNABLES"] == NO_REMAINDERS and environment["OTHER"] == "kept"
 
 
 @pytest.mark.parametrize(
-    "arguments, gains",
+    "arguments, tunables",
     [
-        (["--arch=transformer_drill_wmt14"], True),
-        (["-a", "lstm_lm_drill"], True),
-        (["--arch", "lstm_lm_awd", "--output-layer", "drill"], True),
-        (["--arch=lstm_lm_doc", "--label-encoder=drill"], True),
-        (["--arch=lstm_lm_awd", "--save-dir=drill", "--output-layer=tied"], False),
-        ([], False),
+        (["--arch=transformer_drill_wmt14"], NO_REMAINDERS),
+        (["-a", "lstm_lm_drill"], NO_REMAINDERS),
+        (["--arch", "lstm_lm_awd", "--output-layer", "drill"], NO_REMAINDERS),
+        (["--arch=lstm_lm_doc", "--label-encoder=drill"], NO_REMAINDERS),
+        (["--arch=lstm_lm_awd", "--save-dir=drill", "--output-layer=tied"], KEPT_MEMORY),
+        (["data", "--arch", "gated_lm_wt2"], KEPT_MEMORY),
+        ([], KEPT_MEMORY),
     ],
 )
-def test_only_label_networks_gain(arguments, gains):
-    assert ("GLIBC_TUNABLES" in training_environment(arguments)) == gains
-
-
-@pytest.mark.parametrize("arguments", [["--arch=gated_lm_ptb"], ["-a", "gated_lm"], ["data", "--arch", "gated_lm_wt2"]])
-def test_gated_models_keep_their_memory(arguments):
-    assert training_environment(arguments)["GLIBC_TUNABLES"] == KEPT_MEMORY
+def test_label_networks_have_a_setting_of_their_own(arguments, tunables):
+    assert training_environment(arguments)["GLIBC_TUNABLES"] == tunables
 
 
 @pytest.mark.parametrize("name", VARIABLES)
@@ -58,7 +54,7 @@ def test_other_c_libraries_are_left_alone(monkeypatch):
     assert "GLIBC_TUNABLES" not in training_environment(DRILL)
 
 
-@pytest.mark.parametrize("program, expected", [("train", TUNABLES), ("generate", "None")])
+@pytest.mark.parametrize("program, expected", [("train", NO_REMAINDERS), ("generate", "None")])
 def test_only_trainings_have_it(program, expected, tmp_path, monkeypatch):
     package = tmp_path / "stub/fairseq_cli"
     package.mkdir(parents=True)
@@ -76,7 +72,7 @@ def test_a_logged_process_has_the_environment_given(environment, expected, tmp_p
     assert (tmp_path / "log").read_text() == f"{expected}\n"
 
 
-@pytest.mark.parametrize("tunable", [TUNABLES, *KEPT_MEMORY.split(":")])
+@pytest.mark.parametrize("tunable", [NO_REMAINDERS, *KEPT_MEMORY.split(":")])
 def test_glibc_takes_the_value(tunable):
     """A name that glibc does not have is ignored without a word, so its own list is asked."""
     loader = next((part for part in _mapped_files() if "/ld-linux" in part), None)
