@@ -74,7 +74,7 @@ class Train(TrainingCommand):
             return
         check_data_folder(args.data)
         args.save_dir.mkdir(parents=True, exist_ok=True)
-        command, environment = host_command("train", arguments), training_environment(arguments)
+        command, environment = host_command("train", arguments), training_environment()
         status = run_logged(command, log=args.save_dir / "train.log", environment=environment)
         if status != 0:
             raise SystemExit(status)

@@ -41,7 +41,7 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
     with ExitStack() as files:
         errors = files.enter_context(log.open("wb"))
         results = errors if output is None else files.enter_context(output.open("wb"))
-        environment = training_environment(arguments) if program == "train" else None
+        environment = training_environment() if program == "train" else None
         process = subprocess.Popen(host_command(program, arguments), stdout=results, stderr=errors, env=environment)
         try:
             _, status, usage = os.wait4(process.pid, 0)

@@ -142,7 +142,7 @@ class FineTuning:
     def _train(self, *, best: str, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         arguments = self.training_arguments(best=best, folder=folder)
-        command, environment = host_command("train", arguments), training_environment(arguments)
+        command, environment = host_command("train", arguments), training_environment()
         status = run_logged(command, log=folder / "train.log", environment=environment)
         if status != 0:
             raise SystemExit(status)

@@ -26,7 +26,7 @@ def commands(monkeypatch):
     commands = Commands()
 
     def run_logged(command, *, log, environment):
-        assert environment == training_environment(command)
+        assert environment == training_environment()
         commands.append((command, log))
         return commands.status
 

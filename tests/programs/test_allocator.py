@@ -6,11 +6,9 @@ import sys
 
 import pytest
 
-from fairseq_plugins.programs.allocator import KEPT_MEMORY, NO_REMAINDERS, VARIABLES, training_environment
+from fairseq_plugins.programs.allocator import TUNABLES, VARIABLES, training_environment
 from fairseq_plugins.programs.host_program import run_host
 from fairseq_plugins.programs.logged_process import run_logged
-
-DRILL = ["data", "--arch=lstm_lm_drill"]
 
 
 @pytest.fixture(autouse=True)
@@ -22,46 +20,30 @@ def unset(monkeypatch):
 
 def test_a_training_has_everything_else_of_this_process(monkeypatch):
     monkeypatch.setenv("OTHER", "kept")
-    environment = training_environment(DRILL)
-    assert environment["GLIBC_TUNABLES"] == NO_REMAINDERS and environment["OTHER"] == "kept"
-
-
-@pytest.mark.parametrize(
-    "arguments, tunables",
-    [
-        (["--arch=transformer_drill_wmt14"], NO_REMAINDERS),
-        (["-a", "lstm_lm_drill"], NO_REMAINDERS),
-        (["--arch", "lstm_lm_awd", "--output-layer", "drill"], NO_REMAINDERS),
-        (["--arch=lstm_lm_doc", "--label-encoder=drill"], NO_REMAINDERS),
-        (["--arch=lstm_lm_awd", "--save-dir=drill", "--output-layer=tied"], KEPT_MEMORY),
-        (["data", "--arch", "gated_lm_wt2"], KEPT_MEMORY),
-        ([], KEPT_MEMORY),
-    ],
-)
-def test_label_networks_have_a_setting_of_their_own(arguments, tunables):
-    assert training_environment(arguments)["GLIBC_TUNABLES"] == tunables
+    environment = training_environment()
+    assert environment["GLIBC_TUNABLES"] == TUNABLES and environment["OTHER"] == "kept"
 
 
 @pytest.mark.parametrize("name", VARIABLES)
 def test_what_the_user_has_set_stays(name, monkeypatch):
     monkeypatch.setenv(name, "1")
-    environment = training_environment(DRILL)
+    environment = training_environment()
     assert environment[name] == "1" and environment.get("GLIBC_TUNABLES") in (None, "1")
 
 
 def test_other_c_libraries_are_left_alone(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert "GLIBC_TUNABLES" not in training_environment(DRILL)
+    assert "GLIBC_TUNABLES" not in training_environment()
 
 
-@pytest.mark.parametrize("program, expected", [("train", NO_REMAINDERS), ("generate", "None")])
+@pytest.mark.parametrize("program, expected", [("train", TUNABLES), ("generate", "None")])
 def test_only_trainings_have_it(program, expected, tmp_path, monkeypatch):
     package = tmp_path / "stub/fairseq_cli"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / f"{program}.py").write_text("import os; print(os.environ.get('GLIBC_TUNABLES'))")
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    run_host(program, DRILL, log=tmp_path / "log")
+    run_host(program, [], log=tmp_path / "log")
     assert (tmp_path / "log").read_text() == f"{expected}\n"
 
 
@@ -72,7 +54,7 @@ def test_a_logged_process_has_the_environment_given(environment, expected, tmp_p
     assert (tmp_path / "log").read_text() == f"{expected}\n"
 
 
-@pytest.mark.parametrize("tunable", [NO_REMAINDERS, *KEPT_MEMORY.split(":")])
+@pytest.mark.parametrize("tunable", TUNABLES.split(":"))
 def test_glibc_takes_the_value(tunable):
     """A name that glibc does not have is ignored without a word, so its own list is asked."""
     loader = next((part for part in _mapped_files() if "/ld-linux" in part), None)

@@ -24,7 +24,7 @@ class Rounds:
         self.status = 0
 
     def run_logged(self, command, *, log, environment):
-        assert log.parent.is_dir() and environment == training_environment(command)
+        assert log.parent.is_dir() and environment == training_environment()
         self.commands.append((command, log))
         if self.status == 0:
             best = log.parent / "checkpoint_best.pt"
