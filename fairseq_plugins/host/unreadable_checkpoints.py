@@ -57,7 +57,7 @@ def _explain_unreadable(
     except (AttributeError, KeyError, TypeError) as error:
         if may_be_anything:
             raise ValueError(_cut_short(path)) from error
-        if _holds_a_checkpoint(path):
+        if not is_local or _holds_a_checkpoint(path):
             raise
         raise ValueError(
             f"{path} holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"

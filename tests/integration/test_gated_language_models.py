@@ -270,12 +270,14 @@ def test_a_gate_is_not_resumed_on_another_base_and_needs_none(gated, trained, tm
     torch.save(other, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="checkpoint_last.pt holds a gate on other base models than --base-model"):
         train_gate(tmp_path / "other.pt", folder, "--max-epoch", 3)
+    num_updates = load(gated / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
     for base in (trained / "checkpoint_best.pt", ""):
         shutil.copy(gated / "checkpoint_last.pt", folder)
-        train_gate(base, folder, "--max-epoch", 3, "--max-update", 25)
+        train_gate(base, folder, "--max-epoch", 3, "--max-update", num_updates + 3)
         shutil.copy(folder / "checkpoint_last.pt", tmp_path / f"resumed {bool(base)}.pt")
     ours, theirs = (load(tmp_path / f"resumed {given}.pt") for given in (False, True))
     assert_same(ours["model"], theirs["model"], "model")
+    assert ours["optimizer_history"][-1]["num_updates"] == num_updates + 3
 
 
 def test_fine_tuning_a_gate_is_refused(gated, data, tmp_path):
