@@ -22,7 +22,6 @@ from fairseq_plugins.tasks import stateful_lm  # noqa: E402, F401
 for _model in (gated_lm, recurrent_encdec, recurrent_lm, transformer):
     _model.FLAGS.stand_beside(
         regularized_cross_entropy.RegularizedCrossEntropyConfig,
-        l2_adam.L2AdamConfig,
-        nt_asgd.NTASGDConfig,
         stateful_lm.StatefulLanguageModelingConfig,
+        (l2_adam.L2AdamConfig, nt_asgd.NTASGDConfig),
     )

@@ -11,7 +11,7 @@ import pytest
 from builders import VOCAB_SIZE
 from torch import nn
 
-from fairseq_plugins.models.initialisation import BIASES
+from fairseq_plugins.modules.initialisation import BIASES
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 

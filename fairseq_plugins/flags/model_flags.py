@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from functools import partial
-from typing import Any, Callable, Optional, Type
+from typing import Any, Callable, Optional, Sequence, Type, Union
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
@@ -42,18 +42,17 @@ class ModelFlags:
         """
         return join_owners(self._fixed, *(registry.owners() for registry in self._registries))
 
-    def stand_beside(self, *configs: Type[FairseqDataclass]) -> None:
+    def stand_beside(self, *configs: Union[Type[FairseqDataclass], Sequence[Type[FairseqDataclass]]]) -> None:
         """Refuse options, from now on, that tasks, criteria or optimisers with these dataclasses declare.
 
-        Those that are never chosen together, as two optimisers, may declare the same.
+        A sequence holds alternatives, such as optimisers; the caller answers for it that no command has two of them.
+        They may declare one option, which means in a command what the chosen one says. Errors name the first of them.
 
         Raises:
-            ValueError: if a part declares one already.
+            ValueError: if two that are no alternatives declare one option, or a part declares one already.
         """
-        beside: Owners = {}
-        for config in configs:
-            beside = {**_added(config), **beside}
-        self._fixed = join_owners(self._fixed, beside)
+        groups = [config if isinstance(config, Sequence) else [config] for config in configs]
+        self._fixed = join_owners(self._fixed, *map(_added_by_any, groups))
         self.owners()
 
     def add_args(self, parser: ArgumentParser) -> None:
@@ -72,3 +71,11 @@ def _added(config: Type[FairseqDataclass], *, prefix: Optional[str] = "") -> Own
     parser = ArgumentParser(add_help=False)
     _adds_flags(config, prefix=prefix)(parser)
     return {action.dest: config for action in parser._actions}
+
+
+def _added_by_any(alternatives: Sequence[Type[FairseqDataclass]]) -> Owners:
+    """The options that one of several dataclasses adds to a command, each with the first that does."""
+    owners: Owners = {}
+    for config in reversed(alternatives):
+        owners.update(_added(config))
+    return owners

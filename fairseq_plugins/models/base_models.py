@@ -184,8 +184,9 @@ def _check_resumed(resumed: _ResumedGate, paths: List[str], task: TextTask) -> N
 
 
 def _equal_as_saved(weight: Tensor, saved: Optional[Tensor]) -> bool:
-    """Whether a weight is the saved one, in whose precision they are compared: a gate may train in 16 bits."""
-    return saved is not None and torch.equal(weight.to(saved.dtype), saved)
+    """Whether a weight is the saved one, which a training in 16 bits has rounded; the host saves it in 32 bits then."""
+    rounded = (weight.to(dtype).to(weight.dtype) for dtype in (weight.dtype, torch.bfloat16, torch.float16))
+    return saved is not None and any(torch.equal(one, saved.to(weight.dtype)) for one in rounded)
 
 
 def _resumed_checkpoint(args: Namespace) -> Optional[Path]:

@@ -3,6 +3,7 @@
 Shapes: M models, B batch rows, T time steps, D_0 .. D_N widths of a model's embedding and layers, V vocabulary.
 """
 
+from dataclasses import replace
 from typing import Any, Dict, Literal, Optional, Sequence
 
 from fairseq.data import Dictionary
@@ -100,5 +101,5 @@ class GatedDecoder(StreamDecoder):
             scores = ensemble_log_probs(layers, states, gate)
         else:
             scores = ensemble_loss(layers, states, target, gate, **loss)
-        scores.gate_state = gate_state
+        scores = replace(scores, gate_state=gate_state)
         return ScoredTokens(joint, scores, {"members": [layers for _, layers in read], "gate": gate_state})

@@ -22,7 +22,6 @@ from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
-from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.recurrent_attentional_decoder import RecurrentAttentionalDecoder
 from fairseq_plugins.models.recurrent_encoder import RecurrentEncoder
@@ -31,6 +30,7 @@ from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
+from fairseq_plugins.modules.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES

@@ -21,13 +21,13 @@ from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
-from fairseq_plugins.models.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
 from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
+from fairseq_plugins.modules.initialisation import BIASES, initialise_uniformly
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer

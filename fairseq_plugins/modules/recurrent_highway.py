@@ -53,8 +53,8 @@ class PreparedHighway(NamedTuple):
     """What all steps of a recurrent highway network read.
 
     Attributes:
-        products: of each micro-layer: of candidates and gates at once, (B, 2 D), or of either, (B, D). The late input,
-            (B, C - C'), stands before what the first micro-layer reads.
+        products: of each micro-layer: of candidates and gates at once, (B, 2 D), or of either, (B, D). In the first
+            micro-layer an operand holds the late input, (B, C - C'), and then the state or the candidates, (B, D).
         mask: factors of the state, (B, D), or None.
     """
 

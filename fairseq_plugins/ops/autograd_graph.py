@@ -1,6 +1,14 @@
-"""What the running backward pass does with its graph."""
+"""What autograd records, and what the running backward pass does with its graph."""
+
+from typing import Iterable
 
 import torch
+from torch import Tensor
+
+
+def is_recorded(inputs: Iterable[Tensor]) -> bool:
+    """Whether a backward pass may follow what is computed from these: gradients are enabled, and one needs its own."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
 
 
 def backward_keeps_graph() -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Optional, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.autograd_graph import is_recorded
 from fairseq_plugins.ops.matmul import matmul
 from fairseq_plugins.ops.precision import autocast_dtype
 
@@ -15,7 +16,8 @@ from fairseq_plugins.ops.precision import autocast_dtype
 def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
     """i, f, o = sigmoid(.), g = tanh(.) of inputs_t + U (m h'); c = f c' + i g, h = o tanh(c).
 
-    The backward pass is written out, so that the gradient of U is one product over all steps.
+    The backward pass is written out, so that the gradient of U is one product over all steps. Where nothing learns,
+    nothing is kept of a step but its h.
 
     Args:
         inputs: the input's share of the gates with the biases, (T, B, 4 D) in the order i, f, g, o.
@@ -27,39 +29,44 @@ def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tens
         h of all steps, (T, B, D), and c after the last, (B, D), differentiable once.
     """
     dtype = autocast_dtype(inputs) or inputs.dtype
+    learns = is_recorded([inputs, weight, h, c])
     with torch.autocast(inputs.device.type, enabled=False):
-        return _MaskedLSTM.apply(*(x.to(dtype) for x in (inputs, weight, mask, h, c)))
+        return _MaskedLSTM.apply(*(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
 
 
 class _MaskedLSTM(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor, learns: bool
+    ) -> Tuple[Tensor, Tensor]:
         num_steps, num_rows, width = inputs.size(0), *h.shape
-        gates = torch.empty_like(inputs, memory_format=torch.contiguous_format)
-        masked = h.new_empty(num_steps, num_rows, width)
-        cells = h.new_empty(num_steps + 1, num_rows, width)
-        squashed_cells = h.new_empty(num_steps, num_rows, width)
+        num_kept = num_steps if learns else 1
+        gates = inputs.new_empty(num_kept, num_rows, 4 * width)
+        masked = h.new_empty(num_kept, num_rows, width)
+        cells = h.new_empty(num_kept + 1, num_rows, width)
+        squashed_cells = h.new_empty(num_kept, num_rows, width)
         outputs = h.new_empty(num_steps, num_rows, width)
         cells[0] = c
         transposed = weight.t()
         for t in range(num_steps):
-            torch.mul(h, mask, out=masked[t])
-            torch.add(inputs[t], matmul(masked[t], transposed), out=gates[t])
-            i, f, g, o = gates[t].chunk(4, dim=1)
-            gates[t, :, : 2 * width].sigmoid_()
+            kept = t if learns else 0
+            torch.mul(h, mask, out=masked[kept])
+            torch.add(inputs[t], matmul(masked[kept], transposed), out=gates[kept])
+            i, f, g, o = gates[kept].chunk(4, dim=1)
+            gates[kept, :, : 2 * width].sigmoid_()
             g.tanh_()
             o.sigmoid_()
-            torch.mul(f, cells[t], out=cells[t + 1]).addcmul_(i, g)
-            torch.tanh(cells[t + 1], out=squashed_cells[t])
-            h = torch.mul(o, squashed_cells[t], out=outputs[t])
+            c = torch.mul(f, c, out=cells[kept + 1]).addcmul_(i, g)
+            torch.tanh(c, out=squashed_cells[kept])
+            h = torch.mul(o, squashed_cells[kept], out=outputs[t])
         ctx.save_for_backward(weight, mask, gates, masked, cells, squashed_cells)
-        return outputs, cells[num_steps].clone()
+        return outputs, c.clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, d_outputs: Tensor, d_c: Tensor) -> Tuple[Tensor, Optional[Tensor], None, Tensor, Tensor]:
+    def backward(ctx: Any, d_outputs: Tensor, d_c: Tensor) -> Tuple[Optional[Tensor], ...]:
         weight, mask, gates, masked, cells, squashed_cells = ctx.saved_tensors
         d_gates = torch.empty_like(gates)
         d_h = torch.zeros_like(mask)
@@ -79,4 +86,4 @@ class _MaskedLSTM(torch.autograd.Function):
         d_weight = None
         if ctx.needs_input_grad[1]:
             d_weight = matmul(d_gates.flatten(0, 1).t(), masked.flatten(0, 1))
-        return d_gates, d_weight, None, d_h, d_c
+        return d_gates, d_weight, None, d_h, d_c, None

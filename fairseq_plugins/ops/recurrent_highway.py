@@ -8,6 +8,7 @@ from typing import Any, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.autograd_graph import is_recorded
 from fairseq_plugins.ops.matmul import matmul
 from fairseq_plugins.ops.precision import autocast_dtype
 
@@ -21,13 +22,14 @@ def recurrent_highway(
     mask: Optional[Tensor] = None,
     keep: Optional[Tensor] = None,
 ) -> Tensor:
-    """s <- (h - s) t + s for each micro-layer, with (tanh^-1 h, sigmoid^-1 t) = R (m s) + b, and inputs in the first.
+    """s <- (h - s) t + s for each micro-layer, with h = tanh(R_H (m s) + b_H), t = sigmoid(R_T (m s) + b_T).
 
-    The two matrices of a micro-layer are one product. The backward pass is written out, so that the gradient of each R
-    is one product over all steps. Without gradients nothing is kept of a step but its result.
+    The first micro-layer adds the inputs to both sums. R holds the rows of R_H, then those of R_T, and b likewise. The
+    backward pass is written out, so that the gradient of each R is one product over all steps. Where nothing learns,
+    nothing is kept of a step but its result.
 
     Args:
-        inputs: the input's share of the first micro-layer, (T, B, 2 D), candidates h before transform gates t.
+        inputs: the input's share of the sums of the first micro-layer, (T, B, 2 D): of h, then of t.
         weights: R of each micro-layer, (2 D, D).
         biases: b of each, (2 D).
         s: state before the first step, (B, D).
@@ -38,12 +40,13 @@ def recurrent_highway(
         s after all steps, (T, B, D), differentiable once.
     """
     dtype = autocast_dtype(inputs) or inputs.dtype
+    learns = is_recorded([inputs, s, *weights, *biases])
     factors = s.new_ones(1, 1) if mask is None else mask
     with torch.autocast(inputs.device.type, enabled=False):
         return _RecurrentHighway.apply(
             *(x.to(dtype) for x in (inputs, s, factors)),
             None if keep is None else keep.to(dtype),
-            torch.is_grad_enabled(),
+            learns,
             *(x.to(dtype) for x in (*weights, *biases)),
         )
 

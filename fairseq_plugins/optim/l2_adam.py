@@ -1,30 +1,25 @@
 """Adam with weight decay in the gradient (Kingma & Ba 2015), where the host's is decoupled from it."""
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List
+from typing import Any, Dict, Iterable
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
-from omegaconf import II
 from torch import nn
 from torch.optim import Adam
 
 from fairseq_plugins.flags.values import parse_float_list
+from fairseq_plugins.optim.weight_decay import WeightDecayConfig
 
 FUSED_ON = ("cpu", "cuda")
 """Devices where torch updates all parameters in one pass."""
 
 
 @dataclass
-class L2AdamConfig(FairseqDataclass):
+class L2AdamConfig(WeightDecayConfig):
     """Flags of ``--optimizer l2_adam``."""
 
     adam_betas: str = field(default="(0.9, 0.999)", metadata={"help": "decay of the means of gradients and squares"})
     adam_eps: float = field(default=1e-8, metadata={"help": "added to the root of the mean square"})
-    weight_decay: float = field(
-        default=0.0, metadata={"help": "coefficient of all weights, added to their gradient after clipping"}
-    )
-    lr: List[float] = II("optimization.lr")
 
 
 @register_optimizer("l2_adam", dataclass=L2AdamConfig)

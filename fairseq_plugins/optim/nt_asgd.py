@@ -3,9 +3,8 @@
 import logging
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Dict, Iterable, Optional, Sequence
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
@@ -14,6 +13,7 @@ from torch import nn
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.optim.averaged_sgd import AveragedSGD
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
+from fairseq_plugins.optim.weight_decay import WeightDecayConfig
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +40,9 @@ Averaging = choices(["triggered", "immediate"])
 
 
 @dataclass
-class NTASGDConfig(FairseqDataclass):
+class NTASGDConfig(WeightDecayConfig):
     """Flags of ``--optimizer nt_asgd``."""
 
-    weight_decay: float = field(
-        default=0.0, metadata={"help": "coefficient of all weights, added to their gradient after clipping"}
-    )
     nonmonotone_interval: int = field(
         default=5,
         metadata={
@@ -60,7 +57,6 @@ class NTASGDConfig(FairseqDataclass):
             "immediate: averaged from the first update, and the trigger ends the training (fine-tuning)"
         },
     )
-    lr: List[float] = II("optimization.lr")
     task: str = II("task._name")
     lr_scheduler: str = II("lr_scheduler._name")
     fp16: bool = II("common.fp16")

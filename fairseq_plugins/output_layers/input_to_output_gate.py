@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_at_least_one, check_positive
 from fairseq_plugins.modules.dropout import BroadcastDropout
+from fairseq_plugins.modules.initialisation import initialise_uniformly
 from fairseq_plugins.modules.recurrent_state import State
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
@@ -55,20 +56,16 @@ class InputToOutputGate(OutputGate):
         self.embedding = nn.Embedding(len(dictionary), options.gate_dim)
         self.dropout = BroadcastDropout(options.gate_dropout, flag="--gate-dropout", shared_dims=())
         self.linear = nn.Linear(self.num_features(layer_widths, options), len(dictionary))
-        self.reset_parameters()
+        self.add_modules(options)
+        initialise_uniformly(self, self.init_range, biases="zero")
 
     @staticmethod
     def num_features(layer_widths: Sequence[int], options: InputToOutputOptions) -> int:
         """F, for a decoder whose layers have the widths D_0 .. D_N."""
         return options.gate_dim
 
-    def reset_parameters(self) -> None:
-        """Draw matrices from U(-range, range); set vectors, which are biases, to zero."""
-        for parameter in self.parameters():
-            if parameter.dim() == 1:
-                nn.init.zeros_(parameter)
-            else:
-                nn.init.uniform_(parameter, -self.init_range, self.init_range)
+    def add_modules(self, options: InputToOutputOptions) -> None:
+        """Add the modules that :meth:`features` uses, by default none; their parameters are drawn with all others."""
 
     def features(self, embedded: Tensor, states: DecoderStates, state: State) -> Tuple[Tensor, State]:
         """What W_g reads, (B, T, F), from e' after its dropout, (B, T, D_g), and the state after the last step."""

@@ -3,9 +3,8 @@
 Shapes: B batch, T time, D_g width of the gate's embedding and of its LSTM.
 """
 
-from typing import Sequence, Tuple, cast
+from typing import Tuple, cast
 
-from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_plugins.modules.lstm import BiasOptions, LSTMLayer
@@ -20,10 +19,8 @@ from fairseq_plugins.output_layers.input_to_output_gate import InputToOutputGate
 class LSTMGate(InputToOutputGate):
     """g = sigmoid(W_g h' + b_g), h' = LSTM(e', h'), one layer with one bias vector. Its state is that of the LSTM."""
 
-    def __init__(self, *, dictionary: Dictionary, layer_widths: Sequence[int], options: InputToOutputOptions):
-        super().__init__(dictionary=dictionary, layer_widths=layer_widths, options=options)
+    def add_modules(self, options: InputToOutputOptions) -> None:
         self.lstm = LSTMLayer(options.gate_dim, options.gate_dim, options=BiasOptions(rnn_biases="one"))
-        self.reset_parameters()
 
     def initial_state(self, like: Tensor) -> State:
         return self.lstm.initial_state(like)

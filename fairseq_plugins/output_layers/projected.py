@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_positive
+from fairseq_plugins.ops.autograd_graph import is_recorded
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import mixture_nll
@@ -73,7 +74,7 @@ class WordProjection(nn.Module):
         """
         if self.label_encoder is None and dtype is None:
             return self.weight
-        learns = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.parameters())
+        learns = is_recorded(self.parameters())
         if self.training or learns:
             self._kept = None  # for optimisers that change weights unseen
             return self._labels()

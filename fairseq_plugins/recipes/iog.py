@@ -5,15 +5,16 @@ The rows with a cache are left out. The recurrent highway network of WikiText-2 
 
 from typing import Dict
 
+from fairseq_plugins.models.presets.gated import ON_AWD
 from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe, System
 
 _BASE, _GATED = "base", "gated"
-_ON_AWD = {"clip-norm": 0.1, "gate-init-range": 0.01}
 _NOTES = """A system with a + is a gate: train its base model first, the system before the +, and give the checkpoint
 by --base-model CKPT. The base model of Zaremba's and variational LSTMs and of recurrent highway networks is the model
 after the last epoch, checkpoint_last.pt; of AWD-LSTM it is the fine-tuned one (python -m
 fairseq_plugins.cli.fine_tune). The result of a gate is its checkpoint_best.pt. Gates on AWD-LSTM start nearer to zero
-and are clipped harder than others, as in the published program."""
+and are clipped harder than others, as in the published program. In it the transform gates of recurrent highway networks
+read the candidate and start half open; train them so by --transform-input candidate --transform-bias 0."""
 _ENSEMBLES = """
 rhn5+iog and rhn10+iog have one gate for 5 and 10 models of the system rhn: --base-model A:B:C:D:E. Train each with
 another --seed, because equal seeds give equal models. The gate of rhn+iog-hidden reads the hidden state, too, and that
@@ -61,7 +62,7 @@ PTB = _recipe(
         "rhn-tied": _base("rhn_lm_tied_ptb", "69.2 / 66.3"),
         "rhn-tied+iog": System(_GATE_PTB, published={_BASE: "69.2 / 66.3", _GATED: "67.0 / 64.4"}),
         "awd": _base("lstm_lm_awd_ptb", "58.6 / 56.7"),
-        "awd+iog": System({**_GATE_PTB, **_ON_AWD}, published={_BASE: "58.6 / 56.7", _GATED: "58.5 / 56.7"}),
+        "awd+iog": System({**_GATE_PTB, **ON_AWD}, published={_BASE: "58.6 / 56.7", _GATED: "58.5 / 56.7"}),
     },
 )
 WT2 = _recipe(
@@ -77,6 +78,6 @@ WT2 = _recipe(
         "rhn-tied": _base("rhn_lm_tied_wt2", "80.1 / 76.1"),
         "rhn-tied+iog": System(_GATE_WT2, published={_BASE: "80.1 / 76.1", _GATED: "76.9 / 73.9"}),
         "awd": _base("lstm_lm_awd_wt2", "68.6 / 65.8"),
-        "awd+iog": System({**_GATE_WT2, **_ON_AWD}, published={_BASE: "68.6 / 65.8", _GATED: "68.6 / 65.9"}),
+        "awd+iog": System({**_GATE_WT2, **ON_AWD}, published={_BASE: "68.6 / 65.8", _GATED: "68.6 / 65.9"}),
     },
 )

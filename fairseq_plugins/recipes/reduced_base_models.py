@@ -6,6 +6,7 @@ for dozens, of which six epochs would be the start alone. Theirs of 1.0, for a l
 of the mean; 20 is near it. That of recurrent highway networks is 0.2, which is 7 of the mean.
 """
 
+from fairseq_plugins.models.presets.gated import ON_AWD
 from fairseq_plugins.models.presets.language_model_training import SMALL
 from fairseq_plugins.recipes.recipe import Recipe, System
 from fairseq_plugins.recipes.reduced import RECIPE as REDUCED
@@ -29,7 +30,7 @@ RECIPE = Recipe(
         "gate": System(_GATE, num_base_models=None),
         "gate-hidden": System({**_GATE, "output-gate": "iog-hidden"}, num_base_models=None),
         "gate-lstm": System({**_GATE, "output-gate": "iog-lstm"}, num_base_models=None),
-        "gate-awd": System({**_GATE, "clip-norm": 0.1, "gate-init-range": 0.01}, num_base_models=None),
+        "gate-awd": System({**_GATE, **ON_AWD}, num_base_models=None),
     },
     notes="""zaremba, variational: two layers under a softmax with a matrix of its own; rhn, of depth 8, too. rhn-tied,
 mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced.
@@ -37,5 +38,6 @@ gate, gate-hidden, gate-lstm: a gate of width 30 that reads the input word, the 
 parameters, for gate-hidden 1.75M more on zaremba. Give a trained model by --base-model CKPT, or an ensemble by
 --base-model CKPT:CKPT:CKPT, whose members were trained with different --seed. gate-awd: gate with the clipping and the
 start that the published program has for AWD-LSTM, for awd and for mos and doc of the recipe reduced.
-An epoch with averaging follows the six: --finetune-from-model CKPT --averaging immediate --max-epoch 1.""",
+An epoch with averaging follows the six of a base model: --finetune-from-model CKPT --averaging immediate
+--max-epoch 1.""",
 )

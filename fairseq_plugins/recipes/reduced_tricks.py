@@ -32,5 +32,6 @@ RECIPE = Recipe(
     notes="""awd, mos, doc: tied, mos and doc of the recipe reduced. mogrifier-doc: doc on Mogrifier LSTMs, as many
 parameters. +shuffle: every row of the text begins at another token in each epoch (Press 2019). +adversarial: margins of
 0.005 (Wang, Gong & Liu 2019), as published for the main training, without noise on the embedding.
-An epoch with averaging follows the six: --finetune-from-model CKPT --averaging immediate --max-epoch 1.""",
+An epoch with averaging follows the six of any system: --finetune-from-model CKPT --averaging immediate
+--max-epoch 1.""",
 )

@@ -132,7 +132,22 @@ def test_options_of_tasks_criteria_and_optimisers_are_taken_too():
     assert "penal" not in registry
 
 
+def test_alternatives_may_declare_one_option_and_others_may_not():
+    criterion, task, optimiser = (options(name) for name in ("smoothing", "smoothing", "decay"))
+    other_optimiser = options("decay")
+    flags = ModelFlags(FairseqDataclass)
+    flags.stand_beside(criterion, (optimiser, other_optimiser))
+    assert flags.owners()["smoothing"] is criterion and flags.owners()["decay"] is optimiser
+    for configs, told in (
+        ([criterion, task], "--smoothing is declared by"),
+        ([criterion, (optimiser, task)], "--smoothing is declared by"),
+        ([optimiser, other_optimiser], "--decay is declared by"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            ModelFlags(FairseqDataclass).stand_beside(*configs)
+
+
 @pytest.mark.parametrize("model", [recurrent_lm, recurrent_encdec, transformer])
-@pytest.mark.parametrize("taken", ["label_smoothing", "averaging", "max_window"])
+@pytest.mark.parametrize("taken", ["label_smoothing", "averaging", "adam_betas", "weight_decay", "max_window"])
 def test_the_models_know_the_options_of_this_packages_task_criterion_and_optimiser(model, taken):
     assert taken in model.FLAGS.owners()

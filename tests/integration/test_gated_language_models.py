@@ -126,7 +126,8 @@ def test_smoothing_16_bits_and_the_hosts_task_go_with_a_gate(trained, data, tmp_
     train_gate(base, tmp_path / "smoothed", "--label-smoothing", 0.1, "--max-update", 2)
     with pytest.raises(ValueError, match="^--balance: what it acts on is frozen and cannot learn; leave it out$"):
         train_gate(base, tmp_path / "balanced", "--balance", 0.001)
-    train_gate(base, tmp_path / "bf16", "--bf16", "--max-update", 3)
+    for num_updates in (3, 5):  # the second is resumed
+        train_gate(base, tmp_path / "bf16", "--bf16", "--max-update", num_updates)
     assert 1 < evaluate_here(data, "--path", tmp_path / "bf16/checkpoint_last.pt")["perplexity"] < 2000
     flags = ["--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-per-sample", 64]
     train_gate(base, tmp_path / "stateless", *flags, "--criterion", "cross_entropy", "--max-update", 2)

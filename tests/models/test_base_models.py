@@ -130,14 +130,17 @@ def test_a_repeated_file_is_refused(base, tmp_path):
 # a training that is resumed
 
 
-@pytest.fixture
-def resume(base, tmp_path):
-    """``resume(base_model)``: the model of a training that goes on from a gate on one.pt and two.pt, in 16 bits."""
+@pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=str)
+def resume(request, base, tmp_path):
+    """``resume(base_model)``: scores of a model that goes on from a gate on one.pt and two.pt, trained in a precision.
+
+    The host saves 32 bits of all.
+    """
     args = Namespace(arch="gated_lm", base_model=f"{base('one.pt', 'doc')[0]}:{base('two.pt', 'tied')[0]}", gate_dim=5)
     ARCH_CONFIG_REGISTRY["gated_lm"](args)
     saved = ARCH_MODEL_REGISTRY["gated_lm"].build_model(args, make_task(V))
     (tmp_path / "gate").mkdir()
-    path = save(saved.bfloat16(), tmp_path / "gate/checkpoint_last.pt", **vars(args))
+    path = save(saved.to(request.param).float(), tmp_path / "gate/checkpoint_last.pt", **vars(args))
 
     def resume(base_model, name="checkpoint_last.pt"):
         model = gate(base_model, save_dir=str(tmp_path / "gate"), restore_file=name)

@@ -3,12 +3,12 @@
 from builders import build_encdec, build_lm, build_tiny_encdec, build_tiny_lm
 from recurrent_model_contract import RecurrentModelContract
 
-from fairseq_plugins.models.initialisation import BIASES
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.dropout import MASKS
 from fairseq_plugins.modules.embedding import WORD_MASKS
+from fairseq_plugins.modules.initialisation import BIASES
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS
 

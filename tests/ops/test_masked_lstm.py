@@ -3,6 +3,7 @@
 import plain_formulas
 import pytest
 import torch
+from tensor_sizes import TensorSizes
 
 from fairseq_plugins.ops.masked_lstm import masked_lstm
 
@@ -43,6 +44,21 @@ def test_values_and_gradients_are_those_of_the_recurrence(sizes):
 def test_gradients_are_finite_differences():
     tensors, mask = make(4, 2, 3)
     assert torch.autograd.gradcheck(lambda *tensors: run(tensors, mask), tensors)
+
+
+def test_where_nothing_learns_the_values_are_the_same_and_no_step_is_kept():
+    num_steps, num_rows, width = 40, 3, 8
+    tensors, mask = make(num_steps, num_rows, width)
+    expected = run(tensors, mask)
+    frozen = [x.detach() for x in tensors]
+    peaks = []
+    for given, mode in ((frozen, True), (frozen, False), (tensors, False), (tensors, True)):
+        with torch.set_grad_enabled(mode), TensorSizes() as sizes:
+            found = run(given, mask)
+        assert all(map(torch.equal, found, expected))
+        peaks.append(sizes.peak)
+    results = num_steps * num_rows * width
+    assert peaks[0] == peaks[1] == peaks[2] < 6 * results < 12 * results < peaks[3]
 
 
 @pytest.mark.parametrize("frozen", NAMES)

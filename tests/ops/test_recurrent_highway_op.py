@@ -3,6 +3,7 @@
 import plain_formulas
 import pytest
 import torch
+from tensor_sizes import TensorSizes
 
 from fairseq_plugins.ops.recurrent_highway import recurrent_highway
 
@@ -63,6 +64,19 @@ def test_without_gradients_the_values_are_the_same():
     with torch.no_grad():
         found = run(tensors, factors)
     assert torch.equal(found, run(tensors, factors)) and not found.requires_grad
+
+
+def test_a_frozen_network_keeps_no_more_than_one_without_gradients():
+    num_steps, num_rows, width, depth = 40, 3, 8, 2
+    tensors, factors = make(num_steps, num_rows, width, depth)
+    frozen = [x.detach() for x in tensors]
+    peaks = []
+    for given, mode in ((frozen, True), (frozen, False), (tensors, True)):
+        with torch.set_grad_enabled(mode), TensorSizes() as sizes:
+            run(given, factors)
+        peaks.append(sizes.peak)
+    results = num_steps * num_rows * width
+    assert peaks[0] == peaks[1] < 4 * results < (2 + 3 * depth) * results < peaks[2]
 
 
 @pytest.mark.parametrize("frozen", range(6))

@@ -52,7 +52,7 @@ def by_hand(model, *, weight_decay, betas, clip):
 
 @pytest.mark.parametrize("clip", [0.0, 0.1])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.7, 0.95)])
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.7, 0.95), (0.0, 0.999)])
 def test_decay_is_added_to_the_gradient_after_clipping(weight_decay, betas, clip):
     # the host's clipping takes float32 alone, and adds 1e-6 to the norm that it divides by
     dtype, tolerance = (torch.float32, 1e-4) if clip else (torch.float64, 1e-10)

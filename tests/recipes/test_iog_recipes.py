@@ -1,6 +1,8 @@
 """Recipes of the Input-to-Output Gate: the paper's settings, and a gate's base model, which the user gives."""
 
 import pytest
+import torch
+from built_systems import build_system
 
 from fairseq_plugins.recipes import find_recipe, training_arguments
 
@@ -17,6 +19,12 @@ def test_all_rows_of_the_tables_without_a_cache_are_systems():
     assert set(find_recipe("iog_ptb").systems) == {*bases, *gates}
     bases = ["zaremba-medium", "variational-medium", "rhn-tied", "awd"]
     assert set(find_recipe("iog_wt2").systems) == {*bases, *(f"{name}+iog" for name in bases)}
+
+
+@pytest.mark.parametrize("name, system", SYSTEMS)
+def test_a_model_takes_the_flags_of_its_training(name, system):
+    with torch.device("meta"):
+        build_system(find_recipe(name), system, vocab_size=50)
 
 
 @pytest.mark.parametrize("name, system", BASES)

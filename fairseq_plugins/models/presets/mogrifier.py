@@ -2,9 +2,8 @@
 
 For Penn Treebank the paper gives the number of parameters, 24M, but neither widths nor epochs nor clipping: these are
 ours. With a tied embedding and two layers of 912, there are 24.0M parameters. Its optimiser is RMSProp, which Adam
-without a first moment is, but for the correction of the second moment's start. Its L2 penalty enters the gradient; the
-host's Adam takes the same coefficient times the rate from the weights instead, which is weaker. Its average of the
-weights is left out: ``--optimizer nt_asgd`` averages SGD alone.
+without a first moment is, but for the correction of the second moment's start. Its average of the weights is left out:
+``--optimizer nt_asgd`` averages SGD alone.
 """
 
 from typing import Dict
@@ -37,7 +36,7 @@ _PTB = dict(
 _PTB_TRAINING = {
     **STREAMS,
     "batch-size": 64,
-    "optimizer": "adam",
+    "optimizer": "l2_adam",
     "adam-betas": "(0.0, 0.999)",
     "lr": 0.0023,
     "weight-decay": 2.5e-4,

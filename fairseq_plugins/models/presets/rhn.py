@@ -1,9 +1,8 @@
 """Recurrent highway networks of Zilly et al. 2017 as Takase et al. 2017 train them: variational, of depth 8.
 
-The published gates read the state. The program of Takase et al. has gates that read the candidate
-(``--transform-input candidate``); which of the two their figures come from is not known. In it all biases start at
-zero, those of the transform gates too, hence ``--transform-bias 0`` for a corpus; Zilly et al. start them at -2, which
-the small architectures keep.
+The published transform gates read the state, and their biases start at -2. In the program of Takase et al. they read
+the candidate, and their biases start at zero: ``--transform-input candidate --transform-bias 0``. Which of the two the
+figures of Takase et al. come from is not known.
 """
 
 from typing import Dict
@@ -11,13 +10,14 @@ from typing import Dict
 from fairseq_plugins.models.presets.language_model_training import SMALL, STREAMS
 from fairseq_plugins.models.presets.preset import Preset
 
-_VARIATIONAL = dict(rnn_cell="rhn", transform_input="state", dropout_masks="locked", word_masks="row")
+_VARIATIONAL = dict(
+    rnn_cell="rhn", transform_input="state", transform_bias=-2.0, dropout_masks="locked", word_masks="row"
+)
 _SMALL_NETWORK = dict(
     _VARIATIONAL,
     embed_dim=400,
     hidden_sizes="400",
     recurrence_depth=4,
-    transform_bias=-2.0,
     dropout_embedding=0.05,
     dropout_input=0.2,
     dropout_recurrent=0.1,
@@ -28,7 +28,6 @@ _NETWORK = dict(
     embed_dim=890,
     hidden_sizes="890",
     recurrence_depth=8,
-    transform_bias=0.0,
     init_range=0.04,
     init_biases="zero",
     dropout_embedding=0.25,

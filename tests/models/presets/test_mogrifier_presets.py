@@ -18,7 +18,7 @@ NETWORK = {
 }
 TRAINING = {
     "task": "stateful_lm",
-    "optimizer": "adam",
+    "optimizer": "l2_adam",
     "adam-betas": "(0.0, 0.999)",
     "lr": 0.0023,
     "weight-decay": 2.5e-4,

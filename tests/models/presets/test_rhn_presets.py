@@ -22,7 +22,7 @@ NETWORK = {
     "hidden_sizes": "890",
     "recurrence_depth": 8,
     "transform_input": "state",
-    "transform_bias": 0.0,
+    "transform_bias": -2.0,
     "init_range": 0.04,
     "init_biases": "zero",
     "dropout_masks": "locked",
@@ -77,10 +77,12 @@ def test_the_rate_is_constant_for_20_epochs_and_then_falls_every_epoch(arch):
 
 
 @every_published
-def test_parameters_start_within_the_range_with_gates_half_open(arch, build_lm):
-    model = build_lm(arch, 50, embed_dim=64, hidden_sizes="64")
+@pytest.mark.parametrize("program, bias_of_gates", [({}, -2.0), ({"transform_bias": 0.0}, 0.0)])
+def test_parameters_start_within_the_range_and_gates_at_the_published_bias(arch, program, bias_of_gates, build_lm):
+    model = build_lm(arch, 50, embed_dim=64, hidden_sizes="64", **program)
     (layer,) = model.decoder.stack.layers
-    assert all(not bias.any() for bias in layer.biases())
+    for bias in layer.biases():
+        assert bias.tolist() == [0.0] * 64 + [bias_of_gates] * 64
     for name, param in model.named_parameters():
         if name.endswith("bias"):
             assert not param.any()
