@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.evaluation.layer_masking import LAYER_MASKS, masking_curves
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
@@ -81,6 +81,7 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
         names, paths = zip(*named_paths(args.path, repeated_names="refused"))
         device = choose_device(args)
         models, dictionary = load_language_models(paths, args.data)
+        check_layers(models, paths)
         curves = masking_curves(
             {name: model.to(device) for name, model in zip(names, models)},
             load_token_stream(args.data, args.split, dictionary),

@@ -6,7 +6,7 @@ import sys
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.evaluation.feature_correlation import layer_correlations
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
@@ -44,6 +44,7 @@ of each."""
         device = choose_device(args)
         names, paths = zip(*named_paths(args.path, repeated_names="refused"))
         models, dictionary = load_language_models(paths, args.data)
+        check_layers(models, paths)
         tokens = load_token_stream(args.data, args.split, dictionary)
         found = [
             (name, layer)

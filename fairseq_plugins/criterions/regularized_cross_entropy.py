@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Dict, List, Mapping, Tuple, Type
 
+import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
@@ -26,7 +27,12 @@ from fairseq_plugins.ops.regularizers import (
 
 logger = logging.getLogger(__name__)
 
-PENALTIES = ("activation", "temporal_activation", "balance")
+PENALTIES = {
+    "activation": "--activation-regularization",
+    "temporal_activation": "--temporal-activation-regularization",
+    "balance": "--balance",
+}
+"""The flag of each."""
 BALANCE_FORMS = {"row": prior_balance_by_row, "batch": prior_balance_by_batch}
 
 BalanceForm = choices(sorted(BALANCE_FORMS))
@@ -88,12 +94,12 @@ class RegularizedCrossEntropy(FairseqCriterion):
             raise ValueError(f"--label-smoothing {label_smoothing}: give a share, 0 <= share < 1")
         self.label_smoothing = label_smoothing
         self.coefficients = {
-            "activation": check_coefficient(activation_regularization, flag="--activation-regularization"),
-            "temporal_activation": check_coefficient(
-                temporal_activation_regularization, flag="--temporal-activation-regularization"
-            ),
-            "balance": check_coefficient(balance, flag="--balance"),
+            "activation": activation_regularization,
+            "temporal_activation": temporal_activation_regularization,
+            "balance": balance,
         }
+        for name, coefficient in self.coefficients.items():
+            check_coefficient(coefficient, flag=PENALTIES[name])
         self.balance_penalty = BALANCE_FORMS[balance_form]
         self.sentence_avg = sentence_avg
         logger.info("loss and ppl are the plain NLL in nats and its exponential; penalties are logged apart")
@@ -106,7 +112,8 @@ class RegularizedCrossEntropy(FairseqCriterion):
         With ``reduce=False`` the first item is the NLL of each position, (B, T), zero at padding.
 
         Raises:
-            ValueError: if the model cannot compute losses by itself, as those of the host.
+            ValueError: if the model cannot compute losses by itself, as those of the host, or if a penalty of a
+                training acts on frozen parameters alone.
         """
         _check_architecture(model)
         target = sample["target"]
@@ -131,6 +138,8 @@ class RegularizedCrossEntropy(FairseqCriterion):
             return scores.nll, sample_size, logged
         if self.training:
             for name, penalty in self.penalties(extra, mask).items():
+                if torch.is_grad_enabled() and not penalty.requires_grad:
+                    raise ValueError(f"{PENALTIES[name]}: what it acts on is frozen and cannot learn; leave it out")
                 loss = loss + self.coefficients[name] * sample_size * penalty
                 logged[name] = penalty.detach() * num_tokens
         return loss, sample_size, logged

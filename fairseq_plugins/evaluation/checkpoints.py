@@ -58,3 +58,14 @@ def load_language_models(
         model, _ = load_checkpoint(path, data_dir)
         models.append(stateful_language_model(model, path))
     return models, dictionary
+
+
+def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[str, Path]]) -> None:
+    """Refuse models whose recurrent layers cannot be looked into; ``paths`` name them.
+
+    Raises:
+        ValueError: for the first of them.
+    """
+    for model, path in zip(models, paths):
+        with naming_checkpoint(path):
+            assert model.decoder.stack is not None

@@ -1,7 +1,7 @@
 """A checkpoint that is damaged, cut short or refused is named, with the remedy.
 
 Mends: torch compares no checksum of the archive, so that a file with flipped bits is read as wrong weights; what it
-refuses or cannot read ends in errors that name no file.
+refuses or cannot read, and what is no checkpoint, ends in errors that name no file.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
 Needed as long as ``test_the_host_alone_reads_flipped_bits`` passes.
 """
@@ -13,6 +13,7 @@ import re
 import zipfile
 from typing import Any, Callable, Dict, Union
 
+import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
@@ -35,7 +36,7 @@ def _explain_unreadable(
     """Load a checkpoint.
 
     Raises:
-        ValueError: if the file is damaged, or holds what checkpoints may not hold.
+        ValueError: if the file is damaged, holds what checkpoints may not hold, or is no checkpoint of the host.
     """
     is_local = os.path.isfile(path) and not PathManager.path_requires_pathmanager(str(path))
     may_be_anything = is_local and not _check_archive(path)
@@ -53,6 +54,14 @@ def _explain_unreadable(
         if error.errno != errno.EINVAL:
             raise
         raise ValueError(_cut_short(path)) from error
+    except (AttributeError, KeyError, TypeError) as error:
+        if may_be_anything:
+            raise ValueError(_cut_short(path)) from error
+        if not is_local or _holds_a_checkpoint(path):
+            raise
+        raise ValueError(
+            f"{path} holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
+        ) from error
     except Exception as error:
         if not (may_be_anything or isinstance(error, EOFError) or "PytorchStreamReader" in str(error)):
             raise
@@ -87,6 +96,12 @@ def _check_archive(path: Union[str, os.PathLike[str]]) -> bool:
                 "remove it to start anew"
             )
     return True
+
+
+def _holds_a_checkpoint(path: Union[str, os.PathLike[str]]) -> bool:
+    """Whether a readable archive has the weights and the flags of a model where the host has them."""
+    state = torch.load(path, map_location="cpu")
+    return isinstance(state, dict) and "model" in state and ("args" in state or "cfg" in state)
 
 
 def _cut_short(path: Union[str, os.PathLike[str]]) -> str:

@@ -4,7 +4,7 @@ Shapes: M models, B batch rows, T time steps, D_0 .. D_N widths of a model's emb
 """
 
 from dataclasses import replace
-from typing import Any, Optional, Sequence
+from typing import Any, Dict, Literal, Optional, Sequence
 
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -18,6 +18,9 @@ from fairseq_plugins.output_layers.ensemble import ensemble_log_probs, ensemble_
 from fairseq_plugins.output_layers.gate import OutputGate
 from fairseq_plugins.output_layers.output_precision import OutputPrecision
 
+Weights = Literal["read", "awaited"]
+"""Whether the members have their weights, or get them by ``load_state_dict``."""
+
 
 class GatedDecoder(StreamDecoder):
     """P = (1/M) sum_m softmax(g * s_m) with the logits s_m of M trained models and one gate g.
@@ -30,10 +33,19 @@ class GatedDecoder(StreamDecoder):
         dictionary: the host's dictionary; its size is V.
         members: the models' decoders, without gates of their own.
         gate: reads what :func:`~fairseq_plugins.output_layers.ensemble.joint_states` makes of their states.
+        weights: of the members; where they are awaited nothing is scored before a state is loaded.
     """
 
-    def __init__(self, dictionary: Dictionary, *, members: Sequence[RecurrentDecoder], gate: OutputGate):
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        *,
+        members: Sequence[RecurrentDecoder],
+        gate: OutputGate,
+        weights: Weights = "read",
+    ):
         super().__init__(dictionary)
+        self.weights = weights
         self.members: ModuleSequence[RecurrentDecoder] = ModuleSequence(members)
         self.members.requires_grad_(False)
         self.gate = gate
@@ -58,6 +70,10 @@ class GatedDecoder(StreamDecoder):
                 module.train(mode)
         return self
 
+    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self.weights = "read"
+
     def initial_state(self, num_rows: int) -> DecoderState:
         rows = self.members[0].embedding.weight.new_empty(num_rows, 0)
         return {
@@ -68,6 +84,11 @@ class GatedDecoder(StreamDecoder):
     def score(
         self, tokens: Tensor, state: DecoderState, *, incremental: bool, target: Optional[Tensor], **loss: Any
     ) -> ScoredTokens:
+        if self.weights == "awaited":
+            raise ValueError(
+                "the base models have no weights yet: load the gated model's checkpoint, or build it by flags without "
+                "base_model_flags"
+            )
         read = [
             member.read(tokens, layers, incremental=incremental)
             for member, layers in zip(self.members, state["members"])

@@ -68,11 +68,12 @@ class GatedLanguageModel(FairseqLanguageModel):
         overrides: BaseFlags = {}
         if config.output_precision is not None:
             overrides = {"output_precision": config.output_precision}
-        members = [model.decoder for model in base_models(args, task, overrides=overrides)]
+        bases = base_models(args, task, overrides=overrides)
+        members = [model.decoder for model in bases.models]
         ends = [member.layer_widths for member in members]
         widths = ends[0] if len(ends) == 1 else [sum(one[n] for one in ends) for n in (0, -1)]
         gate = build_output_gate(args, dictionary=task.source_dictionary, layer_widths=widths)
-        model = cls(GatedDecoder(task.source_dictionary, members=members, gate=gate))
+        model = cls(GatedDecoder(task.source_dictionary, members=members, gate=gate, weights=bases.weights))
         return keep_vocabularies(model, task)
 
     def load_state_dict(

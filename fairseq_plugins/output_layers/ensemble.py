@@ -58,7 +58,10 @@ def ensemble_loss(
             states[0], target, gate, token_weights=token_weights, label_smoothing=label_smoothing
         )
     if label_smoothing > 0:
-        raise ValueError(f"--label-smoothing {label_smoothing}: several base models have none; leave it out")
+        raise ValueError(
+            f"--label-smoothing {label_smoothing}: several base models have none; leave it out, or name one by "
+            "--base-model"
+        )
     with torch.no_grad():
         scores = [
             layer.target_loss(one, target, gate, token_weights=token_weights) for layer, one in zip(layers, states)

@@ -35,7 +35,7 @@ RECIPE = Recipe(
     title="Any architecture, trained as its paper did; the system is the architecture",
     corpus="data-prep, for the corpus that the architecture names",
     systems={
-        arch: System({"arch": arch}, published=_PUBLISHED.get(arch, {}))
+        arch: System({"arch": arch}, published=_PUBLISHED.get(arch, {}), num_base_models=None)
         for arch, preset in ARCHITECTURES.items()
         if preset.training
     },

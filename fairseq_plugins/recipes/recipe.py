@@ -1,9 +1,13 @@
 """Recipes: tables of systems, each with its flags of ``fairseq-train``."""
 
+from argparse import ArgumentParser
 from dataclasses import dataclass, field
-from typing import Dict, List, Literal, Mapping, Optional, Sequence
+from pathlib import Path
+from typing import Dict, List, Literal, Mapping, Optional, Sequence, Union
 
-from fairseq_plugins.models.presets import ARCHITECTURES, Value, command_line
+from fairseq.utils import split_paths
+
+from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, command_line
 from fairseq_plugins.programs.host_program import USER_DIR
 
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
@@ -11,9 +15,6 @@ COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple"
 
 FULL_SIZE = {"num-workers": 1, "log-interval": 200}
 """Flags of recipes that train for days."""
-
-GATED = "gated_lm"
-"""Architectures of this name, with or without a corpus, are built on trained models."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,13 @@ class System:
         flags: of ``fairseq-train``, without the leading dashes; one that is True has no value. ``arch`` is among them.
         label: how tables name the system; where empty, they take its name in the recipe.
         published: figures of the paper by column, such as ``{"fine-tuned": "58.2 / 55.7"}``.
+        num_base_models: where the architecture is a gate, the trained models that it is put on; None is any number.
     """
 
     flags: Mapping[str, Value]
     label: str = ""
     published: Mapping[str, str] = field(default_factory=dict)
+    num_base_models: Optional[int] = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,15 +102,30 @@ def training_arguments(
         more: arguments that come last and win.
 
     Raises:
-        ValueError: if the recipe has no such system, or the system is a gate and ``more`` names no base model.
+        ValueError: if the recipe has no such system, or the system is a gate and ``more`` names no base model, unless
+            its training is resumed, or another number of them.
     """
     flags = recipe.flags(system)
-    if str(flags["arch"]).startswith(GATED) and not any(word.partition("=")[0] == "--base-model" for word in more):
-        raise ValueError(
-            f"{system} of recipe {recipe.name} is a gate on a trained language model: give its checkpoint by "
-            "--base-model CKPT, or those of an ensemble by --base-model CKPT:CKPT"
-        )
+    if flags["arch"] in GATED_LANGUAGE_MODELS:
+        _check_base_models(recipe, system, save_dir=save_dir, more=more)
     if seed is not None:
         flags["seed"] = seed
     where = {"user-dir": str(USER_DIR), "save-dir": str(save_dir)}
     return [str(data), *command_line({**where, **flags}), *more]
+
+
+def _check_base_models(recipe: Recipe, system: str, *, save_dir: Union[str, Path], more: Sequence[str]) -> None:
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--base-model", nargs="?")
+    given: Optional[str] = parser.parse_known_args(list(more))[0].base_model
+    if not given and not Path(save_dir, "checkpoint_last.pt").is_file():
+        raise ValueError(
+            f"{system} of recipe {recipe.name} is a gate on a trained language model: give its checkpoint by "
+            "--base-model CKPT, or those of an ensemble by --base-model CKPT:CKPT"
+        )
+    expected, number = recipe.system(system).num_base_models, len(split_paths(given or ""))
+    if given and expected is not None and number != expected:
+        raise ValueError(
+            f"--base-model names {number}: {system} of recipe {recipe.name} is a gate on {expected}; give so many "
+            "checkpoints, joined by colons"
+        )

@@ -60,6 +60,22 @@ def test_other_file_is_named(tmp_path, content):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
+@pytest.mark.parametrize("content", [{"weight": torch.zeros(3)}, [1, 2], 3, {"model": {}, "optimizer": {}}])
+def test_another_archive_is_no_checkpoint(tmp_path, content):
+    path = tmp_path / "weights.pt"
+    torch.save(content, path)
+    with pytest.raises(ValueError) as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    told = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
+    assert str(error.value) == f"{path} {told}"
+
+
+def test_other_errors_of_a_checkpoint_stay_as_they_are(save_checkpoint):
+    path = save_checkpoint(cfg={}, args=None)
+    with pytest.raises(TypeError):
+        checkpoint_utils.load_checkpoint_to_cpu(path, no_argument=1)
+
+
 @pytest.mark.parametrize("path", ["/nowhere/checkpoint.pt", "."])
 def test_missing_checkpoint_stays_a_missing_file(path):
     with pytest.raises(OSError):

@@ -3,15 +3,19 @@
 import json
 import re
 import shutil
+from collections import Counter
 
 import fairseq_cli.eval_lm
 import fairseq_cli.generate
 import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
+import torch
 from commands import assert_same, load, run
 from test_bad_input import exchange_words
 from translation_commands import HOST_FLAGS
+
+from fairseq_plugins.data.corpus import load_dictionary
 
 KINDS = ["iog", "iog-hidden", "iog-lstm"]
 FLAGS = [
@@ -48,6 +52,13 @@ def losses(log):
     return [float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", log)]
 
 
+def gate_weights(folder):
+    """What the best checkpoint holds of the gate, by name."""
+    saved = load(folder / "checkpoint_best.pt")["model"]
+    prefix = "decoder.gate."
+    return {name[len(prefix) :]: value for name, value in saved.items() if name.startswith(prefix)}
+
+
 def test_the_checkpoint_is_whole_and_the_base_as_it_was(gated, trained, data, evaluate_here, run_here):
     checkpoint = gated / "checkpoint_best.pt"
     saved, base = load(checkpoint), load(trained / "checkpoint_best.pt")
@@ -69,7 +80,9 @@ def test_the_checkpoint_is_whole_and_the_base_as_it_was(gated, trained, data, ev
 def test_rates_are_those_of_the_epochs(gated):
     log = (gated / "train.log").read_text()
     assert re.findall(r"train \| .*?\| lr ([\d.e-]+)", log) == ["0.01", "0.007"]
-    assert "num. trained" in log or "trained: " in log
+    (num_trained,) = re.findall(r"num\. shared model params: [\d,]+ \(num\. trained: ([\d,]+)\)", log)
+    learned = [x for name, x in gate_weights(gated).items() if name != "gate_name"]
+    assert int(num_trained.replace(",", "")) == sum(x.numel() for x in learned)
 
 
 @pytest.mark.slow
@@ -108,11 +121,13 @@ def test_every_kind_trains_on_one_model_and_on_two(kind, trained, data, tmp_path
 
 
 @pytest.mark.slow
-def test_penalties_16_bits_and_the_hosts_task_go_with_a_gate(trained, data, tmp_path, train_gate, evaluate_here):
+def test_smoothing_16_bits_and_the_hosts_task_go_with_a_gate(trained, data, tmp_path, train_gate, evaluate_here):
     base = trained / "checkpoint_best.pt"
-    log = train_gate(base, tmp_path / "balanced", "--balance", 0.001, "--label-smoothing", 0.1, "--max-update", 2)
-    assert "balance" in log
-    train_gate(base, tmp_path / "bf16", "--bf16", "--max-update", 3)
+    train_gate(base, tmp_path / "smoothed", "--label-smoothing", 0.1, "--max-update", 2)
+    with pytest.raises(ValueError, match="^--balance: what it acts on is frozen and cannot learn; leave it out$"):
+        train_gate(base, tmp_path / "balanced", "--balance", 0.001)
+    for num_updates in (3, 5):  # the second is resumed
+        train_gate(base, tmp_path / "bf16", "--bf16", "--max-update", num_updates)
     assert 1 < evaluate_here(data, "--path", tmp_path / "bf16/checkpoint_last.pt")["perplexity"] < 2000
     flags = ["--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-per-sample", 64]
     train_gate(base, tmp_path / "stateless", *flags, "--criterion", "cross_entropy", "--max-update", 2)
@@ -140,14 +155,28 @@ def test_commands_that_look_into_language_models_read_gated_ones(gated, trained,
     assert [layer["width"] for layer in layers] == [16, 16]
 
 
-def test_the_host_generates_text_with_a_gated_model_as_with_its_base(gated, trained, data, run_here):
+@pytest.mark.slow
+def test_layers_of_a_gated_ensemble_are_refused_by_its_name(trained, data, tmp_path, train_gate):
+    paths = ":".join(str(trained / f"checkpoint_{name}.pt") for name in ("best", "last"))
+    train_gate(paths, tmp_path, "--max-update", 1)
+    path = tmp_path / "checkpoint_last.pt"
+    for name in ("mask_layers", "measure_correlation"):
+        result = run(f"fairseq_plugins.cli.{name}", data, "--path", f"gated={path}")
+        assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+        assert f"{path}: the gated model has 2 base models: look into the layers of one alone" in result.stderr
+
+
+def test_the_host_generates_text_with_a_gate_of_ones_as_with_its_base(gated, trained, data, tmp_path, run_here):
     flags = ["--task", "language_modeling", "--sample-break-mode", "eos", "--gen-subset", "test", "--beam", 2]
     flags += ["--prefix-size", 2, "--max-len-b", 5, "--batch-size", 4]
+    saturated = load(gated / "checkpoint_best.pt")
+    saturated["model"]["decoder.gate.linear.bias"].fill_(100)
+    torch.save(saturated, tmp_path / "saturated.pt")
     found = []
-    for path in (trained / "checkpoint_best.pt", gated / "checkpoint_best.pt"):
+    for path in (trained / "checkpoint_best.pt", tmp_path / "saturated.pt"):
         output = run_here(fairseq_cli.generate, data, "--path", path, *flags)
-        found.append(re.findall(r"^H-\d+\t", output, re.M))
-    assert len(found[0]) == len(found[1]) > 10
+        found.append(re.findall(r"^H-\d+\t.*", output, re.M))
+    assert found[0] == found[1] and len(found[0]) > 10 and len({line.partition("\t")[2] for line in found[0]}) > 5
 
 
 def test_gate_words_are_shown_with_their_counts(gated, text, data):
@@ -157,13 +186,20 @@ def test_gate_words_are_shown_with_their_counts(gated, text, data):
     found = json.loads(command("gate_words", data, "--path", gated / "checkpoint_best.pt", *flags, "--json"))
     assert {"date", "code", "machine"} < set(found) and "gate_words" in found["command"]
     assert list(found["words"]) == [words[0], "</s>"]
+    dictionary, gate = load_dictionary(data), {name: x.double() for name, x in gate_weights(gated).items()}
+    counts = {**Counter(words), "</s>": len((text / "train.txt").read_text().splitlines())}
+    frequent = [word for word, count in counts.items() if count >= 20]
     for word, raised in found["words"].items():
         assert len(raised) == 3 and all(one["count"] >= 20 and 0 < one["gate"] < 1 for one in raised)
         for one in raised:
-            if one["word"] != "</s>":
-                assert one["count"] == words.count(one["word"])
+            assert one["count"] == counts[one["word"]]
             row = rf"\| {re.escape(word)} +\| +{re.escape(one['word'])} \| +{one['gate']:.4f} \| +{one['count']:,} \|"
             assert re.search(row, shown)
+        embedded = gate["embedding.weight"][dictionary.index(word)]
+        values = torch.sigmoid(gate["linear.weight"] @ embedded + gate["linear.bias"])
+        best = sorted((values[dictionary.index(other)].item() for other in frequent), reverse=True)[:3]
+        assert [one["gate"] for one in raised] == pytest.approx(best, abs=1e-6)
+        assert best == pytest.approx([values[dictionary.index(one["word"])].item() for one in raised], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +260,25 @@ def test_bases_that_cannot_be_taken_are_refused_before_any_work(trained, transla
     cut.write_bytes(base.read_bytes()[:3000])
     assert f"{cut} is no checkpoint or was cut short" in refuse(cut)
     assert "--output-gate none: nothing would learn" in refuse(base, "--output-gate", "none")
+    assert f"--base-model: {base} is given twice" in refuse(f"{base}:{base}")
+
+
+def test_a_gate_is_not_resumed_on_another_base_and_needs_none(gated, trained, tmp_path, train_gate):
+    """The removed base model was checkpoint_best.pt."""
+    folder = shutil.copytree(gated, tmp_path / "gate")
+    other = load(trained / "checkpoint_best.pt")
+    other["model"]["decoder.embedding.weight"] *= 1.5
+    torch.save(other, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match="checkpoint_last.pt holds a gate on other base models than --base-model"):
+        train_gate(tmp_path / "other.pt", folder, "--max-epoch", 3)
+    num_updates = load(gated / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+    for base in (trained / "checkpoint_best.pt", ""):
+        shutil.copy(gated / "checkpoint_last.pt", folder)
+        train_gate(base, folder, "--max-epoch", 3, "--max-update", num_updates + 3)
+        shutil.copy(folder / "checkpoint_last.pt", tmp_path / f"resumed {bool(base)}.pt")
+    ours, theirs = (load(tmp_path / f"resumed {given}.pt") for given in (False, True))
+    assert_same(ours["model"], theirs["model"], "model")
+    assert ours["optimizer_history"][-1]["num_updates"] == num_updates + 3
 
 
 def test_fine_tuning_a_gate_is_refused(gated, data, tmp_path):

@@ -32,6 +32,27 @@ def test_links_lead_somewhere(document):
         assert (ROOT / document).parent.joinpath(target).exists(), target
 
 
+READMES = sorted(
+    str(path.relative_to(ROOT))
+    for folder in ("", "data-prep/**/", "fairseq_plugins/**/", "results/**/", "scripts/**/", "tests/**/")
+    for path in ROOT.glob(f"{folder}README.md")
+)
+
+
+def slugs(document):
+    """The anchors of a document's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ +(.*?) *$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", READMES)
+def test_links_with_an_anchor_lead_to_a_heading(document):
+    path = ROOT / document
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", path.read_text(encoding="utf-8")):
+        assert anchor in slugs(path.parent / target if target else path), f"{target}#{anchor}"
+
+
 @pytest.mark.slow
 def test_language_models(tmp_path):
     put_penn_treebank(tmp_path)

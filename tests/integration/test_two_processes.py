@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import fairseq_cli.train
 import pytest
-from commands import TASK, assert_same, load, started_training, train, training_arguments
+from commands import TASK, TRAINING_FLAGS, assert_same, load, run, started_training, train, training_arguments
 from translation_commands import TRANSFORMER, training_flags
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -104,6 +104,27 @@ def test_two_processes_with_rotated_rows_equal_one_and_resume_bit_for_bit(data, 
     resumed = load(tmp_path / "parts/checkpoint_last.pt")
     for part in ("model", "last_optimizer_state"):
         assert_same(resumed[part], two[part], part)
+
+
+def test_two_processes_train_a_gate_on_two_models_like_one_and_resume_bit_for_bit(data, trained, tmp_path):
+    bases = ":".join(str(trained / f"checkpoint_{name}.pt") for name in ("best", "last"))
+    flags = [*TRAINING_FLAGS, "--arch", "gated_lm", "--base-model", bases, "--output-gate", "iog-lstm", "--gate-dim", 8]
+    flags += ["--gate-dropout", 0, "--balance", 0, "--activation-regularization", 0]
+    flags += ["--temporal-activation-regularization", 0, *AVERAGED, "--lr", 1, "--no-epoch-checkpoints"]
+    half = ["--batch-size", 2, "--batch-size-valid", 1]
+    result = run("fairseq_cli.train", data, "--save-dir", tmp_path / "one", *flags, "--max-epoch", 1)
+    assert result.returncode == 0, result.stderr[-3000:]
+    run_two([data, "--save-dir", tmp_path / "two", *flags, *half, "--max-epoch", 1], tmp_path / "two")
+    one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
+    assert_same_but_for_rounding(one, two)
+    assert one["model"].keys() > {"decoder.members.1.embedding.weight", "decoder.gate.embedding.weight"}
+    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
+    for end in (["--max-update", num_updates], ["--max-epoch", 1]):
+        run_two([data, "--save-dir", tmp_path / "parts", *flags, *half, *end], tmp_path / "parts")
+    resumed = load(tmp_path / "parts/checkpoint_last.pt")
+    for part in ("model", "last_optimizer_state"):
+        assert_same(resumed[part], two[part], part)
+    assert_same(resumed["extra_state"][TASK], two["extra_state"][TASK], TASK)
 
 
 def test_two_processes_translate_like_one(pair_data, tmp_path, run_here):

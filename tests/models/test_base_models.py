@@ -113,6 +113,65 @@ def test_missing_and_damaged_files_are_refused(base, tmp_path):
     (tmp_path / "flipped.pt").write_bytes(content)
     with pytest.raises(ValueError, match="flipped.pt is damaged"):
         gate(str(tmp_path / "flipped.pt"))
+    torch.save(torch.load(path)["model"], tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match="weights.pt holds no checkpoint of fairseq-train: give one, such as SAVE_DIR"):
+        gate(str(tmp_path / "weights.pt"))
+
+
+def test_a_repeated_file_is_refused(base, tmp_path):
+    path, _ = base("one.pt", "doc")
+    again = tmp_path / "again.pt"
+    again.symlink_to(path)
+    for second in (path, again):
+        with pytest.raises(ValueError, match=f"^--base-model: {second} is given twice; give each model of an ensemble"):
+            gate(f"{path}:{second}")
+
+
+# a training that is resumed
+
+
+@pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=str)
+def resume(request, base, tmp_path):
+    """``resume(base_model)``: scores of a model that goes on from a gate on one.pt and two.pt, trained in a precision.
+
+    The host saves 32 bits of all.
+    """
+    args = Namespace(arch="gated_lm", base_model=f"{base('one.pt', 'doc')[0]}:{base('two.pt', 'tied')[0]}", gate_dim=5)
+    ARCH_CONFIG_REGISTRY["gated_lm"](args)
+    saved = ARCH_MODEL_REGISTRY["gated_lm"].build_model(args, make_task(V))
+    (tmp_path / "gate").mkdir()
+    path = save(saved.to(request.param).float(), tmp_path / "gate/checkpoint_last.pt", **vars(args))
+
+    def resume(base_model, name="checkpoint_last.pt"):
+        model = gate(base_model, save_dir=str(tmp_path / "gate"), restore_file=name)
+        model.load_state_dict(torch.load(path)["model"])
+        return model.eval()(torch.arange(4, 14).view(2, 5))[0]
+
+    return resume
+
+
+@pytest.mark.parametrize("names", [["one", "two"], ["removed", "two"], ["removed", "again"], []])
+def test_files_of_a_training_that_is_resumed_are_the_same_or_gone(names, resume, tmp_path):
+    paths = ":".join(str(tmp_path / f"{name}.pt") for name in names)
+    assert torch.equal(resume(paths), resume("", name=str(tmp_path / "gate/checkpoint_last.pt")))
+
+
+@pytest.mark.parametrize("changed", ["weights", "flags", "order", "number"])
+def test_other_base_models_of_a_training_that_is_resumed_are_refused(changed, resume, base, tmp_path):
+    paths = [str(tmp_path / "one.pt"), str(tmp_path / "two.pt")]
+    if changed == "weights":
+        state = torch.load(paths[1])
+        state["model"]["decoder.embedding.weight"][3, 2] += 0.1
+        torch.save(state, paths[1])
+    elif changed == "flags":
+        base("two.pt", "tied", rnn_cell="mmlstm")
+    paths = {"order": paths[::-1], "number": paths[:1]}.get(changed, paths)
+    with pytest.raises(ValueError) as error:
+        resume(":".join(paths))
+    assert str(error.value) == (
+        f"{tmp_path}/gate/checkpoint_last.pt holds a gate on other base models than --base-model {':'.join(paths)}: "
+        "take another --save-dir, or leave --base-model out to go on with those of the checkpoint"
+    )
 
 
 def test_a_removed_file_is_missing_where_the_save_directory_holds_another_model(base, tmp_path):

@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from builders import VOCAB_SIZE, build_tiny_gated_lm, build_tiny_lm, randomise, tiny_base_flags
+from builders import VOCAB_SIZE, build_lm, build_tiny_gated_lm, build_tiny_lm, make_task, randomise, tiny_base_flags
 from decoder_contract import B, DecoderContract, Decoding, T, V
 from tensor_sizes import TensorSizes
 from torch import nn
@@ -240,7 +240,7 @@ def test_windows_of_a_stream_are_one_sequence(tokens):
 @pytest.mark.parametrize(
     "names, num_softmaxes", [(["doc"], 20), (["mos", "mos"], 2 * 15), (["mos", "tied"], None), (["tied"], None)]
 )
-def test_mixture_weights_are_those_of_all_softmaxes(names, num_softmaxes, tokens, make_task):
+def test_mixture_weights_are_those_of_all_softmaxes(names, num_softmaxes, tokens):
     experts = {"mos": "0 0 15", "doc": "0 5 15"}
     flags = [tiny_base_flags(n, **({"experts_per_layer": experts[n]} if n in experts else {})) for n in names]
     model = build_tiny_gated_lm(*flags).train()
@@ -255,8 +255,30 @@ def test_mixture_weights_are_those_of_all_softmaxes(names, num_softmaxes, tokens
         return
     assert weights.shape == (B, T, num_softmaxes)
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, T))
-    loss, _, logged = criterion(model, sample)
-    assert logged["balance"] > 0 and logged["activation"] > 0 and loss.requires_grad
+    penalties = criterion.penalties(model(tokens)[1], torch.ones_like(tokens, dtype=torch.bool))
+    assert penalties["balance"] > 0 and penalties["activation"] > 0
+
+
+@pytest.mark.parametrize("num_bases", [1, 2])
+@pytest.mark.parametrize("flag", ["--activation-regularization", "--temporal-activation-regularization", "--balance"])
+def test_penalties_of_what_is_frozen_are_refused_in_training_alone(flag, num_bases, tokens):
+    model = build_tiny_gated_lm(*BASES["one"] * num_bases)
+    criterion = RegularizedCrossEntropy(make_task(VOCAB_SIZE), **{flag[2:].replace("-", "_"): 0.1})
+    sample = {"net_input": {"src_tokens": tokens}, "target": tokens, "ntokens": tokens.numel()}
+    with pytest.raises(ValueError, match=f"^{flag}: what it acts on is frozen and cannot learn; leave it out$"):
+        criterion(model.train(), sample)
+    loss, _, logged = criterion.eval()(model.eval(), sample)
+    assert loss.item() == pytest.approx(logged["loss"].item()) and loss > 0
+
+
+def test_without_the_weights_of_the_base_nothing_is_scored(tokens):
+    flags = {"gate_dim": 5, "gate_dropout": 0.0, "base_model_flags": [tiny_base_flags("tied")]}
+    model = build_lm("gated_lm", VOCAB_SIZE, **flags).eval()
+    with pytest.raises(ValueError, match="^the base models have no weights yet: load the gated model's checkpoint"):
+        model(tokens)
+    expected = build_tiny_gated_lm(tiny_base_flags("tied")).eval()
+    model.load_state_dict(expected.state_dict())
+    assert torch.equal(model(tokens)[0], expected(tokens)[0])
 
 
 def task_with_padding(task):

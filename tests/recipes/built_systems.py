@@ -5,17 +5,18 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import nn
 
+from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS
 from fairseq_plugins.recipes import Recipe, training_arguments
-from fairseq_plugins.recipes.recipe import GATED
 
 
 def build_system(recipe: Recipe, system: str, *, vocab_size: int) -> nn.Module:
-    """The model of a system as the host reads its command line; gates stand on a tiny base model."""
+    """The model of a system as the host reads its command line; gates stand on tiny base models."""
     arch = str(recipe.flags(system)["arch"])
-    more = ["--base-model=base.pt"] if arch.startswith(GATED) else []
+    paths = [f"{n}.pt" for n in range(recipe.system(system).num_base_models or 1)]
+    more = [f"--base-model={':'.join(paths)}"] if arch in GATED_LANGUAGE_MODELS else []
     arguments = training_arguments(recipe, system, data="data", save_dir="save", more=more)
     typed = [argument for argument in arguments if not argument.startswith("--user-dir")]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=typed)
     if more:
-        args.base_model_flags = [tiny_base_flags("tied")]
+        args.base_model_flags = [tiny_base_flags("tied") for _ in paths]
     return ARCH_MODEL_REGISTRY[arch].build_model(args, make_task(vocab_size))

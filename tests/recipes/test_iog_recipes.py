@@ -59,8 +59,37 @@ def test_a_gate_without_a_base_model_is_refused(name, system):
     for more in ([], ["--base-models", "a.pt"], ["a.pt"]):
         with pytest.raises(ValueError, match=r"is a gate on a trained language model: give .* --base-model CKPT"):
             training_arguments(recipe, system, data="data", save_dir="save", more=more)
-    for more in (["--base-model", "a.pt"], ["--base-model=a.pt:b.pt"]):
+    base_models = ":".join(f"{n}.pt" for n in range(recipe.system(system).num_base_models or 3))
+    for more in (["--base-model", base_models], [f"--base-model={base_models}"]):
         assert training_arguments(recipe, system, data="data", save_dir="save", more=more)[-len(more) :] == more
+
+
+@pytest.mark.parametrize("name, system", GATES)
+def test_another_number_of_base_models_than_that_of_the_published_figures_is_refused(name, system):
+    recipe, expected = find_recipe(name), {"rhn5+iog": 5, "rhn10+iog": 10}.get(system, 1)
+    for number in {1, 2, 5, 10} - {expected}:
+        with pytest.raises(ValueError) as error:
+            more = ["--base-model", ":".join(f"{n}.pt" for n in range(number))]
+            training_arguments(recipe, system, data="data", save_dir="save", more=more)
+        assert str(error.value) == (
+            f"--base-model names {number}: {system} of recipe {name} is a gate on {expected}; give so many "
+            "checkpoints, joined by colons"
+        )
+
+
+@pytest.mark.parametrize(
+    "name, system", [("reduced_base_models", "gate"), ("reduced_base_models", "gate-awd"), ("presets", "gated_lm_ptb")]
+)
+def test_gates_without_published_figures_are_put_on_any_number(name, system):
+    for more in (["--base-model", "a.pt"], ["--base-model=a.pt:b.pt"]):
+        arguments = training_arguments(find_recipe(name), system, data="data", save_dir="save", more=more)
+        assert arguments[-len(more) :] == more
+
+
+def test_a_gate_is_resumed_without_its_base_model(tmp_path):
+    (tmp_path / "checkpoint_last.pt").touch()
+    arguments = training_arguments(find_recipe("iog_ptb"), "rhn5+iog", data="data", save_dir=str(tmp_path))
+    assert not any(word.startswith("--base-model") for word in arguments)
 
 
 def test_a_base_model_is_asked_for_by_gates_alone():
