@@ -1,0 +1,15 @@
+"""What the README of the models says."""
+
+import shutil
+
+import pytest
+from readme_commands import run_sections
+
+MODELS = "fairseq_plugins/models/README.md"
+SECTIONS = [(MODELS, "Architectures"), (MODELS, "A gate on a trained model")]
+
+
+@pytest.mark.slow
+def test_models(data, tmp_path):
+    shutil.copytree(data, tmp_path / "data-bin/ptb")
+    run_sections(SECTIONS, tmp_path)
