@@ -30,3 +30,21 @@ def drawn_mask(seed, shape, *, rate):
 def loss(output, state):
     """A scalar that every value of both enters."""
     return output.pow(2).sum() + sum((part.pow(2) + part).sum() for part in state_tensors(state))
+
+
+def assert_as_by_hand(layer, x, state, by_hand, *, num_known):
+    """Values and gradients by input, state and parameters are those of the equations, with the mask of seed 5.
+
+    ``by_hand`` takes no arguments and returns output and state of the equations; ``num_known`` is None for a whole run,
+    or the columns of x that its steps know in advance.
+    """
+    wanted = [x, *state.values(), *layer.parameters()]
+    for tensor in wanted:
+        tensor.requires_grad_()
+    torch.manual_seed(5)
+    found = run(layer, x, state) if num_known is None else run_steps(layer, x, state, num_known)
+    expected = by_hand()
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(loss(*result), wanted) for result in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+    assert all(gradient.abs().sum() > 0 for gradient in gradients[0])

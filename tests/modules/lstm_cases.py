@@ -4,7 +4,7 @@ import plain_formulas
 import torch
 
 from fairseq_plugins.modules.lstm import WeightDropLSTM, WeightDropOptions
-from fairseq_plugins.modules.recurrent_cell import CellContext, Late
+from fairseq_plugins.modules.recurrent_cell import CellContext
 
 B, T, C, D = 3, 6, 5, 7
 RATE = 0.5
@@ -43,17 +43,3 @@ def by_hand(layer, x, state, mask):
 def zero_state(num_rows):
     zeros = torch.zeros(num_rows, D, dtype=torch.float64)
     return {"h": zeros, "c": zeros}
-
-
-def loss(output, state):
-    """A scalar that every value of both enters."""
-    return output.pow(2).sum() + state["h"].sum() + (state["c"] * state["h"]).sum()
-
-
-def run_steps(layer, x, state, num_known):
-    """As ``run``, step by step, with so many columns of x known in advance."""
-    prepared, outputs = layer.prepare(x[..., :num_known], CellContext(stack_input=x[..., :0])), []
-    for t in range(T):
-        output, state = layer.step(prepared, t, Late(x[:, t, num_known:], x[:, t]), state)
-        outputs.append(output)
-    return torch.stack(outputs, dim=1), state

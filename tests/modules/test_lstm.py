@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from cell_cases import loss, run_steps
 from lstm_cases import (
     LENGTHS,
     NAMES,
@@ -15,10 +16,8 @@ from lstm_cases import (
     by_hand,
     draw_inputs,
     leading_padding,
-    loss,
     make,
     run,
-    run_steps,
     zero_state,
 )
 from torch import nn

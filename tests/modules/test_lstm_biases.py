@@ -4,7 +4,8 @@ import copy
 
 import pytest
 import torch
-from lstm_cases import NAMES, RATE, C, D, by_hand, draw_inputs, leading_padding, loss, make, run, run_steps
+from cell_cases import loss, run_steps
+from lstm_cases import NAMES, RATE, C, D, by_hand, draw_inputs, leading_padding, make, run
 
 
 @pytest.fixture

@@ -3,9 +3,10 @@
 import plain_formulas
 import pytest
 import torch
+from cell_cases import assert_as_by_hand, drawn_mask, run, run_steps
 
 from fairseq_plugins.modules.lstm import LSTMLayer
-from fairseq_plugins.modules.recurrent_cell import CellContext, Late
+from fairseq_plugins.modules.recurrent_cell import CellContext
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 from fairseq_plugins.modules.variational_lstm import VariationalLSTM, VariationalOptions
 
@@ -34,36 +35,14 @@ def make(rate=RATE, biases="two", width=D):
     return layer
 
 
-def run(layer, x, state, *, leading_padding=None):
-    return layer(x, state, CellContext(stack_input=x, leading_padding=leading_padding))
-
-
-def run_steps(layer, x, state, num_known):
-    prepared, outputs = layer.prepare(x[..., :num_known], CellContext(stack_input=x[..., :0])), []
-    for t in range(x.size(1)):
-        output, state = layer.step(prepared, t, Late(x[:, t, num_known:], x[:, t]), state)
-        outputs.append(output)
-    return torch.stack(outputs, dim=1), state
-
-
-def drawn_mask(seed):
-    """The mask (B, D) that a call draws after ``torch.manual_seed(seed)``."""
-    torch.manual_seed(seed)
-    return torch.rand(B, D).lt(1 - RATE).double() / (1 - RATE)
-
-
 def by_hand(layer, x, state, mask):
     output, h, c = plain_formulas.lstm(x, state["h"], state["c"], *layer.parameters(), mask=mask)
     return output, {"h": h, "c": c}
 
 
-def loss(output, state):
-    return output.pow(2).sum() + state["h"].sum() + (state["c"] * state["h"]).sum()
-
-
 @every_biases
 def test_values_are_those_of_the_equations(biases, x, state):
-    layer, mask = make(biases=biases), drawn_mask(seed=5)
+    layer, mask = make(biases=biases), drawn_mask(5, (B, D), rate=RATE)
     torch.manual_seed(5)
     assert set(mask.unique().tolist()) == {0.0, 1 / (1 - RATE)}
     torch.testing.assert_close(run(layer, x, state), by_hand(layer, x, state, mask), rtol=1e-12, atol=1e-12)
@@ -72,17 +51,8 @@ def test_values_are_those_of_the_equations(biases, x, state):
 @every_biases
 @pytest.mark.parametrize("num_known", [None, 0, 2, C])
 def test_gradients_are_those_of_the_equations(biases, num_known, x, state):
-    layer, mask = make(biases=biases), drawn_mask(seed=5)
-    wanted = [x, *state.values(), *layer.parameters()]
-    for tensor in wanted:
-        tensor.requires_grad_()
-    torch.manual_seed(5)
-    found = run(layer, x, state) if num_known is None else run_steps(layer, x, state, num_known)
-    expected = by_hand(layer, x, state, mask)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    gradients = [torch.autograd.grad(loss(*result), wanted) for result in (found, expected)]
-    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
-    assert all(gradient.abs().sum() > 0 for gradient in gradients[0])
+    layer, mask = make(biases=biases), drawn_mask(5, (B, D), rate=RATE)
+    assert_as_by_hand(layer, x, state, lambda: by_hand(layer, x, state, mask), num_known=num_known)
 
 
 def test_the_carried_state_is_not_masked(x, state):
@@ -170,7 +140,7 @@ def test_without_a_mask_the_kernel_runs(rate, training, num_calls, x, state, mon
 
 @every_biases
 def test_leading_padding_goes_with_the_mask(biases, x):
-    layer, lengths, mask = make(biases=biases), [T, 2, 0, 5], drawn_mask(seed=5)
+    layer, lengths, mask = make(biases=biases), [T, 2, 0, 5], drawn_mask(5, (B, D), rate=RATE)
     padding = torch.arange(T) < T - torch.tensor(lengths).unsqueeze(1)
     torch.manual_seed(5)
     output, state = run(layer, x, layer.initial_state(x), leading_padding=padding)
