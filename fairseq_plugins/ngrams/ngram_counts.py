@@ -3,7 +3,7 @@
 Shapes: n tokens, V words of the dictionary, K the highest order, N_k n-grams of order k.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import List
 
 import torch
@@ -26,8 +26,8 @@ class NGramCounts:
     """
 
     index: NGramIndex
-    occurrences: List[Tensor] = field(default_factory=list)
-    suffixes: List[Tensor] = field(default_factory=list)
+    occurrences: List[Tensor]
+    suffixes: List[Tensor]
 
     def adjusted(self, order: int) -> Tensor:
         """The counts that Kneser-Ney smoothing reads, (N_k,) int64.

@@ -8,6 +8,7 @@ from readme_commands import run_sections
 COMMANDS = "fairseq_plugins/cli/README.md"
 SECTIONS = [
     (COMMANDS, "Evaluate language models"),
+    (COMMANDS, "n-gram models"),
     (COMMANDS, "Look into language models"),
     (COMMANDS, "Compare runs"),
     (COMMANDS, "Speed and memory"),
