@@ -4,7 +4,7 @@ Shapes: V words of the dictionary, K the highest order, N_k n-grams of order k, 
 """
 
 from dataclasses import dataclass
-from typing import List
+from typing import List, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -65,7 +65,7 @@ def estimate_model(stream: Tensor, dictionary: Dictionary, *, order: int, show_p
 
 def _interpolate(
     counts: NGramCounts, order: int, *, adjusted: Tensor, discounts: Discounts, shorter: Tensor
-) -> tuple[Tensor, Tensor]:
+) -> Tuple[Tensor, Tensor]:
     """P of each n-gram, (N_k,), and the weight of the order below in each context, (C_k,); both float64.
 
     With adjusted counts a and their discounts D(a), P(w|c) = (a(cw) - D(a(cw))) / a(c) + weight(c) P(w|suffix of c);
