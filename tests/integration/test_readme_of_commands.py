@@ -8,8 +8,8 @@ from readme_commands import run_sections
 COMMANDS = "fairseq_plugins/cli/README.md"
 SECTIONS = [
     (COMMANDS, "Evaluate language models"),
-    (COMMANDS, "n-gram models"),
     (COMMANDS, "Look into language models"),
+    (COMMANDS, "n-gram models"),
     (COMMANDS, "Compare runs"),
     (COMMANDS, "Speed and memory"),
 ]
