@@ -3,7 +3,9 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # fairseq_plugins of this checkout, unless another is installed
+sys.path.append(
+    str(Path(__file__).resolve().parents[1])
+)  # fairseq_plugins of this checkout, unless another is installed
 
 try:
     from preparation.main import main

@@ -199,7 +199,9 @@ def as_text(name: str, sentences: Sequence[Sentence], results: Dict[str, SystemS
     for system, result in results.items():
         if result.skipped:
             shown = ", ".join(result.skipped[:5]) + (", ..." if len(result.skipped) > 5 else "")
-            lines.append(f"{system} leaves out {len(result.skipped)} (no candidate, or other words than gold): {shown}")
+            lines.append(
+                f"{system} leaves out {len(result.skipped)} (no candidate, other words than the gold tree, or punctuation alone): {shown}"
+            )
     return "\n".join(lines)
 
 

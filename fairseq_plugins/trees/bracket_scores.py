@@ -23,8 +23,8 @@ PunctuationOf = Literal["gold", "own"]
 Bracket = Tuple[str, int, int]
 
 
-class OtherWords(ValueError):
-    """A tree cannot be scored, because its words are not those of the gold tree."""
+class NotComparable(ValueError):
+    """A tree is left out as EVALB does it, because its words are not those of the gold tree or all are punctuation."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ class GoldTree:
         """Counts of a tree.
 
         Raises:
-            OtherWords: if its words, or what is left of them without punctuation, are not those of the gold tree.
+            NotComparable: if its words, or what is left of them without punctuation, are not those of the gold tree, or
+                if nothing is left.
         """
         words = _words(tree)
         if self._punctuation_of == "gold":
@@ -101,6 +102,8 @@ class GoldTree:
         else:
             is_deleted = _is_punctuation(words)
             _check_words(_kept([node.word for node in words], is_deleted), _kept(self._words, self._is_deleted))
+        if all(is_deleted):
+            raise NotComparable("there is no word but punctuation")
         brackets = _brackets(tree, is_deleted=is_deleted)
         matched = (brackets & self._brackets).total()
         gold, test = self._brackets.total(), brackets.total()
@@ -121,10 +124,10 @@ def _kept(words: Sequence[object], is_deleted: Sequence[bool]) -> List[object]:
 
 def _check_words(words: Sequence[object], gold: Sequence[object]) -> None:
     if len(words) != len(gold):
-        raise OtherWords(f"{len(words)} words where the gold tree has {len(gold)}")
+        raise NotComparable(f"{len(words)} words where the gold tree has {len(gold)}")
     for number, (word, gold_word) in enumerate(zip(words, gold), start=1):
         if word != gold_word:
-            raise OtherWords(f"word {number} is {word} where the gold tree has {gold_word}")
+            raise NotComparable(f"word {number} is {word} where the gold tree has {gold_word}")
 
 
 def _brackets(tree: Tree, *, is_deleted: Sequence[bool]) -> "Counter[Bracket]":

@@ -11,7 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.text_lines import encode_lines
-from fairseq_plugins.trees.bracket_scores import BracketCounts, GoldTree, OtherWords, PunctuationOf
+from fairseq_plugins.trees.bracket_scores import BracketCounts, GoldTree, NotComparable, PunctuationOf
 from fairseq_plugins.trees.gold_trees import GoldSentence
 from fairseq_plugins.trees.linearisation import Linearisation
 from fairseq_plugins.trees.nbest_lists import Candidate, NBestLists
@@ -25,7 +25,7 @@ class Hypothesis:
         candidate: the first.
         place: its place in the parser's list, from 1.
         symbols: (n,) int32 with the end mark.
-        counts: against the gold tree; None if it has other words.
+        counts: against the gold tree; None if they cannot be compared.
     """
 
     candidate: Candidate
@@ -106,7 +106,7 @@ def read_sentences(
                 continue
             try:
                 counts = gold_tree.score(tree)
-            except OtherWords:
+            except NotComparable:
                 counts = None
             (encoded,) = encode_lines([symbols], dictionary).sequences
             hypotheses[symbols] = Hypothesis(candidate, place, encoded.int(), counts)

@@ -32,7 +32,7 @@ class SystemScore:
 
     Attributes:
         counts: of all sentences that could be scored.
-        skipped: names of the others, whose chosen tree has other words than the gold tree, or that have no candidate.
+        skipped: names of the others: the chosen tree cannot be compared with the gold tree, or there is no candidate.
     """
 
     counts: BracketCounts
@@ -64,19 +64,19 @@ def score_hypotheses(
     """Score every hypothesis from a fresh state.
 
     Args:
-        models: language models on ``device`` with the vocabulary of the sentences.
+        models: language models on ``device`` with the vocabulary that the sentences were read with.
         sentences: from ``read_sentences``.
         ensemble: what several models are together.
         max_tokens, device: see :func:`~fairseq_plugins.evaluation.scored_sequences.score_sequences`.
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if the models have different vocabularies, or an NLL is not finite.
+        ValueError: if a batch would have no token, or an NLL is not finite.
     """
     scores = ModelScores(alone=[[] for _ in models], together=[])
     num_symbols = sum(_num_symbols(sentence) for sentence in sentences)
     with tqdm(total=num_symbols, desc="scoring", unit="symbol", disable=not show_progress) as bar:
-        for chunk in _chunks(sentences):
+        for chunk in reranking_chunks(sentences):
             sequences = [hypothesis.symbols.long() for sentence in chunk for hypothesis in sentence.hypotheses]
             sizes = [len(sentence.hypotheses) for sentence in chunk]
             scored = [score_sequences([model], sequences, max_tokens=max_tokens, device=device) for model in models]
@@ -91,7 +91,7 @@ def _num_symbols(sentence: Sentence) -> int:
     return sum(len(hypothesis.symbols) for hypothesis in sentence.hypotheses)
 
 
-def _chunks(sentences: Sequence[Sentence]) -> Iterator[List[Sentence]]:
+def reranking_chunks(sentences: Sequence[Sentence]) -> Iterator[List[Sentence]]:
     """Sentences with so many symbols at least, the last with fewer."""
     chunk: List[Sentence] = []
     size = 0

@@ -71,7 +71,12 @@ def read_tree(text: str, *, name: str = "tree") -> Tree:
     Raises:
         ValueError: unless the text is exactly one tree.
     """
-    trees = list(read_trees([text], name=name))
+    reader = _Reader()
+    try:
+        trees = list(reader.trees(text))
+        reader.check_end()
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     if len(trees) != 1:
         raise ValueError(f"{name}: {len(trees)} trees where one is expected")
     return trees[0]
@@ -85,16 +90,12 @@ def read_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
     """
     reader = _Reader()
     number = 0
-    for number, line in enumerate(lines, start=1):
-        for token in _TOKEN.findall(line):
-            try:
-                tree = reader.take(token)
-            except ValueError as error:
-                raise ValueError(f"{name}, line {number}: {error}") from error
-            if tree is not None:
-                yield tree
-    if reader.num_open:
-        raise ValueError(f"{name}, line {number}: the text ends within a tree, {reader.num_open} ')' are missing")
+    try:
+        for number, line in enumerate(lines, start=1):
+            yield from reader.trees(line)
+        reader.check_end()
+    except ValueError as error:
+        raise ValueError(f"{name}, line {number}: {error}") from error
 
 
 @dataclass
@@ -112,12 +113,19 @@ class _Reader:
     def __init__(self) -> None:
         self._path: List[_OpenNode] = []
 
-    @property
-    def num_open(self) -> int:
-        return len(self._path)
+    def trees(self, text: str) -> Iterator[Tree]:
+        """The trees that end in a text, which goes on from the texts before it."""
+        for token in _TOKEN.findall(text):
+            tree = self._take(token)
+            if tree is not None:
+                yield tree
 
-    def take(self, token: str) -> Optional[Tree]:
-        """The tree that ends with the token, if one does."""
+    def check_end(self) -> None:
+        """Refuse an end within a tree."""
+        if self._path:
+            raise ValueError(f"the text ends within a tree, {len(self._path)} ')' are missing")
+
+    def _take(self, token: str) -> Optional[Tree]:
         if token == "(":
             self._open()
         elif token == ")":

@@ -60,17 +60,19 @@ class WSJ(TextCorpus):
             names = {split: SAMPLE.replace("*", split) for split in SAMPLE_CHECKSUMS}
             files = {split: plain_or_gz(folder, name) for split, name in names.items()}
             if missing := [names[split] for split, path in files.items() if path is None]:
-                raise DataError(f"{folder} has no {', '.join(missing)}: put it there")
+                raise DataError(f"{folder} has no {', '.join(missing)}: put it there, or pass another --from")
             return files
         for place in PLACES:
             files = {number: _section_files(folder / place, number) for split in SECTIONS.values() for number in split}
             if any(files.values()):
                 break
-        if missing := [f"section {number:02d}" for number, paths in files.items() if not paths]:
+        if not any(files.values()):
             raise DataError(
-                f"{folder} has no {', '.join(missing)} (or {SAMPLE.replace('*', 'train')} of the sample): put the "
-                "trees there, in folders 02 ... 24 of .mrg files or in files 02.mrg ... 24.mrg, or pass another --from"
+                f"{folder} has no {SAMPLE.replace('*', 'train')} of the sample and no section of the treebank: put "
+                "folders 02 ... 24 of .mrg files or files 02.mrg ... 24.mrg there, or pass another --from"
             )
+        if missing := [f"section {number:02d}" for number, paths in files.items() if not paths]:
+            raise DataError(f"{folder / place} has no {', '.join(missing)}: put it there, or pass another --from")
         return {f"{number:02d}/{path.name}": path for number, paths in files.items() for path in paths}
 
     def download(self, folder: Path, options: Namespace) -> None:
