@@ -200,7 +200,8 @@ def as_text(name: str, sentences: Sequence[Sentence], results: Dict[str, SystemS
         if result.skipped:
             shown = ", ".join(result.skipped[:5]) + (", ..." if len(result.skipped) > 5 else "")
             lines.append(
-                f"{system} leaves out {len(result.skipped)} (no candidate, other words than the gold tree, or punctuation alone): {shown}"
+                f"{system} leaves out {len(result.skipped)} (no candidate, other words than the gold tree, or "
+                f"punctuation alone): {shown}"
             )
     return "\n".join(lines)
 

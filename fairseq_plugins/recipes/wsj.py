@@ -14,7 +14,7 @@ _MIXTURE = {**_DROPOUT, "embed-dim": 140, "hidden-sizes": "463 463 280"}
 
 WSJ = Recipe(
     name="wsj",
-    title="Parse reranking: language models of trees, with the settings for Penn Treebank, Takase et al. 2018, table 11",
+    title="Parse reranking: language models of trees with the settings for Penn Treebank, Takase et al. 2018, table 11",
     corpus="bash data-prep/wsj/prepare.sh --from DIR",
     systems={
         "awd": System({"arch": "lstm_lm_awd_ptb"}, published={_SINGLE: "93.2", _ENSEMBLE: "93.4"}),

@@ -89,13 +89,14 @@ def read_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
         ValueError: with the line, where brackets or words do not make a tree.
     """
     reader = _Reader()
-    number = 0
+    num_lines = 0
     try:
-        for number, line in enumerate(lines, start=1):
+        for line in lines:
+            num_lines += 1
             yield from reader.trees(line)
         reader.check_end()
     except ValueError as error:
-        raise ValueError(f"{name}, line {number}: {error}") from error
+        raise ValueError(f"{name}, line {num_lines}: {error}") from error
 
 
 @dataclass

@@ -1,8 +1,13 @@
 """Bracketed trees: reading, walking and writing."""
 
+import sys
+
 import pytest
 
-from fairseq_plugins.trees.tree import Tree, Visit, leaves, read_tree, read_trees, walk
+from fairseq_plugins.trees.bracket_scores import GoldTree
+from fairseq_plugins.trees.cleaning import clean_tree
+from fairseq_plugins.trees.linearisation import Linearisation
+from fairseq_plugins.trees.tree import Visit, leaves, read_tree, read_trees, walk
 
 DOGS = "(S1 (S (NP (NNS dogs)) (VP (VBP bark)) (. .)))"
 
@@ -35,11 +40,12 @@ def test_trees_go_on_over_lines_and_several_may_stand_in_one():
 
 
 def test_a_tree_may_be_deeper_than_python_recurses():
-    depth = 30_000
-    text = "(X " * depth + "(NN x)" + ")" * depth
+    depth = 3 * sys.getrecursionlimit()
+    text = "(S1 " + "(X (Y " * depth + "(NN x)" + "))" * depth + ")"
     tree = read_tree(text)
-    assert str(tree) == text and [leaf.word for leaf in leaves(tree)] == ["x"]
-    assert isinstance(tree, Tree)
+    assert str(tree) == str(clean_tree(tree)) == text and [leaf.word for leaf in leaves(tree)] == ["x"]
+    assert Linearisation(["x"]).symbols(tree) == ["(X", "(Y"] * depth + ["x"] + [")Y", ")X"] * depth
+    assert GoldTree(tree).score(tree).matched == 2 * depth
 
 
 @pytest.mark.parametrize(
