@@ -3,9 +3,7 @@
 import sys
 from pathlib import Path
 
-sys.path.append(
-    str(Path(__file__).resolve().parents[1])
-)  # fairseq_plugins of this checkout, unless another is installed
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # fairseq_plugins of this checkout
 
 try:
     from preparation.main import main

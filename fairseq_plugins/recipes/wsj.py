@@ -10,7 +10,7 @@ _DROPOUT = {
     "dropout-output": 0.4,
     "dropout-weight": 0.5,
 }
-_MIXTURE = {**_DROPOUT, "embed-dim": 140, "hidden-sizes": "463 463 280"}
+_MIXTURE = {**_DROPOUT, "latent-dropout": 0.29, "embed-dim": 140, "hidden-sizes": "463 463 280"}
 
 WSJ = Recipe(
     name="wsj",
@@ -39,7 +39,7 @@ SAMPLE = Recipe(
         "doc": System({"arch": "lstm_lm_doc", **_MIXTURE, "experts-per-layer": "0 0 1 3"}),
     },
     training={"max-epoch": 300, "patience": 15},
-    notes="""All have about 4.0M parameters and the papers' dropout rates for Penn Treebank: a symbol of the training
-text has as many parameters as there. Training ends when the validation loss has not improved for 15 epochs.
-checkpoint_best.pt reranks: python -m fairseq_plugins.cli.rerank_trees.""",
+    notes="""All have about 4.0M parameters and the dropout rates of MoS for Penn Treebank, because there are about as
+many parameters to a symbol of the training text as there. Training ends when the validation loss has not improved for
+15 epochs. checkpoint_best.pt reranks: python -m fairseq_plugins.cli.rerank_trees.""",
 )
