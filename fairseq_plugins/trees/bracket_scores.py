@@ -130,9 +130,9 @@ def _check_words(words: Sequence[object], gold: Sequence[object]) -> None:
             raise NotComparable(f"word {number} is {word} where the gold tree has {gold_word}")
 
 
-def _brackets(tree: Tree, *, is_deleted: Sequence[bool]) -> "Counter[Bracket]":
+def _brackets(tree: Tree, *, is_deleted: Sequence[bool]) -> Counter[Bracket]:
     """The brackets over what is left of the words; those without a word are left out."""
-    brackets: "Counter[Bracket]" = Counter()
+    brackets: Counter[Bracket] = Counter()
     starts: List[int] = []
     place = 0
     deleted = iter(is_deleted)

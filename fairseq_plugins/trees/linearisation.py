@@ -17,7 +17,7 @@ MIN_COUNT = 10
 KEPT_WORDS = "kept_words.txt"
 """Name of the file of kept words beside the gold trees of a prepared corpus."""
 
-_SUFFIXES_FIRST = {"ing": "ing", "ed": "ed", "ly": "ly", "s": "s", "est": "est", "er": "ER", "ion": "ion", "ory": "ory"}
+_ENDINGS = {"ing": "ing", "ed": "ed", "ly": "ly", "s": "s", "est": "est", "er": "ER", "ion": "ion", "ory": "ory"}
 
 
 class Linearisation:
@@ -56,25 +56,25 @@ def unknown_class(word: str) -> str:
         return f"<{core}n>"
     if len(word) <= 3:
         return f"<{core}>"
-    for ending, name in _SUFFIXES_FIRST.items():
+    for ending, name in _ENDINGS.items():
         if word.endswith(ending):
             return f"<{core}{name}>"
     if word.startswith("un"):
-        return f"<un{core}>"
+        return "<ununk>"
     if word.endswith("al"):
         return f"<{core}al>"
     return f"<{core}{next((character for character in word[:-1] if character in '-.'), '')}>"
 
 
-def count_words(trees: Iterable[Tree]) -> "Counter[str]":
+def count_words(trees: Iterable[Tree]) -> Counter[str]:
     """Occurrences of the words of trees in lower case."""
-    counts: "Counter[str]" = Counter()
+    counts: Counter[str] = Counter()
     for tree in trees:
         counts.update(str(node.word).lower() for node in leaves(tree))
     return counts
 
 
-def frequent_words(counts: "Counter[str]", *, min_count: int) -> List[str]:
+def frequent_words(counts: Counter[str], *, min_count: int) -> List[str]:
     """Words with at least so many occurrences, the most frequent first, then by the alphabet."""
     kept = [(-count, word) for word, count in counts.items() if count >= min_count]
     return [word for _, word in sorted(kept)]
