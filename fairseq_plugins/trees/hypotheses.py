@@ -91,7 +91,8 @@ def read_sentences(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if a candidate is no tree, or lists and sentences do not belong together.
+        ValueError: if a candidate is no tree, or lists and sentences do not belong together, such as where no tree has
+            the words of its gold tree.
     """
     paired = pair_lists(lists, gold)
     sentences = []
@@ -111,4 +112,6 @@ def read_sentences(
             (encoded,) = encode_lines([symbols], dictionary).sequences
             hypotheses[symbols] = Hypothesis(candidate, place, encoded.int(), counts)
         sentences.append(Sentence(name, list(hypotheses.values()), num_candidates=len(candidates)))
+    if not any(hypothesis.counts for sentence in sentences for hypothesis in sentence.hypotheses):
+        raise ValueError("no candidate has the words of its gold tree: give lists and gold trees of the same sentences")
     return sentences

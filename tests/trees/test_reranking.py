@@ -102,6 +102,8 @@ def test_lists_of_other_sentences_are_refused(dictionary):
         read(lists([FLAT]), gold(GOLD, GOLD), dictionary)
     with pytest.raises(ValueError, match="a list for sentence a, which the gold trees do not have$"):
         read(lists([FLAT]), gold(GOLD, names=["x"]), dictionary)
+    with pytest.raises(ValueError, match="no candidate has the words of its gold tree"):
+        read(lists([SHORT, SHORT], [], [SHORT]), gold(GOLD, GOLD, GOLD), dictionary)
     with pytest.raises(ValueError, match="^somewhere: the text ends within a tree"):
         read(lists(["(S1 (NN a)"]), gold(GOLD), dictionary)
 
