@@ -75,12 +75,13 @@ class ScoredTranslationTask(TranslationTask):
         ValueError: if a flag is no JSON object, generation has no such argument, or ``--eval-bleu`` is given as well.
     """
 
-    cfg: ScoredTranslationConfig
-
     def __init__(self, cfg: ScoredTranslationConfig, src_dict: Dictionary, tgt_dict: Dictionary):
         super().__init__(cfg, src_dict, tgt_dict)
+        self._scoring: EvalScorerConfig = cfg
         if cfg.eval_bleu:
-            raise ValueError("--eval-bleu decodes as --eval-scorer bleu does: leave it out with --task scored_translation")
+            raise ValueError(
+                "--eval-bleu decodes as --eval-scorer bleu does: leave it out with --task scored_translation"
+            )
         self._metric = CORPUS_METRICS[str(cfg.eval_scorer)]()
         self._num_statistics = len(self._metric.statistics("", ""))
         self._generation = _read_json(cfg.eval_scorer_args, flag="--eval-scorer-args")
@@ -114,7 +115,7 @@ class ScoredTranslationTask(TranslationTask):
             return  # of training
         for name in self._names:
             metrics.log_scalar(name, sum(float(log.get(name, 0)) for log in logging_outputs))
-        metrics.log_derived(str(self.cfg.eval_scorer), self._score)
+        metrics.log_derived(str(self._scoring.eval_scorer), self._score)
 
     def _score(self, meters: Mapping[str, Any]) -> float:
         return self._metric.score(np.array([meters[name].sum for name in self._names]))
@@ -140,7 +141,7 @@ class ScoredTranslationTask(TranslationTask):
         return total
 
     def _text(self, tokens: Tensor, *, unknown: str) -> str:
-        text = self.tgt_dict.string(tokens.int().cpu(), self.cfg.eval_scorer_remove_bpe, unk_string=unknown)
+        text = self.tgt_dict.string(tokens.int().cpu(), self._scoring.eval_scorer_remove_bpe, unk_string=unknown)
         return text if self._tokenizer is None else self._tokenizer.decode(text)
 
 

@@ -9,7 +9,9 @@ from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus
 
 GENERATOR = random.Random(1)
-REFERENCES = [" ".join(GENERATOR.choices("the cat sat on a mat .".split(), k=GENERATOR.randint(1, 9))) for _ in range(40)]
+REFERENCES = [
+    " ".join(GENERATOR.choices("the cat sat on a mat .".split(), k=GENERATOR.randint(1, 9))) for _ in range(40)
+]
 HYPOTHESES = [" ".join(word for word in line.split() if GENERATOR.random() < 0.8) for line in REFERENCES]
 
 
