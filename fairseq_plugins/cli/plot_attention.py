@@ -60,7 +60,7 @@ of a Transformer's heads, are averaged."""
             (sentence,) = translator.translate([line])
             args.out.mkdir(parents=True, exist_ok=True)
             picture = args.out / f"sentence_{number}.png"
-            save_attention_map(sentence, translator.preparation.subwords, picture)
+            save_attention_map(sentence, translator.preparation, picture)
             print(f"{picture}\t{sentence.text}", flush=True)
 
 

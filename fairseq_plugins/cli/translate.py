@@ -70,7 +70,7 @@ detokenised. They are printed as soon as a batch is translated."""
                 sentences = translator.translate(batch)
                 first = next((sentence for sentence in sentences if sentence.source), None)
                 if draws and first:
-                    save_attention_map(first, translator.preparation.subwords, args.plot)
+                    save_attention_map(first, translator.preparation, args.plot)
                     draws = False
                 for sentence in sentences:
                     print(sentence.text, flush=True)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_plugins.evaluation.text_preparation import Subwords
+from fairseq_plugins.evaluation.text_preparation import TextPreparation
 from fairseq_plugins.evaluation.translator import TranslatedSentence
 from fairseq_plugins.evaluation.word_attention import WordAttention, word_attention
 from fairseq_plugins.reports.pictures import new_picture, save_picture
@@ -35,14 +35,14 @@ def draw_attention_map(attention: WordAttention) -> "Figure":
     return picture
 
 
-def save_attention_map(sentence: TranslatedSentence, subwords: Subwords, path: Path) -> None:
+def save_attention_map(sentence: TranslatedSentence, preparation: TextPreparation, path: Path) -> None:
     """Write the picture of a sentence's attention between words, in the format of the path's suffix.
 
     Raises:
         ValueError: if the sentence has no attention; the message names the path.
     """
     try:
-        attention = word_attention(sentence, subwords)
+        attention = word_attention(sentence, preparation.subwords)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     save_picture(draw_attention_map(attention), path)

@@ -11,6 +11,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from test_two_processes import run_two
 from translation_commands import parse, training_flags
 
+from fairseq_plugins.evaluation.translator import load_translator
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus
 
@@ -38,7 +39,7 @@ def score_of_the_texts(name, hypotheses, references):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CORPUS_METRICS)
-def test_the_score_is_that_of_the_whole_decoded_set(name, pairs, pair_data, tmp_path, run_here):
+def test_the_score_is_that_of_the_whole_decoded_set(name, pairs, pair_data, prepared, tmp_path, run_here):
     flags = [*DECODES, "--eval-scorer", name, "--max-epoch", 1, "--batch-size-valid", 7]
     flags += ["--best-checkpoint-metric", name, "--maximize-best-checkpoint-metric"]
     path = tmp_path / "checkpoint_last.pt"
@@ -50,6 +51,7 @@ def test_the_score_is_that_of_the_whole_decoded_set(name, pairs, pair_data, tmp_
     references = (pairs / "valid.tgt").read_text().splitlines()
     assert score == pytest.approx(score_of_the_texts(name, hypotheses, references), rel=1e-4) and score > 0
     assert load(path)["extra_state"]["val_loss"] == pytest.approx(score, rel=1e-4)
+    assert len(load_translator([path], prepared).translate(["a b"])) == 1
 
 
 @pytest.mark.slow
