@@ -11,7 +11,7 @@ from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.evaluation.nbest_lists import NBestLists
+from fairseq_plugins.evaluation.candidate_lists import NBestLists
 from fairseq_plugins.evaluation.scored_pairs import score_pairs
 from fairseq_plugins.evaluation.scored_sequences import score_sequences
 from fairseq_plugins.evaluation.text_lines import encode_lines

@@ -10,9 +10,9 @@ import numpy as np
 from fairseq.data.data_utils import post_process
 from tqdm import tqdm
 
+from fairseq_plugins.evaluation.candidate_lists import NBestLists, subword_kind
 from fairseq_plugins.evaluation.log_linear import TuningSet, tune_weights
 from fairseq_plugins.evaluation.nbest_features import CandidateFeatures
-from fairseq_plugins.evaluation.nbest_lists import NBestLists, subword_kind
 from fairseq_plugins.evaluation.translations import detokenize
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 

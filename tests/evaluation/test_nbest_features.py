@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_plugins.evaluation.candidate_lists import Candidate, NBestLists
 from fairseq_plugins.evaluation.nbest_features import candidate_features
-from fairseq_plugins.evaluation.nbest_lists import Candidate, NBestLists
 
 LISTS = NBestLists(
     candidates=[

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_plugins.evaluation.nbest_lists import LIST_FORMATS, read_nbest, subword_kind, write_nbest
+from fairseq_plugins.evaluation.candidate_lists import LIST_FORMATS, read_nbest, subword_kind, write_nbest
 
 GENERATE = """\
 INFO what the host logs
