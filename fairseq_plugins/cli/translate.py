@@ -11,8 +11,7 @@ from tqdm import tqdm
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT
 from fairseq_plugins.evaluation.line_stream import stream_lines
-from fairseq_plugins.evaluation.translator import TranslatedSentence, Translator, load_translator
-from fairseq_plugins.evaluation.word_attention import word_attention
+from fairseq_plugins.evaluation.translator import load_translator
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_beam,
@@ -24,8 +23,7 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.reports.attention_map import draw_attention_map
-from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.attention_map import save_attention_map
 
 FILE_BATCH_SIZE = 32
 
@@ -72,26 +70,13 @@ detokenised. They are printed as soon as a batch is translated."""
                 sentences = translator.translate(batch)
                 first = next((sentence for sentence in sentences if sentence.source), None)
                 if draws and first:
-                    draw(first, translator, args.plot)
+                    save_attention_map(first, translator.preparation, args.plot)
                     draws = False
                 for sentence in sentences:
                     print(sentence.text, flush=True)
                 bar.update(len(batch))
         if draws:
             raise ValueError(f"--plot {args.plot}: there is no sentence to draw, all lines are blank")
-
-
-def draw(sentence: TranslatedSentence, translator: Translator, path: Path) -> None:
-    """Write the attention map of a sentence.
-
-    Raises:
-        ValueError: if the models have no attention.
-    """
-    try:
-        attention = word_attention(sentence, translator.preparation.subwords)
-    except ValueError as error:
-        raise ValueError(f"--plot {path}: {error}") from error
-    save_picture(draw_attention_map(attention), path)
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[List[Item]]:

@@ -13,6 +13,7 @@ from fairseq_plugins.host import (
     checkpoint_fit,
     exact_resume,
     numpy_compat,
+    replace_unk,
     save_dir_lock,
     unreadable_checkpoints,
 )
@@ -31,3 +32,4 @@ def mend_host() -> None:
     bf16.mend()
     amp.mend()
     numpy_compat.mend()
+    replace_unk.mend()

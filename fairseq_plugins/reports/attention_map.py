@@ -1,9 +1,12 @@
 """The attention of a translation as a picture."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_plugins.evaluation.word_attention import WordAttention
-from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.evaluation.text_preparation import TextPreparation
+from fairseq_plugins.evaluation.translator import TranslatedSentence
+from fairseq_plugins.evaluation.word_attention import WordAttention, word_attention
+from fairseq_plugins.reports.pictures import new_picture, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,8 +22,8 @@ def draw_attention_map(attention: WordAttention) -> "Figure":
     picture = new_picture(inches=(width, height))
     axes = picture.subplots()
     image = axes.imshow(attention.weights.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="equal")
-    axes.set_xticks(range(shape[0]), attention.source, rotation=45, ha="left", rotation_mode="anchor")
-    axes.set_yticks(range(shape[1]), attention.target)
+    axes.set_xticks(range(shape[0]), attention.source, rotation=45, ha="left", rotation_mode="anchor", parse_math=False)
+    axes.set_yticks(range(shape[1]), attention.target, parse_math=False)
     axes.set(xlabel="source", ylabel="translation")
     axes.xaxis.set_label_position("top")
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
@@ -30,3 +33,16 @@ def draw_attention_map(attention: WordAttention) -> "Figure":
     axes.tick_params(which="minor", length=0)
     picture.colorbar(image, ax=axes, label="attention", shrink=0.7)
     return picture
+
+
+def save_attention_map(sentence: TranslatedSentence, preparation: TextPreparation, path: Path) -> None:
+    """Write the picture of a sentence's attention between words, in the format of the path's suffix.
+
+    Raises:
+        ValueError: if the sentence has no attention; the message names the path.
+    """
+    try:
+        attention = word_attention(sentence, preparation.subwords)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    save_picture(draw_attention_map(attention), path)

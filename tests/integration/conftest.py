@@ -3,6 +3,7 @@
 import json
 import logging
 import runpy
+import shutil
 import sys
 from pathlib import Path
 from typing import Dict
@@ -42,6 +43,14 @@ def pairs(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def pair_data(pairs, tmp_path_factory) -> Path:
     return preprocess_pairs(pairs, tmp_path_factory.mktemp("binarised pairs") / "data bin")
+
+
+@pytest.fixture(scope="session")
+def prepared(pair_data, tmp_path_factory) -> Path:
+    """The pairs with codes of subwords as data-prep leaves them; they split no word of the corpus."""
+    copy = shutil.copytree(pair_data, tmp_path_factory.mktemp("with codes") / "data bin")
+    (copy / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    return copy
 
 
 @pytest.fixture(scope="session")

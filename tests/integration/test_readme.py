@@ -1,13 +1,10 @@
 """What the README says of language models; and every command of the READMEs is run by some test."""
 
+import importlib
 import re
+from pathlib import Path
 
 import pytest
-import test_readme_headlines
-import test_readme_of_commands
-import test_readme_of_models
-import test_readme_parses
-import test_readme_translation
 from commands import ROOT
 from readme_commands import documented_sections, put_penn_treebank, run_sections
 
@@ -23,8 +20,8 @@ DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins")
 
 def test_every_command_is_run():
     found = {(document, section) for document in DOCUMENTS for section in documented_sections(document)}
-    modules = (test_readme_headlines, test_readme_of_commands, test_readme_of_models, test_readme_translation)
-    sections = [pair for module in (*modules, test_readme_parses) for pair in module.SECTIONS]
+    names = (path.stem for path in Path(__file__).parent.glob("test_readme_*.py"))
+    sections = [pair for name in names for pair in importlib.import_module(name).SECTIONS]
     assert found == {*SECTIONS, *RUN_BY_PEOPLE, *sections}
 
 

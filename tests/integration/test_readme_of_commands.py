@@ -22,4 +22,5 @@ def test_commands(data, trained, tmp_path):
     run_sections(SECTIONS, tmp_path)
     assert "perplexity" in (tmp_path / "results/my_comparison/table.md").read_text()
     assert (tmp_path / "bands.png").stat().st_size and (tmp_path / "masking.png").stat().st_size
+    assert (tmp_path / "results/my_experts/sentence_2.png").stat().st_size
     assert list((tmp_path / "results/my_benchmarks").glob("output_layer_*.md"))

@@ -2,7 +2,6 @@
 
 import io
 import re
-import shutil
 import subprocess
 import sys
 
@@ -15,14 +14,6 @@ from fairseq_plugins.cli.translate import Translate
 from fairseq_plugins.evaluation.translator import load_translator
 
 LINES = ["a b c d", "", "e f", "g h i a b"]
-
-
-@pytest.fixture(scope="module")
-def prepared(pair_data, tmp_path_factory):
-    """The data with codes of subwords as data-prep leaves them; they split no word of the corpus."""
-    copy = shutil.copytree(pair_data, tmp_path_factory.mktemp("with codes") / "data bin")
-    (copy / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
-    return copy
 
 
 @pytest.fixture(scope="module")

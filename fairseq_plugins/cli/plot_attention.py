@@ -1,0 +1,68 @@
+"""The attention of translations as pictures: ``python -m fairseq_plugins.cli.plot_attention --help``."""
+
+import argparse
+from itertools import islice
+from pathlib import Path
+from typing import List
+
+from tqdm import tqdm
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT
+from fairseq_plugins.evaluation.line_stream import stream_lines
+from fairseq_plugins.evaluation.translator import load_translator
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import (
+    add_beam,
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_input,
+    add_out,
+    choose_device,
+)
+from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.reports.attention_map import save_attention_map
+
+
+class PlotAttention(Command):
+    """Draws what an encoder-decoder read for each word it wrote."""
+
+    name = "plot_attention"
+    summary = "Heat maps of the attention, source by target, of sentences that are translated by beam search."
+    description = """\
+Raw sentences are prepared and translated as translate does it. Every sentence has a picture, OUT/sentence_1.png and so
+on, whose name is printed before its translation: a row for each word of the translation, a column for each word of the
+source. Weights of subwords are added over a source word and averaged over a target word; those of several models, and
+of a Transformer's heads, are averaged."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+        add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
+        add_input(parser, help="sentences, one a line (default: the standard input)")
+        parser.add_argument(
+            "--num", type=int, default=10, metavar="N", help="sentences to draw, the first (default: %(default)s)"
+        )
+        add_beam(parser)
+        add_out(parser, help="directory for the pictures")
+        add_cpu(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        check_at_least_one(args.num, flag="--num")
+        check_at_least_one(args.beam, flag="--beam")
+        paths: List[Path] = args.input or [STANDARD_INPUT]
+        with_words = (line for line in stream_lines(paths) if line.strip())
+        translator = load_translator(args.path, args.data, beam=args.beam, device=choose_device(args))
+        lines = list(islice(with_words, args.num))
+        if not lines:
+            raise ValueError("there is no sentence to draw, all lines are blank")
+        for number, line in enumerate(tqdm(lines, unit="picture", disable=None, leave=False), start=1):
+            (sentence,) = translator.translate([line])
+            args.out.mkdir(parents=True, exist_ok=True)
+            picture = args.out / f"sentence_{number}.png"
+            save_attention_map(sentence, translator.preparation, picture)
+            print(f"{picture}\t{sentence.text}", flush=True)
+
+
+if __name__ == "__main__":
+    PlotAttention().main()

@@ -1,0 +1,191 @@
+"""Which experts of a mixture served which words: ``python -m fairseq_plugins.cli.plot_experts --help``."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from fairseq.data import Dictionary
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
+from fairseq.tasks import setup_task
+from omegaconf import DictConfig
+from torch import Tensor
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
+from fairseq_plugins.evaluation.expert_use import (
+    ExpertUse,
+    WordExperts,
+    expert_layers,
+    line_experts,
+    pair_experts,
+    pairs_expert_use,
+    stream_expert_use,
+)
+from fairseq_plugins.evaluation.generated_text import read_lines
+from fairseq_plugins.evaluation.text_lines import encode_lines
+from fairseq_plugins.evaluation.translator import load_translator
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import (
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_input,
+    add_json,
+    add_out,
+    add_split,
+    choose_device,
+)
+from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
+from fairseq_plugins.reports.expert_map import draw_expert_map, expert_names
+from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.reports.tables import as_table
+
+
+class PlotExperts(Command):
+    """Shows which softmaxes of mixtures served which words."""
+
+    name = "plot_experts"
+    summary = "Which softmax of a mixture, reading which layer, served each word; and how evenly they serve a split."
+    description = """\
+For MoS and DOC, in language models and encoder-decoders. A picture a sentence, OUT/sentence_1.png and so on, has a
+panel for each model: the prior of every expert before every word. The table gives each expert's share of the split and
+the balance, sqrt(beta) in table 4 of Takase et al. 2018: the standard deviation of the experts' prior mass by its
+mean, of the population and of the sample. Language models read the split as a stream with carried state, encoder-
+decoders its pairs with the reference as the target."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+        add_checkpoints(parser, help="models with a mixture, each looked at by itself")
+        add_split(parser, help="split that is counted")
+        add_input(
+            parser,
+            help="sentences to draw: for language models tokenised as DATA is; for encoder-decoders raw sources, which "
+            "are translated first (default: those of the split)",
+        )
+        parser.add_argument(
+            "--num", type=int, default=3, metavar="N", help="sentences to draw, the first (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--rows",
+            type=int,
+            default=1,
+            help="rows a language model's stream is cut into, for speed (default: %(default)s)",
+        )
+        add_out(parser, help="directory for the pictures")
+        add_cpu(parser)
+        add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        check_at_least_one(args.num, flag="--num")
+        check_at_least_one(args.rows, flag="--rows")
+        lines: Optional[List[str]] = None
+        if args.input:
+            lines = [line for path in args.input for line in read_lines(path) if line.strip()][: args.num]
+        check_checkpoints(args.path)
+        device = choose_device(args)
+        uses: Dict[str, ExpertUse] = {}
+        drawn: List[List[Tuple[str, WordExperts]]] = [[] for _ in range(args.num)]
+        for path in args.path:
+            model, config = load_checkpoint(path, args.data)
+            with naming_checkpoint(path):
+                expert_layers(model)
+                look = _look_at_pairs if isinstance(model, FairseqEncoderDecoderModel) else _look_at_stream
+                uses[path], sentences = look(model.to(device), config, path, args, lines)
+            for place, sentence in zip(drawn, sentences):
+                place.append((str(Path(*Path(path).parts[-2:])), sentence))
+        args.out.mkdir(parents=True, exist_ok=True)
+        for number, panels in enumerate(filter(None, drawn), start=1):
+            save_picture(draw_expert_map(panels), args.out / f"sentence_{number}.png")
+        print(as_json(uses, args) if args.json else as_text(uses, args.split))
+
+
+def _look_at_stream(
+    model: BaseFairseqModel, _: DictConfig, path: str, args: argparse.Namespace, lines: Optional[List[str]]
+) -> Tuple[ExpertUse, List[WordExperts]]:
+    """What a language model makes of the split and of the lines."""
+    lm, device = stateful_language_model(model, path), choose_device(args)
+    dictionary: Dictionary = lm.decoder.dictionary
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    if lines is None:
+        sequences = _first_lines(tokens, args.num, end=dictionary.eos())
+    else:
+        sequences = encode_lines(lines, dictionary).sequences
+    use = stream_expert_use(lm, tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
+    return use, [line_experts(lm, sequence, device=device) for sequence in sequences]
+
+
+def _first_lines(tokens: Tensor, num: int, *, end: int) -> List[Tensor]:
+    """The first lines that have a word."""
+    ends = (tokens == end).nonzero()[:, 0].tolist()
+    spans = zip([0, *(place + 1 for place in ends)], (place + 1 for place in ends))
+    return [tokens[start:stop] for start, stop in spans if stop - start > 1][:num]
+
+
+def _look_at_pairs(
+    model: BaseFairseqModel, config: DictConfig, path: str, args: argparse.Namespace, lines: Optional[List[str]]
+) -> Tuple[ExpertUse, List[WordExperts]]:
+    """What an encoder-decoder makes of the split and of the lines."""
+    assert isinstance(model, FairseqEncoderDecoderModel)
+    device, task = choose_device(args), setup_task(config.task)
+    try:
+        task.load_dataset(args.split)
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no split '{args.split}' in {args.data}") from error
+    pairs = task.dataset(args.split)
+    sources, targets = ([side[number] for number in range(len(pairs))] for side in (pairs.src, pairs.tgt))
+    chosen = list(zip(sources, targets))[: args.num]
+    if lines is not None:
+        chosen = _translated(lines, model, path, args)
+    use = pairs_expert_use(model, sources, targets, device=device, show_progress=sys.stderr.isatty())
+    return use, [pair_experts(model, source, target, device=device) for source, target in chosen]
+
+
+def _translated(
+    lines: Sequence[str], model: FairseqEncoderDecoderModel, path: str, args: argparse.Namespace
+) -> List[Tuple[Tensor, Tensor]]:
+    """Raw sources and what the model makes of them, as it reads both."""
+    sides = model.encoder.dictionary, model.decoder.dictionary
+    found = load_translator([path], args.data, device=choose_device(args)).translate(lines)
+    sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0]).sequences
+    targets = encode_lines([" ".join(sentence.target) for sentence in found], sides[1]).sequences
+    return list(zip(sources, targets))
+
+
+def as_json(uses: Dict[str, ExpertUse], args: argparse.Namespace) -> str:
+    """All figures with full precision."""
+    figures: List[Dict[str, Any]] = [
+        {
+            "path": path,
+            "split": args.split,
+            "words": use.num_words,
+            "layers": use.layers,
+            "shares": use.shares,
+            "balance": use.balance,
+            "sample_balance": use.sample_balance,
+        }
+        for path, use in uses.items()
+    ]
+    return json.dumps(with_origin({"models": figures}, command=args.command_line))
+
+
+def as_text(uses: Dict[str, ExpertUse], split: str) -> str:
+    """A table of the balance, and one of the experts for each model."""
+    rows = [
+        [path, f"{use.num_words:,}", len(use.layers), f"{use.balance:.3f}", f"{use.sample_balance:.3f}"]
+        for path, use in uses.items()
+    ]
+    columns = ["model", f"words of {split}", "experts", "sqrt(beta), population", "sqrt(beta), sample"]
+    tables = [as_table(columns, rows)]
+    for path, use in uses.items():
+        shares = [[name, f"{share:.2%}"] for name, share in zip(expert_names(use.layers), use.shares)]
+        tables.append(as_table([path, "share of the words"], shares))
+    return "\n\n".join(tables)
+
+
+if __name__ == "__main__":
+    PlotExperts().main()

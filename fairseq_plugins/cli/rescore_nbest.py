@@ -1,0 +1,197 @@
+"""N-best lists rescored by models: ``python -m fairseq_plugins.cli.rescore_nbest --help``."""
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+import numpy as np
+from fairseq.models import BaseFairseqModel
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.candidate_lists import LIST_FORMATS, read_nbest, write_nbest
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint
+from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT, name_of
+from fairseq_plugins.evaluation.log_linear import weighted_sums
+from fairseq_plugins.evaluation.nbest_features import LENGTH, LIST_SCORE, candidate_features
+from fairseq_plugins.evaluation.nbest_texts import CandidateTexts
+from fairseq_plugins.evaluation.translations import compare
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import (
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_input,
+    choose_device,
+)
+from fairseq_plugins.flags.output_paths import output_file
+from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
+from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.reports.written_file import write_text
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus, without_escapes
+
+OUTPUTS = ("text", "lists", "scores")
+
+
+class RescoreNbest(Command):
+    """Chooses among candidates by several models."""
+
+    name = "rescore_nbest"
+    summary = "Rescore n-best lists by language models and encoder-decoders, with weights tuned to BLEU, chrF or ROUGE."
+    description = """\
+A candidate's score is the weighted sum of the list's own score, its number of tokens, and the log-probability that each
+model gives it, in nats. --tune searches the weights on lists of a validation set and writes them; --weights applies
+them to other lists, by the same models. Models read the texts as the lists have them, split at white space, so lists
+and DATA have the same tokens and subwords. Language models take DATA/dict.txt; encoder-decoders the two dictionaries of
+DATA and the sources of the lists. Subwords are joined, where the texts have their marks, before anything is compared or
+printed."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+        add_checkpoints(parser, help="language models and encoder-decoders, a feature each")
+        add_input(parser, help="the lists, read as one; - is the standard input (default)")
+        parser.add_argument(
+            "--input-format",
+            choices=LIST_FORMATS,
+            default="generate",
+            help=f"{'; '.join(f'{name}: {one.form}' for name, one in LIST_FORMATS.items())} (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--source", type=Path, metavar="FILE", help="sources, tokens of DATA (default: those in the lists)"
+        )
+        parser.add_argument(
+            "--reference", type=Path, metavar="FILE", help="references (default: those in the lists, if they have any)"
+        )
+        parser.add_argument(
+            "--target-lang",
+            metavar="LANGUAGE",
+            help="undo the tokenisation of Moses, in this language, before texts are compared and printed (default: "
+            "texts are taken as they are)",
+        )
+        weights = parser.add_mutually_exclusive_group(required=True)
+        weights.add_argument(
+            "--tune",
+            type=output_file,
+            metavar="FILE",
+            help="tune weights to the references and write them to this file",
+        )
+        weights.add_argument("--weights", type=Path, metavar="FILE", help="weights that --tune wrote")
+        parser.add_argument(
+            "--metric", choices=CORPUS_METRICS, default="bleu", help="what is tuned to (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--restarts", type=int, default=4, metavar="N", help="random starts of the search (default: %(default)s)"
+        )
+        parser.add_argument("--seed", type=int, default=1, help="of the search (default: %(default)s)")
+        parser.add_argument(
+            "--output",
+            choices=OUTPUTS,
+            help="text: the best candidate of each sentence; lists: all, reordered, with the new scores; scores: the "
+            "metrics before and after (default: scores with --tune, otherwise text)",
+        )
+        parser.add_argument(
+            "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
+        )
+        add_cpu(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        check_coefficient(args.restarts, flag="--restarts")
+        check_at_least_one(args.max_tokens, flag="--max-tokens")
+        if len(set(args.path)) < len(args.path):
+            raise ValueError("--path: give each checkpoint once")
+        check_checkpoints(args.path)
+        given = None if args.weights is None else read_weights(args.weights, paths=args.path)
+        paths: List[Path] = args.input or [STANDARD_INPUT]
+        lists = read_nbest(paths, form=args.input_format)
+        if args.source is not None:
+            lists = replace(lists, sources=lists.lines_of(args.source))
+        texts = CandidateTexts(lists, reference=args.reference, language=args.target_lang)
+        output = args.output or ("text" if args.tune is None else "scores")
+        if (args.tune is not None or output == "scores") and not texts.references:
+            raise ValueError(f"{name_of(*paths)} has no references: give --reference FILE")
+        device, models = choose_device(args), _load(args.path, args.data)
+        features = candidate_features(
+            lists,
+            {path: model.to(device) for path, model in models.items()},
+            max_tokens=args.max_tokens,
+            device=device,
+            show_progress=sys.stderr.isatty(),
+        )
+        if given is None:
+            weights = texts.tune(
+                features,
+                metric=args.metric,
+                num_restarts=args.restarts,
+                seed=args.seed,
+                show_progress=sys.stderr.isatty(),
+            )
+        else:
+            weights = np.array([given[name] for name in features.names])
+        sums = weighted_sums(features.values, features.is_candidate, weights)
+        after = [int(place) for place in sums.argmax(1)]
+        if args.tune is not None:
+            found = {"metric": args.metric, "weights": dict(zip(features.names, weights.tolist()))}
+            write_text(args.tune, f"{json.dumps(with_origin(found, command=args.command_line), indent=2)}\n")
+        if output == "scores":
+            print(as_text(texts, after, metric=args.metric))
+            print()
+            print(as_table(["feature", "weight"], [[n, f"{w:.4f}"] for n, w in zip(features.names, weights)]))
+        elif output == "text":
+            print("\n".join(texts.chosen(after)))
+        else:
+            scores = [row[: len(found)] for row, found in zip(sums, lists.candidates)]
+            print(write_nbest(lists, scores, form=args.input_format), end="")
+
+
+def _load(paths: Sequence[str], data: Path) -> Dict[str, BaseFairseqModel]:
+    models = {}
+    for path in paths:
+        with naming_checkpoint(path):
+            models[path], _ = load_checkpoint(path, data)
+    return models
+
+
+def read_weights(path: Path, *, paths: Sequence[str]) -> Dict[str, float]:
+    """Weights by the names of features, from a file that ``--tune`` wrote.
+
+    Raises:
+        ValueError: if the file is missing or of another form, or has weights of other models than ``paths``.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: write it with --tune")
+    try:
+        found: Dict[str, float] = {str(n): float(w) for n, w in json.loads(path.read_text("utf-8"))["weights"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} holds no weights: write it with --tune") from error
+    names = {LIST_SCORE, LENGTH, *paths}
+    if found.keys() != names:
+        missing = sorted(found.keys() ^ names)[0]
+        raise ValueError(f"{path} has weights of {', '.join(found)}: {missing} is not in both it and --path")
+    return found
+
+
+def as_text(texts: CandidateTexts, places: Sequence[int], *, metric: str) -> str:
+    """A table of metrics of the decoder's choice and of that by the places."""
+    before, after = texts.chosen(texts.lists.first), texts.chosen(places)
+    if metric in ("bleu", "chrf"):
+        rows = [
+            [item.metric, f"{item.other_value:.2f}", f"{item.value:.2f}", f"{item.p:.4f}"]
+            for item in compare(after, before, texts.references)
+        ]
+        return as_table(["", "before", "after", "p (paired bootstrap)"], rows)
+    references = [[without_escapes(line)] for line in texts.references]
+    both = [
+        score_corpus([without_escapes(line) for line in lines], references, RougeSettings())
+        for lines in (before, after)
+    ]
+    rows = [[old.metric, *(f"{one.f1:.2f} +- {one.f1_interval:.2f}" for one in (old, new))] for old, new in zip(*both)]
+    return as_table(["F1", "before", "after"], rows)
+
+
+if __name__ == "__main__":
+    RescoreNbest().main()

@@ -1,0 +1,68 @@
+"""Metrics of a corpus as functions of sums over its sentences: parts of a corpus add up to the whole, exactly.
+
+Shapes: S statistics of a sentence.
+"""
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import Callable, Dict
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+
+from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
+from fairseq_plugins.scoring.rouge import Rouge, RougeSettings, without_escapes
+
+
+class CorpusMetric(ABC):
+    """A metric that reads nothing but the sum of what each sentence counts."""
+
+    @abstractmethod
+    def statistics(self, hypothesis: str, reference: str) -> np.ndarray:
+        """What a sentence counts, (S,) float64."""
+
+    @abstractmethod
+    def score(self, total: np.ndarray) -> float:
+        """The metric, 0 to 100, of the sentences whose statistics sum to ``total`` (S,)."""
+
+
+class SacrebleuMetric(CorpusMetric):
+    """BLEU or chrF as sacreBLEU computes it."""
+
+    def __init__(self, metric: Metric):
+        self._metric = metric
+
+    def statistics(self, hypothesis: str, reference: str) -> np.ndarray:
+        (counts,) = self._metric._extract_corpus_statistics([hypothesis], [[reference]])
+        return np.array(counts, dtype=np.float64)
+
+    def score(self, total: np.ndarray) -> float:
+        return float(self._metric._compute_score_from_stats(total.tolist()).score)
+
+
+class RougeMean(CorpusMetric):
+    """Mean F1 of one of ROUGE's metrics; its statistics are the sum and the number of sentences.
+
+    Escapes of the Moses tokeniser are undone, because ROUGE would count their letters.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        self._rouge = Rouge(RougeSettings())
+
+    def statistics(self, hypothesis: str, reference: str) -> np.ndarray:
+        scores = self._rouge.score(without_escapes(hypothesis), [without_escapes(reference)])
+        return np.array([scores[self.name].fmeasure, 1.0])
+
+    def score(self, total: np.ndarray) -> float:
+        f1, num_sentences = total.tolist()
+        return 100 * f1 / num_sentences if num_sentences else 0.0
+
+
+CORPUS_METRICS: Dict[str, Callable[[], CorpusMetric]] = {
+    "bleu": lambda: SacrebleuMetric(BLEU(force=True)),
+    "chrf": lambda: SacrebleuMetric(CHRF()),
+    **{name: partial(RougeMean, name) for name in ROUGE_METRICS},
+}
+"""Metrics by name; each call makes one."""

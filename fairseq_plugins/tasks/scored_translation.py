@@ -1,0 +1,155 @@
+"""Translation that validates by a metric of real decoding."""
+
+import json
+from argparse import Namespace
+from dataclasses import dataclass, field, fields
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion
+from fairseq.data import Dictionary, encoders
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor, nn
+
+from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+
+EvalScorer = choices(list(CORPUS_METRICS))
+
+UNKNOWN_IN_REFERENCE, UNKNOWN_IN_HYPOTHESIS = "zqxjkvw", "UNKNOWN"
+"""Stand for words that the dictionary lacks; they have no word and no letter in common."""
+
+STATISTICS = "_eval_scorer"
+"""Begins the names of the sums in the logging output; the host shows no name that begins so."""
+
+
+@dataclass
+class EvalScorerConfig(FairseqDataclass):
+    """Flags that ``--task scored_translation`` adds to those of the host's ``translation``."""
+
+    eval_scorer: EvalScorer = field(
+        default="bleu",
+        metadata={
+            "help": "metric of decoded validation sets, by which --best-checkpoint-metric can choose: sacreBLEU's BLEU "
+            "or chrF, or the F1 of ROUGE-1, -2 or -L (default: bleu)"
+        },
+    )
+    eval_scorer_args: str = field(
+        default="{}",
+        metadata={"help": 'how to generate, as JSON: \'{"beam": 4, "max_len_a": 1.2, "max_len_b": 10}\' (default: {})'},
+    )
+    eval_scorer_detok: str = field(
+        default="space",
+        metadata={"help": "tokeniser that is undone before scoring, such as moses; space undoes none (default: space)"},
+    )
+    eval_scorer_detok_args: str = field(
+        default="{}", metadata={"help": "arguments of that tokeniser, as JSON (default: {}, and the two languages)"}
+    )
+    eval_scorer_remove_bpe: Optional[str] = field(
+        default=None,
+        metadata={"help": "join subwords before scoring: @@ , or sentencepiece", "argparse_const": "@@ "},
+    )
+
+
+@dataclass
+class ScoredTranslationConfig(EvalScorerConfig, TranslationConfig):
+    """Flags of ``--task scored_translation``."""
+
+
+@register_task("scored_translation", dataclass=ScoredTranslationConfig)
+class ScoredTranslationTask(TranslationTask):
+    """The host's ``translation``, whose validation decodes and logs ``--eval-scorer`` under that name.
+
+    What each sentence counts is summed over batches and processes; the score is that of the whole set. Decoding is
+    without dropout and leaves the random state as it was, so that a training is the same with it and without.
+
+    Raises:
+        ValueError: if a flag is no JSON object, generation has no such argument, or ``--eval-bleu`` is given as well.
+    """
+
+    def __init__(self, cfg: ScoredTranslationConfig, src_dict: Dictionary, tgt_dict: Dictionary):
+        super().__init__(cfg, src_dict, tgt_dict)
+        self._scoring: EvalScorerConfig = cfg
+        if cfg.eval_bleu:
+            raise ValueError(
+                "--eval-bleu decodes as --eval-scorer bleu does: leave it out with --task scored_translation"
+            )
+        self._metric = CORPUS_METRICS[str(cfg.eval_scorer)]()
+        self._num_statistics = len(self._metric.statistics("", ""))
+        self._generation = _read_json(cfg.eval_scorer_args, flag="--eval-scorer-args")
+        unknown = self._generation.keys() - {argument.name for argument in fields(GenerationConfig)}
+        if unknown:
+            raise ValueError(
+                f"--eval-scorer-args: generation has no argument {sorted(unknown)[0]}; names are those of "
+                "fairseq-generate's flags with underscores, such as max_len_b"
+            )
+        tokenizer_args = _read_json(cfg.eval_scorer_detok_args, flag="--eval-scorer-detok-args")
+        tokenizer_args = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang, **tokenizer_args}
+        self._tokenizer = encoders.build_tokenizer(Namespace(tokenizer=cfg.eval_scorer_detok, **tokenizer_args))
+        self._model: Optional[BaseFairseqModel] = None
+        self._generator: Optional[SequenceGenerator] = None
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
+        self._model, self._generator = super().build_model(cfg, from_checkpoint), None
+        return self._model
+
+    def valid_step(
+        self, sample: Dict[str, Any], model: nn.Module, criterion: FairseqCriterion
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """The host's step, with the statistics of the decoded batch in the logging output."""
+        loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
+        logging_output.update(zip(self._names, self._decode(sample).tolist()))
+        return loss, sample_size, logging_output
+
+    def reduce_metrics(self, logging_outputs: List[Dict[str, Any]], criterion: FairseqCriterion) -> None:
+        super().reduce_metrics(logging_outputs, criterion)
+        if not any(self._names[0] in log for log in logging_outputs):
+            return  # of training
+        for name in self._names:
+            metrics.log_scalar(name, sum(float(log.get(name, 0)) for log in logging_outputs))
+        metrics.log_derived(str(self._scoring.eval_scorer), self._score)
+
+    def _score(self, meters: Mapping[str, Any]) -> float:
+        return self._metric.score(np.array([meters[name].sum for name in self._names]))
+
+    @property
+    def _names(self) -> List[str]:
+        """Of the sums in a logging output; numbers alone are summed over processes without being pickled."""
+        return [f"{STATISTICS}_{number}" for number in range(self._num_statistics)]
+
+    def _decode(self, sample: Dict[str, Any]) -> np.ndarray:
+        """Statistics of a batch, summed over its sentences."""
+        if self._generator is None:
+            assert self._model is not None
+            self._generator = self.build_generator([self._model], Namespace(**self._generation))
+        device = sample["target"].device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # sampling draws from it
+            found = self.inference_step(self._generator, [self._model], sample)
+        total = np.zeros(self._num_statistics)
+        for hypotheses, target in zip(found, sample["target"]):
+            hypothesis = self._text(hypotheses[0]["tokens"], unknown=UNKNOWN_IN_HYPOTHESIS)
+            reference = self._text(utils.strip_pad(target, self.tgt_dict.pad()), unknown=UNKNOWN_IN_REFERENCE)
+            total += self._metric.statistics(hypothesis, reference)
+        return total
+
+    def _text(self, tokens: Tensor, *, unknown: str) -> str:
+        text = self.tgt_dict.string(tokens.int().cpu(), self._scoring.eval_scorer_remove_bpe, unk_string=unknown)
+        return text if self._tokenizer is None else self._tokenizer.decode(text)
+
+
+def _read_json(text: str, *, flag: str) -> Dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError(f"{flag} '{text}': give a JSON object, such as {flag} '{{\"beam\": 4}}'")
+    return value

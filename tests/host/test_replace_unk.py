@@ -1,0 +1,58 @@
+"""Unknown words are replaced by the source words that they are aligned with."""
+
+import pytest
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary
+
+from fairseq_plugins.host.replace_unk import VALUE_WITHOUT_A_FILE
+
+
+@pytest.fixture
+def dictionary():
+    dictionary = Dictionary()
+    for word in ("ein", "H@@", "und"):
+        dictionary.add_symbol(word)
+    return dictionary
+
+
+def replaced(dictionary, text, *, source, alignment, table=None, **options):
+    tokens = dictionary.encode_line(text, add_if_not_exist=False)
+    _, found, kept = utils.post_process_prediction(
+        tokens, source, alignment, {} if table is None else table, dictionary, **options
+    )
+    assert kept is alignment
+    return found
+
+
+def test_unknown_words_are_copied_or_looked_up(dictionary):
+    options = dict(source="a Dackel saw", alignment=[(0, 0), (2, 2), (1, 1)])  # pairs of source and target
+    assert replaced(dictionary, "ein X ein", **options) == "ein Dackel ein"
+    assert replaced(dictionary, "X X X", table={"saw": "sah"}, **options) == "a Dackel sah"
+
+
+def test_subwords_are_joined_after_that(dictionary):
+    options = dict(source="a dog Bello", alignment=[(0, 0), (1, 1), (2, 2)], remove_bpe="@@ ")
+    assert replaced(dictionary, "ein H@@ X", **options) == "ein HBello"
+
+
+def test_nothing_changes_without_the_flag(dictionary):
+    tokens = dictionary.encode_line("ein H@@ und", add_if_not_exist=False)
+    found = utils.post_process_prediction(tokens, "a b", [(0, 0)], None, dictionary, "@@ ")
+    expected = utils.post_process_prediction.__wrapped__(tokens, "a b", [(0, 0)], None, dictionary, "@@ ")
+    assert found[1:] == expected[1:] and found[1] == "ein Hund" and torch.equal(found[0], expected[0])
+
+
+@pytest.mark.parametrize("alignment", [torch.empty(0), [["0.5", "0.5"]]], ids=["none", "soft"])
+def test_what_is_missing_is_told(alignment, dictionary):
+    with pytest.raises(ValueError, match="--replace-unk needs the words .* add --print-alignment hard"):
+        replaced(dictionary, "ein X", source="a b", alignment=alignment)
+
+
+def test_the_host_alone_cannot_replace(dictionary):
+    tokens = dictionary.encode_line("ein X", add_if_not_exist=False)
+    with pytest.raises(TypeError):
+        utils.post_process_prediction.__wrapped__(tokens, "a b", [(0, 0), (1, 1)], {}, dictionary)
+    with pytest.raises(FileNotFoundError):
+        utils.load_align_dict.__wrapped__(VALUE_WITHOUT_A_FILE)
+    assert utils.load_align_dict(VALUE_WITHOUT_A_FILE) == {} and utils.load_align_dict(None) is None

@@ -1,0 +1,96 @@
+"""Pictures of attention and of experts from the command line."""
+
+import json
+import re
+
+import pytest
+from translation_commands import translate
+
+from fairseq_plugins.cli.plot_attention import PlotAttention
+from fairseq_plugins.cli.plot_experts import PlotExperts
+from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.expert_use import stream_expert_use
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def call(capsys):
+    """``call(command, *arguments)``: exit status, what is printed, what is told."""
+
+    def call(command, *arguments):
+        status = 0
+        try:
+            command.main([*map(str, arguments), "--cpu"])
+        except SystemExit as ended:
+            status = ended.code
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+def pictures(folder):
+    found = sorted(folder.glob("*"))
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in found)
+    return [path.name for path in found]
+
+
+def test_every_sentence_has_a_picture_of_its_attention(prepared, translator, call, tmp_path):
+    (tmp_path / "lines.txt").write_text("a b\n\nc d e\nf\n")
+    given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
+    status, printed, told = call(PlotAttention(), *given, "--num", 2, "--out", tmp_path / "out")
+    assert (status, told) == (0, "")
+    assert printed.splitlines() == [
+        f"{tmp_path}/out/sentence_{n}.png\t{translate(line)}" for n, line in ((1, "a b"), (2, "c d e"))
+    ]
+    assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
+
+
+def test_blank_lines_have_nothing_to_draw(prepared, translator, call, tmp_path):
+    (tmp_path / "lines.txt").write_text("\n \n")
+    given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
+    status, _, told = call(PlotAttention(), *given, "--out", tmp_path / "out")
+    assert status == 2 and "there is no sentence to draw" in told and not (tmp_path / "out").exists()
+
+
+def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_path):
+    paths = [trained / f"checkpoint_{name}.pt" for name in ("best", "last")]
+    (tmp_path / "lines.txt").write_text("the nowhere\nthe the the\n")
+    given = [data, "--path", *paths, "--split", "valid", "--out", tmp_path / "out"]
+    status, printed, told = call(PlotExperts(), *given, "--json", "--num", 2)
+    assert (status, told) == (0, "")
+    (model,), dictionary = load_language_models(paths[:1], data)
+    use = stream_expert_use(model, load_token_stream(data, "valid", dictionary))
+    found = json.loads(printed)["models"]
+    assert [one["path"] for one in found] == [str(path) for path in paths]
+    assert found[0]["balance"] == pytest.approx(use.balance) and found[0]["layers"] == [1, 2, 2, 2]
+    assert found[0]["sample_balance"] == pytest.approx(use.balance * (4 / 3) ** 0.5)
+    assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
+    status, printed, _ = call(PlotExperts(), *given, "--input", tmp_path / "lines.txt", "--rows", 2)
+    assert status == 0 and len(re.findall(r"\| layer 1, 1 +\| +[\d.]+% \|", printed)) == 2
+
+
+def test_an_encoder_decoders_experts(prepared, translator, call, tmp_path):
+    (tmp_path / "lines.txt").write_text("a b\n")
+    given = [prepared, "--path", translator / "checkpoint_best.pt", "--split", "valid", "--out", tmp_path / "out"]
+    for flags in ([], ["--input", tmp_path / "lines.txt"]):
+        status, printed, told = call(PlotExperts(), *given, "--num", 1, "--json", *flags)
+        assert (status, told) == (0, "")
+        (found,) = json.loads(printed)["models"]
+        assert sum(found["shares"]) == pytest.approx(1) and found["words"] > 60
+        assert pictures(tmp_path / "out") == ["sentence_1.png"]
+
+
+def test_what_cannot_be_drawn_is_told(data, prepared, trained, translator, plain_translator, call, tmp_path):
+    out = ["--out", tmp_path / "out"]
+    for given, message in (
+        ([prepared, "--path", plain_translator / "checkpoint_last.pt"], "checkpoint_last.pt: the model has no mixture"),
+        ([data, "--path", trained / "nowhere.pt"], "nowhere.pt does not exist"),
+        ([data, "--path", trained / "checkpoint_best.pt", "--split", "dev"], "there is no split 'dev' in"),
+        ([prepared, "--path", translator / "checkpoint_best.pt", "--split", "dev"], "there is no split 'dev' in"),
+        ([data, "--path", trained / "checkpoint_best.pt", "--num", 0], "--num 0: give at least 1"),
+    ):
+        status, printed, told = call(PlotExperts(), *given, *out)
+        assert status == 2 and printed == "" and message in told and told.count("\n") == 1, told
+    assert not (tmp_path / "out").exists()

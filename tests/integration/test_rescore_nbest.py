@@ -1,0 +1,108 @@
+"""N-best lists rescored from the command line."""
+
+import json
+import re
+
+import fairseq_cli.generate
+import pytest
+from translation_commands import HOST_FLAGS
+
+from fairseq_plugins.cli.rescore_nbest import RescoreNbest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def rescore(capsys):
+    """``rescore(*arguments)``: exit status, what is printed, what is told."""
+
+    def rescore(*arguments):
+        status = 0
+        try:
+            RescoreNbest().main([*map(str, arguments), "--cpu"])
+        except SystemExit as ended:
+            status = ended.code
+        return (status, *capsys.readouterr())
+
+    return rescore
+
+
+@pytest.fixture(scope="module")
+def lines(text):
+    """Lines of the language model's text, of three words or more."""
+    found = [line for line in (text / "valid.txt").read_text().splitlines() if len(line.split()) > 2]
+    return found[:40]
+
+
+@pytest.fixture
+def disturbed(data, lines, tmp_path):
+    """Lists of lines and of rare words in their place, which the decoder likes better in one of two; the references."""
+    rare = [line.split()[0] for line in (data / "dict.txt").read_text().splitlines()[-10:]]
+    texts = [(" ".join(rare[place % 10] for place, _ in enumerate(line.split())), line) for line in lines]
+    candidates = [
+        f"{number}\t{score}\t{text}"
+        for number, pair in enumerate(texts)
+        for score, text in zip((-1.0, -1.5), pair if number % 2 else reversed(pair))
+    ]
+    (tmp_path / "lists.txt").write_text("".join(f"{line}\n" for line in candidates))
+    (tmp_path / "references.txt").write_text("".join(f"{line}\n" for line in lines))
+    return ["--input", tmp_path / "lists.txt", "--input-format", "tab"], tmp_path / "references.txt"
+
+
+def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines, rescore, tmp_path):
+    model = [data, "--path", trained / "checkpoint_best.pt"]
+    given, reference = disturbed
+    weights = tmp_path / "weights.json"
+    status, printed, told = rescore(*model, *given, "--reference", reference, "--tune", weights)
+    assert (status, told) == (0, "")
+    before, after = map(float, re.search(r"BLEU *\| *([\d.]+) \| *([\d.]+)", printed).groups())
+    assert before < 70 < 90 < after
+    found = json.loads(weights.read_text())
+    assert found["metric"] == "bleu" and found["weights"][str(trained / "checkpoint_best.pt")] > 0
+    assert sum(map(abs, found["weights"].values())) == pytest.approx(1)
+
+    status, printed, _ = rescore(*model, *given, "--weights", weights)
+    chosen = printed.splitlines()
+    assert status == 0 and len(chosen) == len(lines)
+    assert sum(one == line for one, line in zip(chosen, lines)) > 0.9 * len(lines)
+    status, printed, _ = rescore(*model, *given, "--weights", weights, "--output", "lists")
+    reordered = [line.split("\t") for line in printed.splitlines()]
+    assert [text for _, _, text in reordered[::2]] == chosen and len(reordered) == 2 * len(lines)
+    assert all(float(one[1]) >= float(two[1]) for one, two in zip(reordered[::2], reordered[1::2]))
+
+
+def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
+    pair_data, translator, plain_translator, rescore, run_here, tmp_path
+):
+    decoding = [pair_data, *HOST_FLAGS, "--path", plain_translator / "checkpoint_last.pt", "--beam", 4, "--nbest", 4]
+    (tmp_path / "lists.txt").write_text(run_here(fairseq_cli.generate, *decoding, "--gen-subset", "valid"))
+    given = [pair_data, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lists.txt"]
+    for metric, row in (("bleu", "BLEU"), ("rougeL", "ROUGE-L")):
+        status, printed, told = rescore(*given, "--tune", tmp_path / "weights.json", "--metric", metric)
+        assert (status, told) == (0, "")
+        before, after = re.search(rf"{row} *\| *([\d.]+).*? \| *([\d.]+)", printed).groups()
+        assert float(after) >= float(before) > 20
+    status, printed, _ = rescore(*given, "--weights", tmp_path / "weights.json", "--output", "lists")
+    assert status == 0 and len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--tune", "w.json"], "lists.txt has no references: give --reference FILE"),
+        (["--tune", "w.json", "--weights", "w.json"], "argument --weights: not allowed with argument --tune"),
+        (["--weights", "nowhere.json"], "nowhere.json does not exist: write it with --tune"),
+        (["--weights", "lists.txt"], "lists.txt holds no weights: write it with --tune"),
+        (["--weights", "other.json"], "other.json has weights of list, length, x.pt: .* is not in both it and --path"),
+        (["--tune", "w.json", "--reference", "short.txt"], "short.txt has 1 lines, and the lists are of .* sentences"),
+        ([], "one of the arguments --tune --weights is required"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(flags, message, data, trained, disturbed, rescore, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short.txt").write_text("a\n")
+    (tmp_path / "other.json").write_text(json.dumps({"weights": {"list": 1, "length": 0, "x.pt": 2}}))
+    status, printed, told = rescore(data, "--path", trained / "checkpoint_best.pt", *disturbed[0], *flags)
+    assert status == 2 and printed == "" and not (tmp_path / "w.json").exists()
+    (line,) = told.splitlines()
+    assert re.search(message, line), line

@@ -1,0 +1,45 @@
+"""Metrics by sums against those of whole corpora."""
+
+import random
+
+import pytest
+from sacrebleu.metrics import BLEU, CHRF
+
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus
+
+GENERATOR = random.Random(1)
+REFERENCES = [
+    " ".join(GENERATOR.choices("the cat sat on a mat .".split(), k=GENERATOR.randint(1, 9))) for _ in range(40)
+]
+HYPOTHESES = [" ".join(word for word in line.split() if GENERATOR.random() < 0.8) for line in REFERENCES]
+
+
+def of_the_corpus(name, hypotheses, references):
+    if name in ("bleu", "chrf"):
+        metric = {"bleu": BLEU(force=True), "chrf": CHRF()}[name]
+        return metric.corpus_score(hypotheses, [references]).score
+    scores = score_corpus(hypotheses, [[line] for line in references], RougeSettings())
+    return {"rouge1": scores[0], "rouge2": scores[1], "rougeL": scores[2]}[name].f1
+
+
+@pytest.mark.parametrize("name", CORPUS_METRICS)
+def test_sums_over_parts_give_the_metric_of_the_whole(name):
+    metric = CORPUS_METRICS[name]()
+    statistics = [metric.statistics(*pair) for pair in zip(HYPOTHESES, REFERENCES)]
+    whole = of_the_corpus(name, HYPOTHESES, REFERENCES)
+    assert 10 < whole < 99
+    assert metric.score(sum(statistics[:7]) + sum(statistics[7:])) == pytest.approx(whole, rel=1e-12)
+    assert metric.score(sum(statistics[:7])) == pytest.approx(of_the_corpus(name, HYPOTHESES[:7], REFERENCES[:7]))
+
+
+@pytest.mark.parametrize("name", CORPUS_METRICS)
+def test_no_text_scores_nothing(name):
+    metric = CORPUS_METRICS[name]()
+    assert metric.score(0 * metric.statistics("", "")) == 0
+    assert metric.score(metric.statistics("", "a cat")) == pytest.approx(0, abs=1e-9)
+
+
+def test_rouge_does_not_count_the_letters_of_escapes():
+    metric = CORPUS_METRICS["rouge1"]()
+    assert metric.score(metric.statistics("it &apos;s", "it 's")) == 100

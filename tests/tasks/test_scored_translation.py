@@ -1,0 +1,130 @@
+"""Validation by real decoding, the host's ``--eval-bleu`` and ``--eval-scorer``, with every encoder-decoder here."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from builders import make_dictionary, randomise
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.data import LanguagePairDataset
+from fairseq.logging import metrics
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+import fairseq_plugins  # noqa: F401
+from fairseq_plugins.models.presets import encoder_decoders, transformers
+from fairseq_plugins.tasks.scored_translation import ScoredTranslationConfig, ScoredTranslationTask
+
+# untrained models would repeat a word, so words are drawn
+GENERATION = '{"beam": 2, "sampling": true, "min_len": 5, "max_len_b": 8}'
+HOST = dict(eval_bleu=True, eval_bleu_args=GENERATION, eval_bleu_detok="space")
+TRANSFORMER_SIZES = dict(embed_dim=8, ffn_embed_dim=8, layers=1, attention_heads=2)
+VOCABULARY = make_dictionary(12)  # small, so that drawn words are often the reference's
+
+
+def flags_of(arch):
+    """The architecture with layers a few units wide."""
+    if arch in transformers.ARCHITECTURES:
+        return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in TRANSFORMER_SIZES.items()}
+    num_layers = len(str(encoder_decoders.ARCHITECTURES[arch].model["hidden_sizes"]).split())
+    return dict(embed_dim=8, hidden_sizes=" ".join(["8"] * num_layers))
+
+
+def build(task, arch):
+    args = Namespace(arch=arch, **flags_of(arch))
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return randomise(task.build_model(args), seed=1).eval()
+
+
+def batches(num_batches):
+    """Batches of pairs of one to eight words; every third word of a translation is unknown."""
+    generator = torch.Generator().manual_seed(2)
+    lengths = torch.randint(1, 9, (num_batches, 2, 5), generator=generator).tolist()
+    sentences = [
+        [[torch.randint(3, 12, (n,), generator=generator) for n in side] for side in batch] for batch in lengths
+    ]
+    ended = [[[torch.cat([one, torch.tensor([2])]) for one in side] for side in batch] for batch in sentences]
+    for source, target in ended:
+        sizes = ([len(one) for one in side] for side in (source, target))
+        pairs = LanguagePairDataset(source, next(sizes), VOCABULARY, target, next(sizes), VOCABULARY)
+        yield pairs.collater([pairs[i] for i in range(5)])
+
+
+def validated(task, model, samples):
+    """What is logged of a validation."""
+    criterion = CrossEntropyCriterion(task, sentence_avg=False)
+    with metrics.aggregate(new_root=True) as logged, torch.no_grad():
+        for number, sample in enumerate(samples):
+            torch.manual_seed(number)
+            output = task.valid_step(sample, model, criterion)[2]
+            task.reduce_metrics([output], criterion)
+    return logged.get_smoothed_values()
+
+
+FAST = ["lstm_encdec_doc", "transformer_drill"]
+ARCHITECTURES = [*encoder_decoders.ARCHITECTURES, *transformers.ARCHITECTURES]
+
+
+@pytest.mark.parametrize(
+    "arch", [*FAST, *(pytest.param(arch, marks=pytest.mark.slow) for arch in ARCHITECTURES if arch not in FAST)]
+)
+def test_bleu_is_that_of_the_hosts_validation_with_every_architecture(arch):
+    host = TranslationTask(TranslationConfig(**HOST), VOCABULARY, VOCABULARY)
+    ours = ScoredTranslationTask(ScoredTranslationConfig(eval_scorer_args=GENERATION), VOCABULARY, VOCABULARY)
+    found = validated(ours, build(ours, arch), batches(3))
+    expected = validated(host, build(host, arch), batches(3))
+    assert found["bleu"] == pytest.approx(expected["bleu"], abs=0.006) and found["bleu"] > 0.5
+    assert found["loss"] == expected["loss"] and not any(name.startswith("_") for name in found)
+
+
+@pytest.mark.parametrize("scorer", ["bleu", "rougeL"])
+def test_logs_of_batches_and_processes_add_up(scorer):
+    config = ScoredTranslationConfig(eval_scorer=scorer, eval_scorer_args=GENERATION)
+    task = ScoredTranslationTask(config, VOCABULARY, VOCABULARY)
+    model = build(task, "lstm_encdec_mos")
+    expected = validated(task, model, batches(3))[scorer]
+    criterion = CrossEntropyCriterion(task, sentence_avg=False)
+    with torch.no_grad():
+        outputs = []
+        for number, sample in enumerate(batches(3)):
+            torch.manual_seed(number)
+            outputs.append(task.valid_step(sample, model, criterion)[2])
+    summed = {name: torch.tensor(float(sum(log[name] for log in outputs[1:]))).double() for name in outputs[0]}
+    for logs in ([outputs], [outputs[:1], outputs[1:]], [[outputs[0], summed]]):
+        with metrics.aggregate(new_root=True) as logged:
+            for log in logs:
+                task.reduce_metrics(log, criterion)
+        assert logged.get_smoothed_values()[scorer] == pytest.approx(expected, rel=1e-6)
+    alone = []
+    for log in outputs:
+        with metrics.aggregate(new_root=True) as logged:
+            task.reduce_metrics([log], criterion)
+        alone.append(logged.get_smoothed_values()[scorer])
+    assert scorer == "rougeL" or sum(alone) / 3 != pytest.approx(expected, rel=1e-3)
+
+
+def test_decoding_draws_from_a_random_state_of_its_own():
+    config = ScoredTranslationConfig(eval_scorer_args='{"beam": 1, "sampling": true, "max_len_b": 5}')
+    task = ScoredTranslationTask(config, VOCABULARY, VOCABULARY)
+    model = build(task, "lstm_encdec")
+    before, criterion = torch.get_rng_state(), CrossEntropyCriterion(task, sentence_avg=False)
+    task.valid_step(next(batches(1)), model, criterion)
+    assert torch.equal(torch.get_rng_state(), before) and not model.training
+
+
+def test_a_log_of_training_has_no_score():
+    task = ScoredTranslationTask(ScoredTranslationConfig(), VOCABULARY, VOCABULARY)
+    criterion = CrossEntropyCriterion(task, sentence_avg=False)
+    with metrics.aggregate(new_root=True) as logged:
+        task.reduce_metrics([{"loss": 1.0, "ntokens": 2, "nsentences": 1, "sample_size": 2}], criterion)
+    assert "bleu" not in logged.get_smoothed_values()
+
+
+def test_subwords_are_joined_and_the_tokenisation_undone():
+    dictionary = make_dictionary(4)
+    for word in ("H@@", "und", "it", "&apos;s", "."):
+        dictionary.add_symbol(word)
+    flags = dict(eval_scorer_remove_bpe="@@ ", eval_scorer_detok="moses", source_lang="de", target_lang="en")
+    task = ScoredTranslationTask(ScoredTranslationConfig(**flags), dictionary, dictionary)
+    assert task._text(torch.tensor([6, 7, 4, 5, 8, 2]), unknown="X") == "it's Hund."
+    assert task._text(torch.tensor([3, 8]), unknown="X") == "X."
