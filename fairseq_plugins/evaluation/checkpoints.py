@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from fairseq_plugins.data.corpus import load_dictionary
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.modules.carried_state import CarriesState
+from fairseq_plugins.output_layers.output_precision import OutputPrecision
 
 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
@@ -69,3 +70,34 @@ def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[s
     for model, path in zip(models, paths):
         with naming_checkpoint(path):
             assert model.decoder.stack is not None
+
+
+def load_scoring_models(
+    paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]
+) -> List[FairseqLanguageModel]:
+    """Load language models of any kind in evaluation mode, the host's included.
+
+    Raises:
+        ValueError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
+            language model.
+    """
+    check_checkpoints(paths)
+    load_dictionary(data_dir)
+    models = []
+    for path in paths:
+        model, _ = load_checkpoint(path, data_dir)
+        if not isinstance(model, FairseqLanguageModel):
+            raise ValueError(f"{path} holds a {type(model).__name__}: give a language model's checkpoint")
+        models.append(model)
+    return models
+
+
+def set_score_precision(models: Sequence[BaseFairseqModel], precision: str) -> None:
+    """Let the models' output layers compute scores in a precision, a value of ``--output-precision``.
+
+    Raises:
+        ValueError: if there is no such value, or the processor has no such products.
+    """
+    for module in (module for model in models for module in model.modules()):
+        if isinstance(module, OutputPrecision):
+            module.score_in(precision)
