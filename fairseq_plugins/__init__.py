@@ -46,8 +46,8 @@ def load(
     """A trained model that takes raw text and gives raw text.
 
     Args:
-        path: a checkpoint; a folder, of which ``checkpoint_best.pt`` is taken, or else ``checkpoint_last.pt``; or several
-            for an ensemble.
+        path: a checkpoint; a folder, of which ``checkpoint_best.pt`` is taken, or else ``checkpoint_last.pt``; or
+            several of them for an ensemble.
         data: the folder that data-prep wrote; by default that of the training, as it was given there.
         device: where the model works, such as "cuda".
         text: "raw", or "tokenised" where lines of a language model are words and subwords between blanks.

@@ -76,8 +76,8 @@ class Corpus(ABC):
     def words_of_text(self, options: Namespace) -> dict[str, str]:
         """How a raw line of a corpus of one side becomes words, for ``text.json``.
 
-        ``tokenizer`` is "blanks", "moses" with its ``language``, or "characters"; ``case`` is "kept", "lower tokens", or
-        "lower lines" where the tokenizer reads lines in lower case.
+        ``tokenizer`` is "blanks", "moses" with its ``language``, or "characters"; ``case`` is "kept", "lower tokens",
+        or "lower lines" where the tokenizer reads lines in lower case.
         """
         return {"tokenizer": "blanks", "case": "kept"}
 

@@ -95,7 +95,7 @@ object for each text, in which they are line breaks."""
         if args.beam is not None and sampling != Sampling():
             raise ValueError("--beam: a search draws nothing; leave out --temperature, --top-k and --top-p")
         lines = stream_lines(paths)
-        earlier = [] if args.after is None else read_lines(args.after)
+        earlier: List[str] = [] if args.after is None else read_lines(args.after)
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         device = choose_device(args)
         generator = TextGenerator(

@@ -58,9 +58,9 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
             "--context",
             choices=CONTEXTS,
             default="line",
-            help="line: each line from fresh state, independent of others; document: state is carried to the end of each "
-            "file, or of the standard input; paragraph: to the next blank line, which is the paragraph's last (default: "
-            "%(default)s)",
+            help="line: each line from fresh state, whatever the others are; document: state is carried to the end of "
+            "each file, or of the standard input; paragraph: to the next blank line, the last of the paragraph, or the "
+            "end of the file (default: %(default)s)",
         )
         parser.add_argument(
             "--per", choices=("line", "token"), default="line", help="what a printed line is for (default: %(default)s)"

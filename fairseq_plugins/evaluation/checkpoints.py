@@ -1,17 +1,33 @@
 """Loading trained models for evaluation."""
 
+from argparse import Namespace
 from pathlib import Path
-from typing import List, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import BaseFairseqModel, FairseqLanguageModel
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import DictConfig
 
 from fairseq_plugins.data.corpus import load_dictionary
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.output_layers.output_precision import OutputPrecision
+
+
+def trained_task(path: Union[str, Path]) -> Any:
+    """The configuration of the task that a checkpoint was trained for; its name is ``_name``.
+
+    Raises:
+        ValueError: if the file is unreadable or refused.
+    """
+    with naming_checkpoint(path):
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    args: Optional[Namespace] = state.get("args")
+    return (state["cfg"] if args is None else convert_namespace_to_omegaconf(args)).task
 
 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
@@ -72,9 +88,7 @@ def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[s
             assert model.decoder.stack is not None
 
 
-def load_scoring_models(
-    paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]
-) -> List[FairseqLanguageModel]:
+def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
     """Load language models of any kind in evaluation mode, the host's included.
 
     Raises:
@@ -83,11 +97,13 @@ def load_scoring_models(
     """
     check_checkpoints(paths)
     load_dictionary(data_dir)
-    models = []
+    models: List[FairseqLanguageModel] = []
     for path in paths:
+        name = trained_task(path)._name
+        if not issubclass(TASK_REGISTRY.get(name, object), LanguageModelingTask):
+            raise ValueError(f"{path} was trained for --task {name}: give a language model's checkpoint")
         model, _ = load_checkpoint(path, data_dir)
-        if not isinstance(model, FairseqLanguageModel):
-            raise ValueError(f"{path} holds a {type(model).__name__}: give a language model's checkpoint")
+        assert isinstance(model, FairseqLanguageModel)
         models.append(model)
     return models
 

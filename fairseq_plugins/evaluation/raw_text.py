@@ -54,7 +54,7 @@ class Moses(Tokenizer):
         self._detokenizer = MosesDetokenizer(lang=language)
 
     def split(self, line: str) -> List[str]:
-        return self._tokenizer.tokenize(line, escape=True)
+        return list(self._tokenizer.tokenize(line, escape=True))
 
     def join(self, words: Sequence[str]) -> str:
         return str(self._detokenizer.detokenize(list(words), unescape=True))

@@ -77,7 +77,7 @@ class ScoredStream:
         return nll.squeeze(0).cpu()
 
     def states(self) -> List[Optional[DecoderState]]:
-        """The state of each model before :attr:`last`, a row; None at the start of the stream, which stands for zeros."""
+        """The state of each model before :attr:`last`, one row; None, which stands for zeros, at the start."""
         if self.position == 0:
             return [None] * len(self.models)
         return [model.decoder.carried_state.get(self.name, self.position) for model in self.models]

@@ -166,7 +166,8 @@ class TextGenerator:
         if num > beam:
             raise ValueError(f"{num} texts of a beam of {beam}: give a beam of at least {num}")
         pieces, words = self._read(prefix, num_rows=1, after=after)
-        alive, ended = [_Row()], []
+        alive = [_Row()]
+        ended: List[_Row] = []
         for step in range(self.max_length):
             candidates = self._candidates(alive, words.log_probs(), num=2 * beam)
             best = [(row, source) for row, source in candidates[:beam] if self._stops(row.numbers[-1])]

@@ -14,7 +14,7 @@ from fairseq_plugins.evaluation.scored_sequences import check_vocabularies, long
 from fairseq_plugins.evaluation.scored_stream import ScoredStream, carry_state
 
 Context = Literal["line", "paragraph", "document"]
-"""What is carried: nothing, so that each line starts afresh; or state, until after a blank line; or state to the end."""
+"""How far state is carried: each line starts afresh, or the line after a blank one, or the first alone."""
 CONTEXTS: Sequence[Context] = ("line", "paragraph", "document")
 
 BUFFERED_CHARACTERS = 1 << 22
@@ -187,7 +187,8 @@ def _buffers(lines: Iterable[str], *, num_lines: int) -> Iterator[List[str]]:
             num_characters += len(line)
             if len(buffer) == num_lines or num_characters >= BUFFERED_CHARACTERS:
                 yield buffer
-                buffer, num_characters = [], 0
+                buffer = []
+                num_characters = 0
     except ValueError:
         if buffer:
             yield buffer

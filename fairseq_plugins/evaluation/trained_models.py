@@ -1,19 +1,16 @@
 """Trained models as Python objects that take raw text and give raw text: what ``fairseq_plugins.load`` returns."""
 
 import math
-from argparse import Namespace
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Union
 
-from fairseq import checkpoint_utils
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision, trained_task
 from fairseq_plugins.evaluation.raw_text import SideText, TextKind, load_side_text
 from fairseq_plugins.evaluation.text_generator import Continuation, Stop, TextGenerator, UnknownWords
 from fairseq_plugins.evaluation.text_scorer import Context, ScoredLine, TextScorer
@@ -21,7 +18,7 @@ from fairseq_plugins.evaluation.translator import TranslatedSentence, Translator
 from fairseq_plugins.evaluation.word_attention import WordAttention, word_attention
 from fairseq_plugins.evaluation.word_choice import Sampling
 from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
+from fairseq_plugins.models.checkpoint_files import check_checkpoints
 
 AnyPath = Union[str, Path]
 
@@ -179,7 +176,7 @@ def load_trained(
     if not paths:
         raise ValueError("give a checkpoint")
     check_checkpoints(paths)
-    config = _task_of(paths[0])
+    config = trained_task(paths[0])
     folder = Path(data if data is not None else str(config.data).split(":")[0])
     if not folder.is_dir():
         told = "" if data is not None else f", where {paths[0]} was trained,"
@@ -192,7 +189,9 @@ def load_trained(
         set_score_precision(translator.models, precision)
         return TrainedTranslator(translator)
     if not issubclass(task, LanguageModelingTask):
-        raise ValueError(f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation")
+        raise ValueError(
+            f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation"
+        )
     side = load_side_text(folder, kind=text)
     models = load_scoring_models(paths, folder)
     set_score_precision(models, precision)
@@ -207,12 +206,3 @@ def _checkpoint(path: Path) -> Path:
     if not found:
         raise ValueError(f"{path} has no checkpoint_best.pt and no checkpoint_last.pt: give a checkpoint's file")
     return found[0]
-
-
-def _task_of(path: Path) -> Any:
-    """The configuration of the task that a checkpoint was trained for."""
-    with naming_checkpoint(path):
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    args: Optional[Namespace] = state.get("args")
-    config = state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
-    return config.task

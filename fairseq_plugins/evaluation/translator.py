@@ -1,18 +1,17 @@
 """Trained encoder-decoders as a translator of raw text."""
 
-from argparse import Namespace
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.configs import GenerationConfig
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
+from fairseq_plugins.evaluation.checkpoints import trained_task
 from fairseq_plugins.evaluation.text_preparation import TextPreparation, load_text_preparation
 from fairseq_plugins.flags.input_paths import check_data_folder
 from fairseq_plugins.flags.values import check_at_least_one
@@ -151,9 +150,10 @@ def load_translator(
     tasks: List[TranslationTask] = []
     for path in paths:
         with naming_checkpoint(path):
-            state = checkpoint_utils.load_checkpoint_to_cpu(str(path), arg_overrides={"data": str(data)})
-            _check_translates(state, path)
-            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+            _check_translates(path)
+            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(path)], arg_overrides={"data": str(data)}
+            )
         models.append(model.eval().to(device))
         assert isinstance(task, TranslationTask)
         tasks.append(task)
@@ -166,11 +166,9 @@ def load_translator(
     return Translator(models=models, task=tasks[0], preparation=preparation, beam=beam)
 
 
-def _check_translates(state: Dict[str, Any], path: Union[str, Path]) -> None:
+def _check_translates(path: Union[str, Path]) -> None:
     """Refuse a checkpoint of another task, before its data is looked for."""
-    args: Optional[Namespace] = state.get("args")
-    config = state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
-    name = config.task._name
+    name = trained_task(path)._name
     if not issubclass(TASK_REGISTRY.get(name, object), TranslationTask):
         raise ValueError(
             f"{path} was trained for --task {name}, not for translation: give an encoder-decoder's checkpoint"

@@ -31,7 +31,7 @@ class Sampling:
     top_k: Optional[int] = None
     top_p: Optional[float] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive(self.temperature, flag="temperature")
         if self.top_k is not None:
             check_at_least_one(self.top_k, flag="top-k")
