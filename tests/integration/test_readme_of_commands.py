@@ -8,7 +8,6 @@ from readme_commands import run_sections
 COMMANDS = "fairseq_plugins/cli/README.md"
 SECTIONS = [
     (COMMANDS, "Evaluate language models"),
-    (COMMANDS, "Score and write text"),
     (COMMANDS, "Look into language models"),
     (COMMANDS, "Compare runs"),
     (COMMANDS, "Speed and memory"),
@@ -18,10 +17,8 @@ SECTIONS = [
 @pytest.mark.slow
 def test_commands(data, trained, tmp_path):
     shutil.copytree(data, tmp_path / "data-bin/ptb")
-    (tmp_path / "data-bin/ptb/text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
     shutil.copytree(trained, tmp_path / "checkpoints/doc")
     run_sections(SECTIONS, tmp_path)
     assert "perplexity" in (tmp_path / "results/my_comparison/table.md").read_text()
     assert (tmp_path / "bands.png").stat().st_size and (tmp_path / "masking.png").stat().st_size
-    assert (tmp_path / "surprisal.png").stat().st_size
     assert list((tmp_path / "results/my_benchmarks").glob("output_layer_*.md"))
