@@ -1,6 +1,9 @@
 """Entry of every corpus' prepare.sh: ``python3 prepare.py CORPUS [option]...``."""
 
 import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # fairseq_plugins of this checkout
 
 try:
     from preparation.main import main

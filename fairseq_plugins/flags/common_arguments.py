@@ -52,10 +52,10 @@ def add_named_models(parser: argparse.ArgumentParser, *, help: str, model: str =
     parser.add_argument("--path", nargs="+", required=True, metavar=f"NAME={model}", help=help)
 
 
-def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score") -> None:
+def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score", default: str = "test") -> None:
     """Declare ``--split`` and, as the host calls it, ``--gen-subset``; ``args.split``."""
     parser.add_argument(
-        "--split", "--gen-subset", default="test", metavar="SPLIT", help=f"{help} (default: %(default)s)"
+        "--split", "--gen-subset", default=default, metavar="SPLIT", help=f"{help} (default: %(default)s)"
     )
 
 
@@ -99,9 +99,9 @@ def add_plot(parser: argparse.ArgumentParser, *, help: str) -> None:
     parser.add_argument("--plot", type=picture_file, metavar="FILE", help=help)
 
 
-def add_output_file(parser: argparse.ArgumentParser, flag: str, *, help: str) -> None:
-    """Declare a flag that names a file to write: a path that can be written, or None."""
-    parser.add_argument(flag, type=output_file, metavar="FILE", help=help)
+def add_output_file(parser: argparse.ArgumentParser, flag: str, *, help: str, required: bool = False) -> None:
+    """Declare a flag that names a file to write: a path that can be written, or None where it is not required."""
+    parser.add_argument(flag, type=output_file, metavar="FILE", required=required, help=help)
 
 
 def add_out(

@@ -1,6 +1,7 @@
 """Whether a checkpoint fits the data's dictionary."""
 
-from typing import Dict, TypeVar
+from functools import partial
+from typing import Any, Dict, Sequence, TypeVar
 
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
@@ -13,19 +14,21 @@ from fairseq_plugins.modules.saved_setting import SavesSettings
 Model = TypeVar("Model", bound=BaseFairseqModel)
 
 
-def check_vocabulary_size(state_dict: Dict[str, Tensor], name: str, embedding: nn.Embedding, *, text: str = "") -> None:
-    """Compare the embedding ``name`` of a checkpoint with the model's, which is as large as the dictionary.
+def refuse_other_size(embedding: nn.Embedding, *, text: str) -> None:
+    """Let an embedding, which is as large as its dictionary, refuse the weights of a checkpoint with another size.
 
-    ``text`` says whose words they are, such as "source", where a model reads several texts.
-
-    Raises:
-        ValueError: if their numbers of words differ.
+    They are refused with a ValueError. ``text`` says whose words they are, such as "source ", or is empty.
     """
-    saved = state_dict[name].size(0) if name in state_dict else embedding.num_embeddings
-    if saved != embedding.num_embeddings:
-        side = f"{text} " if text else ""
+    embedding.register_load_state_dict_pre_hook(partial(_compare_size, text=text))
+
+
+def _compare_size(
+    embedding: nn.Embedding, state_dict: Dict[str, Tensor], prefix: str, *loading: Any, text: str
+) -> None:
+    saved = state_dict.get(f"{prefix}weight")
+    if saved is not None and len(saved) != embedding.num_embeddings:
         raise ValueError(
-            f"the checkpoint was trained with {saved:,} {side}vocabulary items but the data directory's {side}"
+            f"the checkpoint was trained with {len(saved):,} {text}vocabulary items but the data directory's {text}"
             f"dictionary gives {embedding.num_embeddings:,}: point to the data that the checkpoint was trained on"
         )
 
@@ -54,11 +57,15 @@ class VocabularyFingerprint(SavesSettings):
         )
 
 
-def keep_vocabularies(model: Model, task: TextTask) -> Model:
-    """Give ``model`` the fingerprints of the dictionaries that ``task`` built it with, and return it.
+def keep_vocabularies(model: Model, task: TextTask, *, embeddings: Sequence[nn.Embedding]) -> Model:
+    """Let ``model`` refuse checkpoints of other dictionaries than those that ``task`` built it with, and return it.
 
-    The decoder holds the target's and the encoder, where there is one, the source's; both are called ``vocabulary``.
+    The decoder holds the fingerprint of the target's and the encoder, where there is one, the source's; both are called
+    ``vocabulary``. ``embeddings`` are those of the encoder's words, where there is one, and of the decoder's.
     """
+    texts = ("source ", "target ") if hasattr(model, "encoder") else ("",)
+    for embedding, text in zip(embeddings, texts, strict=True):
+        refuse_other_size(embedding, text=text)
     if hasattr(model, "encoder"):
         source = VocabularyFingerprint(
             task.source_dictionary, name="the source dictionary", file=_file(task, "source_lang"), flag="--srcdict"

@@ -6,16 +6,14 @@ Shapes: V vocabulary.
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, Optional
+from typing import Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
-from omegaconf import DictConfig
-from torch import Tensor
 
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.models.base_models import BaseFlags, base_models
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
+from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.gated_decoder import GatedDecoder
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.text_task import TextTask
@@ -74,22 +72,7 @@ class GatedLanguageModel(FairseqLanguageModel):
         widths = ends[0] if len(ends) == 1 else [sum(one[n] for one in ends) for n in (0, -1)]
         gate = build_output_gate(args, dictionary=task.source_dictionary, layer_widths=widths)
         model = cls(GatedDecoder(task.source_dictionary, members=members, gate=gate, weights=bases.weights))
-        return keep_vocabularies(model, task)
-
-    def load_state_dict(
-        self,
-        state_dict: Dict[str, Tensor],
-        strict: bool = True,
-        model_cfg: Optional[DictConfig] = None,
-        args: Optional[Namespace] = None,
-    ) -> Any:
-        """Copy a checkpoint's parameters into the model, those of the base models among them.
-
-        Raises:
-            ValueError: if the checkpoint was trained with a vocabulary of another size.
-        """
-        check_vocabulary_size(state_dict, "decoder.members.0.embedding.weight", self.decoder.members[0].embedding)
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
+        return keep_vocabularies(model, task, embeddings=[members[0].embedding])
 
 
 for name, preset in GATED_LANGUAGE_MODELS.items():

@@ -6,7 +6,7 @@ Shapes: B sentences, S source positions, T target steps, C embedding width, D_n 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
@@ -15,13 +15,12 @@ from fairseq.models import (
     register_model,
     register_model_architecture,
 )
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
+from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.recurrent_attentional_decoder import RecurrentAttentionalDecoder
 from fairseq_plugins.models.recurrent_encoder import RecurrentEncoder
@@ -161,7 +160,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         )
         model = cls(encoder, decoder)
         initialise_uniformly(model, config.init_range, biases=config.init_biases)
-        return keep_vocabularies(model, task)
+        return keep_vocabularies(model, task, embeddings=[source_embedding, target_embedding])
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options: Any
@@ -169,22 +168,6 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         """Encode the source (B, S), then :meth:`RecurrentAttentionalDecoder.forward` with ``options``."""
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **options)
-
-    def load_state_dict(
-        self,
-        state_dict: Dict[str, Tensor],
-        strict: bool = True,
-        model_cfg: Optional[DictConfig] = None,
-        args: Optional[Namespace] = None,
-    ) -> Any:
-        """Copy a checkpoint's parameters into the model.
-
-        Raises:
-            ValueError: if the checkpoint was trained with vocabularies of other sizes.
-        """
-        check_vocabulary_size(state_dict, "encoder.embedding.weight", self.encoder.embedding, text="source")
-        check_vocabulary_size(state_dict, "decoder.embedding.weight", self.decoder.embedding, text="target")
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
 def _embedding(dictionary: Dictionary, width: int) -> nn.Embedding:

@@ -6,7 +6,7 @@ Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V v
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, Optional
+from typing import Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
@@ -14,13 +14,11 @@ from fairseq.models import (
     register_model,
     register_model_architecture,
 )
-from omegaconf import DictConfig
-from torch import Tensor
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
+from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
 from fairseq_plugins.models.text_task import TextTask
@@ -135,22 +133,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         if config.init_range is not None:
             check_positive(config.init_range, flag="--init-range")
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
-        return keep_vocabularies(model, task)
-
-    def load_state_dict(
-        self,
-        state_dict: Dict[str, Tensor],
-        strict: bool = True,
-        model_cfg: Optional[DictConfig] = None,
-        args: Optional[Namespace] = None,
-    ) -> Any:
-        """Copy a checkpoint's parameters into the model.
-
-        Raises:
-            ValueError: if the checkpoint was trained with a vocabulary of another size.
-        """
-        check_vocabulary_size(state_dict, "decoder.embedding.weight", self.decoder.embedding)
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
+        return keep_vocabularies(model, task, embeddings=[embedding])
 
 
 for name, preset in LANGUAGE_MODELS.items():

@@ -10,12 +10,11 @@ from typing import Any, Dict, List, Optional, Tuple
 from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
-from fairseq_plugins.models.checkpoint_vocabulary import check_vocabulary_size, keep_vocabularies
+from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
 from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
@@ -132,7 +131,7 @@ class TransformerWithOutputLayer(TransformerModel):
             raise ValueError("--adaptive-softmax-cutoff is an output layer of the host: leave it out")
         model = super().build_model(args, task)
         provide_word_counts(model.decoder.output, task)
-        return keep_vocabularies(model, task)
+        return keep_vocabularies(model, task, embeddings=[model.encoder.embed_tokens, model.decoder.embed_tokens])
 
     @classmethod
     def build_decoder(
@@ -152,22 +151,6 @@ class TransformerWithOutputLayer(TransformerModel):
         """Encode the source (B, S), then :meth:`TransformerDecoderWithOutputLayer.forward` with ``options``."""
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
-
-    def load_state_dict(
-        self,
-        state_dict: Dict[str, Tensor],
-        strict: bool = True,
-        model_cfg: Optional[DictConfig] = None,
-        args: Optional[Namespace] = None,
-    ) -> Any:
-        """Copy a checkpoint's parameters into the model.
-
-        Raises:
-            ValueError: if the checkpoint was trained with vocabularies of other sizes.
-        """
-        check_vocabulary_size(state_dict, "encoder.embed_tokens.weight", self.encoder.embed_tokens, text="source")
-        check_vocabulary_size(state_dict, "decoder.embed_tokens.weight", self.decoder.embed_tokens, text="target")
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
 for name, preset in ARCHITECTURES.items():

@@ -21,6 +21,7 @@ from fairseq_plugins.recipes import (
     reduced_tricks,
     speed,
     wmt14,
+    wsj,
 )
 from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
 
@@ -31,6 +32,7 @@ RECIPES: Dict[str, Recipe] = {
         *(reduced.RECIPE, reduced_base_models.RECIPE, reduced_tricks.RECIPE, iog.PTB, iog.WT2),
         *(drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
         *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
+        *(wsj.WSJ, wsj.SAMPLE),
         *(agnews.RECIPE, gigaword.RECIPE, demo.LANGUAGE_MODELS, demo.TRANSLATORS),
         *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.HOST),
         *speed.PRESETS.values(),

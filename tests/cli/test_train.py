@@ -141,6 +141,8 @@ def typed(tmp_path):
         *((f"lm/{name}.sh", {}, f"{name}_ptb") for name in ("drill", "mmlstm")),
         *((f"lm/{name}.sh", {"CORPUS": "wt2"}, f"{name}_wt2") for name in ("drill", "mmlstm")),
         ("lm/mmlstm.sh", {"CORPUS": "wt103"}, "mmlstm_wt103"),
+        ("lm/wsj.sh", {}, "wsj"),
+        ("lm/wsj.sh", {"SAMPLE": "yes"}, "wsj_sample"),
     ],
 )
 def test_scripts_of_recipes_are_this_command(script, environment, recipe, typed):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from generated_corpora.parses import gold_trees
 from iwslt_files import iwslt14_files, iwslt16_files
 from small_texts import LANGUAGES, SPLITS, sentences, text_of, tgz, write_files, zipped
 from wmt14_archives import release_files
@@ -113,6 +114,10 @@ def reuters_files(count: int = 60) -> dict[str, bytes]:
     return {"reut2-000-020.sgm.gz": "".join(documents).encode("latin-1")}
 
 
+def wsj_files() -> dict[str, bytes]:
+    return {f"gold.{split}.trees.gz": text_of(gold_trees(split)) for split in SPLITS}
+
+
 SMALL_CORPORA = [
     SmallCorpus(
         "ptb",
@@ -200,6 +205,15 @@ SMALL_CORPORA = [
         "reuters21578",
         "reuters21578.tar.gz",
         "sgm.gz has SHA-256 .*, expected bee585e0",
+    ),
+    SmallCorpus(
+        "wsj",
+        wsj_files,
+        (),
+        "wsj-sample",
+        "",
+        "gold.train.trees.gz has SHA-256 .*, expected e8d6b31d",
+        ("--threshold", "2"),
     ),
 ]
 

@@ -10,6 +10,7 @@ from typing import Dict, List, Sequence, Tuple
 
 from commands import ENVIRONMENT, ROOT
 from generated_corpora.headlines import write_headlines
+from generated_corpora.parses import write_parses
 from generated_corpora.stories import write_stories
 from generated_corpora.translations import write_translations
 
@@ -20,6 +21,7 @@ ADDITIONS = {
     "cli.train reduced": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
     "cli.train presets lstm_lm_zaremba": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20' --batch-size 4 --cpu",
     "cli.train presets gated_lm": "--max-update 2 --gate-dim 8 --batch-size 4 --cpu",
+    "cli.train wsj_sample": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
     "cli.train multi30k": f"--max-update 2 {SMALL_ENCDEC}",
     "cli.train agnews": f"--max-update 2 {SMALL_ENCDEC}",
 }
@@ -96,6 +98,11 @@ def put_multi30k(folder: Path) -> None:
             path = place / f"{split}.{language}"
             (place / f"{name}.{language}.gz").write_bytes(gzip.compress(path.read_bytes()))
             path.unlink()
+
+
+def put_parses(folder: Path) -> None:
+    """Small trees and lists of a parser."""
+    write_parses(folder / "downloads/wsj-sample")
 
 
 def put_agnews(folder: Path) -> None:

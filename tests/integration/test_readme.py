@@ -7,6 +7,7 @@ import test_readme_headlines
 import test_readme_of_commands
 import test_readme_of_models
 import test_readme_of_text
+import test_readme_parses
 import test_readme_translation
 from commands import ROOT
 from readme_commands import documented_sections, put_penn_treebank, run_sections
@@ -23,10 +24,8 @@ DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins")
 
 def test_every_command_is_run():
     found = {(document, section) for document in DOCUMENTS for section in documented_sections(document)}
-    modules = (
-        *(test_readme_headlines, test_readme_of_commands, test_readme_of_models),
-        *(test_readme_of_text, test_readme_translation),
-    )
+    modules = (test_readme_headlines, test_readme_of_commands, test_readme_of_models, test_readme_of_text)
+    modules = (*modules, test_readme_parses, test_readme_translation)
     assert found == {*SECTIONS, *RUN_BY_PEOPLE, *(pair for module in modules for pair in module.SECTIONS)}
 
 

@@ -9,6 +9,7 @@ COMMANDS = "fairseq_plugins/cli/README.md"
 SECTIONS = [
     (COMMANDS, "Evaluate language models"),
     (COMMANDS, "Look into language models"),
+    (COMMANDS, "n-gram models"),
     (COMMANDS, "Compare runs"),
     (COMMANDS, "Speed and memory"),
 ]

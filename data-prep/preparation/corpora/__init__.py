@@ -12,6 +12,7 @@ from .tatoeba import Tatoeba
 from .text8 import Text8
 from .wikitext import WIKITEXT_2, WIKITEXT_103
 from .wmt14 import WMT14
+from .wsj import WSJ
 
 CORPORA: dict[str, Corpus] = {
     corpus.name: corpus
@@ -28,5 +29,6 @@ CORPORA: dict[str, Corpus] = {
         AGNews(),
         Reuters21578(),
         Gigaword(),
+        WSJ(),
     )
 }

@@ -1,0 +1,138 @@
+"""Trees of the Wall Street Journal in the Penn Treebank, linearised for language models that rerank parses."""
+
+import re
+import shutil
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from ..corpus import Step
+from ..errors import DataError
+from ..lines import Row
+from ..make_text import splits_of
+from ..options import positive
+from ..sources import check_digest, content_digest, counted, plain_or_gz
+from ..text_corpus import TextCorpus
+
+SAMPLE = "gold.*.trees"  # file of a split of the sample, * for the split
+SAMPLE_CHECKSUMS = {  # of the text, without compression
+    "train": "e8d6b31db3a0d0f4d34e587192070013ad76075ed4afb15dd2d3d84039b3d785",
+    "valid": "2c785cd30344b3a72e2497be82b2beacefa179a0fbed742295e5311de45517c6",
+    "test": "2846c4d95ca4ca4cdd7e6932577b9a2cc32832469b7aa8d5948f92c4d35eb772",
+}
+SECTIONS = {"train": range(2, 22), "valid": [22], "test": [23], "dev": [24]}
+NUM_TREES = {"train": 39_832, "valid": 1_700, "test": 2_416, "dev": 1_346}
+PLACES = [".", "wsj", "mrg/wsj", "combined/wsj", "parsed/mrg/wsj", "treebank_3/parsed/mrg/wsj"]  # of the sections
+OF_SECTION = r"(wsj_?)?{:02d}(\.(mrg|trees))?(\.gz)?"  # name of a file that holds a whole section
+ARTICLE = re.compile(r".+\.mrg(\.gz)?")
+
+
+class WSJ(TextCorpus):
+    """Choe & Charniak 2016, *Parsing as Language Modeling*; the sample is NLTK's, with lists of a parser."""
+
+    name = "wsj"
+    title = "trees of the Wall Street Journal (Penn Treebank), linearised for reranking"
+
+    @property
+    def result_pattern(self) -> str:
+        """The whole or the sample."""
+        return "wsj or data-bin/wsj-sample"
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        """Which words are kept."""
+        text = "words seen less than N times in train become one of 26 unknown classes (default: %(default)s)"
+        parser.add_argument("--threshold", dest="min_count", type=positive, default=10, metavar="N", help=text)
+
+    def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
+        """The sample is known by its files."""
+        super().settle(options, error)
+        options.sample = options.source is not None and plain_or_gz(options.source, SAMPLE.replace("*", "train"))
+        options.result += "-sample" if options.sample else ""
+        options.subject = "sample" if options.sample else "sections"
+
+    def recipe(self, options: Namespace) -> str:
+        """Which trees, and which words are kept."""
+        return f"wsj {options.subject}, words seen {options.min_count} times and more"
+
+    def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        """``gold.SPLIT.trees`` of the sample, or the files of all sections."""
+        if options.sample:
+            names = {split: SAMPLE.replace("*", split) for split in SAMPLE_CHECKSUMS}
+            files = {split: plain_or_gz(folder, name) for split, name in names.items()}
+            if missing := [names[split] for split, path in files.items() if path is None]:
+                raise DataError(f"{folder} has no {', '.join(missing)}: put it there, or pass another --from")
+            return files
+        for place in PLACES:
+            files = {number: _section_files(folder / place, number) for split in SECTIONS.values() for number in split}
+            if any(files.values()):
+                break
+        if not any(files.values()):
+            raise DataError(
+                f"{folder} has no {SAMPLE.replace('*', 'train')} of the sample and no section of the treebank: put "
+                "folders 02 ... 24 of .mrg files or files 02.mrg ... 24.mrg there, or pass another --from"
+            )
+        if missing := [f"section {number:02d}" for number, paths in files.items() if not paths]:
+            raise DataError(f"{folder / place} has no {', '.join(missing)}: put it there, or pass another --from")
+        return {f"{number:02d}/{path.name}": path for number, paths in files.items() for path in paths}
+
+    def download(self, folder: Path, options: Namespace) -> None:
+        """Nothing: the treebank is not to be had by a script."""
+        raise DataError("the treebank is the LDC's and cannot be downloaded: pass its trees with --from DIR")
+
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+        """Cleaned trees, one a row."""
+        if options.sample:
+            if options.check:
+                for split, path in files.items():
+                    check_digest(content_digest(path), SAMPLE_CHECKSUMS[split], path)
+            return {split: _trees([path]) for split, path in files.items()}
+        splits = {}
+        for split, numbers in SECTIONS.items():
+            paths = [path for name, path in files.items() if int(name[:2]) in numbers]
+            rows = _trees(paths)
+            splits[split] = counted(rows, NUM_TREES[split], f"{split} of {paths[0].parent}") if options.check else rows
+        return splits
+
+    def steps(self, options: Namespace) -> list[Step]:
+        """Trees to symbols."""
+        return [Step("symbols", {"min_count": options.min_count}, lambda text, folder: _symbols(options, text, folder))]
+
+    def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
+        """In ``trees``, the words that are kept, and the gold trees of all splits but train."""
+        from fairseq_plugins.trees.linearisation import KEPT_WORDS
+
+        (side,) = options.kept_sides
+        (result / "trees").mkdir()
+        shutil.copyfile(folders["symbols"] / KEPT_WORDS, result / "trees" / KEPT_WORDS)
+        for split in splits_of(folders["text"]).keys() - {"train"}:
+            shutil.copyfile(folders["text"] / f"{split}.{side}", result / "trees" / f"gold.{split}.trees")
+
+    def report(self, options: Namespace) -> str:
+        """Where the result lies and the command that trains on it."""
+        return f"{super().report(options)}\nThe gold trees are in {options.dest / 'trees'}."
+
+
+def _section_files(folder: Path, number: int) -> list[Path]:
+    """The articles of a section, or the file that holds all of them."""
+    if (folder / f"{number:02d}").is_dir():
+        found = (folder / f"{number:02d}").iterdir()
+        return sorted(path for path in found if path.is_file() and ARTICLE.fullmatch(path.name))
+    name = re.compile(OF_SECTION.format(number))
+    found = folder.iterdir() if folder.is_dir() else []
+    return sorted(path for path in found if path.is_file() and name.fullmatch(path.name))[:1]
+
+
+# The modules below import fairseq_plugins, which takes seconds that other corpora need not wait for.
+
+
+def _trees(paths: list[Path]) -> Iterator[Row]:
+    from ..treebank import cleaned_trees
+
+    for path in paths:
+        yield from cleaned_trees(path)
+
+
+def _symbols(options: Namespace, text: Path, folder: Path) -> None:
+    from ..make_symbols import make_symbols
+
+    make_symbols(options, text, folder)

@@ -1,0 +1,70 @@
+"""Perplexity of n-gram language models: ``python -m fairseq_plugins.cli.evaluate_ngram --help``."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
+from fairseq_plugins.evaluation.ngram_perplexity import NGramPerplexity, evaluate_ngram_model
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_data, add_json, add_split
+from fairseq_plugins.ngrams.ngram_model import NGramModel
+
+
+class EvaluateNGram(Command):
+    """Measures the perplexity of an n-gram model."""
+
+    name = "evaluate_ngram"
+    summary = "Perplexity of an n-gram model in an ARPA file, on a split."
+    description = """\
+Every token is predicted, the end mark of each line and the first token included, as the literature on n-gram models
+counts; the last figure leaves the first token out, as evaluate_lm does. Files of train_ngram, KenLM and SRILM are read.
+Words of dict.txt that the file lacks share the probability of its <unk>."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser)
+        parser.add_argument(
+            "--path", type=Path, required=True, metavar="ARPA", help="ARPA file, compressed by gzip or not"
+        )
+        add_split(parser)
+        add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        show_progress = sys.stderr.isatty()
+        dictionary = load_dictionary(args.data)
+        tokens = load_token_stream(args.data, args.split, dictionary)
+        model = NGramModel.read_arpa(args.path, dictionary, show_progress=show_progress)
+        result = evaluate_ngram_model(model, tokens, show_progress=show_progress)
+        print(as_json(result) if args.json else as_text(result))
+
+
+def as_json(result: NGramPerplexity) -> str:
+    """All figures with full precision."""
+    figures = {
+        **asdict(result.all_tokens),
+        "perplexity": result.all_tokens.perplexity,
+        "bits_per_token": result.all_tokens.bits_per_token,
+        "perplexity_without_first_token": result.without_first.perplexity,
+    }
+    return json.dumps(figures)
+
+
+def as_text(result: NGramPerplexity) -> str:
+    """A figure a line, with its unit."""
+    figures = result.all_tokens
+    return "\n".join(
+        (
+            f"tokens predicted    {figures.num_tokens:,}",
+            f"unknown words       {figures.num_unknown:,}",
+            f"NLL                 {figures.nll:.6f} nats per token",
+            f"bits per token      {figures.bits_per_token:.6f}",
+            f"perplexity          {figures.perplexity:.4f}",
+            f"without first token {result.without_first.perplexity:.4f}",
+        )
+    )
+
+
+if __name__ == "__main__":
+    EvaluateNGram().main()

@@ -1,0 +1,137 @@
+"""Reading ARPA files."""
+
+import gzip
+import math
+import re
+import zlib
+from itertools import islice
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, NoReturn, Sequence, Tuple
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from fairseq_plugins.ngrams.arpa_rows import LOG_ZERO, ArpaRows
+
+PROGRESS_FROM_NGRAMS = 1_000_000
+LINES_AT_ONCE = 2**16
+"""Lines of the file that are held as text at a time."""
+
+_GZIP = b"\x1f\x8b"
+_SIZE = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
+_OUTSIDE = -1
+
+
+def read_orders(path: Path, symbols: Sequence[str], *, show_progress: bool = False) -> Iterator[ArpaRows]:
+    """Read a file, compressed by gzip or not, an order at a time, from unigrams up.
+
+    n-grams with a word that the dictionary lacks are left out.
+
+    Args:
+        path: of the file.
+        symbols: the words of the dictionary.
+        show_progress: draw a bar, for large files.
+
+    Raises:
+        ValueError: if the file is missing, damaged, or of another format; the message names the line.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: give an ARPA file; train_ngram writes one, KenLM's lmplz as well")
+    numbers = {symbol.encode(): number for number, symbol in enumerate(symbols)}
+    with path.open("rb") as raw:
+        packed = raw.read(len(_GZIP)) == _GZIP
+        raw.seek(0)
+        lines = _ArpaLines(gzip.open(raw) if packed else raw, path)
+        try:
+            yield from lines.orders(numbers, show_progress=show_progress)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
+
+
+class _ArpaLines:
+    """The lines of a file, which are counted for messages."""
+
+    def __init__(self, file: Iterable[bytes], path: Path) -> None:
+        self._lines = iter(file)
+        self._path = path
+        self._num_read = 0
+
+    def orders(self, numbers: Dict[bytes, int], *, show_progress: bool) -> Iterator[ArpaRows]:
+        """See :func:`read_orders`."""
+        if not any(line.strip() == b"\\data\\" for line in self._counted()):
+            raise ValueError(f"{self._path} is no ARPA file: it has no line \\data\\")
+        line, sizes = self._read_sizes()
+        total = sum(sizes)
+        with tqdm(
+            total=total,
+            desc=f"reading {self._path.name}",
+            unit="n-gram",
+            disable=not show_progress or total < PROGRESS_FROM_NGRAMS,
+        ) as progress:
+            for order, size in enumerate(sizes, 1):
+                self._check(line, f"\\{order}-grams:")
+                pieces = [self._read_rows(order, numbers, num_lines=0)]
+                for begin in range(0, size, LINES_AT_ONCE):
+                    pieces.append(self._read_rows(order, numbers, num_lines=min(size - begin, LINES_AT_ONCE)))
+                    progress.update(min(size - begin, LINES_AT_ONCE))
+                yield ArpaRows(
+                    words=torch.cat([piece.words for piece in pieces]),
+                    log10_probs=torch.cat([piece.log10_probs for piece in pieces]),
+                    log10_backoffs=torch.cat([piece.log10_backoffs for piece in pieces]),
+                )
+                line = self._next()
+        self._check(line, "\\end\\")
+
+    def _read_sizes(self) -> Tuple[bytes, List[int]]:
+        """The line after the sizes of the orders, and these."""
+        sizes: List[int] = []
+        while match := _SIZE.fullmatch(line := self._next()):
+            if int(match[1]) != len(sizes) + 1:
+                self._refuse(f"expected the size of order {len(sizes) + 1}")
+            sizes.append(int(match[2]))
+        if not sizes:
+            self._refuse("expected ngram 1=, the number of unigrams")
+        return line, sizes
+
+    def _read_rows(self, order: int, numbers: Dict[bytes, int], *, num_lines: int) -> ArpaRows:
+        """The n-grams of the next lines, less those with words outside of the dictionary."""
+        words: List[int] = []
+        log_probs: List[float] = []
+        log_backoffs: List[float] = []
+        for line in islice(self._counted(), num_lines):
+            fields = line.split()
+            try:
+                log_prob, log_backoff = float(fields[0]), float(fields[order + 1]) if len(fields) > order + 1 else 0.0
+            except (IndexError, ValueError):
+                log_prob = log_backoff = math.nan
+            if not (order + 1 <= len(fields) <= order + 2 and log_prob <= 0 and math.isfinite(log_backoff)):
+                self._refuse(f"expected a logarithm of at most 0, {order} words, and a back-off weight, if any")
+            words.extend([numbers.get(word, _OUTSIDE) for word in fields[1 : order + 1]])
+            log_probs.append(log_prob if log_prob > LOG_ZERO else -math.inf)
+            log_backoffs.append(log_backoff)
+        if len(log_probs) < num_lines:
+            self._refuse(f"expected more {order}-grams after it")
+        rows = torch.from_numpy(np.array(words, dtype=np.int64)).view(-1, order)
+        inside = (rows != _OUTSIDE).all(dim=1)
+        return ArpaRows(
+            words=rows[inside],
+            log10_probs=torch.from_numpy(np.array(log_probs))[inside],
+            log10_backoffs=torch.from_numpy(np.array(log_backoffs))[inside],
+        )
+
+    def _counted(self) -> Iterator[bytes]:
+        for line in self._lines:
+            self._num_read += 1
+            yield line
+
+    def _next(self) -> bytes:
+        """The next line that is not blank; nothing at the end of the file."""
+        return next(filter(None, map(bytes.strip, self._counted())), b"")
+
+    def _check(self, line: bytes, expected: str) -> None:
+        if line != expected.encode():
+            self._refuse(f"expected {expected}")
+
+    def _refuse(self, wrong: str) -> NoReturn:
+        raise ValueError(f"{self._path}, line {self._num_read}: damaged: {wrong}")

@@ -1,0 +1,212 @@
+"""An n-gram language model in back-off form.
+
+Shapes: n tokens of a stream, m words of a marked stream, V words of the dictionary, K the highest order, N_k n-grams of
+order k.
+"""
+
+import math
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+from tqdm import tqdm
+
+from fairseq_plugins.ngrams.arpa_reader import read_orders
+from fairseq_plugins.ngrams.arpa_rows import ArpaRows
+from fairseq_plugins.ngrams.arpa_writer import write_rows
+from fairseq_plugins.ngrams.marked_lines import mark_lines
+from fairseq_plugins.ngrams.ngram_index import ABSENT, NGramIndex, contexts_in
+
+PLACES_AT_ONCE = 2**20
+"""Words of a stream that are looked up, and n-grams that are written, at a time."""
+
+LOG_10 = math.log(10)
+
+
+class NGramModel:
+    """An n-gram model over the words of a dictionary.
+
+    The log-probability of a word after a context is that of the n-gram of both, if the model has it. Otherwise it is
+    the back-off weight of the context, zero if the model lacks the context, plus the log-probability of the word after
+    the context without its first word. All logarithms are natural.
+
+    Args:
+        dictionary: numbers the words.
+        index: numbers the n-grams.
+        log_probs: for each order, (N_k,) float64.
+        log_backoffs: for each order but the highest, (N_k,) float64.
+        stand_ins: (V,) the word that each word is read as, itself or the unknown word; each word itself by default.
+            Words that are read as the unknown one share its probability equally.
+    """
+
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        *,
+        index: NGramIndex,
+        log_probs: Sequence[Tensor],
+        log_backoffs: Sequence[Tensor],
+        stand_ins: Optional[Tensor] = None,
+    ) -> None:
+        assert len(log_probs) == len(log_backoffs) + 1 == index.order
+        self.dictionary = dictionary
+        self.index = index
+        # the last element is what ABSENT, minus one, picks
+        self._log_probs = [torch.cat([one, one.new_zeros(1)]) for one in log_probs]
+        self._log_backoffs = [torch.cat([one, one.new_zeros(1)]) for one in log_backoffs]
+        self._stand_ins = torch.arange(len(dictionary)) if stand_ins is None else stand_ins
+        self._log_share = math.log(int((self._stand_ins == dictionary.unk()).sum()))
+
+    @property
+    def order(self) -> int:
+        """K."""
+        return self.index.order
+
+    def num_ngrams(self, order: int) -> int:
+        """How many n-grams of an order a file of the model has."""
+        return len(self._listed(order))
+
+    def _listed(self, order: int) -> Tensor:
+        """The numbers of the n-grams that a file has."""
+        if order > 1:
+            return torch.arange(self.index.num_ngrams(order))
+        listed = self._log_probs[0][:-1] > -math.inf
+        listed[self.dictionary.bos()] = True  # for its back-off weight
+        return listed.nonzero().squeeze(1)
+
+    @torch.no_grad()
+    def log_probs(self, stream: Tensor, *, show_progress: bool = False) -> Tensor:
+        """The log-probability of each token given those before it in its line, (n,) float64, on the stream's device.
+
+        A line starts at the start of the stream and after each end mark; a sentence start, which the stream lacks, is
+        the context there. A sentence start or padding in the stream has minus infinity.
+
+        Args:
+            stream: (n,) int64.
+            show_progress: draw a bar.
+        """
+        read = self._stand_ins[stream.cpu()]
+        lines = mark_lines(read, self.dictionary)
+        begins = range(0, len(lines.words), PLACES_AT_ONCE)
+        pieces = [torch.zeros(0, dtype=torch.float64)]
+        for begin in tqdm(begins, desc="looking up", unit="piece", disable=not show_progress or len(begins) < 2):
+            before = max(begin - (self.order - 1), 0)
+            pieces.append(self._look_up(lines.words[before : begin + PLACES_AT_ONCE])[begin - before :])
+        log_probs = torch.cat(pieces)[lines.places]
+        log_probs[read == self.dictionary.unk()] -= self._log_share
+        return log_probs.to(stream.device)
+
+    def _look_up(self, words: Tensor) -> Tensor:
+        """The log-probability of each word of a part of a marked stream, (m,)."""
+        numbers = self.index.numbers_in(words)
+        log_probs = self._log_probs[0][words]
+        for longer, shorter, probs, backoffs in zip(numbers[1:], numbers, self._log_probs[1:], self._log_backoffs):
+            log_probs = torch.where(longer == ABSENT, log_probs + backoffs[contexts_in(shorter)], probs[longer])
+        return log_probs
+
+    def write_arpa(self, path: Path, *, show_progress: bool = False) -> None:
+        """Write an ARPA file, compressed where its name ends in ``.gz``.
+
+        Words without a probability are left out; the sentence start is there for its back-off weight.
+
+        Args:
+            path: of the file.
+            show_progress: draw a bar.
+
+        Raises:
+            OSError: if the file cannot be written.
+        """
+        orders = range(1, self.order + 1)
+        write_rows(
+            path,
+            (self._rows(order, piece) for order in orders for piece in self._listed(order).split(PLACES_AT_ONCE)),
+            symbols=self.dictionary.symbols,
+            sizes=[self.num_ngrams(order) for order in orders],
+            show_progress=show_progress,
+        )
+
+    def _rows(self, order: int, numbers: Tensor) -> ArpaRows:
+        log_probs = self._log_probs[order - 1][numbers]
+        return ArpaRows(
+            words=self.index.words(order, numbers),
+            log10_probs=log_probs / LOG_10,
+            log10_backoffs=(
+                self._log_backoffs[order - 1][numbers] / LOG_10 if order < self.order else torch.zeros_like(log_probs)
+            ),
+        )
+
+    @classmethod
+    def read_arpa(cls, path: Path, dictionary: Dictionary, *, show_progress: bool = False) -> "NGramModel":
+        """Read an ARPA file, compressed by gzip or not.
+
+        n-grams with words that the dictionary lacks are left out; they are never looked up. Words of the dictionary
+        that the file lacks are read as the unknown word, whose probability they share equally. Padding, and what
+        ``dict.txt`` has with a count of zero, is no such word. Without an unknown word in the file, all of them have
+        probability zero.
+
+        Args:
+            path: of the file.
+            dictionary: numbers the words.
+            show_progress: draw a bar.
+
+        Raises:
+            ValueError: if the file is missing or damaged, or has no word of the dictionary; the message names the line.
+        """
+        index = NGramIndex(vocab_size=len(dictionary), sentence_start=dictionary.bos())
+        log_probs: List[Tensor] = []
+        log_backoffs: List[Tensor] = []
+        known = torch.zeros(len(dictionary), dtype=torch.bool)
+        for rows in read_orders(path, dictionary.symbols, show_progress=show_progress):
+            if rows.order == 1:
+                known[rows.words[:, 0]] = True
+            keys, by_key = index.keys_of(rows.words).sort()
+            _check_rows(rows.words[by_key], keys, known=known, path=path, symbols=dictionary.symbols)
+            if rows.order > 1:
+                index.append_order(keys)
+            log_probs.append(rows.log10_probs[by_key] * LOG_10)
+            log_backoffs.append(rows.log10_backoffs[by_key] * LOG_10)
+        if not known[dictionary.eos()]:
+            raise ValueError(f"{path} lacks </s>: give a model of lines, which end with it")
+        if not known[dictionary.nspecial :].any():
+            raise ValueError(f"{path} has no word of dict.txt: give a model of the same language")
+        # unigrams have a number whether the file has them or not
+        log_probs[0] = torch.full((len(dictionary),), -torch.inf).double().masked_scatter(known, log_probs[0])
+        log_probs[0][[dictionary.bos(), dictionary.pad()]] = -torch.inf
+        log_backoffs[0] = torch.zeros(len(dictionary)).double().masked_scatter(known, log_backoffs[0])
+        return cls(
+            dictionary,
+            index=index,
+            log_probs=log_probs,
+            log_backoffs=log_backoffs[:-1],
+            stand_ins=_stand_ins(dictionary, known),
+        )
+
+
+def _check_rows(words: Tensor, keys: Tensor, *, known: Tensor, path: Path, symbols: Sequence[str]) -> None:
+    """Refuse n-grams of a file that no model has.
+
+    Args:
+        words: (N, k).
+        keys: (N,) of the same n-grams, ascending.
+        known: (V,) whether a word is among the file's unigrams.
+
+    Raises:
+        ValueError: naming the first of them.
+    """
+    alone = (keys == ABSENT) | ~known[words].all(dim=1)
+    twice = torch.zeros_like(alone)
+    twice[1:] = keys[1:] == keys[:-1]
+    for wrong, told in ((alone, "its words or its context are not among the orders below"), (twice, "it stands twice")):
+        if bool(wrong.any()):
+            text = " ".join(symbols[word] for word in words[wrong][0].tolist())
+            raise ValueError(f"{path} is damaged: {words.shape[1]}-gram '{text}': {told}")
+
+
+def _stand_ins(dictionary: Dictionary, known: Tensor) -> Tensor:
+    """The word that each word of a dictionary is read as, (V,)."""
+    numbers = torch.arange(len(dictionary))
+    lacking = ~known & (torch.tensor(dictionary.count) > 0)
+    lacking[[dictionary.bos(), dictionary.pad()]] = False
+    return numbers.where(~lacking, dictionary.unk())

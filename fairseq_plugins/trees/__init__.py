@@ -1,0 +1,1 @@
+"""Constituency trees: reading, cleaning, linearisation, n-best lists of parsers, bracket scores and reranking."""

@@ -1,0 +1,43 @@
+"""Gold trees of sentences, one a line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Optional
+
+from fairseq_plugins.trees.text_files import numbered_lines
+from fairseq_plugins.trees.tree import Tree, read_tree
+
+
+@dataclass(frozen=True)
+class GoldSentence:
+    """A sentence and its tree.
+
+    Attributes:
+        tree: the gold tree.
+        name: of the sentence, or None where the file has none.
+    """
+
+    tree: Tree
+    name: Optional[str] = None
+
+
+def read_gold_sentences(path: Path) -> List[GoldSentence]:
+    """Sentences of a file with a line ``TREE``, or ``ID<TAB>TREE``, for each.
+
+    Raises:
+        ValueError: with the line, if one is not a tree, some have a name and others none, or two have the same.
+    """
+    sentences = []
+    for number, line in numbered_lines(path):
+        name, tab, bracketed = line.partition("\t")
+        tree = read_tree(bracketed if tab else line, name=f"{path}, line {number}")
+        sentences.append(GoldSentence(tree, name=name if tab else None))
+    names = [sentence.name for sentence in sentences]
+    if not sentences:
+        raise ValueError(f"{path} is empty: give a gold tree a line")
+    if None in names and len(set(names)) > 1:
+        raise ValueError(f"{path}: some lines are ID<TAB>TREE and others only a tree: write all in one way")
+    if None not in names and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{path}: sentence {twice} stands there twice")
+    return sentences

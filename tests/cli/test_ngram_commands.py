@@ -1,0 +1,88 @@
+"""train_ngram and evaluate_ngram, run in this process on a small binarised text."""
+
+import json
+import logging
+import math
+
+import pytest
+from binarised_lines import write_split
+
+from fairseq_plugins.cli.evaluate_ngram import EvaluateNGram
+from fairseq_plugins.cli.train_ngram import TrainNGram
+from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.ngrams.ngram_model import NGramModel
+
+V = 10
+TEST = [[5, 3, 2], [2], [9, 5, 6, 2]]
+
+
+@pytest.fixture
+def dictionary(make_dictionary):
+    return make_dictionary(V)
+
+
+@pytest.fixture
+def data(dictionary, tmp_path, caplog):
+    caplog.set_level(logging.WARNING)  # commands do so, too; here the level before is restored
+    folder = tmp_path / "data bin"
+    write_split(folder, "train", [[4, 5, 3, 2], [5, 6, 2], [3, 5, 6, 2], [2]], vocab_size=V)
+    write_split(folder, "test", TEST, vocab_size=V)
+    dictionary.save(str(folder / "dict.txt"))
+    return folder
+
+
+def test_from_a_text_to_a_perplexity(data, dictionary, tmp_path, capsys):
+    path = tmp_path / "my model.arpa.gz"
+    TrainNGram().main([data, "--order", 3, "--out", path])
+    told = capsys.readouterr()
+    assert told.out.splitlines()[0] == "words predicted 8"
+    assert [line.split()[:2] for line in told.out.splitlines()[2:]] == [["1", "9"], ["2", "10"], ["3", "7"]]
+    (warning,) = told.err.splitlines()
+    assert warning.endswith("too small to estimate the discounts of order 1, 2, 3: 0.5, 1, 1.5 are taken there")
+
+    tokens = load_token_stream(data, "test", dictionary)
+    nll = -NGramModel.read_arpa(path, dictionary).log_probs(tokens)
+    EvaluateNGram().main([data, "--path", path, "--json"])
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["num_tokens"] == 8 and figures["num_unknown"] == 1
+    assert figures["perplexity"] == pytest.approx(math.exp(nll.mean()), rel=1e-12)
+    assert figures["perplexity_without_first_token"] == pytest.approx(math.exp(nll[1:].mean()), rel=1e-12)
+    EvaluateNGram().main([data, "--path", path, "--split", "train"])
+    printed = dict(line.rsplit(None, 1) for line in capsys.readouterr().out.splitlines() if "NLL" not in line)
+    assert printed["tokens predicted"] == "12" and float(printed["perplexity"]) < figures["perplexity"]
+
+
+def fail(command, arguments, capsys):
+    """The one line that a command ends with."""
+    with pytest.raises(SystemExit) as raised:
+        command.main(arguments)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert raised.value.code == 2
+    return line
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--order", 0], "--order 0: give at least 1"),
+        (["--order", 9], "order 9: the longest line has 5 words, both its marks included"),
+        (["--split", "valid"], "there is no split 'valid'"),
+        (["--split", "empty"], "split 'empty' in"),
+        (["--split", "blank"], "2 blank lines and no word"),
+        (["--split", "marked"], "the text holds <s>"),
+    ],
+)
+def test_wrong_texts_and_orders_write_nothing(flags, message, data, tmp_path, capsys):
+    write_split(data, "empty", [], vocab_size=V)
+    write_split(data, "blank", [[2], [2]], vocab_size=V)
+    write_split(data, "marked", [[4, 0, 2]], vocab_size=V)
+    assert message in fail(TrainNGram(), [data, "--out", tmp_path / "out.arpa", *flags], capsys)
+    assert not (tmp_path / "out.arpa").exists()
+
+
+def test_an_output_that_cannot_be_written_is_refused(data, tmp_path, capsys):
+    assert "make it first" in fail(TrainNGram(), [data, "--out", tmp_path / "no/out.arpa"], capsys)
+
+
+def test_a_missing_model_is_named(data, tmp_path, capsys):
+    assert "no.arpa does not exist" in fail(EvaluateNGram(), [data, "--path", tmp_path / "no.arpa"], capsys)

@@ -1,0 +1,29 @@
+"""Perplexity of an n-gram model alone."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_plugins.evaluation.ngram_perplexity import evaluate_ngram_model
+from fairseq_plugins.ngrams.kneser_ney import estimate_model
+
+
+def test_two_counts_of_one_stream(make_dictionary):
+    dictionary = make_dictionary(12)
+    stream = torch.tensor([5, 3, 6, 2, 2, 3, 7, 8, 2])
+    model = estimate_model(stream, dictionary, order=3).model
+    nll = -model.log_probs(stream)
+    result = evaluate_ngram_model(model, stream)
+    assert (result.all_tokens.num_tokens, result.without_first.num_tokens) == (9, 8)
+    assert result.all_tokens.num_unknown == result.without_first.num_unknown == 2
+    assert result.all_tokens.perplexity == pytest.approx(math.exp(nll.mean()))
+    assert result.without_first.perplexity == pytest.approx(math.exp(nll[1:].mean()))
+
+
+def test_a_token_without_probability_is_named(make_dictionary):
+    dictionary = make_dictionary(12)
+    stream = torch.tensor([5, 6, 2])
+    model = estimate_model(stream, dictionary, order=2).model
+    with pytest.raises(ValueError, match="2 of 4 tokens, such as '<pad>', have probability zero: use a model that has"):
+        evaluate_ngram_model(model, torch.tensor([5, 1, 0, 2]))
