@@ -5,6 +5,13 @@ the host's commands.
 """
 
 import logging
+from typing import TYPE_CHECKING, Optional, Sequence, Union
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fairseq_plugins.evaluation.raw_text import TextKind
+    from fairseq_plugins.evaluation.trained_models import TrainedLanguageModel, TrainedTranslator
 
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX when imported
 
@@ -25,3 +32,36 @@ for _model in (gated_lm, recurrent_encdec, recurrent_lm, transformer):
         (stateful_lm.StatefulLanguageModelingConfig, scored_translation.EvalScorerConfig),
         (l2_adam.L2AdamConfig, nt_asgd.NTASGDConfig),
     )
+
+
+def load(
+    path: "Union[str, Path, Sequence[Union[str, Path]]]",
+    data: "Optional[Union[str, Path]]" = None,
+    *,
+    device: str = "cpu",
+    text: "TextKind" = "raw",
+    precision: str = "float32",
+    max_tokens: int = 4096,
+) -> "Union[TrainedLanguageModel, TrainedTranslator]":
+    """A trained model that takes raw text and gives raw text.
+
+    Args:
+        path: a checkpoint; a folder, of which ``checkpoint_best.pt`` is taken, or else ``checkpoint_last.pt``; or
+            several of them for an ensemble.
+        data: the folder that data-prep wrote; by default that of the training, as it was given there.
+        device: where the model works, such as "cuda".
+        text: "raw", or "tokenised" where lines of a language model are words and subwords between blanks.
+        precision: of the output layer's scores, a value of ``--output-precision``.
+        max_tokens: of a batch of lines that a language model scores.
+
+    Returns:
+        a language model with ``score``, ``perplexity``, ``sample`` and ``continuations``, or an encoder-decoder with
+        ``translate`` and ``attention``.
+
+    Raises:
+        ValueError: if a file is missing, unreadable or refused, if the vocabulary is not the data's, or if the folder
+            lacks what raw text needs; the message names it.
+    """
+    from fairseq_plugins.evaluation.trained_models import load_trained  # importing the package stays as fast
+
+    return load_trained(path, data, device=device, text=text, precision=precision, max_tokens=max_tokens)

@@ -73,6 +73,14 @@ class Corpus(ABC):
     def check_dictionary(self, num_rows: int, files: dict[str, Path], options: Namespace) -> None:  # noqa: B027
         """DataError unless a dictionary with so many rows can be the real corpus'."""
 
+    def words_of_text(self, options: Namespace) -> dict[str, str]:
+        """How a raw line of a corpus of one side becomes words, for ``text.json``.
+
+        ``tokenizer`` is "blanks", "moses" with its ``language``, or "characters"; ``case`` is "kept", "lower tokens",
+        or "lower lines" where the tokenizer reads lines in lower case.
+        """
+        return {"tokenizer": "blanks", "case": "kept"}
+
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:  # noqa: B027
         """Put into the result what a model needs besides the binaries; ``folders`` are those of the steps."""
 

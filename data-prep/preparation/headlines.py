@@ -1,6 +1,7 @@
 """Corpora of headlines in plain English: what they have in common."""
 
 import re
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 from .lines import Row
@@ -19,6 +20,10 @@ class HeadlineCorpus(ParallelCorpus):
     def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
         """Moses' for English."""
         return moses("en", lowercase)
+
+    def words_of_text(self, options: Namespace) -> dict[str, str]:
+        """English ones on either side."""
+        return {**super().words_of_text(options), "language": "en"}
 
 
 def wordless(sides: Sequence[str], row: Row) -> str:

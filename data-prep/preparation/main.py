@@ -15,6 +15,7 @@ from .make_text import make_text
 from .options import parse_options
 from .sources import digest
 from .steps import locked, run_step
+from .text_record import complete_text_record
 
 FORMAT = 4  # of the work folder; another number makes every step again
 
@@ -48,6 +49,7 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
         note("warning: EXPECTED_COUNTS=skip: checksums, counts and vocabulary are not checked")
         recipe += ", not checked"
     if is_finished(recipe, options):
+        complete_text_record(corpus, options)
         return
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source} is not a directory: pass the folder that holds the files")

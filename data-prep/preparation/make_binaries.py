@@ -15,6 +15,7 @@ from .finished import RECORD, binary_name, dictionary_name
 from .lines import progress, read_lines, write_lines
 from .make_text import splits_of
 from .steps import new_folder
+from .text_record import add_text_record
 
 HOST_WORKER_BYTES = 1 << 27  # of training text for each process of fairseq-preprocess
 
@@ -41,6 +42,7 @@ def make_binaries(
                 corpus.check_dictionary(num_rows, files, options)
             table.append(f"{dictionary_name(side, options)}: {num_rows} rows")
         corpus.add_files(folders, folder, options)
+        add_text_record(corpus, folder, options)
         write_lines(folder / RECORD, [recipe, *table])
     return table
 

@@ -20,6 +20,8 @@ from .tokens import moses
 
 PAIR_OPTIONS = ("bpe", "merges", "min_length", "max_length", "max_ratio", "joined_dictionary")
 
+LOWERCASE = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}  # in the recipe -> in text.json
+
 
 class ParallelCorpus(Corpus):
     """A corpus of two sides with names that the host takes for languages: ``de`` and ``en``, ``article`` and ``title``.
@@ -144,6 +146,11 @@ class ParallelCorpus(Corpus):
     def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
         """A function from a raw line of a side to its tokens with one space between them."""
         return moses(side, lowercase)
+
+    def words_of_text(self, options: Namespace) -> dict[str, str]:
+        """Those of :meth:`tokenizer`."""
+        case = LOWERCASE[self.lowercase_recipe] if options.lowercase else "kept"
+        return {"tokenizer": "moses", "language": options.subject, "case": case}
 
     def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]:
         """``reference(side)``, which makes a function from a raw line to the one that results are compared with."""

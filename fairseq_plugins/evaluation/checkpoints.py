@@ -1,16 +1,33 @@
 """Loading trained models for evaluation."""
 
+from argparse import Namespace
 from pathlib import Path
-from typing import List, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import BaseFairseqModel, FairseqLanguageModel
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import DictConfig
 
 from fairseq_plugins.data.corpus import load_dictionary
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.modules.carried_state import CarriesState
+from fairseq_plugins.output_layers.output_precision import OutputPrecision
+
+
+def trained_task(path: Union[str, Path]) -> Any:
+    """The configuration of the task that a checkpoint was trained for; its name is ``_name``.
+
+    Raises:
+        ValueError: if the file is unreadable or refused.
+    """
+    with naming_checkpoint(path):
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    args: Optional[Namespace] = state.get("args")
+    return (state["cfg"] if args is None else convert_namespace_to_omegaconf(args)).task
 
 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
@@ -69,3 +86,34 @@ def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[s
     for model, path in zip(models, paths):
         with naming_checkpoint(path):
             assert model.decoder.stack is not None
+
+
+def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
+    """Load language models of any kind in evaluation mode, the host's included.
+
+    Raises:
+        ValueError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
+            language model.
+    """
+    check_checkpoints(paths)
+    load_dictionary(data_dir)
+    models: List[FairseqLanguageModel] = []
+    for path in paths:
+        name = trained_task(path)._name
+        if not issubclass(TASK_REGISTRY.get(name, object), LanguageModelingTask):
+            raise ValueError(f"{path} was trained for --task {name}: give a language model's checkpoint")
+        model, _ = load_checkpoint(path, data_dir)
+        assert isinstance(model, FairseqLanguageModel)
+        models.append(model)
+    return models
+
+
+def set_score_precision(models: Sequence[BaseFairseqModel], precision: str) -> None:
+    """Let the models' output layers compute scores in a precision, a value of ``--output-precision``.
+
+    Raises:
+        ValueError: if there is no such value, or the processor has no such products.
+    """
+    for module in (module for model in models for module in model.modules()):
+        if isinstance(module, OutputPrecision):
+            module.score_in(precision)

@@ -3,17 +3,19 @@
 Shapes: M models, n tokens of a sequence, B rows of a batch, T its longest sequence, V vocabulary.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Sequence
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.ensemble import average_nll
-from fairseq_plugins.output_layers.base import OutputLayer
+from fairseq_plugins.evaluation.scored_stream import ScoredStream, carry_state
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ def score_sequences(
     sequences: Sequence[Tensor],
     *,
     max_tokens: int = 4096,
+    window: int = 4096,
     device: str = "cpu",
     show_progress: bool = False,
 ) -> List[ScoredSequence]:
@@ -52,6 +55,8 @@ def score_sequences(
         sequences: each (n,) int64, not empty.
         max_tokens: of a batch, padding included, unless one sequence is longer; does not change the result beyond
             rounding.
+        window: a longer sequence is read by itself, so many tokens at a time, where all models carry state; others read
+            it at once. Does not change the result beyond rounding.
         device: where the models are.
         show_progress: draw a bar.
 
@@ -61,20 +66,24 @@ def score_sequences(
     """
     if max_tokens < 1:
         raise ValueError(f"batches of {max_tokens} tokens: give at least 1")
+    assert window >= 1
     assert all(len(sequence) > 0 for sequence in sequences)
-    dictionary = models[0].decoder.dictionary
+    dictionary = check_vocabularies(models)
     for model in models:
-        if model.eval().decoder.dictionary != dictionary:
-            raise ValueError(
-                "the models have different vocabularies and cannot be averaged: take models that were trained with the "
-                "same dict.txt"
-            )
+        model.eval()
     lengths = [len(sequence) for sequence in sequences]
-    _check_lengths(lengths, longest=min(int(model.max_positions()) for model in models))
+    _check_lengths(lengths, longest=longest_sequence(models))
+    in_windows = carry_state(models)
 
     scored: Dict[int, ScoredSequence] = {}
     with tqdm(total=sum(lengths), unit="token", disable=not show_progress) as progress:
         for indices in _batches(lengths, max_tokens=max_tokens):
+            if in_windows and lengths[indices[0]] > window:
+                for i in indices:
+                    with ScoredStream(models, window=window, device=device) as stream:
+                        scored[i] = ScoredSequence(stream.score(sequences[i]))
+                    progress.update(lengths[i])
+                continue
             target = pad_sequence([sequences[i] for i in indices], batch_first=True, padding_value=dictionary.pad())
             target = target.to(device)
             inputs = target.roll(1, dims=1)
@@ -87,7 +96,27 @@ def score_sequences(
     return [scored[i] for i in range(len(sequences))]
 
 
-def _check_lengths(lengths: Sequence[int], *, longest: int) -> None:
+def check_vocabularies(models: Sequence[FairseqLanguageModel]) -> Dictionary:
+    """The vocabulary that all models have.
+
+    Raises:
+        ValueError: if they have different ones.
+    """
+    dictionary: Dictionary = models[0].decoder.dictionary
+    if any(model.decoder.dictionary != dictionary for model in models):
+        raise ValueError(
+            "the models have different vocabularies and cannot be averaged: take models that were trained with the "
+            "same dict.txt"
+        )
+    return dictionary
+
+
+def longest_sequence(models: Sequence[FairseqLanguageModel]) -> float:
+    """Tokens that all models can read at once; infinite where they carry state."""
+    return min((model.max_positions() for model in models if not carry_state([model])), default=math.inf)
+
+
+def _check_lengths(lengths: Sequence[int], *, longest: float) -> None:
     for number, length in enumerate(lengths, start=1):
         if length > longest:
             raise ValueError(
@@ -109,7 +138,7 @@ def _batches(lengths: Sequence[int], *, max_tokens: int) -> Iterator[List[int]]:
 
 def _target_nll(model: FairseqLanguageModel, inputs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:
     """NLL of each target, (B, T), 0 where ``is_token`` (B, T) is False."""
-    if isinstance(getattr(model.decoder, "output", None), OutputLayer):
+    if carry_state([model]):
         return model(inputs, target=target, token_weights=is_token)[1]["scores"].nll
     log_probs = model.get_normalized_probs(model(inputs), log_probs=True)
     return -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).masked_fill(~is_token, 0)

@@ -1,20 +1,20 @@
 """Trained encoder-decoders as a translator of raw text."""
 
-from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.configs import GenerationConfig
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
+from fairseq_plugins.evaluation.checkpoints import trained_task
 from fairseq_plugins.evaluation.text_preparation import TextPreparation, load_text_preparation
 from fairseq_plugins.flags.input_paths import check_data_folder
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 
 
@@ -28,22 +28,26 @@ class TranslatedSentence:
         target: pieces that they wrote, (T,), without the end mark.
         attention: weights (T + 1, S + 1) float32, the mean of the models; the last row and column are those of the
             end marks. None where no model has attention.
+        score: by which the beam search chose, the mean log-probability of a piece and the end mark in nats.
+        others: the translations that come next, the best first, as many as were asked for.
     """
 
     text: str
     source: List[str]
     target: List[str]
     attention: Optional[Tensor] = None
+    score: float = 0.0
+    others: List["TranslatedSentence"] = field(default_factory=list)
 
 
 class Translator:
-    """Translates sentences by the host's beam search.
+    """Translates sentences by the host's beam search; several threads can do so at the same time.
 
     Args:
         models: an ensemble of encoder-decoders in evaluation mode, on one device.
         task: the host's, with the dictionaries.
         preparation: how raw text becomes what the models read.
-        beam: number of hypotheses that are kept.
+        beam: number of hypotheses that are kept, unless a translation asks for others.
     """
 
     def __init__(
@@ -59,16 +63,26 @@ class Translator:
         self.preparation = preparation
         for model in self.models:
             model.make_generation_fast_(need_attn=True, beamable_mm_beam_size=beam)
-        self.generator = task.build_generator(self.models, GenerationConfig(beam=beam))
+        self.beam = beam
         limits = utils.resolve_max_positions(task.max_positions(), *[model.max_positions() for model in self.models])
         self.max_length: int = limits[0]
 
-    def translate(self, lines: Sequence[str]) -> List[TranslatedSentence]:
+    def translate(
+        self, lines: Sequence[str], *, beam: Optional[int] = None, nbest: int = 1
+    ) -> List[TranslatedSentence]:
         """Translate raw lines in one batch, in their order; a blank line stays blank.
 
+        Args:
+            lines: sentences.
+            beam: number of hypotheses that are kept (default: the translator's).
+            nbest: translations of each sentence, at most ``beam``; the best has the others.
+
         Raises:
-            ValueError: if a line is longer than the models can read.
+            ValueError: if a line is longer than the models can read, or a number does not fit.
         """
+        beam = check_at_least_one(self.beam if beam is None else beam, flag="beam")
+        if not 1 <= nbest <= beam:
+            raise ValueError(f"nbest {nbest} of a beam of {beam}: give 1 to {beam}, or a larger beam")
         pieces = [self.preparation.split(line) for line in lines]
         for line, sentence in zip(lines, pieces):
             if len(sentence) + 1 > self.max_length:
@@ -79,11 +93,12 @@ class Translator:
         translated = [TranslatedSentence(text="", source=[], target=[]) for _ in lines]
         chosen = [number for number, sentence in enumerate(pieces) if sentence]
         if chosen:
-            for number, sentence in zip(chosen, self._translate([pieces[number] for number in chosen])):
+            found = self._translate([pieces[number] for number in chosen], beam=beam, nbest=nbest)
+            for number, sentence in zip(chosen, found):
                 translated[number] = sentence
         return translated
 
-    def _translate(self, sentences: Sequence[List[str]]) -> List[TranslatedSentence]:
+    def _translate(self, sentences: Sequence[List[str]], *, beam: int, nbest: int) -> List[TranslatedSentence]:
         source_dictionary = self.task.source_dictionary
         tokens = [
             source_dictionary.encode_line(" ".join(sentence), add_if_not_exist=False).long() for sentence in sentences
@@ -92,11 +107,13 @@ class Translator:
         batch = dataset.collater([dataset[number] for number in range(len(dataset))])
         if next(self.models[0].parameters()).is_cuda:
             batch = utils.move_to_cuda(batch)
-        found = self.task.inference_step(self.generator, self.models, batch)
+        generator = self.task.build_generator(self.models, GenerationConfig(beam=beam))
+        found = self.task.inference_step(generator, self.models, batch)
         translated: Dict[int, TranslatedSentence] = {}
         for number, read, hypotheses in zip(batch["id"].tolist(), batch["net_input"]["src_tokens"], found):
-            is_read = read.ne(source_dictionary.pad())
-            translated[number] = self._as_sentence(sentences[number], hypotheses[0], is_read.cpu())
+            is_read = read.ne(source_dictionary.pad()).cpu()
+            best, *others = (self._as_sentence(sentences[number], one, is_read) for one in hypotheses[:nbest])
+            translated[number] = replace(best, others=others)
         return [translated[number] for number in range(len(sentences))]
 
     def _as_sentence(self, source: List[str], hypothesis: Dict[str, Any], is_read: Tensor) -> TranslatedSentence:
@@ -108,6 +125,7 @@ class Translator:
             source=source,
             target=target,
             attention=attention.float().cpu()[is_read].t() if attention.numel() else None,
+            score=float(hypothesis["score"]),
         )
 
 
@@ -132,9 +150,10 @@ def load_translator(
     tasks: List[TranslationTask] = []
     for path in paths:
         with naming_checkpoint(path):
-            state = checkpoint_utils.load_checkpoint_to_cpu(str(path), arg_overrides={"data": str(data)})
-            _check_translates(state, path)
-            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+            _check_translates(path)
+            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(path)], arg_overrides={"data": str(data)}
+            )
         models.append(model.eval().to(device))
         assert isinstance(task, TranslationTask)
         tasks.append(task)
@@ -147,11 +166,9 @@ def load_translator(
     return Translator(models=models, task=tasks[0], preparation=preparation, beam=beam)
 
 
-def _check_translates(state: Dict[str, Any], path: Union[str, Path]) -> None:
+def _check_translates(path: Union[str, Path]) -> None:
     """Refuse a checkpoint of another task, before its data is looked for."""
-    args: Optional[Namespace] = state.get("args")
-    config = state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
-    name = config.task._name
+    name = trained_task(path)._name
     if not issubclass(TASK_REGISTRY.get(name, object), TranslationTask):
         raise ValueError(
             f"{path} was trained for --task {name}, not for translation: give an encoder-decoder's checkpoint"

@@ -7,7 +7,7 @@ import torch
 from sacremoses import MosesDetokenizer
 from torch import Tensor
 
-from fairseq_plugins.evaluation.text_preparation import Subwords
+from fairseq_plugins.evaluation.subwords import Subwords
 from fairseq_plugins.evaluation.translator import TranslatedSentence
 
 END = "</s>"

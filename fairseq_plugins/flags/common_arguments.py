@@ -64,6 +64,15 @@ def add_input(parser: argparse.ArgumentParser, *, help: str) -> None:
     parser.add_argument("--input", nargs="+", type=Path, metavar="FILE", help=help)
 
 
+def add_tokenised(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--tokenised``."""
+    parser.add_argument(
+        "--tokenised",
+        action="store_true",
+        help="text is words and subwords between blanks, as the model was trained on, not raw",
+    )
+
+
 def add_beam(parser: argparse.ArgumentParser) -> None:
     """Declare ``--beam``, ``args.beam``."""
     parser.add_argument(

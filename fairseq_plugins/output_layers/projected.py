@@ -80,10 +80,12 @@ class WordProjection(nn.Module):
             return self._labels()
         parameters = () if self.label_encoder is None else self.label_encoder.parameters()
         made_of = ([self._made_of(x) for x in (self.weight, *parameters)], dtype)
-        if self._kept is None or self._kept[0] != made_of:
+        kept = self._kept  # read once: another thread may keep a matrix of another type meanwhile
+        if kept is None or kept[0] != made_of:
             labels = self._labels()
-            self._kept = (made_of, labels if dtype is None else labels.to(dtype))
-        return self._kept[1]
+            kept = (made_of, labels if dtype is None else labels.to(dtype))
+            self._kept = kept
+        return kept[1]
 
     def _labels(self) -> Tensor:
         return self.weight if self.label_encoder is None else self.label_encoder(self.weight)

@@ -46,6 +46,7 @@ def test_result(prepared: SimpleNamespace) -> None:
     assert ("bpe.codes" in files) == (len(sides) == 2) == any(name.startswith("raw/test.") for name in files)
     assert str(prepared.cwd) not in (prepared.dest / "preprocess.log").read_text()
     assert "warning: EXPECTED_COUNTS=skip" in prepared.done.stderr
+    assert ("text.json" in files) == (len(sides) == 1)
     table = (prepared.dest / "prepared.txt").read_text().splitlines()
     assert table[0].startswith(small.corpus) and table[0].endswith(", not checked")
     assert "\n".join(table[1:]) in prepared.done.stdout
@@ -57,6 +58,15 @@ def test_result(prepared: SimpleNamespace) -> None:
 def test_finished_result_is_left_alone(prepared: SimpleNamespace) -> None:
     before = snapshot(prepared.cwd)
     assert "already complete" in succeed(*prepared.options, cwd=prepared.cwd).stderr
+    assert snapshot(prepared.cwd) == before
+
+
+def test_finished_result_of_one_side_gets_the_record_of_its_text(prepared: SimpleNamespace) -> None:
+    before = snapshot(prepared.cwd)
+    record = prepared.dest / "text.json"
+    if record.exists():
+        record.unlink()
+        assert "text.json is added" in succeed(*prepared.options, cwd=prepared.cwd).stderr
     assert snapshot(prepared.cwd) == before
 
 
@@ -82,7 +92,7 @@ def test_result_of_the_host_is_left_alone(prepared: SimpleNamespace, here: Path)
     for path in (here / "mine").iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name in ("prepared.txt", "bpe.codes"):
+        elif path.name in ("prepared.txt", "bpe.codes", "text.json"):
             path.unlink()
     before = snapshot(here / "mine")
     done = succeed(prepared.small.corpus, *prepared.small.options, "--dest", "mine", cwd=here)

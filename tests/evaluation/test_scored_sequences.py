@@ -1,14 +1,10 @@
 """Scores of separate sequences against one sequence at a time."""
 
-from argparse import Namespace
-from types import SimpleNamespace
-
 import plain_formulas
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY
-from fairseq.models.lstm_lm import LSTMLanguageModel
-from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
+from builders import build_tiny_gated_lm, tiny_base_flags
+from host_models import build_host_lm
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.evaluation.scored_sequences import score_sequences
@@ -82,27 +78,8 @@ def test_models_are_averaged_as_probabilities(build_tiny_lm, sequences):
     assert_scores(score_sequences(models, sequences), [-probs.log() for probs in mean])
 
 
-@pytest.fixture
-def build_host_lm(make_dictionary):
-    """``build_host_lm(arch)``: a small language model of the host, of 23 words and 14 tokens at most."""
-
-    def build(arch):
-        dictionary = make_dictionary(V)
-        task = SimpleNamespace(dictionary=dictionary, source_dictionary=dictionary, target_dictionary=dictionary)
-        if arch == "transformer_lm":
-            sizes = dict(decoder_layers=2, decoder_embed_dim=8, decoder_output_dim=8, decoder_input_dim=8)
-            sizes.update(decoder_ffn_embed_dim=16, decoder_attention_heads=2, max_target_positions=14)
-            return TransformerLanguageModel.build_model(TransformerLanguageModelConfig(**sizes), task)
-        sizes = dict(decoder_layers=2, decoder_embed_dim=8, decoder_hidden_size=8, decoder_out_embed_dim=8)
-        args = Namespace(**sizes, decoder_embed_path=None, residuals=False, max_target_positions=14, criterion="")
-        ARCH_CONFIG_REGISTRY[arch](args)
-        return LSTMLanguageModel.build_model(args, task)
-
-    return build
-
-
 @pytest.mark.parametrize("arch", ["transformer_lm", "lstm_lm"])
-def test_the_hosts_language_models_are_scored_too(arch, build_host_lm, build_tiny_lm, sequences):
+def test_the_hosts_language_models_are_scored_too(arch, build_tiny_lm, sequences):
     host, ours = build_host_lm(arch).double(), build_tiny_lm("tied").double()
     for models in ([host], [host, ours]):
         mean = [sum(torch.exp(-nll_alone(model, one)) for model in models) / len(models) for one in sequences]
@@ -110,7 +87,7 @@ def test_the_hosts_language_models_are_scored_too(arch, build_host_lm, build_tin
         assert_scores(found, [-probs.log() for probs in mean], tolerance=1e-6)  # the host normalises in float32
 
 
-def test_a_sequence_that_a_model_cannot_read_is_refused(build_host_lm, build_tiny_lm):
+def test_a_sequence_that_a_model_cannot_read_is_refused(build_tiny_lm):
     models = [build_tiny_lm("tied"), build_host_lm("transformer_lm")]
     with pytest.raises(ValueError, match="sequence 2 has 15 tokens and the model reads at most 14: cut it"):
         score_sequences(models, [torch.full((length,), 5) for length in (14, 15)])
@@ -129,6 +106,27 @@ def test_batches_hold_so_many_tokens_and_the_longest_come_first(max_tokens, num_
 def test_the_symbol_of_padding_is_a_word_like_others_in_a_text(build_tiny_lm):
     model, sequences = build_tiny_lm("tied").double(), [torch.tensor([5, PADDING, 6, END]), torch.tensor([END])]
     assert_scores(score_sequences([model], sequences), [nll_alone(model, sequence) for sequence in sequences])
+
+
+@pytest.mark.parametrize("window", [1, 4, 14])
+def test_a_long_sequence_is_read_in_windows(window, build_tiny_lm, sequences):
+    models, longest = [build_tiny_lm("tied", seed=1).double(), build_tiny_lm("doc", seed=2).double()], []
+    models[0].register_forward_pre_hook(lambda _, inputs: longest.append(inputs[0].size(1)))
+    expected = [one.token_nll for one in score_sequences(models, sequences)]
+    assert max(longest) == 14
+    longest.clear()
+    assert_scores(score_sequences(models, sequences, window=window), expected)
+    assert max(longest) == window and not models[0].decoder.carried_state._streams
+
+
+def test_gated_models_are_scored_without_their_distribution(sequences):
+    bases = [tiny_base_flags("tied"), tiny_base_flags("mos")]
+    model, asked = build_tiny_gated_lm(*bases).double(), []
+    model.register_forward_hook(lambda *call: asked.append(call[2][1]["scores"].log_probs))
+    expected = [nll_alone(model, sequence) for sequence in sequences]
+    asked.clear()
+    assert_scores(score_sequences([model], sequences), expected)
+    assert asked and all(log_probs is None for log_probs in asked)
 
 
 def test_streams_go_on_after_a_scoring(build_tiny_lm, sequences):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fairseq_plugins.evaluation.text_preparation import SubwordNMT
+from fairseq_plugins.evaluation.subwords import SubwordNMT
 from fairseq_plugins.evaluation.translator import TranslatedSentence
 from fairseq_plugins.evaluation.word_attention import word_attention
 

@@ -4,6 +4,7 @@ import csv
 import gzip
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
@@ -13,6 +14,7 @@ from generated_corpora.parses import write_parses
 from generated_corpora.stories import write_stories
 from generated_corpora.translations import write_translations
 
+BLOCK = r"```(bash|python)\n(.*?)```"
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
 # appended to a command, so that it ends soon
 ADDITIONS = {
@@ -34,14 +36,18 @@ SHORTER = {
 
 
 def documented_sections(document: str) -> List[str]:
-    """Titles of the sections that have commands."""
+    """Titles of the sections that have commands or Python."""
     return [title for title, blocks in _sections(document).items() if blocks]
 
 
 def _sections(document: str) -> Dict[str, List[str]]:
     parts = re.split(r"^##? ", (ROOT / document).read_text(encoding="utf-8"), flags=re.M)
     titled = (part.partition("\n") for part in parts)
-    return {title: re.findall(r"```bash\n(.*?)```", content, re.S) for title, _, content in titled}
+    return {title: [_as_bash(*block) for block in re.findall(BLOCK, content, re.S)] for title, _, content in titled}
+
+
+def _as_bash(language: str, block: str) -> str:
+    return block if language == "bash" else f"{sys.executable} - <<'END'\n{block}END\n"
 
 
 def shortened(command: str) -> str:
@@ -55,7 +61,7 @@ def shortened(command: str) -> str:
 
 
 def run_sections(sections: Sequence[Tuple[str, str]], folder: Path) -> List[str]:
-    """Run the bash blocks of sections in a folder that looks like the checkout; what each prints.
+    """Run the bash and Python blocks of sections in a folder that looks like the checkout; what each prints.
 
     Args:
         sections: documents and titles.

@@ -117,6 +117,10 @@ class Gigaword(ParallelCorpus):
         without_digits = ((source.translate(DIGITS), target.translate(DIGITS)) for source, target in pairs)
         return screen(without_digits, partial(fault, options.sides), split, split == "train" or options.drop_invalid)
 
+    def words_of_text(self, options: Namespace) -> dict[str, str]:
+        """The text's own."""
+        return {"tokenizer": "blanks", "case": "lower tokens" if options.lowercase else "kept"}
+
     def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
         """The text's own tokens, lower-cased only if asked for; every way to write an unknown word becomes one."""
 

@@ -121,6 +121,10 @@ class IWSLT14(ParallelCorpus):
         """Moses', or the tokens that the partial set has."""
         return _own_tokens if options.partial else self.tokenizer
 
+    def words_of_text(self, options: Namespace) -> dict[str, str]:
+        """Those of :meth:`tokenizer_of`."""
+        return {"tokenizer": "blanks", "case": "kept"} if options.partial else super().words_of_text(options)
+
     def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]:
         """The raw text; of the partial set its tokens put together again."""
         return _detokenizer if options.partial else super().reference_of(options)

@@ -61,6 +61,10 @@ class Text8(TextCorpus):
         threshold = f" --threshold {options.threshold}" if options.level == "word" else ""
         return f"text8 {self.variant(options)}{threshold}"
 
+    def words_of_text(self, options: Namespace) -> dict[str, str]:
+        """Words between blanks, or characters."""
+        return {"tokenizer": "characters" if options.level == "char" else "blanks", "case": "kept"}
+
     def variant(self, options: Namespace) -> str:
         """Level and prefix."""
         return f"--level {options.level}" + (f" --characters {options.characters}" if options.characters else "")

@@ -1,0 +1,159 @@
+"""Scores of plain text: ``python -m fairseq_plugins.cli.score_text --help``."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Iterable, Iterator, List, Optional
+
+from tqdm import tqdm
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision
+from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT
+from fairseq_plugins.evaluation.line_stream import stream_lines
+from fairseq_plugins.evaluation.raw_text import load_side_text
+from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import (
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_input,
+    add_plot,
+    add_tokenised,
+    choose_device,
+)
+from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.surprisal import draw_surprisal
+
+LINES_AT_ONCE = 4096
+
+UNKNOWN_MARK = "unknown"
+"""Marks a word that the vocabulary lacks, in the last column."""
+
+
+class ScoreText(Command):
+    """Scores plain text."""
+
+    name = "score_text"
+    summary = "Log-probability of lines of plain text, and surprisal of their words, by language models."
+    description = f"""\
+A line of text becomes a line: its log-probability in nats, its tokens with the end mark, how many of them are unknown,
+and the text, with tabs between. --per token: a line for each token: the number of the line from 1, the token, its
+surprisal in nats and in bits, and "{UNKNOWN_MARK}" or "-". --json: an object for each line, with all of these.
+
+Raw text is split into words (and subwords) as DATA was. Every token is predicted, the end mark too, the first one
+after an end mark. Several checkpoints are averaged as probabilities. A blank line is an end mark alone."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+        add_checkpoints(parser, help="one language model, or several as an ensemble")
+        add_input(parser, help="text (default: the standard input)")
+        add_tokenised(parser)
+        parser.add_argument(
+            "--context",
+            choices=CONTEXTS,
+            default="line",
+            help="line: each line from fresh state, whatever the others are; document: state is carried to the end of "
+            "each file, or of the standard input; paragraph: to the next blank line, the last of the paragraph, or the "
+            "end of the file (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--per", choices=("line", "token"), default="line", help="what a printed line is for (default: %(default)s)"
+        )
+        parser.add_argument("--json", action="store_true", help="print a JSON object for each line of text")
+        add_plot(parser, help="draw the surprisal of the words of the first line, such as surprisal.png")
+        parser.add_argument(
+            "--buffer",
+            type=int,
+            metavar="N",
+            help="lines that are read before they are scored, sorted by length among themselves; their order is kept "
+            f"(default: {LINES_AT_ONCE}, 1 of a terminal; give 1 where a program waits for each answer)",
+        )
+        parser.add_argument(
+            "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--output-precision",
+            choices=OUTPUT_PRECISIONS,
+            default="float32",
+            help="of the output layer, whatever it was trained in (default: %(default)s)",
+        )
+        add_cpu(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        paths: List[Path] = args.input or [STANDARD_INPUT]
+        buffer: Optional[int] = args.buffer
+        if buffer is None:
+            buffer = 1 if STANDARD_INPUT in paths and sys.stdin.isatty() else LINES_AT_ONCE
+        check_at_least_one(buffer, flag="--buffer")
+        check_at_least_one(args.max_tokens, flag="--max-tokens")
+        texts = [stream_lines([path]) for path in paths]
+        side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
+        models = load_scoring_models(args.path, args.data)
+        set_score_precision(models, args.output_precision)
+        device = choose_device(args)
+        models = [model.to(device) for model in models]
+        scorer = TextScorer(models, side, max_tokens=args.max_tokens, device=device)
+        scored = (line for text in texts for line in scorer.score_stream(text, context=args.context, buffer=buffer))
+        draws = args.plot is not None
+        with _Speed(scored) as lines:
+            for number, line in enumerate(lines, start=1):
+                if draws:
+                    save_picture(draw_surprisal(line, side), args.plot)
+                    draws = False
+                print(_as_json(line, number) if args.json else _as_text(line, number, per=args.per), flush=True)
+
+
+class _Speed:
+    """Lines, counted while they are given; tells how many words were scored in what time."""
+
+    def __init__(self, lines: Iterable[ScoredLine]):
+        self._lines = lines
+
+    def __enter__(self) -> Iterator[ScoredLine]:
+        self._start = time.perf_counter()
+        self._num_lines = self._num_tokens = self._num_unknown = 0
+        return self._counted()
+
+    def _counted(self) -> Iterator[ScoredLine]:
+        shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
+        with tqdm(unit="word", desc="scoring", disable=not shows_progress) as bar:
+            for line in self._lines:
+                self._num_lines += 1
+                self._num_tokens += len(line.tokens)
+                self._num_unknown += sum(line.unknown)
+                yield line
+                bar.update(len(line.tokens))
+
+    def __exit__(self, *error: object) -> None:
+        seconds = time.perf_counter() - self._start
+        sys.stdout.flush()
+        print(
+            f"{self._num_lines:,} lines, {self._num_tokens:,} words with end marks, {self._num_unknown:,} unknown; "
+            f"{seconds:,.1f} s, {self._num_tokens / seconds:,.0f} words/s",
+            file=sys.stderr,
+        )
+
+
+def _as_text(line: ScoredLine, number: int, *, per: str) -> str:
+    if per == "line":
+        return f"{line.total:.6f}\t{len(line.tokens)}\t{sum(line.unknown)}\t{line.text}"
+    rows = zip(line.tokens, line.nats, line.bits, line.unknown)
+    return "\n".join(
+        f"{number}\t{token}\t{nats:.6f}\t{bits:.6f}\t{UNKNOWN_MARK if unknown else '-'}"
+        for token, nats, bits, unknown in rows
+    )
+
+
+def _as_json(line: ScoredLine, number: int) -> str:
+    figures = {"line": number, "text": line.text, "log_prob": line.total, "tokens": line.tokens}
+    return json.dumps({**figures, "nats": line.nats, "bits": line.bits, "unknown": line.unknown}, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    ScoreText().main()

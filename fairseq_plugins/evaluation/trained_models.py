@@ -1,0 +1,208 @@
+"""Trained models as Python objects that take raw text and give raw text: what ``fairseq_plugins.load`` returns."""
+
+import math
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, List, Optional, Sequence, Union
+
+from fairseq.models import FairseqLanguageModel
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
+
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision, trained_task
+from fairseq_plugins.evaluation.raw_text import SideText, TextKind, load_side_text
+from fairseq_plugins.evaluation.text_generator import Continuation, Stop, TextGenerator, UnknownWords
+from fairseq_plugins.evaluation.text_scorer import Context, ScoredLine, TextScorer
+from fairseq_plugins.evaluation.translator import TranslatedSentence, Translator, load_translator
+from fairseq_plugins.evaluation.word_attention import WordAttention, word_attention
+from fairseq_plugins.evaluation.word_choice import Sampling
+from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.models.checkpoint_files import check_checkpoints
+
+AnyPath = Union[str, Path]
+
+
+class TrainedLanguageModel:
+    """A language model, or several as one; threads can use it at the same time.
+
+    Args:
+        models: in evaluation mode, on ``device``; several are averaged as probabilities.
+        text: how lines become tokens, and tokens lines.
+        max_tokens: of a batch of lines.
+        device: where the models are.
+    """
+
+    def __init__(
+        self, models: Sequence[FairseqLanguageModel], text: SideText, *, max_tokens: int = 4096, device: str = "cpu"
+    ):
+        self.models = models
+        self.text = text
+        self.device = device
+        self.scorer = TextScorer(models, text, max_tokens=max_tokens, device=device)
+
+    def score(self, lines: Sequence[str], *, context: Context = "line") -> List[ScoredLine]:
+        """How well each line is predicted, in the order of the lines.
+
+        Args:
+            lines: of text.
+            context: see :meth:`~fairseq_plugins.evaluation.text_scorer.TextScorer.score_stream`.
+
+        Raises:
+            ValueError: if a line is longer than the models read, or the context asks for state that they do not carry.
+        """
+        return self.scorer.score(_checked_lines(lines), context=context)
+
+    def perplexity(self, text: Union[str, Sequence[str]], *, context: Context = "document") -> float:
+        """Perplexity of a text, end marks of its lines included.
+
+        Args:
+            text: a text of several lines, or its lines.
+            context: state is carried through the text, or each line is read alone; see :meth:`score`.
+
+        Raises:
+            ValueError: as :meth:`score`, or if there is no line.
+        """
+        lines = text.removesuffix("\n").split("\n") if isinstance(text, str) and text else list(text)
+        log_probs = [
+            log_prob for line in self.scorer.score_stream(lines, context=context) for log_prob in line.log_probs
+        ]
+        if not log_probs:
+            raise ValueError("a text without a line has no perplexity")
+        return math.exp(-math.fsum(log_probs) / len(log_probs))
+
+    def sample(self, prefix: str = "", **options: Any) -> str:
+        """One text that begins with the prefix; ``options`` are those of :meth:`continuations`."""
+        return self.continuations(prefix, **options)[0].text
+
+    def continuations(
+        self,
+        prefix: str = "",
+        *,
+        num: int = 1,
+        seed: int = 1,
+        temperature: float = 1.0,
+        top_k: Optional[int] = None,
+        top_p: Optional[float] = None,
+        beam: Optional[int] = None,
+        after: Sequence[str] = (),
+        max_length: int = 100,
+        stop: Stop = "end",
+        unknown: UnknownWords = "allowed",
+    ) -> List[Continuation]:
+        """Texts that begin with the prefix, drawn by chance or found by beam search.
+
+        Args:
+            prefix: the beginning of a line, or empty.
+            num: of texts.
+            seed: the same one gives the same texts.
+            temperature, top_k, top_p: see :class:`~fairseq_plugins.evaluation.word_choice.Sampling`.
+            beam: hypotheses of a beam search, in place of chance.
+            after: lines that the prefix follows; the models must carry state.
+            max_length, stop, unknown: see :class:`~fairseq_plugins.evaluation.text_generator.TextGenerator`.
+
+        Raises:
+            ValueError: if a value does not fit.
+        """
+        generator = TextGenerator(
+            self.models, self.text, max_length=max_length, stop=stop, unknown=unknown, device=self.device
+        )
+        with ExitStack() as streams:
+            before = streams.enter_context(generator.open_stream(_checked_lines(after))) if after else None
+            if beam is not None:
+                return generator.search(prefix, beam=beam, num=num, after=before)
+            sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+            return generator.sample(prefix, num=num, seed=seed, sampling=sampling, after=before)
+
+
+class TrainedTranslator:
+    """An encoder-decoder, or several as one: translation or headlines; threads can use it at the same time.
+
+    Args:
+        translator: of raw text.
+    """
+
+    def __init__(self, translator: Translator):
+        self.translator = translator
+
+    def translate(
+        self, lines: Sequence[str], *, beam: int = 5, nbest: int = 1, batch_size: int = 32
+    ) -> List[TranslatedSentence]:
+        """The best translation of each raw line, in their order; a blank line stays blank.
+
+        Args:
+            lines: sentences, or articles.
+            beam: hypotheses that are kept.
+            nbest: translations of each; the best one has the others.
+            batch_size: lines that are translated at a time.
+
+        Raises:
+            ValueError: if a line is longer than the models read, or a number does not fit.
+        """
+        check_at_least_one(batch_size, flag="batch size")
+        lines = _checked_lines(lines)
+        batches = [lines[start : start + batch_size] for start in range(0, len(lines), batch_size)]
+        return [one for batch in batches for one in self.translator.translate(batch, beam=beam, nbest=nbest)]
+
+    def attention(self, line: str, *, beam: int = 5) -> WordAttention:
+        """Which words of a raw line were read for which word of its translation.
+
+        Raises:
+            ValueError: if the line is blank, or the models have no attention.
+        """
+        (sentence,) = self.translator.translate([line], beam=beam)
+        if not sentence.source:
+            raise ValueError("a blank line has no attention")
+        return word_attention(sentence, self.translator.preparation.subwords)
+
+
+def _checked_lines(lines: Sequence[str]) -> List[str]:
+    if isinstance(lines, str):
+        raise ValueError(f"'{lines[:30]}' is one text: give a list of lines")
+    return list(lines)
+
+
+def load_trained(
+    path: Union[AnyPath, Sequence[AnyPath]],
+    data: Optional[AnyPath] = None,
+    *,
+    device: str = "cpu",
+    text: TextKind = "raw",
+    precision: str = "float32",
+    max_tokens: int = 4096,
+) -> Union[TrainedLanguageModel, TrainedTranslator]:
+    """See :func:`fairseq_plugins.load`."""
+    paths = [_checkpoint(Path(one)) for one in ([path] if isinstance(path, (str, Path)) else path)]
+    if not paths:
+        raise ValueError("give a checkpoint")
+    check_checkpoints(paths)
+    config = trained_task(paths[0])
+    folder = Path(data if data is not None else str(config.data).split(":")[0])
+    if not folder.is_dir():
+        told = "" if data is not None else f", where {paths[0]} was trained,"
+        raise ValueError(f"{folder}{told} is no folder: give data, the folder that data-prep wrote")
+    task = TASK_REGISTRY.get(config._name, object)
+    if issubclass(task, TranslationTask):
+        if text != "raw":
+            raise ValueError(f"text {text}: a translator reads raw text")
+        translator = load_translator(paths, folder, device=device)
+        set_score_precision(translator.models, precision)
+        return TrainedTranslator(translator)
+    if not issubclass(task, LanguageModelingTask):
+        raise ValueError(
+            f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation"
+        )
+    side = load_side_text(folder, kind=text)
+    models = load_scoring_models(paths, folder)
+    set_score_precision(models, precision)
+    return TrainedLanguageModel([model.to(device) for model in models], side, max_tokens=max_tokens, device=device)
+
+
+def _checkpoint(path: Path) -> Path:
+    """The file itself, or the best or else the last checkpoint of a folder."""
+    if not path.is_dir():
+        return path
+    found = [path / name for name in ("checkpoint_best.pt", "checkpoint_last.pt") if (path / name).is_file()]
+    if not found:
+        raise ValueError(f"{path} has no checkpoint_best.pt and no checkpoint_last.pt: give a checkpoint's file")
+    return found[0]

@@ -1,0 +1,158 @@
+"""Plain text is scored as the stream of it is."""
+
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from commands import ENVIRONMENT, ROOT, command
+
+import fairseq_plugins
+from fairseq_plugins.cli.score_text import ScoreText
+
+FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
+DOC, MOS = (FIXTURES / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
+LINES = ["The dog eats a bone .", "", "A zebra  sings\there .", "the cat"]
+TEXT = "".join(f"{line}\n" for line in LINES)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Data with the record of its text, as data-prep leaves it."""
+    folder = shutil.copytree(FIXTURES / "data/lm", tmp_path_factory.mktemp("prepared") / "data bin")
+    (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
+    return folder
+
+
+@pytest.fixture
+def score(monkeypatch, capsys):
+    """``score(*arguments, typed)``: exit status, lines that are printed, what is told."""
+
+    def score(*arguments, typed=TEXT):
+        monkeypatch.setattr(
+            sys, "stdin", io.TextIOWrapper(io.BytesIO(typed if isinstance(typed, bytes) else typed.encode()))
+        )
+        status = 0
+        try:
+            ScoreText().main([*map(str, arguments), "--cpu"])
+        except SystemExit as ended:
+            status = ended.code
+        printed, told = capsys.readouterr()
+        return status, printed.split("\n")[:-1], told
+
+    return score
+
+
+def test_a_line_for_each_line_in_its_order(prepared, score):
+    status, printed, told = score(prepared, "--path", DOC)
+    assert status == 0 and [line.split("\t", 3)[3] for line in printed] == LINES
+    expected = fairseq_plugins.load(DOC, prepared).score(LINES)
+    for line, one in zip(printed, expected):
+        log_prob, tokens, unknown, _ = line.split("\t", 3)
+        assert float(log_prob) == pytest.approx(one.total, abs=1e-6)
+        assert (int(tokens), int(unknown)) == (len(one.tokens), sum(one.unknown))
+    assert re.fullmatch(r"4 lines, 17 words with end marks, 5 unknown; [\d.]+ s, [\d,]+ words/s\n", told)
+
+
+def test_a_line_for_each_token(prepared, score):
+    _, printed, _ = score(prepared, "--path", DOC, MOS, "--per", "token")
+    rows = [line.split("\t") for line in printed]
+    expected = fairseq_plugins.load([DOC, MOS], prepared).score(LINES)
+    flat = [(n, *token) for n, one in enumerate(expected, 1) for token in zip(one.tokens, one.nats, one.unknown)]
+    assert [(int(row[0]), row[1], row[4]) for row in rows] == [
+        (n, token, "unknown" if unknown else "-") for n, token, _, unknown in flat
+    ]
+    for row, (_, _, nats, _) in zip(rows, flat):
+        assert float(row[2]) == pytest.approx(nats, abs=1e-6)
+        assert float(row[3]) == pytest.approx(nats / math.log(2), abs=1e-6)
+
+
+def test_an_object_for_each_line(prepared, score):
+    _, printed, _ = score(prepared, "--path", DOC, "--json")
+    found = [json.loads(line) for line in printed]
+    assert [(one["line"], one["text"]) for one in found] == list(enumerate(LINES, 1))
+    for one in found:
+        assert one["log_prob"] == pytest.approx(-sum(one["nats"]))
+        assert len({len(one[name]) for name in ("tokens", "nats", "bits", "unknown")}) == 1
+
+
+def test_raw_and_tokenised_text(prepared, score):
+    raw, tokenised = (score(prepared, "--path", DOC, *flags)[1] for flags in ([], ["--tokenised"]))
+    assert [line.split("\t")[2] for line in raw] == ["1", "0", "4", "0"]
+    assert [line.split("\t")[2] for line in tokenised] == ["2", "0", "5", "0"]
+    assert score(prepared, "--path", DOC, "--tokenised", typed=TEXT.lower())[1][0].lower() == raw[0].lower()
+
+
+def test_documents_are_files_and_agree_with_the_evaluation_of_streams(prepared, score, evaluate_here, tmp_path):
+    lines = [line for line in (ROOT / "tests/fixtures/older_checkpoints/texts.py").read_text().split("\n") if line]
+    (tmp_path / "one").write_text("\n".join(lines[:9]))
+    (tmp_path / "two").write_text("\n".join(lines[9:15]))
+    files = ["--input", tmp_path / "one", tmp_path / "two"]
+    _, both, _ = score(prepared, "--path", DOC, *files, "--context", "document", "--buffer", 4)
+    separate = [score(prepared, "--path", DOC, "--input", file, "--context", "document")[1] for file in files[1:]]
+    totals = [[float(line.split("\t")[0]) for line in text] for text in (both, [*separate[0], *separate[1]])]
+    assert len(both) == 15 and totals[0] == pytest.approx(totals[1], rel=1e-5)
+    assert totals[0] != pytest.approx(
+        [float(line.split("\t")[0]) for line in score(prepared, "--path", DOC, *files)[1]]
+    )
+
+
+@pytest.mark.slow
+def test_a_program_that_waits_for_each_answer_gets_it(prepared):
+    arguments = command("fairseq_plugins.cli.score_text", prepared, "--path", DOC, "--cpu", "--buffer", 1)
+    streams = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
+    with subprocess.Popen(arguments, **streams) as process:
+        for line in ("the dog", "", "the cat"):
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(f"\t{line}\n")
+        process.stdin.close()
+        assert process.stdout.read() == "" and process.wait(timeout=60) == 0
+
+
+def test_a_picture_shows_the_first_line(prepared, score, tmp_path):
+    picture = tmp_path / "surprisal.png"
+    status, printed, _ = score(prepared, "--path", DOC, "--plot", picture)
+    assert status == 0 and len(printed) == 4 and picture.read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["surprisal.png"]
+
+
+def test_what_came_before_a_line_that_is_no_text_is_printed(prepared, score):
+    status, printed, told = score(prepared, "--path", DOC, typed=b"the dog\n\nthe \0 cat\n\xff\nthe cat\n")
+    assert status == 2 and [line.split("\t", 3)[3] for line in printed] == ["the dog", "", "the \0 cat"]
+    assert told.splitlines()[-1].endswith("error: standard input, line 4: not UTF-8: invalid start byte")
+
+
+@pytest.mark.parametrize(
+    "flags, typed, told",
+    [
+        ([], "", "standard input is empty"),
+        (["--input", "nowhere.txt"], TEXT, "nowhere.txt does not exist"),
+        (["--buffer", "0"], TEXT, "--buffer 0: give at least 1"),
+        (["--max-tokens", "0"], TEXT, "--max-tokens 0: give at least 1"),
+        (["--context", "page"], TEXT, "argument --context: invalid choice: 'page'"),
+        (["--plot", "nowhere/picture.png"], TEXT, "argument --plot: .*make it first"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(flags, typed, told, prepared, score):
+    status, printed, errors = score(prepared, "--path", DOC, *flags, typed=typed)
+    assert status == 2 and printed == []
+    assert re.search(told, errors.splitlines()[-1])
+
+
+def test_models_and_data_that_cannot_score_are_told(prepared, score):
+    data = FIXTURES / "data"
+    for arguments, reason in (
+        ([data / "lm", "--path", DOC], "text.json is missing"),
+        (
+            [prepared, "--path", FIXTURES / "lstm_encdec_doc.pt"],
+            "lstm_encdec_doc.pt was trained for --task translation: give a language",
+        ),
+        ([prepared, "--path", "nowhere.pt"], "nowhere.pt does not exist"),
+    ):
+        status, printed, told = score(*arguments)
+        assert status == 2 and printed == [] and reason in told and told.count("\n") == 1, told
