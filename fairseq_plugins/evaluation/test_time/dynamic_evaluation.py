@@ -33,6 +33,11 @@ class DynamicOptions:
     segment: int
     rows: int
 
+    @property
+    def changes_weights(self) -> bool:
+        """Whether any step goes anywhere."""
+        return self.rate > 0 or self.decay > 0
+
 
 class AdaptingWeights:
     """The weights of a model on their way through a text; all of them adapt, frozen ones as well.

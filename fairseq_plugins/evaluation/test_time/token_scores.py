@@ -69,6 +69,7 @@ def score_tokens(
         ValueError: if a model or the text does not fit the methods, or an NLL is not finite.
     """
     dynamic = passes.dynamic
+    adapts = dynamic is not None and dynamic.changes_weights
     with ExitStack() as stack:
         stack.enter_context(softmax_temperature(models, temperature=passes.temperature))
         samples = None
@@ -76,7 +77,7 @@ def score_tokens(
             samples = DropoutSamples(models, passes.dropout, device=device)
             stack.callback(samples.forget)
         weights: List[AdaptingWeights] = []
-        if dynamic is not None:
+        if dynamic is not None and adapts:
             for number, model in enumerate(models):
                 stack.enter_context(every_parameter_learns(model))
                 squares = mean_squares[number] if dynamic.rule == "rms" else {}
@@ -87,7 +88,7 @@ def score_tokens(
             text.tokens,
             num_rows=text.num_rows,
             window=window if dynamic is None else dynamic.segment,
-            with_gradients=dynamic is not None,
+            with_gradients=adapts,
             device=device,
             show_progress=show_progress,
         )

@@ -46,12 +46,17 @@ def file_in(folder):
 
 def test_they_are_computed_once(kept, tokens, tmp_path):
     first, computed = kept(tokens)
-    assert computed and all((one >= 0).all() for one in first.values()) and any((one > 0).any() for one in first.values())
+    assert (
+        computed and all((one >= 0).all() for one in first.values()) and any((one > 0).any() for one in first.values())
+    )
     again, computed = kept(tokens)
     assert not computed
     torch.testing.assert_close(again, first, rtol=0, atol=0)
     assert torch.load(file_in(tmp_path), weights_only=True)["mean_squares"].keys() == first.keys()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_best.gradients-4x3.pt", "checkpoint_best.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint_best.gradients-4x3.pt",
+        "checkpoint_best.pt",
+    ]
 
 
 def test_rows_and_segments_have_files_of_their_own(kept, tokens):
