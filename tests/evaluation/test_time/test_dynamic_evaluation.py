@@ -21,8 +21,10 @@ def statistics(model, tokens):
 def adapted_by_hand(model, tokens, *, num_rows, pull, step):
     """Log-probabilities (B, n): each segment is scored, then theta <- theta + pull (theta_0 - theta) - step grad.
 
-    The model reads each segment from the state that it left the one before with. ``pull`` and ``step`` hold a tensor for
-    each parameter.
+    The model reads each segment from the state that it left the one before with.
+
+    Args:
+        pull, step: a tensor for each parameter, by name.
     """
     rows = tokens[: len(tokens) // num_rows * num_rows].view(num_rows, -1)
     parameters = dict(model.named_parameters())
