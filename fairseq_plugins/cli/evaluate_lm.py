@@ -100,6 +100,8 @@ class EvaluateLanguageModels(Command):
             device=device,
             show_progress=sys.stderr.isatty(),
         )
+        for point in points:
+            evaluator.check(read_methods(point))
         text = evaluator.text(args.split)
         tuned: List[TunedPoint] = []
         if choice is not None:

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.perplexity import Perplexity, perplexity_of
+from fairseq_plugins.evaluation.test_time.dropout_samples import sampled_masks
 from fairseq_plugins.evaluation.test_time.dynamic_evaluation import DynamicOptions
 from fairseq_plugins.evaluation.test_time.gradient_statistics import kept_gradient_statistics
 from fairseq_plugins.evaluation.test_time.methods import ComponentOptions, EvaluatedText, Methods, Passes
+from fairseq_plugins.evaluation.test_time.temperature import softmax_temperature
 from fairseq_plugins.evaluation.test_time.token_scores import TokenScores, score_tokens
 from fairseq_plugins.evaluation.test_time.tuning import TunedPoint, tune
 
@@ -81,6 +83,21 @@ class Evaluator:
         tokens = load_token_stream(self.data, split, self.dictionary)
         return EvaluatedText(tokens, dictionary=self.dictionary, num_rows=self.num_rows)
 
+    def check(self, methods: Methods) -> None:
+        """Refuse methods that do not fit the models or the data, before any work.
+
+        Raises:
+            ValueError: if they do not.
+        """
+        passes = methods.passes
+        with softmax_temperature(self.models, temperature=passes.temperature):
+            pass
+        if passes.dropout is not None:
+            with sampled_masks(self.models, scale=passes.dropout.scale):
+                pass
+        if passes.dynamic is not None and passes.dynamic.rule == "rms":
+            self._training_text(num_rows=passes.dynamic.rows)
+
     def statistics(self, dynamic: Optional[DynamicOptions]) -> List[Dict[str, Tensor]]:
         """Of each model's gradients over the training text, where the methods read them; kept beside the checkpoints.
 
@@ -92,12 +109,11 @@ class Evaluator:
         key = dynamic.rows, dynamic.segment
         if key in self._statistics:
             return self._statistics[key]
-        if self._train is None:
-            self._train = load_token_stream(self.data, "train", self.dictionary)
+        train = self._training_text(num_rows=dynamic.rows)
         self._statistics[key] = [
             kept_gradient_statistics(
                 model,
-                self._train,
+                train,
                 checkpoint=checkpoint,
                 num_rows=dynamic.rows,
                 segment=dynamic.segment,
@@ -144,3 +160,13 @@ class Evaluator:
             return self.score(text, passes, components)
 
         return tune(points, score, show_progress=self.options["show_progress"])
+
+    def _training_text(self, *, num_rows: int) -> Tensor:
+        if self._train is None:
+            self._train = load_token_stream(self.data, "train", self.dictionary)
+        num_tokens = self._train.numel()
+        if num_tokens < 2 * num_rows:
+            raise ValueError(
+                f"--dynamic-rows {num_rows}: train has {num_tokens:,} tokens; give at most {num_tokens // 2}"
+            )
+        return self._train

@@ -73,6 +73,18 @@ def test_every_point_has_its_own_figure_and_the_best_is_first(evaluator, tokens)
     assert [point.nll for point in tuned] == sorted(point.nll for point in tuned)
 
 
+def test_what_does_not_fit_models_or_data_is_refused_before_any_work(evaluator, tokens):
+    with pytest.raises(ValueError, match="--dropout-scale 2.5: the model has a dropout rate of 0.4"):
+        evaluator.check(read_methods({"dropout-samples": "1", "dropout-scale": "2.5"}))
+    with pytest.raises(ValueError, match="there is no split 'train'"):
+        evaluator.check(read_methods({"dynamic": "rms"}))
+    evaluator._train = tokens
+    with pytest.raises(ValueError, match="--dynamic-rows 31: train has 61 tokens; give at most 30"):
+        evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "31"}))
+    evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "30", "temperature": "0.9"}))
+    assert not any(hasattr(part, "temperature") and part.temperature != 1 for part in evaluator.models[0].modules())
+
+
 def test_models_read_the_text_once_for_what_is_mixed(evaluator, tokens):
     text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
     read = []
