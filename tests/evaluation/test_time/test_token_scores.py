@@ -27,8 +27,8 @@ def models(request, build_tiny_lm):
 
 
 @pytest.mark.parametrize("flags", CASES)
-@pytest.mark.parametrize("changed_from", [33, 60])
-def test_scores_before_a_change_of_the_text_are_the_same_to_the_bit(flags, changed_from, models, tokens, score_text):
+def test_scores_before_a_change_of_the_text_are_the_same_to_the_bit(flags, models, tokens, score_text):
+    changed_from = 33
     other = tokens.clone()
     other[changed_from:] = (other[changed_from:] + 1) % 23
     found, changed = (score_text(models, text, **flags)[0] for text in (tokens, other))
