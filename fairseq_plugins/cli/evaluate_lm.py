@@ -2,13 +2,18 @@
 
 import argparse
 import json
+import shlex
 import sys
 from dataclasses import asdict
+from pathlib import Path
+from typing import List, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.perplexity import Perplexity, evaluate_perplexity
+from fairseq_plugins.evaluation.scored_windows import check_cut
+from fairseq_plugins.evaluation.test_time.evaluator import Evaluation, Evaluator
+from fairseq_plugins.evaluation.test_time.flags import FlagValues, add_method_flags, given_flags, read_methods
+from fairseq_plugins.evaluation.test_time.tuning import TunedPoint, grid_points
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,
@@ -18,7 +23,12 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
+from fairseq_plugins.flags.output_paths import output_file
 from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS, OutputPrecision
+from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.reports.written_file import write_text
+
+TUNED_SPLIT = "valid"
 
 
 class EvaluateLanguageModels(Command):
@@ -47,7 +57,7 @@ class EvaluateLanguageModels(Command):
             "--window",
             type=int,
             default=1000,
-            help="tokens a forward pass; not part of the result (default: %(default)s)",
+            help="tokens a forward pass; not part of the result, but for masks of dropout (default: %(default)s)",
         )
         parser.add_argument(
             "--output-precision",
@@ -57,33 +67,80 @@ class EvaluateLanguageModels(Command):
         )
         add_cpu(parser)
         add_json(parser)
+        add_method_flags(parser)
+        parser.add_argument(
+            "--tune",
+            nargs="+",
+            default=[],
+            metavar="FLAG=VALUES",
+            help=f"take the flags of test-time methods that do best on {TUNED_SPLIT}, of all combinations of these "
+            "values: colons part the values, and those of each part of a flag, as in cache=500:2000,0.05:0.1:0.2,0.3:1 "
+            f"temperature=0.9:1. The choice is written beside the first checkpoint",
+        )
 
     def run(self, args: argparse.Namespace) -> None:
+        check_cut(num_rows=args.rows, window=args.window)
+        flags = given_flags(args)
+        points = grid_points(args.tune, fixed=flags)
+        for point in points:
+            read_methods(point)
+        choice = choice_file(Path(args.path[0])) if args.tune else None
         device = choose_device(args)
         models, dictionary = load_language_models(args.path, args.data)
         for module in (module for model in models for module in model.modules()):
             if isinstance(module, OutputPrecision):
                 module.score_in(args.output_precision)
-        result = evaluate_perplexity(
+        evaluator = Evaluator(
             [model.to(device) for model in models],
-            load_token_stream(args.data, args.split, dictionary),
-            unknown=dictionary.unk(),
+            checkpoints=[Path(path) for path in args.path],
+            data=args.data,
+            dictionary=dictionary,
             num_rows=args.rows,
             window=args.window,
             device=device,
             show_progress=sys.stderr.isatty(),
         )
-        print(as_json(result) if args.json else as_text(result))
+        for point in points:
+            evaluator.check(read_methods(point))
+        text = evaluator.text(args.split)
+        tuned: List[TunedPoint] = []
+        if choice is not None:
+            tuned = evaluator.tune(evaluator.text(TUNED_SPLIT), points)
+            flags = tuned[0].flags
+            write_choice(choice, tuned, command=args.command_line)
+        evaluation = evaluator.evaluate(text, read_methods(flags))
+        print((as_json if args.json else as_text)(evaluation, flags=flags))
 
 
-def as_json(result: Perplexity) -> str:
-    """All figures with full precision."""
+def choice_file(checkpoint: Path) -> Path:
+    """Where the choice of methods for a checkpoint is written.
+
+    Raises:
+        ValueError: if it could not be written.
+    """
+    try:
+        return output_file(str(checkpoint.with_name(f"{checkpoint.stem}.methods.json")))
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"--tune writes its choice beside the checkpoint: {error}") from error
+
+
+def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> None:
+    """Write the flags that did best, and every point of the grid with its perplexity, in JSON."""
+    points = [{"flags": point.flags, "perplexity": point.perplexity} for point in tuned]
+    choice = with_origin({"split": TUNED_SPLIT, **points[0], "grid": points}, command=command)
+    write_text(path, json.dumps(choice, indent=2) + "\n")
+
+
+def as_json(evaluation: Evaluation, *, flags: FlagValues) -> str:
+    """All figures with full precision, and the flags of test-time methods."""
+    result = evaluation.perplexity
     figures = {**asdict(result), "perplexity": result.perplexity, "bits_per_token": result.bits_per_token}
-    return json.dumps(figures)
+    return json.dumps({**figures, "words_per_second": evaluation.words_per_second, "methods": dict(flags)})
 
 
-def as_text(result: Perplexity) -> str:
+def as_text(evaluation: Evaluation, *, flags: FlagValues) -> str:
     """A figure a line, with its unit."""
+    result = evaluation.perplexity
     return "\n".join(
         (
             f"tokens predicted    {result.num_tokens:,}",
@@ -92,6 +149,8 @@ def as_text(result: Perplexity) -> str:
             f"NLL                 {result.nll:.6f} nats per token",
             f"bits per token      {result.bits_per_token:.6f}",
             f"perplexity          {result.perplexity:.4f}",
+            f"words per second    {evaluation.words_per_second:,.0f}",
+            f"test-time methods   {shlex.join(f'--{name}={value}' for name, value in flags.items()) or 'none'}",
         )
     )
 

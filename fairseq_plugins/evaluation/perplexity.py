@@ -6,7 +6,7 @@ the first of a row is predicted once.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence, Tuple
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -57,12 +57,29 @@ def evaluate_perplexity(
     Raises:
         ValueError: if the stream is too short for the rows, rows or window are below one, or the result is not finite.
     """
+    windows = score_windows(models, tokens, num_rows=num_rows, **options)
+    return perplexity_of(
+        ((window.nll, window.target) for window in windows), tokens=tokens, unknown=unknown, num_rows=num_rows
+    )
+
+
+def perplexity_of(
+    windows: Iterable[Tuple[Tensor, Tensor]], *, tokens: Tensor, unknown: int, num_rows: int
+) -> Perplexity:
+    """Sum up what was scored.
+
+    Args:
+        windows: NLL in nats, float64, and target of each token, of one shape.
+        tokens: the stream, (n,).
+        unknown: index of the unknown word.
+        num_rows: that the stream was cut into.
+    """
     total = torch.zeros((), dtype=torch.float64)
     num_tokens = num_unknown = 0
-    for window in score_windows(models, tokens, num_rows=num_rows, **options):
-        total += window.nll.sum().cpu()
-        num_tokens += window.target.numel()
-        num_unknown += int(window.target.eq(unknown).sum())
+    for nll, target in windows:
+        total += nll.sum().cpu()
+        num_tokens += target.numel()
+        num_unknown += int(target.eq(unknown).sum())
     return Perplexity(
         num_tokens=num_tokens,
         nll=float(total) / num_tokens,

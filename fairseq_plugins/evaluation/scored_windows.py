@@ -78,8 +78,7 @@ def score_windows(
         ValueError: if the stream is too short for the rows, rows or window are below one, or an NLL is not finite.
     """
     assert words in SCORED_WORDS
-    if num_rows < 1 or window < 1:
-        raise ValueError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
+    check_cut(num_rows=num_rows, window=window)
     name = f"scored windows {next(_STREAM_NUMBERS)}"
     streams = ContiguousStreams(tokens, name=name, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
     num_predictions = num_rows * streams.num_predictions_per_row
@@ -95,6 +94,16 @@ def score_windows(
     finally:
         for model in models:
             model.decoder.carried_state.forget(name)
+
+
+def check_cut(*, num_rows: int, window: int) -> None:
+    """Refuse rows and windows that no stream can be cut into.
+
+    Raises:
+        ValueError: if one is below one.
+    """
+    if num_rows < 1 or window < 1:
+        raise ValueError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
 
 
 def _score(models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: str, device: str) -> ScoredWindow:

@@ -12,11 +12,33 @@ MASKS = {"locked": (1,), "standard": ()}
 section 4.2), none for the standard one."""
 
 
-class BroadcastDropout(nn.Module):
+class DropsAtRandom:
+    """What makes a module one that drops something: in training, and in evaluation where masks are sampled.
+
+    Attributes:
+        evaluation_scale: factor of the rate in evaluation mode; 0, by which nothing is dropped, unless an evaluation
+            samples masks.
+    """
+
+    training: bool
+    evaluation_scale: float = 0.0
+
+    @property
+    def trained_rate(self) -> float:
+        """The rate in training."""
+        raise NotImplementedError
+
+    @property
+    def current_rate(self) -> float:
+        """That of training in training mode, and in evaluation mode the share of it that is sampled."""
+        return self.trained_rate if self.training else self.evaluation_scale * self.trained_rate
+
+
+class BroadcastDropout(DropsAtRandom, nn.Module):
     """Dropout with one mask for all places along chosen dimensions.
 
     The mask is drawn anew at every call, kept values are divided by ``1 - rate``, and evaluation leaves the input
-    alone.
+    alone, unless masks are sampled.
 
     Args:
         rate: probability to drop a value, 0 <= rate < 1.
@@ -32,12 +54,17 @@ class BroadcastDropout(nn.Module):
         self.rate = check_dropout(rate, flag=flag)
         self.shared_dims = tuple(shared_dims)
 
+    @property
+    def trained_rate(self) -> float:
+        return self.rate
+
     def mask(self, like: Tensor, size: Sequence[int]) -> Optional[Tensor]:
         """Factors for a tensor of ``size``, of size 1 where shared, in the type of ``like``; None where none drops."""
-        if not self.training or self.rate == 0.0:
+        rate = self.current_rate
+        if rate == 0.0:
             return None
         shape = [1 if dim in self.shared_dims else length for dim, length in enumerate(size)]
-        return dropout_mask(like, shape, rate=self.rate)
+        return dropout_mask(like, shape, rate=rate)
 
     def forward(self, x: Tensor) -> Tensor:
         mask = self.mask(x, x.shape)

@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_coefficient, check_dropout
+from fairseq_plugins.modules.dropout import DropsAtRandom
 from fairseq_plugins.ops.dropout_mask import dropout_mask
 
 WORD_MASKS = ("window", "row")
 """What shares the choice of dropped words: all rows of a window, or the time steps of one row."""
 
 
-class WordDropoutEmbedding(nn.Embedding):
+class WordDropoutEmbedding(DropsAtRandom, nn.Embedding):
     """Embedding that drops word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3), and adds noise.
 
     In training a dropped word is zero at every position of the window, or of the row; the others are divided by ``1 -
@@ -52,13 +53,18 @@ class WordDropoutEmbedding(nn.Embedding):
     def reset_parameters(self) -> None:
         nn.init.uniform_(self.weight, -0.1, 0.1)
 
+    @property
+    def trained_rate(self) -> float:
+        return self.word_dropout
+
     def mask(self, tokens: Tensor) -> Optional[Tensor]:
         """Fresh factors of the tokens (B, T), (B, T, 1), or None where nothing is dropped."""
-        if not self.training or self.word_dropout == 0.0:
+        rate = self.current_rate
+        if rate == 0.0:
             return None
         if self.word_masks == "window":
-            return F.embedding(tokens, dropout_mask(self.weight, (self.num_embeddings, 1), rate=self.word_dropout))
-        drawn = dropout_mask(self.weight, tokens.shape, rate=self.word_dropout)
+            return F.embedding(tokens, dropout_mask(self.weight, (self.num_embeddings, 1), rate=rate))
+        drawn = dropout_mask(self.weight, tokens.shape, rate=rate)
         first_place = tokens.unsqueeze(2).eq(tokens.unsqueeze(1)).int().argmax(dim=2)
         return drawn.gather(1, first_place).unsqueeze(-1)
 

@@ -77,7 +77,7 @@ class LabelLayer(nn.Module):
         features = self._kept_features()
         if features is None:
             return self._layer(self.dropout(x))
-        weight = self.weight.index_select(1, features) / (1 - self.dropout.rate)
+        weight = self.weight.index_select(1, features) / (1 - self.dropout.current_rate)
         return self.activation(linear(x, weight, self.bias, features=features))
 
     def _layer(self, x: Tensor) -> Tensor:
@@ -85,9 +85,10 @@ class LabelLayer(nn.Module):
 
     def _kept_features(self) -> Optional[Tensor]:
         """Features that a fresh variational mask keeps, or None where there is no such mask."""
-        if not self.training or self.dropout.rate == 0 or self.mask != "variational":
+        rate = self.dropout.current_rate
+        if rate == 0 or self.mask != "variational":
             return None
-        return self.bias.new_empty(self.weight.size(1)).bernoulli_(1 - self.dropout.rate).nonzero().squeeze(1)
+        return self.bias.new_empty(self.weight.size(1)).bernoulli_(1 - rate).nonzero().squeeze(1)
 
 
 class LayerOptions(TypedDict):

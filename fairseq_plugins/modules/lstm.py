@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_dropout
+from fairseq_plugins.modules.dropout import DropsAtRandom
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.ops.dropout_mask import dropout_mask
 from fairseq_plugins.ops.linear import linear
@@ -133,7 +134,7 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
 
 
 @RECURRENT_CELLS.register("lstm")
-class WeightDropLSTM(LSTMLayer):
+class WeightDropLSTM(DropsAtRandom, LSTMLayer):
     """LSTM whose hidden-to-hidden matrix loses random elements while training.
 
     Weight drop (Merity et al. 2018, section 2; DropConnect of Wan et al. 2013): a fresh mask a window, shared by its
@@ -146,10 +147,15 @@ class WeightDropLSTM(LSTMLayer):
         super().__init__(input_size, hidden_size, options=options)
         self.weight_dropout = check_dropout(options.dropout_weight, flag="--dropout-weight")
 
+    @property
+    def trained_rate(self) -> float:
+        return self.weight_dropout
+
     def hidden_weight(self) -> Tensor:
-        if not self.training or self.weight_dropout == 0:
+        rate = self.current_rate
+        if rate == 0:
             return self.weight_hh_l0
-        mask = dropout_mask(self.weight_hh_l0, self.weight_hh_l0.shape, rate=self.weight_dropout)
+        mask = dropout_mask(self.weight_hh_l0, self.weight_hh_l0.shape, rate=rate)
         return self.weight_hh_l0 * mask
 
 

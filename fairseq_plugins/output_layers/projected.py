@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_positive
+from fairseq_plugins.modules.dropout import DropsAtRandom
 from fairseq_plugins.ops.autograd_graph import is_recorded
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
@@ -74,6 +75,8 @@ class WordProjection(nn.Module):
         """
         if self.label_encoder is None and dtype is None:
             return self.weight
+        if not self.training and self._samples_masks():
+            return self._labels()
         learns = is_recorded(self.parameters())
         if self.training or learns:
             self._kept = None  # for optimisers that change weights unseen
@@ -86,6 +89,11 @@ class WordProjection(nn.Module):
             kept = (made_of, labels if dtype is None else labels.to(dtype))
             self._kept = kept
         return kept[1]
+
+    def _samples_masks(self) -> bool:
+        """Whether L differs from call to call."""
+        parts = () if self.label_encoder is None else self.label_encoder.modules()
+        return any(part.current_rate > 0 for part in parts if isinstance(part, DropsAtRandom))
 
     def _labels(self) -> Tensor:
         return self.weight if self.label_encoder is None else self.label_encoder(self.weight)
@@ -161,11 +169,15 @@ class ProjectedOutput(OutputLayer):
     """P = sum_j pi_j softmax(g (L k_j + b)) with the values g of a gate, or without; one softmax is the case J = 1.
 
     A subclass sets :attr:`projection`, which holds L and b, and implements :meth:`mixture`.
+
+    Attributes:
+        temperature: what an evaluation divides all logits by, g (L k_j + b), before the softmaxes; otherwise 1.
     """
 
     Options = ProjectedOptions
     sharing = Sharing.POSSIBLE
     takes_gate = True
+    temperature: float = 1.0
     projection: WordProjection
 
     def __init__(self, options: ProjectedOptions):
@@ -209,14 +221,16 @@ class ProjectedOutput(OutputLayer):
         latents, log_prior = self.mixture(states)
         if torch.is_grad_enabled():
             logits = self.projection(latents)
+            logits = logits if self.temperature == 1 else logits / self.temperature
             log_probs = mixture_log_probs(logits if gate is None else apply_gate(logits, gate), log_prior)
         else:
+            latents, bias = self._at_temperature(latents)
             dtype = self.precision.for_search() if states.incremental else self.precision.for_scores()
             log_probs = mixture_log_probs_from_latents(
                 latents,
                 log_prior,
                 self.projection.label_matrix(dtype),
-                self.projection.bias,
+                bias,
                 gate=gate,
                 chunk_dtype=dtype,
             )
@@ -236,12 +250,13 @@ class ProjectedOutput(OutputLayer):
                 states, target, gate, token_weights=token_weights, label_smoothing=label_smoothing
             )
         latents, log_prior = self.mixture(states)
+        latents, bias = self._at_temperature(latents)
         loss, nll = mixture_nll(
             latents,
             log_prior,
             self.projection.label_matrix(),
             target,
-            bias=self.projection.bias,
+            bias=bias,
             gate=gate,
             token_weights=token_weights,
             label_smoothing=label_smoothing,
@@ -250,3 +265,10 @@ class ProjectedOutput(OutputLayer):
             chunk_dtype=self.precision.for_loss(),
         )
         return Scores(loss=loss, nll=nll, mixture_weights=self.mixture_weights(log_prior))
+
+    def _at_temperature(self, latents: Tensor) -> Tuple[Tensor, Tensor]:
+        """Latent vectors and bias whose logits are those divided by the temperature."""
+        bias = self.projection.bias
+        if self.temperature == 1:
+            return latents, bias
+        return latents / self.temperature, bias / self.temperature

@@ -1,0 +1,85 @@
+"""Flags of test-time methods: what they mean, and what is refused in one line."""
+
+import pytest
+
+from fairseq_plugins.evaluation.test_time.dropout_samples import DropoutOptions
+from fairseq_plugins.evaluation.test_time.dynamic_evaluation import DynamicOptions
+from fairseq_plugins.evaluation.test_time.flags import FLAGS, read_methods
+from fairseq_plugins.evaluation.test_time.methods import CacheOptions, Methods, NGramOptions, UnigramCacheOptions
+
+
+def test_no_flag_is_no_method():
+    assert read_methods({}) == Methods()
+
+
+def test_values_are_read(tmp_path):
+    path = tmp_path / "a, b.arpa"
+    path.touch()
+    flags = {"cache": "500,0.1,1.0", "unigram-cache": "100,0.05", "ngram": f"{path},0.2", "temperature": "0.9"}
+    flags |= {"dropout-samples": "10", "dropout-scale": "0.5", "seed": "3"}
+    flags |= {"dynamic": "rms", "dynamic-rate": "1e-4", "dynamic-segment": "20"}
+    methods = read_methods(flags)
+    assert methods.mixed == (
+        (CacheOptions(window=500, theta=1.0, start="full"), 0.1),
+        (UnigramCacheOptions(window=100), 0.05),
+        (NGramOptions(path), 0.2),
+    )
+    assert methods.passes.temperature == 0.9
+    assert methods.passes.dropout == DropoutOptions(num_samples=10, scale=0.5, seed=3)
+    assert methods.passes.dynamic == DynamicOptions(
+        rule="rms", rate=1e-4, decay=2e-3, epsilon=2e-5, segment=20, rows=100
+    )
+
+
+def test_defaults_of_the_rules():
+    rms = read_methods({"dynamic": "rms"}).passes.dynamic
+    assert (rms.rate, rms.decay, rms.epsilon, rms.segment, rms.rows) == (5e-5, 2e-3, 2e-5, 5, 100)
+    sgd = read_methods({"dynamic": "sgd", "dynamic-rate": "1"}).passes.dynamic
+    assert (sgd.rate, sgd.decay, sgd.segment) == (1, 0, 5)
+    assert read_methods({"dropout-samples": "1"}).passes.dropout.scale == 0.8
+
+
+REFUSED = [
+    ({"cache": "500,0.1"}, "--cache 500,0.1: give it as WINDOW,WEIGHT,THETA"),
+    ({"cache": "0,0.1,1"}, "--cache WINDOW 0: give a whole number of at least 1"),
+    ({"cache": "1.5,0.1,1"}, "--cache WINDOW 1.5: give a whole number"),
+    ({"cache": "5,1,1"}, "--cache WEIGHT 1: a weight is at least 0 and below 1"),
+    ({"cache": "5,-0.1,1"}, "--cache WEIGHT -0.1: give at least 0"),
+    ({"cache": "5,nan,1"}, "--cache WEIGHT nan: give a number"),
+    ({"cache": "5,0.1,-1"}, "--cache THETA -1: give at least 0"),
+    ({"cache": "5,0.1,inf"}, "--cache THETA inf: give a number"),
+    ({"cache": "5,0.1,1", "cache-start": "now"}, "--cache-start now: choose one of full, first"),
+    ({"cache-start": "first"}, "--cache-start belongs to --cache: give both or neither"),
+    ({"unigram-cache": "5"}, "--unigram-cache 5: give it as WINDOW,WEIGHT"),
+    ({"unigram-cache": "0,0.1"}, "--unigram-cache WINDOW 0"),
+    ({"cache": "5,0.5,1", "unigram-cache": "5,0.5"}, "are 1 together: leave the model more than nothing"),
+    ({"ngram": "model.arpa"}, "--ngram model.arpa: give it as ARPA,WEIGHT"),
+    ({"ngram": "nowhere.arpa,0.1"}, "--ngram nowhere.arpa: there is no such file"),
+    ({"temperature": "0"}, "--temperature 0: give more than 0"),
+    ({"temperature": "warm"}, "--temperature warm: give a number"),
+    ({"dynamic": "adam"}, "--dynamic adam: choose one of rms, sgd"),
+    ({"dynamic": "sgd"}, "--dynamic sgd needs a --dynamic-rate"),
+    ({"dynamic": "sgd", "dynamic-rate": "1", "dynamic-rows": "5"}, "--dynamic-rows belongs to --dynamic rms"),
+    ({"dynamic": "sgd", "dynamic-rate": "1", "dynamic-decay": "2"}, "--dynamic-decay 2: with sgd it is at most 1"),
+    ({"dynamic": "rms", "dynamic-rate": "-1"}, "--dynamic-rate -1: give at least 0"),
+    ({"dynamic": "rms", "dynamic-epsilon": "0"}, "--dynamic-epsilon 0: give more than 0"),
+    ({"dynamic": "rms", "dynamic-segment": "0"}, "--dynamic-segment 0: give a whole number of at least 1"),
+    ({"dynamic": "rms", "dynamic-rows": "x"}, "--dynamic-rows x: give a whole number"),
+    ({"dynamic-rate": "1"}, "--dynamic-rate belongs to --dynamic"),
+    ({"dropout-samples": "0"}, "--dropout-samples 0: give a whole number of at least 1"),
+    ({"dropout-samples": "1", "dropout-scale": "-1"}, "--dropout-scale -1: give at least 0"),
+    ({"dropout-scale": "1"}, "--dropout-scale belongs to --dropout-samples"),
+    ({"seed": "1"}, "--seed belongs to --dropout-samples"),
+    ({"dropout-samples": "1", "seed": "-1"}, "--seed -1: give a whole number of at least 0"),
+]
+
+
+@pytest.mark.parametrize("flags, message", REFUSED)
+def test_what_makes_no_sense_is_refused(flags, message):
+    with pytest.raises(ValueError) as error:
+        read_methods(flags)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_every_flag_is_refused_for_some_value():
+    assert {name for flags, _ in REFUSED for name in flags} == set(FLAGS)
