@@ -8,6 +8,8 @@ from pathlib import Path
 
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
 from fairseq_plugins.evaluation.ngram_perplexity import NGramPerplexity, evaluate_ngram_model
+from fairseq_plugins.evaluation.test_time.flags import FLAGS, read_methods
+from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_data, add_json, add_split
 from fairseq_plugins.ngrams.ngram_model import NGramModel
@@ -29,14 +31,19 @@ Words of dict.txt that the file lacks share the probability of its <unk>."""
             "--path", type=Path, required=True, metavar="ARPA", help="ARPA file, compressed by gzip or not"
         )
         add_split(parser)
+        metavar, help = FLAGS["unigram-cache"]
+        parser.add_argument("--unigram-cache", metavar=metavar, help=help)
         add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
+        methods = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
         show_progress = sys.stderr.isatty()
         dictionary = load_dictionary(args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)
         model = NGramModel.read_arpa(args.path, dictionary, show_progress=show_progress)
-        result = evaluate_ngram_model(model, tokens, show_progress=show_progress)
+        text = EvaluatedText(tokens, dictionary=dictionary, num_rows=1)
+        mixed = [(options.build(text), weight) for options, weight in methods.mixed]
+        result = evaluate_ngram_model(model, tokens, mixed=mixed, show_progress=show_progress)
         print(as_json(result) if args.json else as_text(result))
 
 

@@ -1,10 +1,14 @@
-"""Perplexity of an n-gram model alone."""
+"""Perplexity of an n-gram model without another model."""
 
 from dataclasses import dataclass
+from typing import Sequence, Tuple
 
 from torch import Tensor
 
-from fairseq_plugins.evaluation.perplexity import Perplexity
+from fairseq_plugins.evaluation.perplexity import Perplexity, perplexity_of
+from fairseq_plugins.evaluation.scored_windows import ScoredWindow
+from fairseq_plugins.evaluation.test_time.component import Component
+from fairseq_plugins.evaluation.test_time.interpolation import interpolate
 from fairseq_plugins.ngrams.ngram_model import NGramModel
 
 
@@ -21,18 +25,36 @@ class NGramPerplexity:
     without_first: Perplexity
 
 
-def evaluate_ngram_model(model: NGramModel, tokens: Tensor, *, show_progress: bool = False) -> NGramPerplexity:
+def evaluate_ngram_model(
+    model: NGramModel,
+    tokens: Tensor,
+    *,
+    mixed: Sequence[Tuple[Component, float]] = (),
+    show_progress: bool = False,
+) -> NGramPerplexity:
     """Score a stream; end marks are predicted, contexts do not cross lines.
 
     Args:
         model: the model.
         tokens: (n,) int64, n of at least 2.
+        mixed: what the model's probabilities are mixed with, each with its weight, such as an empty unigram cache; the
+            first token has the model's alone.
         show_progress: draw a bar.
 
     Raises:
         ValueError: if a token has probability zero.
     """
     log_probs = model.log_probs(tokens, show_progress=show_progress)
+    window = ScoredWindow(
+        inputs=tokens[None, :-1],
+        target=tokens[None, 1:],
+        nll=-log_probs[None, 1:],
+        log_probs=None,
+        states=[],
+        scores=[],
+    )
+    scores = [component.score(window) for component, _ in mixed]
+    log_probs[1:] = interpolate(-window.nll, scores, [weight for _, weight in mixed])[0]
     impossible = log_probs.isinf()
     if bool(impossible.any()):
         raise ValueError(
@@ -40,16 +62,8 @@ def evaluate_ngram_model(model: NGramModel, tokens: Tensor, *, show_progress: bo
             f"'{model.dictionary[int(tokens[impossible][0])]}', have probability zero: use a model that has all words "
             "of the text, or <unk>"
         )
-    unknown = tokens == model.dictionary.unk()
-    return NGramPerplexity(
-        all_tokens=_perplexity(log_probs, unknown), without_first=_perplexity(log_probs[1:], unknown[1:])
+    all_tokens, without_first = (
+        perplexity_of([(-log_probs[start:], tokens[start:])], tokens=tokens, unknown=model.dictionary.unk(), num_rows=1)
+        for start in (0, 1)
     )
-
-
-def _perplexity(log_probs: Tensor, unknown: Tensor) -> Perplexity:
-    return Perplexity(
-        num_tokens=len(log_probs),
-        nll=-float(log_probs.mean()),
-        num_unknown=int(unknown.sum()),
-        num_leftover_tokens=0,
-    )
+    return NGramPerplexity(all_tokens=all_tokens, without_first=without_first)

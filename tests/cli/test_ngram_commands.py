@@ -52,6 +52,17 @@ def test_from_a_text_to_a_perplexity(data, dictionary, tmp_path, capsys):
     assert printed["tokens predicted"] == "12" and float(printed["perplexity"]) < figures["perplexity"]
 
 
+def test_a_cache_of_the_last_words(data, tmp_path, capsys):
+    path = tmp_path / "model.arpa"
+    TrainNGram().main([data, "--order", 2, "--out", path])
+    nll = []
+    for flags in ([], ["--unigram-cache", "3,0"], ["--unigram-cache", "3,0.2"]):
+        capsys.readouterr()
+        EvaluateNGram().main([data, "--path", path, "--json", *flags])
+        nll.append(json.loads(capsys.readouterr().out)["nll"])
+    assert nll[0] == nll[1] != nll[2]
+
+
 def fail(command, arguments, capsys):
     """The one line that a command ends with."""
     with pytest.raises(SystemExit) as raised:
@@ -86,3 +97,8 @@ def test_an_output_that_cannot_be_written_is_refused(data, tmp_path, capsys):
 
 def test_a_missing_model_is_named(data, tmp_path, capsys):
     assert "no.arpa does not exist" in fail(EvaluateNGram(), [data, "--path", tmp_path / "no.arpa"], capsys)
+
+
+def test_a_wrong_cache_is_refused(data, tmp_path, capsys):
+    flags = ["--path", tmp_path / "no.arpa", "--unigram-cache", "100"]
+    assert "--unigram-cache 100: give it as WINDOW,WEIGHT" in fail(EvaluateNGram(), [data, *flags], capsys)
