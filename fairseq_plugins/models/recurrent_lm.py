@@ -23,13 +23,15 @@ from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
 from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
+from fairseq_plugins.modules.column_norm import ColumnNorm
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
 from fairseq_plugins.modules.initialisation import BIASES, initialise_uniformly
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.projected import ProjectedOutput
 from fairseq_plugins.output_layers.sharing import SharingFlags
 
 WordMasks = choices(WORD_MASKS)
@@ -61,6 +63,14 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
         default="locked",
         metadata={"help": "locked: one dropout mask for all time steps of a window; standard: one for each"},
     )
+    column_norm: Optional[float] = field(
+        default=None,
+        metadata={
+            "help": "Euclidean length at which each column of the embedding and of the output matrix is held, which is "
+            "the weights into and out of a hidden unit where no matrix is between; needs --task stateful_lm "
+            "(default: lengths are free)"
+        },
+    )
     init_range: Optional[float] = field(
         default=None,
         metadata={
@@ -82,6 +92,15 @@ class RecurrentLanguageModel(FairseqLanguageModel):
 
     The architectures differ in their presets only (:mod:`fairseq_plugins.models.presets`).
     """
+
+    column_norm: Optional[ColumnNorm] = None
+    """Of the matrices whose columns keep their length; None where none do."""
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Note that an update begins; see :meth:`ColumnNorm.begin_update`."""
+        super().set_num_updates(num_updates)
+        if self.column_norm is not None:
+            self.column_norm.begin_update(num_updates)
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
@@ -115,6 +134,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             output_dropout=config.dropout_output,
             masks=config.dropout_masks,
         )
+        provide_dictionary(stack, dictionary)
         output_layer = build_output_layer(
             args,
             dictionary=dictionary,
@@ -133,6 +153,11 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         if config.init_range is not None:
             check_positive(config.init_range, flag="--init-range")
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
+        if config.column_norm is not None:
+            check_positive(config.column_norm, flag="--column-norm")
+            assert isinstance(output_layer, ProjectedOutput)
+            weights = dict.fromkeys([embedding.weight, output_layer.projection.weight])
+            model.column_norm = ColumnNorm(list(weights), length=config.column_norm)
         return keep_vocabularies(model, task, embeddings=[embedding])
 
 

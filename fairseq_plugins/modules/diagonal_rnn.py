@@ -3,6 +3,7 @@
 Shapes: B batch rows, T time steps, C input width, D width.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Tuple
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, LayerState
+from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.modules.simple_recurrent import SimpleRecurrentLayer, SimpleRecurrentOptions
 from fairseq_plugins.ops.linear_scan import linear_scan
 
@@ -36,7 +38,7 @@ class DiagonalOptions(SimpleRecurrentOptions):
         metadata={
             "help": "where training starts: the time in tokens in which the slowest unit of a diagonal network forgets "
             "all but 1/e; those of the others are spread evenly, by their logarithms, down to a quarter of a token "
-            "(default: 20)"
+            "(default: 20.0)"
         },
     )
 
@@ -45,17 +47,18 @@ SHORTEST_TIMESCALE = 0.25
 
 
 @RECURRENT_CELLS.register("diagonal")
-class DiagonalRNN(SimpleRecurrentLayer):
+class DiagonalRNN(SimpleRecurrentLayer, SavesSettings):
     """x_t = W y_t + r * x_{t-1}, a linear network (Pachitariu & Sahani 2013, FPNN).
 
-    r = tanh(s) with a trained s, which keeps it within -1 and 1. A window is one scan. With ``--transition full`` a
-    matrix takes the place of r, and nothing bounds it.
+    r = tanh(s_0 + s) with a trained s, which keeps it within -1 and 1; s_0 is where the timescales -1 / log r start. A
+    window is one scan. With ``--transition full`` a matrix takes the place of r, and nothing bounds it.
 
     Raises:
         ValueError: as :class:`SimpleRecurrentLayer`, or if the longest timescale is not above the shortest.
     """
 
     Options = DiagonalOptions
+    start: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, options: DiagonalOptions):
         super().__init__(input_size, hidden_size, options=options)
@@ -65,15 +68,17 @@ class DiagonalRNN(SimpleRecurrentLayer):
             )
         self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False) if options.transition == "full" else None
         if self.recurrent is None:
-            ends = torch.tensor([SHORTEST_TIMESCALE, options.longest_timescale]).log()
-            timescales = torch.lerp(*ends, torch.linspace(0, 1, hidden_size)).exp()
-            self.squashed_connections = nn.Parameter(torch.atanh(torch.exp(-1 / timescales)))
+            ends = math.log(SHORTEST_TIMESCALE), math.log(options.longest_timescale)
+            timescales = torch.linspace(*ends, hidden_size).exp()
+            self.register_buffer("start", torch.atanh(torch.exp(-1 / timescales)), persistent=False)
+            self.shift = nn.Parameter(torch.zeros(hidden_size))
+            self.save_setting("timescale_text", flag="--longest-timescale", value=f"{options.longest_timescale:g}")
 
     def activation(self, sums: Tensor) -> Tensor:
         return sums
 
     def self_connections(self) -> Tensor:
-        return torch.tanh(self.squashed_connections)
+        return torch.tanh(self.start + self.shift)
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         if self.recurrent is not None or self.skip is not None:

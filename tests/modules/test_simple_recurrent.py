@@ -7,6 +7,7 @@ from cell_cases import assert_as_by_hand, run
 from fairseq.data import Dictionary
 
 from fairseq_plugins.modules.diagonal_rnn import DiagonalOptions, DiagonalRNN
+from fairseq_plugins.modules.initialisation import initialise_uniformly
 from fairseq_plugins.modules.rectifier_rnn import SmoothRectifierOptions, SmoothRectifierRNN
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late
 from fairseq_plugins.ops.linear_scan import linear_scan
@@ -49,7 +50,7 @@ def make(case, *, input_size=C, dictionary=None, **options):
 
 def by_hand(case, layer, x, state, **skip):
     w_x = torch.eye(D, dtype=x.dtype) if layer.input is None else layer.input.weight
-    w_h = torch.diag(torch.tanh(layer.squashed_connections)) if layer.recurrent is None else layer.recurrent.weight
+    w_h = torch.diag(torch.tanh(layer.start + layer.shift)) if layer.recurrent is None else layer.recurrent.weight
     outputs = plain_formulas.simple_recurrent(x, state["x"], w_x, w_h, CASES[case][2], **skip)
     return outputs, {"x": outputs[:, -1]}
 
@@ -135,10 +136,23 @@ def test_timescales_start_from_a_quarter_of_a_token_to_the_longest():
     assert torch.equal(timescales, timescales.sort().values)
 
 
+def test_a_model_that_starts_at_zero_has_the_timescales_all_the_same():
+    layer = DiagonalRNN(3, 50, options=DiagonalOptions())
+    expected = layer.self_connections()
+    initialise_uniformly(layer, 0.1, biases="zero")
+    assert torch.equal(layer.self_connections(), expected)
+
+
+def test_another_start_than_the_checkpoints_is_refused():
+    layer, other = (DiagonalRNN(2, 3, options=DiagonalOptions(longest_timescale=one)) for one in (20.0, 10.0))
+    with pytest.raises(ValueError, match="trained with --longest-timescale 10"):
+        layer.load_state_dict(other.state_dict())
+
+
 def test_connections_stay_within_their_bounds():
     layer = make("diagonal")
     with torch.no_grad():
-        layer.squashed_connections.copy_(torch.linspace(-300, 300, D))
+        layer.shift.copy_(torch.linspace(-300, 300, D))
     assert layer.self_connections().abs().max() <= 1
 
 

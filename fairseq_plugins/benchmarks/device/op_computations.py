@@ -207,3 +207,4 @@ def _penalties() -> Iterator[Computation]:
         regularizers.prior_balance_by_batch,
     ):
         yield _computation(function.__name__, partial(_penalty, function=function), x=(B, T, J))
+    yield _computation("absolute_sum", lambda x: regularizers.absolute_sum(x.values()), first=(D, J), second=(V,))
