@@ -20,6 +20,6 @@ PTB = Recipe(
     training=FULL_SIZE,
     metric="perplexity",
     notes="""512 hidden units. fpnn, rectifier: nothing is regularised. fpnn+l1: L1 of all weights. fpnn+dropout,
-rectifier+dropout: half of the units are dropped before the softmax, and columns of both word matrices keep their length.
-The paper publishes neither learning rate, length, strength of L1 nor schedule.""",
+rectifier+dropout: half of the units are dropped before the softmax, and columns of both word matrices keep their
+length. The paper publishes neither learning rate, length, strength of L1 nor schedule.""",
 )
