@@ -21,10 +21,11 @@ SOURCE_SIZE, VOCAB_SIZE = 19, 23
 
 
 def make_dictionary(size: int) -> Dictionary:
-    """A dictionary of ``size`` symbols, the host's four included."""
+    """A dictionary of ``size`` symbols, the host's four included; the last may stand between words."""
     dictionary = Dictionary()
-    for i in range(size - len(dictionary)):
-        dictionary.add_symbol(f"w{i}")
+    num_words = size - len(dictionary)
+    for i in range(num_words):
+        dictionary.add_symbol(f"w{i}" if i + 1 < num_words else "_")
     assert len(dictionary) == size
     return dictionary
 

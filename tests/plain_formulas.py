@@ -49,6 +49,30 @@ def mogrifier(x: Tensor, h: Tensor, c: Tensor, rounds, w_x: Tensor, w_h: Tensor,
     return torch.stack(outputs, dim=1), h, c
 
 
+def simple_recurrent(x: Tensor, h: Tensor, w_x: Tensor, w_h: Tensor, f, *, skip=None, boundaries=None):
+    """x_t = f(W y_t + R x_{t-1}) of Pachitariu & Sahani 2013: y (B, T, C), R (D, D); returns x (B, T, D).
+
+    With R' = ``skip`` and boundaries (B, T), R' x_{t'} is added where a word begins; the text begins with a word.
+    """
+    rows = []
+    for n, row in enumerate(x):
+        state, letter, inside, outputs = h[n], torch.zeros_like(h[n]), False, []
+        for t, y in enumerate(row):
+            boundary = skip is not None and bool(boundaries[n, t])
+            starts = skip is not None and not boundary and not inside
+            state = f(w_x @ y + w_h @ state + (skip @ letter if starts else 0))
+            letter, inside = (state if starts else letter), not boundary
+            outputs.append(state)
+        rows.append(torch.stack(outputs))
+    return torch.stack(rows)
+
+
+def rectified(z: Tensor, a: float = 0.0) -> Tensor:
+    """max(0, z - a tanh(z / a)), and max(0, z) for a = 0."""
+    z = z - a * torch.tanh(z / a) if a else z
+    return z * (z > 0)
+
+
 def recurrent(layer, x: Tensor, state, e: Tensor):
     """Outputs (B, T, D) and state of any recurrent layer, without masks, over x (B, T, C) in a stack that reads e.
 
@@ -63,6 +87,10 @@ def recurrent(layer, x: Tensor, state, e: Tensor):
         weights = layer.input.weight, layer.recurrent.weight, layer.input.bias
         outputs, h, c = mogrifier(x, state["h"], state["c"], rounds, *weights)
         return outputs, {"h": h, "c": c}
+    if hasattr(layer, "self_connections"):
+        w_h = torch.diag(layer.self_connections()) if layer.recurrent is None else layer.recurrent.weight
+        outputs = simple_recurrent(x, state["x"], layer.input.weight, w_h, layer.activation)
+        return outputs, {"x": outputs[:, -1]}
     if not hasattr(layer, "minor"):
         outputs, h, c = lstm(x, state["h"], state["c"], *layer.parameters())
         return outputs, {"h": h, "c": c}

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_coefficient
 from fairseq_plugins.ops.regularizers import (
+    absolute_sum,
     activation_regularization,
     prior_balance_by_batch,
     prior_balance_by_row,
@@ -31,6 +32,7 @@ PENALTIES = {
     "activation": "--activation-regularization",
     "temporal_activation": "--temporal-activation-regularization",
     "balance": "--balance",
+    "l1": "--l1-regularization",
 }
 """The flag of each."""
 BALANCE_FORMS = {"row": prior_balance_by_row, "batch": prior_balance_by_batch}
@@ -62,18 +64,21 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
             "batch: as the paper defines it, prior mass of the whole batch (about 1 / (experts - 1) of the former)"
         },
     )
+    l1_regularization: float = field(
+        default=0.0, metadata={"help": "coefficient of the sum of the absolute values of all weights that learn"}
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
 
 
 @register_criterion("regularized_cross_entropy", dataclass=RegularizedCrossEntropyConfig)
 class RegularizedCrossEntropy(FairseqCriterion):
-    """Mean NLL + alpha AR + beta TAR + lambda balance, optionally with label smoothing.
+    """Mean NLL + alpha AR + beta TAR + lambda balance + L1, optionally with label smoothing.
 
     ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential; the penalties are
     logged apart, without their coefficients, and computed while training only. Where an output layer learns without
     the NLL, ``loss`` is in training what it learns by, and there is no ``ppl``; validation has both. The host divides
-    gradients by the number of tokens, or of sentences with ``--sentence-avg``, so the penalties, which are means, are
-    multiplied by it first.
+    gradients by the number of tokens, or of sentences with ``--sentence-avg``, so the penalties are multiplied by it
+    first.
 
     Raises:
         ValueError: on a coefficient below zero, or a balance term without a mixture.
@@ -87,6 +92,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
         temporal_activation_regularization: float = 0.0,
         balance: float = 0.0,
         balance_form: str = "row",
+        l1_regularization: float = 0.0,
         sentence_avg: bool = False,
     ):
         super().__init__(task)
@@ -97,6 +103,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
             "activation": activation_regularization,
             "temporal_activation": temporal_activation_regularization,
             "balance": balance,
+            "l1": l1_regularization,
         }
         for name, coefficient in self.coefficients.items():
             check_coefficient(coefficient, flag=PENALTIES[name])
@@ -137,15 +144,15 @@ class RegularizedCrossEntropy(FairseqCriterion):
             assert scores.nll is not None
             return scores.nll, sample_size, logged
         if self.training:
-            for name, penalty in self.penalties(extra, mask).items():
+            for name, penalty in self.penalties(model, extra, mask).items():
                 if torch.is_grad_enabled() and not penalty.requires_grad:
                     raise ValueError(f"{PENALTIES[name]}: what it acts on is frozen and cannot learn; leave it out")
                 loss = loss + self.coefficients[name] * sample_size * penalty
                 logged[name] = penalty.detach() * num_tokens
         return loss, sample_size, logged
 
-    def penalties(self, extra: Mapping[str, Any], mask: Tensor) -> Dict[str, Tensor]:
-        """The penalties with a coefficient above zero, each a scalar mean."""
+    def penalties(self, model: nn.Module, extra: Mapping[str, Any], mask: Tensor) -> Dict[str, Tensor]:
+        """The penalties with a coefficient above zero, each a scalar: a mean, or of the weights a sum."""
         wanted = {name for name, coefficient in self.coefficients.items() if coefficient > 0}
         values = {}
         if "activation" in wanted:
@@ -157,6 +164,8 @@ class RegularizedCrossEntropy(FairseqCriterion):
             if mixture_weights is None:
                 raise ValueError("--balance needs a mixture: take --output-layer mos or doc, or leave it out")
             values["balance"] = self.balance_penalty(mixture_weights, mask)
+        if "l1" in wanted:
+            values["l1"] = absolute_sum(weight for weight in model.parameters() if weight.requires_grad)
         return values
 
     @classmethod

@@ -3,7 +3,7 @@
 Shapes: B batch rows, T time steps, D_n width of layer n (D_0: embedding), V vocabulary.
 """
 
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -12,6 +12,7 @@ from fairseq_plugins.models.stream_decoder import ScoredTokens, StreamDecoder
 from fairseq_plugins.modules.carried_state import DecoderState
 from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.embedding import WordDropoutEmbedding
+from fairseq_plugins.modules.feed_forward import FeedForward
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
@@ -25,6 +26,7 @@ class RecurrentDecoder(StreamDecoder):
         embedding: input embedding, (V, D_0).
         input_dropout: dropout of the embedded input.
         stack: the recurrent layers.
+        feed_forward: the last layer, which reads that of the stack after its dropout, or None.
         output_layer: reads the states of all layers.
     """
 
@@ -36,17 +38,20 @@ class RecurrentDecoder(StreamDecoder):
         input_dropout: BroadcastDropout,
         stack: RecurrentStack,
         output_layer: OutputLayer,
+        feed_forward: Optional[FeedForward] = None,
     ):
         super().__init__(dictionary)
         self.embedding = embedding
         self.input_dropout = input_dropout
         self.stack = stack
+        self.feed_forward = feed_forward
         self.output = output_layer
 
     @property
     def layer_widths(self) -> List[int]:
-        """D_0 .. D_N, of the embedding and of each recurrent layer."""
-        return [self.embedding.embedding_dim, *(layer.hidden_size for layer in self.stack.layers)]
+        """D_0 .. D_N, of the embedding, of each recurrent layer, and of the last where it is not recurrent."""
+        last = [] if self.feed_forward is None else [self.feed_forward.size]
+        return [self.embedding.embedding_dim, *(layer.hidden_size for layer in self.stack.layers), *last]
 
     def initial_layers(self, num_rows: int) -> StackState:
         """The zero state of the recurrent layers."""
@@ -66,8 +71,9 @@ class RecurrentDecoder(StreamDecoder):
         """
         embedded = self.input_dropout(self.embedding(tokens))
         outputs = self.stack(embedded, layers, tokens=tokens)
+        last = [] if self.feed_forward is None else [self.feed_forward(outputs.layers[-1])]
         states = DecoderStates(
-            layers=[embedded, *outputs.layers], top=outputs.top, tokens=tokens, incremental=incremental
+            layers=[embedded, *outputs.layers, *last], top=outputs.top, tokens=tokens, incremental=incremental
         )
         return states, outputs.state
 

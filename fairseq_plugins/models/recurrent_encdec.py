@@ -30,7 +30,7 @@ from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
 from fairseq_plugins.modules.initialisation import BIASES, initialise_uniformly
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
@@ -158,6 +158,8 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         decoder = RecurrentAttentionalDecoder(
             target, embedding=target_embedding, stack=stack, output_layer=output_layer
         )
+        provide_dictionary(encoder, source)
+        provide_dictionary(decoder, target)
         model = cls(encoder, decoder)
         initialise_uniformly(model, config.init_range, biases=config.init_biases)
         return keep_vocabularies(model, task, embeddings=[source_embedding, target_embedding])

@@ -17,19 +17,22 @@ from fairseq.models import (
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_positive, parse_int_list
+from fairseq_plugins.flags.values import check_coefficient, check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
 from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
+from fairseq_plugins.modules.column_norm import ColumnNorm
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
+from fairseq_plugins.modules.feed_forward import FeedForward
 from fairseq_plugins.modules.initialisation import BIASES, initialise_uniformly
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.projected import ProjectedOutput
 from fairseq_plugins.output_layers.sharing import SharingFlags
 
 WordMasks = choices(WORD_MASKS)
@@ -43,6 +46,9 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
 
     embed_dim: int = field(default=0, metadata={"help": "width of the word embedding"})
     hidden_sizes: str = field(default="", metadata={"help": 'width of each recurrent layer, "D_1 .. D_N"'})
+    output_hidden_size: int = field(
+        default=0, metadata={"help": "width of a layer of rectifiers between recurrent layers and output; 0: none"}
+    )
     dropout_embedding: float = field(
         default=0.0, metadata={"help": "rate at which whole word types are dropped from the input"}
     )
@@ -60,6 +66,14 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     dropout_masks: DropoutMasks = field(
         default="locked",
         metadata={"help": "locked: one dropout mask for all time steps of a window; standard: one for each"},
+    )
+    column_norm: float = field(
+        default=0.0,
+        metadata={
+            "help": "Euclidean length at which each column of the embedding and of the output matrix is held, which is "
+            "the weights into and out of a hidden unit where no matrix is between; needs --task stateful_lm; "
+            "0: lengths are free (default: 0.0)"
+        },
     )
     init_range: Optional[float] = field(
         default=None,
@@ -82,6 +96,15 @@ class RecurrentLanguageModel(FairseqLanguageModel):
 
     The architectures differ in their presets only (:mod:`fairseq_plugins.models.presets`).
     """
+
+    column_norm: Optional[ColumnNorm] = None
+    """Of the matrices whose columns keep their length; None where none do."""
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Note that an update begins; see :meth:`ColumnNorm.begin_update`."""
+        super().set_num_updates(num_updates)
+        if self.column_norm is not None:
+            self.column_norm.begin_update(num_updates)
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
@@ -115,10 +138,14 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             output_dropout=config.dropout_output,
             masks=config.dropout_masks,
         )
+        provide_dictionary(stack, dictionary)
+        feed_forward = None
+        if config.output_hidden_size != 0:
+            feed_forward = FeedForward(hidden_sizes[-1], config.output_hidden_size)
         output_layer = build_output_layer(
             args,
             dictionary=dictionary,
-            layer_widths=[config.embed_dim, *hidden_sizes],
+            layer_widths=[config.embed_dim, *hidden_sizes, *([] if feed_forward is None else [feed_forward.size])],
             shared_weight=SharingFlags().shared_weight(args, embedding),
         )
         provide_word_counts(output_layer, task)
@@ -127,12 +154,21 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         )
         model = cls(
             RecurrentDecoder(
-                dictionary, embedding=embedding, input_dropout=input_dropout, stack=stack, output_layer=output_layer
+                dictionary,
+                embedding=embedding,
+                input_dropout=input_dropout,
+                stack=stack,
+                feed_forward=feed_forward,
+                output_layer=output_layer,
             )
         )
         if config.init_range is not None:
             check_positive(config.init_range, flag="--init-range")
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
+        if check_coefficient(config.column_norm, flag="--column-norm") > 0:
+            assert isinstance(output_layer, ProjectedOutput)
+            weights = dict.fromkeys([embedding.weight, output_layer.projection.weight])
+            model.column_norm = ColumnNorm(list(weights), length=config.column_norm)
         return keep_vocabularies(model, task, embeddings=[embedding])
 
 

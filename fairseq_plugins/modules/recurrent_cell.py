@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.registry import Component, Registry
@@ -78,6 +79,9 @@ class RecurrentCell(Component, nn.Module):
         """Parts of the output (B, T, D) that are computed apart, by name; none where it is of one piece."""
         return {}
 
+    def read_dictionary(self, dictionary: Dictionary) -> None:
+        """Learn what the cell wants to know of the words; called once, where a model is built for them."""
+
     def initial_state(self, x: Tensor) -> LayerState:
         """The zero state for the rows of ``x``, (B, *)."""
         raise NotImplementedError
@@ -120,6 +124,17 @@ class RecurrentCell(Component, nn.Module):
             outputs.append(output)
             state = new_state
         return torch.stack(outputs, dim=1), state
+
+
+def provide_dictionary(module: nn.Module, dictionary: Dictionary) -> None:
+    """Let the recurrent layers in a module read the dictionary of its words.
+
+    Raises:
+        ValueError: if the dictionary lacks what a layer needs.
+    """
+    for cell in module.modules():
+        if isinstance(cell, RecurrentCell):
+            cell.read_dictionary(dictionary)
 
 
 def _keep_at(padding: Tensor, new: Tensor, old: Tensor) -> Tensor:

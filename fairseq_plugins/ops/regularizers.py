@@ -4,6 +4,8 @@ Shapes: B batch rows, T time steps, D layer width, J experts. ``mask`` is (B, T)
 holds a token and zero where it is padding. Every function returns a scalar.
 """
 
+from typing import Iterable
+
 import torch
 from torch import Tensor
 
@@ -58,6 +60,13 @@ def prior_balance_by_batch(prior: Tensor, mask: Tensor) -> Tensor:
     """
     mass = (_widen(prior) * mask.unsqueeze(-1)).sum(dim=(0, 1))
     return mass.var(unbiased=False) / mass.mean().pow(2)
+
+
+def absolute_sum(weights: Iterable[Tensor]) -> Tensor:
+    """L1: sum of |w| over all weights, each of any shape."""
+    return torch.stack(
+        [torch.linalg.vector_norm(weight, ord=1, dtype=accumulation_dtype(weight)) for weight in weights]
+    ).sum()
 
 
 def _widen(x: Tensor) -> Tensor:

@@ -51,6 +51,10 @@ class AveragedSGD(SGD):
             if group["num_averaged"] and not group["model_holds_average"]:
                 self._exchange(group)
 
+    def exchanged(self, param: torch.Tensor) -> Optional[torch.Tensor]:
+        """What the model does not hold of a parameter now, the average or the raw iterate; None before there is one."""
+        return self.state[param].get("exchanged") if param in self.state else None
+
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
         """One SGD update; while averaging, also update the mean and put it into the model."""

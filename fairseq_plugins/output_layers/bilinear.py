@@ -35,7 +35,11 @@ class BilinearSoftmax(SoftmaxOutput):
         super().__init__(options)
         width = layer_widths[0]
         self.projection = WordProjection(
-            width, len(dictionary), shared_weight=shared_weight, label_encoder=label_dropout(options)
+            width,
+            len(dictionary),
+            shared_weight=shared_weight,
+            bias=options.output_bias,
+            label_encoder=label_dropout(options),
         )
         self.bilinear = Linear(layer_widths[-1], width, bias=False)
         nn.init.uniform_(self.bilinear.weight, -0.1, 0.1)

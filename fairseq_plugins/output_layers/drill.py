@@ -59,7 +59,11 @@ class Drill(SoftmaxOutput):
                 "wide: give the last of --hidden-sizes the value of --embed-dim, or take another --output-layer"
             )
         self.projection = WordProjection(
-            width, len(dictionary), shared_weight=shared_weight, label_encoder=label_network(width, options)
+            width,
+            len(dictionary),
+            shared_weight=shared_weight,
+            bias=options.output_bias,
+            label_encoder=label_network(width, options),
         )
         self.hidden_encoder: Optional[LabelNetwork] = None
         if options.label_hidden_network == "on":

@@ -51,6 +51,7 @@ class DualSoftmax(SoftmaxOutput):
             width,
             len(dictionary),
             shared_weight=shared_weight,
+            bias=options.output_bias,
             label_encoder=label_layer(width, joint_width, options, dropout=options.label_dropout),
         )
         self.hidden_encoder = label_layer(layer_widths[-1], joint_width, options, dropout=0.0)

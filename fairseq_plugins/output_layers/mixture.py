@@ -92,6 +92,7 @@ class MixtureOutput(ProjectedOutput):
             self.latent_width,
             len(dictionary),
             shared_weight=shared_weight,
+            bias=options.output_bias,
             label_encoder=label_network(self.latent_width, options) if options.label_encoder == "drill" else None,
         )
         # k is (B, T, J, d): the mask is always shared by the time steps, dimension 1

@@ -10,7 +10,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.modules.dropout import DropsAtRandom
 from fairseq_plugins.ops.autograd_graph import is_recorded
@@ -27,7 +27,7 @@ MadeOf = Tuple[int, int, torch.device, torch.dtype, Optional[torch.dtype]]
 
 
 class WordProjection(nn.Module):
-    """Logits of all words: z = L x + b, with a label matrix L made of the label embedding E.
+    """Logits of all words: z = L x + b, with a label matrix L made of the label embedding E; b may be left out.
 
     E is shared with the input embedding or the layer's own, and L is E itself or what a label encoder makes of it. In
     evaluation L is computed once and kept until the weights change.
@@ -39,6 +39,7 @@ class WordProjection(nn.Module):
         vocab_size: V.
         shared_weight: E, (V, width), or None.
         label_encoder: a map from (V, width) to (V, C); by default C = width and L = E.
+        bias: "on" or "off".
 
     Shape:
         x: (*, C); output: (*, V).
@@ -54,6 +55,7 @@ class WordProjection(nn.Module):
         *,
         shared_weight: Optional[nn.Parameter],
         label_encoder: Optional[nn.Module] = None,
+        bias: str = "on",
     ):
         super().__init__()
         if shared_weight is None:
@@ -64,7 +66,7 @@ class WordProjection(nn.Module):
                 "give the last of --hidden-sizes the value of --embed-dim, or take another --output-layer"
             )
         self.weight = shared_weight
-        self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size))
+        self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size)) if bias == "on" else None
         self.label_encoder = label_encoder
         self._kept: Optional[Tuple[Tuple[List[MadeOf], Optional[torch.dtype]], Tensor]] = None
 
@@ -139,7 +141,7 @@ class ProjectedOptions(FairseqDataclass):
             "the rest of the model (default: float32)"
         },
     )
-
+    output_bias: OnOff = field(default="on", metadata={"help": "whether words have biases (default: on)"})
     adversarial_epsilon: float = field(
         default=0.0,
         metadata={

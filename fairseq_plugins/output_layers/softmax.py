@@ -41,7 +41,9 @@ class FullSoftmax(SoftmaxOutput):
         options: ProjectedOptions,
     ):
         super().__init__(options)
-        self.projection = WordProjection(layer_widths[-1], len(dictionary), shared_weight=None)
+        self.projection = WordProjection(
+            layer_widths[-1], len(dictionary), shared_weight=None, bias=options.output_bias
+        )
 
 
 @OUTPUT_LAYERS.register("tied")
@@ -64,4 +66,6 @@ class TiedSoftmax(SoftmaxOutput):
     ):
         super().__init__(options)
         assert shared_weight is not None
-        self.projection = WordProjection(layer_widths[-1], len(dictionary), shared_weight=shared_weight)
+        self.projection = WordProjection(
+            layer_widths[-1], len(dictionary), shared_weight=shared_weight, bias=options.output_bias
+        )

@@ -10,6 +10,7 @@ from fairseq_plugins.recipes import (
     agnews,
     demo,
     drill,
+    fpnn,
     gigaword,
     iog,
     iwslt16,
@@ -29,7 +30,7 @@ RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         presets.RECIPE,
-        *(reduced.RECIPE, reduced_base_models.RECIPE, reduced_tricks.RECIPE, iog.PTB, iog.WT2),
+        *(reduced.RECIPE, reduced_base_models.RECIPE, reduced_tricks.RECIPE, iog.PTB, iog.WT2, fpnn.PTB),
         *(drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
         *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
         *(wsj.WSJ, wsj.SAMPLE),

@@ -22,6 +22,7 @@ from fairseq_plugins.data.row_offsets import ROW_OFFSETS, random_row_offsets
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.modules.carried_state import CarriesState
+from fairseq_plugins.optim.held_columns import hold_columns
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows
 from fairseq_plugins.tasks.stream_position import StreamPosition
@@ -246,6 +247,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         """One update at the learning rate that its windows' lengths ask for."""
         with self._windows.scaled_learning_rate(optimizer):
             super().optimizer_step(optimizer, model, update_num)
+        hold_columns(self._model, optimizer)
 
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         """Prepare a validation; it sees averaged weights even where the last update was skipped."""

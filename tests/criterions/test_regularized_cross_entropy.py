@@ -42,8 +42,8 @@ def gradients(model, loss):
     return torch.autograd.grad(loss, list(model.parameters()))
 
 
-def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="row", smoothing=0.0):
-    """Mean NLL + alpha AR + beta TAR + lambda balance over the tokens that are no padding."""
+def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="row", smoothing=0.0, l1=0.0):
+    """Mean NLL + alpha AR + beta TAR + lambda balance over the tokens that are no padding, + L1."""
     target, mask = sample["target"], sample["target"] != padding
     log_probs, extra = model(**sample["net_input"])
     after, before, prior = extra["states"].layers[-1], extra["states"].top, extra["scores"].mixture_weights
@@ -63,6 +63,7 @@ def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="r
     else:
         mass = mass.sum(0)
         penalty = ((mass - mass.mean()) ** 2).mean() / mass.mean() ** 2
+    total = total + l1 * sum(parameter.abs().sum() for parameter in model.parameters())
     return total + balance * penalty, nll.mean()
 
 
@@ -107,7 +108,7 @@ def test_with_sentence_avg_the_nll_of_a_sentence_takes_the_place_of_that_of_a_to
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name, short", list(zip(COEFFICIENTS, ["alpha", "beta", "balance"])))
+@pytest.mark.parametrize("name, short", [*zip(COEFFICIENTS, ["alpha", "beta", "balance"]), ("l1_regularization", "l1")])
 def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, sample):
     model = build_tiny_lm("mos").double()
     criterion = make_criterion(**{name: 0.7})
@@ -117,6 +118,15 @@ def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, sampl
     logged_name = name.removesuffix("_regularization")
     assert set(logged) == {"loss", "ntokens", "nsentences", "sample_size", logged_name}
     assert logged[logged_name].item() / sample_size == pytest.approx((expected - nll).item() / 0.7, rel=1e-5)
+    torch.testing.assert_close(gradients(model, loss / sample_size), gradients(model, expected), rtol=1e-5, atol=1e-7)
+
+
+def test_weights_that_are_frozen_have_no_l1(make_criterion, sample):
+    model, criterion = build_tiny_lm("full").double(), make_criterion(l1_regularization=0.5)
+    model.decoder.embedding.requires_grad_(False)
+    _, sample_size, logged = criterion(model, sample)
+    expected = sum(weight.abs().sum() for weight in model.parameters() if weight.requires_grad)
+    assert logged["l1"].item() / sample_size == pytest.approx(expected.item(), rel=1e-10)
 
 
 def test_a_window_of_one_step(make_criterion):

@@ -1,6 +1,7 @@
 """text8: lines of words and of characters, the split, a prefix."""
 
 import re
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
@@ -56,6 +57,17 @@ def test_words(here: Path) -> None:
         assert all(line[-1] == "</s>" for line in lines)
         stream = [word for line in lines for word in line[:-1]]
         assert stream == [word if word in known else "<unk>" for word in expected[split]]
+
+
+@pytest.mark.parametrize(
+    "level, characters, threshold, is_told",
+    [("word", None, 5, True), ("word", None, 7, False), ("word", 3000, 5, False), ("char", None, 0, False)],
+)
+def test_published_counts_are_told_of_the_whole_by_words(level, characters, threshold, is_told) -> None:
+    options = Namespace(level=level, characters=characters, threshold=threshold, dest=Path("data-bin"))
+    report = text8_corpus.Text8().report(options)
+    assert ("67,428 words" in report) == is_told
+    assert "fairseq-train data-bin" in report
 
 
 @pytest.mark.parametrize("name", ["text8", "text8.gz"])

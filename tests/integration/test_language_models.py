@@ -14,7 +14,8 @@ from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, load, run, train
 from fairseq_plugins.models.presets import LANGUAGE_MODELS
 from fairseq_plugins.recipes import find_recipe, training_arguments
 
-SMALL = [name for name in LANGUAGE_MODELS if not name.endswith(("_ptb", "_wt2", "_wt103"))]
+PUBLISHED = ("_ptb", "_wt2", "_wt103", "_text8_words", "_text8_chars")
+SMALL = [name for name in LANGUAGE_MODELS if not name.endswith(PUBLISHED)]
 
 
 def evaluate(data, *args):
@@ -75,6 +76,22 @@ def test_two_checkpoints_are_better_than_their_mean(trained, data, tmp_path):
     assert min(single) - 1 < evaluate(data, "--path", *paths)["nll"] < sum(single) / 2
 
 
+FLAGS_OF_FAMILIES = {
+    "fpnn_lm": ["--input-matrix", "on", "--column-norm", 0],
+    "rectifier_rnn_lm": ["--input-matrix", "on", "--column-norm", 0],
+    "skipping_rnn_lm": ["--input-matrix", "on", "--word-skip", "the"],
+}
+"""So that the widths of the test fit, the host's task does, and the text has the word."""
+
+
+def test_columns_that_keep_their_length_are_refused_without_the_stateful_task(data, tmp_path):
+    flags = ["--arch", "fpnn_lm", "--task", "language_modeling", "--optimizer", "sgd", "--lr", 1, "--batch-size", 8]
+    flags += ["--user-dir", PLUGINS, "--tokens-per-sample", 64, "--max-update", 3, "--embed-dim", 8]
+    result = run("fairseq_cli.train", data, *flags, "--hidden-sizes", 8, "--save-dir", tmp_path)
+    assert result.returncode != 0
+    assert "--column-norm needs --task stateful_lm, which holds it after every update" in result.stderr
+
+
 @pytest.mark.parametrize("arch", SMALL)
 def test_stateless_task_of_the_host(arch, data, tmp_path, run_here, evaluate_here):
     flags = [
@@ -82,6 +99,7 @@ def test_stateless_task_of_the_host(arch, data, tmp_path, run_here, evaluate_her
         *("--tokens-per-sample", 64, "--batch-size", 8, "--optimizer", "adam", "--lr", 0.01, "--max-update", 3),
         *("--criterion", "cross_entropy", "--save-dir", tmp_path, "--num-workers", 0),
         *("--embed-dim", 12, "--hidden-sizes", "16 16 12", "--no-epoch-checkpoints"),
+        *FLAGS_OF_FAMILIES.get(arch, []),
     ]
     run_here(fairseq_cli.train, data, *flags)
     figures = evaluate_here(data, "--path", tmp_path / "checkpoint_last.pt", "--split", "valid")

@@ -255,7 +255,7 @@ def test_mixture_weights_are_those_of_all_softmaxes(names, num_softmaxes, tokens
         return
     assert weights.shape == (B, T, num_softmaxes)
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, T))
-    penalties = criterion.penalties(model(tokens)[1], torch.ones_like(tokens, dtype=torch.bool))
+    penalties = criterion.penalties(model, model(tokens)[1], torch.ones_like(tokens, dtype=torch.bool))
     assert penalties["balance"] > 0 and penalties["activation"] > 0
 
 

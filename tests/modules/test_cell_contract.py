@@ -15,6 +15,7 @@ CASES = [(cell, {}) for cell in sorted(RECURRENT_CELLS)] + [
     ("rhn", {"recurrence_depth": 1}),
     ("mogrifier", {"mogrifier_rank": 3}),
     ("mogrifier", {"mogrifier_rounds": 0}),
+    ("diagonal", {"transition": "full"}),
 ]
 
 

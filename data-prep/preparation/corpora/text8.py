@@ -20,6 +20,10 @@ NUM_CHARACTERS, NUM_WORDS = 100_000_000, 17_005_207
 PREFIX_CHECKSUMS = {12_549_840: "1b40ab68e13d520469aa90315b92b1466810394246571fadf742c971c3b65a25"}
 UNITS = 1000  # words or characters of a line: the corpus has none, the host needs them
 NUM_SYMBOLS = 27  # a-z and _
+PUBLISHED_WORDS = (
+    "Pachitariu & Sahani 2013 count 67,428 words seen at least 5 times and 15,301,600 words of train; their split is "
+    "not published."
+)
 COUNTS = {  # of the whole by characters
     "train": Counts(90_090_000, 90_000),
     "valid": Counts(5_005_000, 5_000),
@@ -68,6 +72,11 @@ class Text8(TextCorpus):
     def variant(self, options: Namespace) -> str:
         """Level and prefix."""
         return f"--level {options.level}" + (f" --characters {options.characters}" if options.characters else "")
+
+    def report(self, options: Namespace) -> str:
+        """As of every corpus, and beside the whole by words what the literature counts."""
+        is_whole = options.level == "word" and options.characters is None and options.threshold == 5
+        return "\n".join([*([PUBLISHED_WORDS] if is_whole else []), super().report(options)])
 
     def _find(self, folder: Path, options: Namespace) -> Path | None:
         names = ["text8", *(["text8.prefix"] if options.characters else [])]

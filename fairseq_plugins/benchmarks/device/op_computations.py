@@ -19,6 +19,7 @@ from fairseq_plugins.ops import regularizers
 from fairseq_plugins.ops.ensemble import mean_log_probs, responsibilities
 from fairseq_plugins.ops.float16_scale import float16_scale
 from fairseq_plugins.ops.linear import linear
+from fairseq_plugins.ops.linear_scan import linear_scan
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.masked_lstm import masked_lstm
 from fairseq_plugins.ops.matmul import add_matmul, matmul, project
@@ -41,6 +42,7 @@ def op_computations() -> Iterator[Computation]:
     yield _computation("masked_lstm", _masked_lstm, inputs=(T, B, 4 * D), weight=(4 * D, D), h=(B, D), c=(B, D))
     highway = dict(inputs=(T, B, 2 * D), first=(2 * D, D), second=(2 * D, D), biases=(2, 2 * D), s=(B, D))
     yield _computation("recurrent_highway", _recurrent_highway, **highway)
+    yield _computation("linear_scan", _linear_scan, inputs=(T, B, D), factors=(D,), start=(B, D))
     for name, matrix in (("one matrix", (D, D)), ("a matrix a row", (B, D, D))):
         yield _computation(f"StepProducts, {name}", _recurrence, known=(T, B, D), matrix=matrix, start=(B, D))
     yield from _penalties()
@@ -179,6 +181,10 @@ def _recurrent_highway(x: Tensors) -> Tensor:
     return recurrent_highway(x["inputs"], weights, list(x["biases"]), x["s"], mask=_mask(x["s"]))
 
 
+def _linear_scan(x: Tensors) -> Tensor:
+    return linear_scan(x["inputs"], torch.tanh(x["factors"]), x["start"])
+
+
 def _recurrence(x: Tensors) -> Tensor:
     products, state = StepProducts(x["known"], x["matrix"]), x["start"]
     states = []
@@ -201,3 +207,4 @@ def _penalties() -> Iterator[Computation]:
         regularizers.prior_balance_by_batch,
     ):
         yield _computation(function.__name__, partial(_penalty, function=function), x=(B, T, J))
+    yield _computation("absolute_sum", lambda x: regularizers.absolute_sum(x.values()), first=(D, J), second=(V,))

@@ -5,6 +5,7 @@ from typing import Dict
 from fairseq_plugins.models.presets import (
     awd,
     encoder_decoders,
+    fpnn,
     gated,
     major_minor,
     mixtures,
@@ -21,6 +22,7 @@ LANGUAGE_MODELS: Dict[str, Preset] = {
     **zaremba.ARCHITECTURES,
     **rhn.ARCHITECTURES,
     **mogrifier.ARCHITECTURES,
+    **fpnn.ARCHITECTURES,
     **major_minor.ARCHITECTURES,
 }
 """Architectures of the recurrent language models."""

@@ -1,0 +1,44 @@
+"""Eigenvalues of recurrent matrices: ``python -m fairseq_plugins.cli.plot_spectrum --help``."""
+
+import argparse
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
+from fairseq_plugins.evaluation.recurrent_matrices import spectra
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_data, add_named_models, add_plot
+from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.recurrent_matrices import draw_spectra, spectrum_table
+
+
+class PlotSpectrum(Command):
+    """Shows the eigenvalues of recurrent layers."""
+
+    name = "plot_spectrum"
+    summary = "Eigenvalues of the recurrent matrices of networks without gates."
+    description = """\
+Eigenvalues are drawn in the complex plane with the unit circle. The most negative real one is named, with the larger
+share of entries of one sign in its eigenvectors (Pachitariu & Sahani 2013: it stabilises the network by inhibition of
+all units when many fire)."""
+    named_models = "on"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser)
+        add_named_models(
+            parser, help="models with --rnn-cell rectifier, smooth-rectifier, or diagonal with --transition full"
+        )
+        add_plot(parser, help="draw them, such as spectrum.png")
+
+    def run(self, args: argparse.Namespace) -> None:
+        names, paths = zip(*named_paths(args.path, repeated_names="refused"))
+        models, _ = load_language_models(paths, args.data)
+        check_layers(models, paths)
+        found = {name: spectra(model, path) for name, model, path in zip(names, models, paths)}
+        print(spectrum_table(found))
+        if args.plot:
+            save_picture(draw_spectra(found), args.plot)
+
+
+if __name__ == "__main__":
+    PlotSpectrum().main()

@@ -1,0 +1,41 @@
+"""Timescales of hidden units: ``python -m fairseq_plugins.cli.plot_timescales --help``."""
+
+import argparse
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
+from fairseq_plugins.evaluation.recurrent_matrices import timescales
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_data, add_named_models, add_plot
+from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.recurrent_matrices import draw_timescales, timescale_table
+
+
+class PlotTimescales(Command):
+    """Shows the memory of hidden units."""
+
+    name = "plot_timescales"
+    summary = "How long the units of linear recurrent networks remember, sorted."
+    description = """\
+The timescale of a unit is -1 / log r tokens, in which it forgets all but 1/e (Pachitariu & Sahani 2013). Units with
+r < 0 change their sign at every token; they have none."""
+    named_models = "on"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_data(parser)
+        add_named_models(parser, help="models with --rnn-cell diagonal")
+        add_plot(parser, help="draw them, such as timescales.png")
+
+    def run(self, args: argparse.Namespace) -> None:
+        names, paths = zip(*named_paths(args.path, repeated_names="refused"))
+        models, _ = load_language_models(paths, args.data)
+        check_layers(models, paths)
+        found = {name: timescales(model, path) for name, model, path in zip(names, models, paths)}
+        print(timescale_table(found))
+        if args.plot:
+            save_picture(draw_timescales(found), args.plot)
+
+
+if __name__ == "__main__":
+    PlotTimescales().main()

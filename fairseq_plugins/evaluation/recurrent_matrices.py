@@ -1,0 +1,117 @@
+"""Memory of recurrent layers without gates: their timescales, and the eigenvalues of their matrices.
+
+Pachitariu & Sahani 2013. Shapes: D width of a layer.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Union
+
+import torch
+from fairseq.models import FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.modules.diagonal_rnn import DiagonalRNN
+from fairseq_plugins.modules.simple_recurrent import SimpleRecurrentLayer
+
+
+@dataclass(frozen=True)
+class Timescales:
+    """Times in tokens after which the units of a layer keep 1/e of what they held, -1 / log r.
+
+    Attributes:
+        layer: its number, from 1 on.
+        values: of the units with 0 < r < 1, the longest first.
+        num_alternating: units with r < 0, whose sign changes at every token.
+        num_without: units with r = 0, which hold nothing, or 1, which forget nothing.
+    """
+
+    layer: int
+    values: List[float]
+    num_alternating: int
+    num_without: int
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues of a recurrent matrix R.
+
+    Attributes:
+        layer: its number, from 1 on.
+        eigenvalues: (D,) complex128, the largest modulus first.
+        most_negative: the least of the real ones; NaN where none is real.
+        same_sign: of its right and its left eigenvector, the larger share of entries that have one sign; NaN where
+            there is none.
+    """
+
+    layer: int
+    eigenvalues: Tensor
+    most_negative: float
+    same_sign: List[float]
+
+    @property
+    def num_growing(self) -> int:
+        """Eigenvalues whose modulus is above 1."""
+        return int((self.eigenvalues.abs() > 1).sum())
+
+
+def timescales(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Timescales]:
+    """Of each layer, bottom first; ``path`` names the model.
+
+    Raises:
+        ValueError: if a layer is not diagonal.
+    """
+    found = []
+    for number, layer in enumerate(model.decoder.stack.layers, start=1):
+        if not isinstance(layer, DiagonalRNN) or layer.recurrent is not None:
+            raise ValueError(
+                f"{path}: layer {number} has no self-connections: give a model with --rnn-cell diagonal, such as "
+                "--arch fpnn_lm"
+            )
+        connections = layer.self_connections().detach().double().cpu()
+        inside = connections[(connections > 0) & (connections < 1)]
+        found.append(
+            Timescales(
+                layer=number,
+                values=(-1 / inside.log()).sort(descending=True).values.tolist(),
+                num_alternating=int((connections < 0).sum()),
+                num_without=int(((connections == 0) | (connections == 1)).sum()),
+            )
+        )
+    return found
+
+
+def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectrum]:
+    """Of each layer, bottom first, in float64; ``path`` names the model.
+
+    Raises:
+        ValueError: if a layer has no matrix from hidden state to hidden state alone.
+    """
+    found = []
+    for number, layer in enumerate(model.decoder.stack.layers, start=1):
+        if not isinstance(layer, SimpleRecurrentLayer) or layer.recurrent is None:
+            raise ValueError(
+                f"{path}: layer {number} has no recurrent matrix without gates: give a model with --rnn-cell "
+                "rectifier, smooth-rectifier, or diagonal with --transition full"
+            )
+        found.append(_spectrum(number, layer.recurrent.weight.detach().double().cpu()))
+    return found
+
+
+def _spectrum(number: int, matrix: Tensor) -> Spectrum:
+    values, right = torch.linalg.eig(matrix)
+    order = values.abs().argsort(descending=True)
+    is_real = values.imag == 0
+    most_negative, shares = float("nan"), [float("nan")] * 2
+    if is_real.any():
+        place = int(values.real.masked_fill(~is_real, torch.inf).argmin())
+        most_negative = float(values.real[place])
+        left_values, left = torch.linalg.eig(matrix.t())
+        same = int((left_values - values[place]).abs().argmin())
+        shares = [_same_sign(vectors.real) for vectors in (right[:, place], left[:, same])]
+    return Spectrum(layer=number, eigenvalues=values[order], most_negative=most_negative, same_sign=shares)
+
+
+def _same_sign(vector: Tensor) -> float:
+    share = float((vector > 0).double().mean())
+    return max(share, 1 - share)

@@ -1,0 +1,70 @@
+"""Impulse-response networks (FPNN) and rectifier networks of Pachitariu & Sahani 2013.
+
+The paper gives the networks, their widths, dropout and what is held at a constant length. Length, learning rate, rows,
+window and epochs are not published: those of the training here were chosen on the validation text of Penn Treebank.
+"""
+
+from typing import Dict
+
+from fairseq_plugins.models.presets.language_model_training import STREAMS
+from fairseq_plugins.models.presets.preset import Preset
+
+# one layer between the encoding and the decoding matrix, nothing else; a mask of the decoding side for each prediction
+_ONE_LAYER = dict(
+    input_matrix="off",
+    output_layer="full",
+    output_bias="off",
+    dropout_masks="standard",
+    dropout_output=0.0,
+)
+_REGULARISED = dict(_ONE_LAYER, dropout_output=0.5, column_norm=3.0)
+_LINEAR = dict(rnn_cell="diagonal", transition="diagonal")
+_RECTIFIER = dict(rnn_cell="rectifier")
+_SMOOTH_RECTIFIER = dict(rnn_cell="smooth-rectifier", rectifier_smoothing=1.0)
+_SMALL_WIDTH = dict(embed_dim=256, hidden_sizes="256")
+_WORDS = dict(embed_dim=512, hidden_sizes="512")
+_CHARACTERS = dict(embed_dim=2048, hidden_sizes="2048")
+_SKIP = dict(word_skip="_")
+
+_TRAINING = {
+    **STREAMS,
+    "tokens-per-sample": 35,
+    "batch-size": 20,
+    "optimizer": "nt_asgd",
+    "lr": 5,
+    "nonmonotone-interval": 5,
+    "max-epoch": 60,
+    "seed": 1,
+}
+_SMALL_TRAINING = {**_TRAINING, "max-epoch": 6}
+_TEXT8_WORDS = {**_TRAINING, "tokens-per-sample": 20, "batch-size": 64, "max-epoch": 10}
+# the paper has momentum near 1 and no clipping
+_TEXT8_CHARACTERS = {
+    **STREAMS,
+    "tokens-per-sample": 100,
+    "batch-size": 64,
+    "optimizer": "sgd",
+    "momentum": 0.99,
+    "lr": 0.01,
+    "clip-norm": 0,
+    "max-epoch": 5,
+    "seed": 1,
+}
+
+ARCHITECTURES: Dict[str, Preset] = {
+    "fpnn_lm": Preset({**_LINEAR, **_REGULARISED, **_SMALL_WIDTH}, _SMALL_TRAINING),
+    "fpnn_lm_ptb": Preset({**_LINEAR, **_REGULARISED, **_WORDS}, _TRAINING),
+    "fpnn_lm_text8_words": Preset({**_LINEAR, **_ONE_LAYER, **_WORDS}, _TEXT8_WORDS),
+    "fpnn_lm_text8_chars": Preset(
+        {**_LINEAR, **_ONE_LAYER, **_CHARACTERS, "output_hidden_size": 2048}, _TEXT8_CHARACTERS
+    ),
+    "rectifier_rnn_lm": Preset({**_RECTIFIER, **_REGULARISED, **_SMALL_WIDTH}, _SMALL_TRAINING),
+    "rectifier_rnn_lm_ptb": Preset({**_RECTIFIER, **_REGULARISED, **_WORDS}, _TRAINING),
+    "rectifier_rnn_lm_text8_words": Preset({**_RECTIFIER, **_ONE_LAYER, **_WORDS}, _TEXT8_WORDS),
+    "rectifier_rnn_lm_text8_chars": Preset({**_SMOOTH_RECTIFIER, **_ONE_LAYER, **_CHARACTERS}, _TEXT8_CHARACTERS),
+    "skipping_rnn_lm": Preset({**_SMOOTH_RECTIFIER, **_SKIP, **_ONE_LAYER, **_SMALL_WIDTH}, _SMALL_TRAINING),
+    "skipping_rnn_lm_text8_chars": Preset(
+        {**_SMOOTH_RECTIFIER, **_SKIP, **_ONE_LAYER, **_CHARACTERS}, _TEXT8_CHARACTERS
+    ),
+}
+"""Values of ``--arch`` and their presets."""

@@ -1,0 +1,90 @@
+"""Linear recurrent network whose units have a memory of their own: the FPNN of Pachitariu & Sahani 2013.
+
+Shapes: B batch rows, T time steps, C input width, D width.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, LayerState
+from fairseq_plugins.modules.saved_setting import SavesSettings
+from fairseq_plugins.modules.simple_recurrent import SimpleRecurrentLayer, SimpleRecurrentOptions
+from fairseq_plugins.ops.linear_scan import linear_scan
+
+TRANSITIONS = ("diagonal", "full")
+"""Shapes of R."""
+
+Transition = choices(TRANSITIONS)
+
+
+@dataclass
+class DiagonalOptions(SimpleRecurrentOptions):
+    """Flags of ``--rnn-cell diagonal``."""
+
+    transition: Transition = field(
+        default="diagonal",
+        metadata={
+            "help": "shape of the recurrent matrix; diagonal: each unit reads itself alone, by a number between -1 and "
+            "1 (default: diagonal)"
+        },
+    )
+    longest_timescale: float = field(
+        default=20.0,
+        metadata={
+            "help": "where training starts: the time in tokens in which the slowest unit of a diagonal network forgets "
+            "all but 1/e; those of the others are spread evenly, by their logarithms, down to a quarter of a token "
+            "(default: 20.0)"
+        },
+    )
+
+
+SHORTEST_TIMESCALE = 0.25
+
+
+@RECURRENT_CELLS.register("diagonal")
+class DiagonalRNN(SimpleRecurrentLayer, SavesSettings):
+    """x_t = W y_t + r * x_{t-1}, a linear network (Pachitariu & Sahani 2013, FPNN).
+
+    r = tanh(s_0 + s) with a trained s, which keeps it within -1 and 1; s_0 is where the timescales -1 / log r start. A
+    window is one scan. With ``--transition full`` a matrix takes the place of r, and nothing bounds it.
+
+    Raises:
+        ValueError: as :class:`SimpleRecurrentLayer`, or if the longest timescale is not above the shortest.
+    """
+
+    Options = DiagonalOptions
+    start: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, *, options: DiagonalOptions):
+        super().__init__(input_size, hidden_size, options=options)
+        if not SHORTEST_TIMESCALE < options.longest_timescale < float("inf"):
+            raise ValueError(
+                f"--longest-timescale {options.longest_timescale}: give a number of tokens above {SHORTEST_TIMESCALE}"
+            )
+        self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False) if options.transition == "full" else None
+        if self.recurrent is None:
+            ends = math.log(SHORTEST_TIMESCALE), math.log(options.longest_timescale)
+            timescales = torch.linspace(*ends, hidden_size).exp()
+            self.register_buffer("start", torch.atanh(torch.exp(-1 / timescales)), persistent=False)
+            self.shift = nn.Parameter(torch.zeros(hidden_size))
+            self.save_setting("timescale_text", flag="--longest-timescale", value=f"{options.longest_timescale:g}")
+
+    def activation(self, sums: Tensor) -> Tensor:
+        return sums
+
+    def self_connections(self) -> Tensor:
+        return torch.tanh(self.start + self.shift)
+
+    def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
+        if self.recurrent is not None or self.skip is not None:
+            return super().forward(x, state, context)
+        sums = self.sums_of_inputs(x)
+        if context.leading_padding is not None:
+            sums = sums.masked_fill(context.leading_padding.t().unsqueeze(-1), 0)  # zeros stay zeros
+        outputs = linear_scan(sums, self.self_connections(), state["x"])
+        return outputs.transpose(0, 1), {"x": outputs[-1].clone()}

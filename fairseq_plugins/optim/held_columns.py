@@ -1,0 +1,60 @@
+"""Columns of weight matrices that are brought back to their length after every update."""
+
+from typing import Iterator, Optional, Protocol, runtime_checkable
+
+from fairseq.optim import AMPOptimizer, FairseqOptimizer, FP16Optimizer
+from torch import Tensor, nn
+
+from fairseq_plugins.modules.column_norm import ColumnNorm
+from fairseq_plugins.optim.averaged_sgd import AveragedSGD
+
+
+@runtime_checkable
+class HoldsColumns(Protocol):
+    """A model whose task calls :func:`hold_columns` after every update.
+
+    Attributes:
+        column_norm: of its matrices, or None.
+    """
+
+    column_norm: Optional[ColumnNorm]
+
+
+def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> None:
+    """Bring the columns of a model's matrices back after an update; a model that holds none stays as it is.
+
+    Those of the weights that learn are brought back, and those of their average where it is shown. With ``--fp16`` and
+    ``--bf16`` these are the optimiser's weights in 32 bits, which the model's then follow.
+
+    Raises:
+        ValueError: if the optimiser holds all weights in one vector, as the host's does with ``--fp16``.
+    """
+    norm = model.column_norm if isinstance(model, HoldsColumns) else None
+    if norm is None:
+        return
+    norm.was_held = True
+    for weight in norm.weights:
+        learned = _learned(optimizer, weight)
+        for version in _versions(optimizer, learned):
+            norm.normalise_(version)
+        if learned is not weight:
+            weight.data.copy_(learned.data)
+
+
+def _learned(optimizer: FairseqOptimizer, weight: Tensor) -> Tensor:
+    """What the optimiser updates for a weight of the model: the weight, or its copy in 32 bits."""
+    if not isinstance(optimizer, FP16Optimizer):
+        return weight
+    if optimizer.has_flat_params:
+        raise ValueError("--column-norm finds no columns in the one vector of --fp16: add --fp16-no-flatten-grads")
+    return next(copy for model, copy in zip(optimizer.fp16_params, optimizer.fp32_params) if model is weight)
+
+
+def _versions(optimizer: FairseqOptimizer, learned: Tensor) -> Iterator[Tensor]:
+    """The tensors that stand for a weight by turns."""
+    yield learned.data
+    wrapped = optimizer.fp32_optimizer if isinstance(optimizer, (AMPOptimizer, FP16Optimizer)) else optimizer
+    if isinstance(wrapped.optimizer, AveragedSGD):
+        exchanged = wrapped.optimizer.exchanged(learned)
+        if exchanged is not None:
+            yield exchanged

@@ -1,0 +1,78 @@
+"""Timescales and eigenvalues of recurrent layers against matrices whose own are known."""
+
+import math
+
+import pytest
+import torch
+from builders import build_tiny_lm
+
+from fairseq_plugins.evaluation.recurrent_matrices import spectra, timescales
+from fairseq_plugins.reports.recurrent_matrices import (
+    draw_spectra,
+    draw_timescales,
+    spectrum_table,
+    timescale_table,
+)
+
+
+def model_with(connections):
+    """A diagonal network of one layer with these self-connections."""
+    width = str(len(connections))
+    model = build_tiny_lm("full", rnn_cell="diagonal", hidden_sizes=width).double()
+    (layer,) = model.decoder.stack.layers
+    with torch.no_grad():
+        layer.shift.copy_(torch.atanh(torch.tensor(connections).double()) - layer.start)
+    return model
+
+
+def model_of(matrix):
+    """A rectifier network of one layer with this matrix."""
+    model = build_tiny_lm("full", rnn_cell="rectifier", hidden_sizes=str(len(matrix))).double()
+    (layer,) = model.decoder.stack.layers
+    with torch.no_grad():
+        layer.recurrent.weight.copy_(matrix)
+    return model
+
+
+def test_timescales_are_those_of_the_self_connections():
+    (found,) = timescales(model_with([math.exp(-1 / 7), 0.0, -0.5, math.exp(-2.0), 1.0]), "model.pt")
+    assert found.values == pytest.approx([7, 0.5])
+    assert (found.layer, found.num_alternating, found.num_without) == (1, 1, 2)
+    assert " 7.00 |" in timescale_table({"FPNN": [found]})
+    (line,) = draw_timescales({"FPNN": [found]}).axes[0].get_lines()
+    assert line.get_xdata().tolist() == [1, 2] and line.get_ydata() == pytest.approx([7, 0.5])
+
+
+@pytest.mark.parametrize("flags", [{"rnn_cell": "lstm"}, {"rnn_cell": "diagonal", "transition": "full"}])
+def test_layers_without_self_connections_are_refused(flags):
+    with pytest.raises(ValueError, match="model.pt: layer 1 has no self-connections"):
+        timescales(build_tiny_lm("full", **flags), "model.pt")
+
+
+def test_the_large_negative_eigenvalue_is_named_with_its_eigenvectors():
+    """R = S diag(2, 0.5, -4, a rotation) S^-1 with a right eigenvector of one sign, whose left one has two."""
+    basis = torch.eye(5, dtype=torch.float64)
+    basis[:, 2] = torch.tensor([0.3, 0.2, 1.0, 0.4, 0.1])
+    blocks = torch.diag(torch.tensor([2.0, 0.5, -4.0, 0.0, 0.0], dtype=torch.float64))
+    blocks[3, 4], blocks[4, 3] = -0.9, 0.9
+    (found,) = spectra(model_of(basis @ blocks @ basis.inverse()), "model.pt")
+    moduli = found.eigenvalues.abs().tolist()
+    assert moduli == pytest.approx([4, 2, 0.9, 0.9, 0.5])
+    assert found.most_negative == pytest.approx(-4) and found.num_growing == 2
+    left = torch.linalg.inv(basis)[2]
+    positive = float((left > 0).double().mean())
+    assert found.same_sign[0] == 1.0
+    assert found.same_sign[1] == pytest.approx(max(positive, 1 - positive))
+    assert "-4.000" in spectrum_table({"RNN": [found]})
+    assert [text.get_text() for text in draw_spectra({"RNN": [found]}).axes[0].texts] == ["-4.00"]
+
+
+def test_a_rotation_has_no_real_eigenvalue():
+    (found,) = spectra(model_of(torch.tensor([[0.0, -1.0], [1.0, 0.0]])), "model.pt")
+    assert math.isnan(found.most_negative) and "none" in spectrum_table({"RNN": [found]})
+
+
+@pytest.mark.parametrize("cell", ["lstm", "diagonal"])
+def test_layers_without_a_matrix_of_their_own_are_refused(cell):
+    with pytest.raises(ValueError, match="model.pt: layer 1 has no recurrent matrix without gates"):
+        spectra(build_tiny_lm("full", rnn_cell=cell), "model.pt")

@@ -1,0 +1,31 @@
+"""Columns that keep their length."""
+
+import pytest
+import torch
+
+from fairseq_plugins.modules.column_norm import ColumnNorm
+
+
+def test_columns_start_at_the_length_and_keep_their_direction():
+    weights = [torch.randn(7, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)]
+    before = [weight.clone() for weight in weights]
+    ColumnNorm(weights, length=2.5)
+    for weight, old in zip(weights, before):
+        torch.testing.assert_close(weight, 2.5 * old / (old**2).sum(0).sqrt(), rtol=1e-12, atol=0)
+
+
+def test_a_column_of_zeros_stays_one():
+    weight = torch.tensor([[0.0, 3.0], [0.0, 4.0]])
+    ColumnNorm([weight], length=1.0)
+    torch.testing.assert_close(weight, torch.tensor([[0.0, 0.6], [0.0, 0.8]]))
+
+
+def test_an_update_that_nobody_followed_is_refused():
+    norm = ColumnNorm([torch.randn(3, 2)], length=1.0)
+    norm.begin_update(10)
+    norm.begin_update(10)  # another window of the same update
+    norm.was_held = True
+    norm.begin_update(11)
+    norm.begin_update(11)
+    with pytest.raises(ValueError, match="--column-norm needs --task stateful_lm"):
+        norm.begin_update(12)

@@ -1,0 +1,219 @@
+"""Layers without gates against the equations of Pachitariu & Sahani 2013."""
+
+import plain_formulas
+import pytest
+import torch
+from cell_cases import assert_as_by_hand, run
+from fairseq.data import Dictionary
+
+from fairseq_plugins.modules.diagonal_rnn import DiagonalOptions, DiagonalRNN
+from fairseq_plugins.modules.initialisation import initialise_uniformly
+from fairseq_plugins.modules.rectifier_rnn import SmoothRectifierOptions, SmoothRectifierRNN
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late
+from fairseq_plugins.ops.linear_scan import linear_scan
+
+B, T, C, D = 4, 9, 5, 6
+SMOOTHING = 0.7
+
+CASES = {
+    "diagonal": ("diagonal", {}, lambda z: z),
+    "full": ("diagonal", {"transition": "full"}, lambda z: z),
+    "rectifier": ("rectifier", {}, plain_formulas.rectified),
+    "smooth": (
+        "smooth-rectifier",
+        {"rectifier_smoothing": SMOOTHING},
+        lambda z: plain_formulas.rectified(z, SMOOTHING),
+    ),
+}
+
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+@pytest.fixture
+def dictionary():
+    words = Dictionary()
+    for letter in "_abc":
+        words.add_symbol(letter)
+    return words
+
+
+def make(case, *, input_size=C, dictionary=None, **options):
+    cell, flags, _ = CASES[case]
+    layer = RECURRENT_CELLS[cell](input_size, D, options=RECURRENT_CELLS[cell].Options(**flags, **options)).double()
+    with torch.no_grad():
+        for param in layer.parameters():
+            param.uniform_(-0.7, 0.7)
+    if dictionary is not None:
+        layer.read_dictionary(dictionary)
+    return layer
+
+
+def by_hand(case, layer, x, state, **skip):
+    w_x = torch.eye(D, dtype=x.dtype) if layer.input is None else layer.input.weight
+    w_h = torch.diag(torch.tanh(layer.start + layer.shift)) if layer.recurrent is None else layer.recurrent.weight
+    outputs = plain_formulas.simple_recurrent(x, state["x"], w_x, w_h, CASES[case][2], **skip)
+    return outputs, {"x": outputs[:, -1]}
+
+
+@every_case
+@pytest.mark.parametrize("input_matrix", ["on", "off"])
+@pytest.mark.parametrize("num_known", [None, 0, 2, "all"])
+def test_values_and_gradients_are_those_of_the_equations(case, input_matrix, num_known):
+    size = C if input_matrix == "on" else D
+    layer = make(case, input_size=size, input_matrix=input_matrix)
+    x, state = torch.randn(B, T, size, dtype=torch.float64), {"x": torch.randn(B, D, dtype=torch.float64)}
+    known = size if num_known == "all" else num_known
+    assert_as_by_hand(layer, x, state, lambda: by_hand(case, layer, x, state), num_known=known)
+
+
+@every_case
+@pytest.mark.parametrize("num_known", [None, 2])
+def test_the_skip_joins_the_first_letters_of_words(case, num_known, dictionary):
+    layer = make(case, word_skip="_", dictionary=dictionary)
+    text = ["ab_c_a__b", "_ab_cabc_", "abcabcabc", "_________"]
+    tokens = torch.tensor([[dictionary.index(letter) for letter in line] for line in text])
+    x = torch.randn(B, T, C, dtype=torch.float64)
+    state = layer.initial_state(x)
+    boundaries = tokens.eq(dictionary.index("_"))
+    expected, _ = by_hand(case, layer, x, state, skip=layer.skip.weight, boundaries=boundaries)
+    if num_known is None:
+        found, _ = layer(x, state, CellContext(stack_input=x, tokens=tokens))
+    else:
+        prepared, outputs = layer.prepare(x[..., :num_known], CellContext(stack_input=x, tokens=tokens)), []
+        for t in range(T):
+            output, state = layer.step(prepared, t, Late(x[:, t, num_known:], x[:, t]), state)
+            outputs.append(output)
+        found = torch.stack(outputs, dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(result.square().sum(), list(layer.parameters())) for result in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+@every_case
+def test_words_that_two_windows_share_are_whole(case, dictionary):
+    layer = make(case, word_skip="_", dictionary=dictionary)
+    tokens = torch.tensor([[dictionary.index(letter) for letter in line] for line in ("ab_cab_ca", "_a_bca_bc")])
+    x = torch.randn(2, T, C, dtype=torch.float64)
+    whole, end = layer(x, layer.initial_state(x), CellContext(stack_input=x, tokens=tokens))
+    for cut in range(1, T):
+        outputs, state = [], layer.initial_state(x)
+        for part in (slice(0, cut), slice(cut, T)):
+            output, state = layer(x[:, part], state, CellContext(stack_input=x[:, part], tokens=tokens[:, part]))
+            outputs.append(output)
+        torch.testing.assert_close(torch.cat(outputs, dim=1), whole, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(state, end, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("symbol", ["_", "</s>"])
+def test_end_marks_stand_between_words_too(symbol, dictionary):
+    layer = make("rectifier", word_skip="_", dictionary=dictionary)
+    tokens = torch.tensor([[dictionary.index(token) for token in ("a", "b", symbol, "c", "a")]])
+    x = torch.randn(1, 5, C, dtype=torch.float64)
+    first = layer(x[:, :1], layer.initial_state(x), CellContext(stack_input=x[:, :1], tokens=tokens[:, :1]))[1]
+    last = layer(x, layer.initial_state(x), CellContext(stack_input=x, tokens=tokens))
+    assert torch.equal(first["first_letter"], first["x"])
+    assert torch.equal(last[1]["first_letter"], last[0][:, 3])
+
+
+# the diagonal network
+
+
+def test_a_window_of_the_diagonal_network_is_one_scan(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "fairseq_plugins.modules.diagonal_rnn.linear_scan", lambda *tensors: calls.append(1) or linear_scan(*tensors)
+    )
+    x = torch.randn(B, T, C, dtype=torch.float64)
+    layer = make("diagonal")
+    run(layer, x, layer.initial_state(x))
+    assert calls == [1]
+
+
+def test_timescales_start_from_a_quarter_of_a_token_to_the_longest():
+    layer = DiagonalRNN(3, 100, options=DiagonalOptions(longest_timescale=40.0))
+    timescales = -1 / layer.self_connections().log()
+    assert timescales[[0, -1]].tolist() == pytest.approx([0.25, 40], rel=1e-3)
+    assert torch.equal(timescales, timescales.sort().values)
+
+
+def test_a_model_that_starts_at_zero_has_the_timescales_all_the_same():
+    layer = DiagonalRNN(3, 50, options=DiagonalOptions())
+    expected = layer.self_connections()
+    initialise_uniformly(layer, 0.1, biases="zero")
+    assert torch.equal(layer.self_connections(), expected)
+
+
+def test_another_start_than_the_checkpoints_is_refused():
+    layer, other = (DiagonalRNN(2, 3, options=DiagonalOptions(longest_timescale=one)) for one in (20.0, 10.0))
+    with pytest.raises(ValueError, match="trained with --longest-timescale 10"):
+        layer.load_state_dict(other.state_dict())
+
+
+def test_connections_stay_within_their_bounds():
+    layer = make("diagonal")
+    with torch.no_grad():
+        layer.shift.copy_(torch.linspace(-300, 300, D))
+    assert layer.self_connections().abs().max() <= 1
+
+
+@pytest.mark.parametrize("longest", [0.0, -1.0, 0.25, float("inf"), float("nan")])
+def test_a_timescale_out_of_range_is_refused(longest):
+    with pytest.raises(ValueError, match="--longest-timescale .* give a number of tokens above 0.25"):
+        DiagonalRNN(3, 4, options=DiagonalOptions(longest_timescale=longest))
+
+
+# the smooth rectifier
+
+
+def test_the_smooth_rectifier_comes_near_to_the_plain_one():
+    z, distances = torch.linspace(-3, 3, 61, dtype=torch.float64), []
+    for smoothing in (1.0, 0.1, 0.001):
+        options = SmoothRectifierOptions(rectifier_smoothing=smoothing)
+        distances.append((SmoothRectifierRNN(2, 3, options=options).activation(z) - z.clamp(min=0)).abs().max().item())
+    assert distances == pytest.approx([1, 0.1, 0.001], rel=0.01)
+
+
+def test_the_derivative_of_the_smooth_rectifier_is_zero_at_zero():
+    z = torch.tensor([1e-4, -1e-4], dtype=torch.float64, requires_grad=True)
+    make("smooth").activation(z).sum().backward()
+    assert z.grad.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("smoothing", [0.0, -1.0])
+def test_a_smoothing_that_divides_by_nothing_is_refused(smoothing):
+    with pytest.raises(ValueError, match="--rectifier-smoothing"):
+        SmoothRectifierRNN(2, 3, options=SmoothRectifierOptions(rectifier_smoothing=smoothing))
+
+
+def test_another_smoothing_than_the_checkpoints_is_refused():
+    layer, other = (SmoothRectifierRNN(2, 3, options=SmoothRectifierOptions(rectifier_smoothing=a)) for a in (1.0, 2.0))
+    with pytest.raises(ValueError, match="trained with --rectifier-smoothing 2"):
+        layer.load_state_dict(other.state_dict())
+
+
+# refusals and parameters
+
+
+@every_case
+def test_an_input_of_another_width_needs_a_matrix(case):
+    with pytest.raises(ValueError, match="--input-matrix off: the layer is 6 wide and its input 5"):
+        make(case, input_matrix="off")
+
+
+@every_case
+def test_a_symbol_that_the_dictionary_lacks_is_refused(case, dictionary):
+    with pytest.raises(ValueError, match="--word-skip %: dict.txt has no such symbol"):
+        make(case, word_skip="%", dictionary=dictionary)
+
+
+@pytest.mark.parametrize(
+    "case, options, count",
+    [
+        ("diagonal", {}, C * D + D),
+        ("full", {}, C * D + D * D),
+        ("rectifier", {}, C * D + D * D),
+        ("smooth", {"word_skip": "_"}, C * D + 2 * D * D),
+    ],
+)
+def test_there_are_matrices_and_no_biases(case, options, count):
+    assert sum(param.numel() for param in make(case, **options).parameters()) == count

@@ -1,0 +1,104 @@
+"""Columns that keep their length through updates by the host's optimisers and ours, in 32 and in 16 bits."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.optim import FP16Optimizer
+from torch import nn
+
+from fairseq_plugins.modules.column_norm import ColumnNorm
+from fairseq_plugins.optim.held_columns import hold_columns
+from fairseq_plugins.optim.nt_asgd import NTASGD, NTASGDConfig
+
+LENGTH = 1.5
+
+
+class Model(nn.Module):
+    """Two matrices whose columns are held, and a vector that is free."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.encoding, self.decoding = (nn.Parameter(torch.randn(9, 4)) for _ in range(2))
+        self.free = nn.Parameter(torch.randn(4))
+        self.to(dtype)
+        self.column_norm = ColumnNorm([self.encoding, self.decoding], length=LENGTH)
+
+    def loss(self):
+        return ((self.decoding * self.free) @ self.encoding.t()).float().sub(1).square().sum()
+
+
+def lengths(weight):
+    return weight.detach().double().norm(dim=0)
+
+
+def assert_held(*weights):
+    for weight in weights:
+        torch.testing.assert_close(lengths(weight), torch.full((4,), LENGTH).double(), rtol=1e-6, atol=0)
+
+
+def make_optimizer(parameters, **options):
+    config = NTASGDConfig(**options)
+    config.lr, config.task, config.lr_scheduler, config.fp16, config.bf16 = [0.01], "stateful_lm", "fixed", False, False
+    return NTASGD(config, list(parameters))
+
+
+def make_16_bits(model):
+    copies = FP16Optimizer.build_fp32_params(None, list(model.parameters()), flatten=False)
+    config = SimpleNamespace(optimizer=None, common=SimpleNamespace(bf16=True, fp16_scale_window=1))
+    return FP16Optimizer(config, list(model.parameters()), make_optimizer(copies), copies)
+
+
+def update(model, optimizer):
+    optimizer.zero_grad()
+    optimizer.backward(model.loss())
+    optimizer.step()
+    hold_columns(model, optimizer)
+
+
+@pytest.mark.parametrize("averaging", ["triggered", "immediate"])
+def test_every_update_leaves_the_columns_as_long_in_averages_too(averaging):
+    model = Model()
+    optimizer = make_optimizer(model.parameters(), averaging=averaging)
+    for _ in range(5):
+        before = model.encoding.detach().clone()
+        update(model, optimizer)
+        assert_held(model.encoding, model.decoding)
+        assert not torch.equal(model.encoding, before)
+        optimizer.zero_grad()  # the raw weights
+        assert_held(model.encoding, model.decoding)
+        optimizer.show_average()
+        assert_held(model.encoding, model.decoding)
+    assert (lengths(model.free.unsqueeze(1)) - LENGTH).abs().item() > 1e-3
+
+
+def test_copies_in_32_bits_are_held_and_the_model_follows_them():
+    model = Model(torch.bfloat16)
+    optimizer = make_16_bits(model)
+    for _ in range(3):
+        update(model, optimizer)
+        copies = optimizer.fp32_params[:2]
+        assert all(one.dtype == torch.float32 for one in copies)
+        assert_held(*copies)
+        assert all(torch.equal(weight, one.bfloat16()) for weight, one in zip(model.column_norm.weights, copies))
+
+
+def test_one_vector_of_all_weights_is_refused():
+    model = Model(torch.bfloat16)
+    optimizer = make_16_bits(model)
+    optimizer.fp32_params = {0: torch.cat([one.detach().flatten() for one in optimizer.fp32_params])}
+    with pytest.raises(ValueError, match="--column-norm .* add --fp16-no-flatten-grads"):
+        hold_columns(model, optimizer)
+
+
+def test_a_model_without_such_columns_stays_as_it_is():
+    model = Model()
+    optimizer = make_optimizer(model.parameters())
+    with torch.no_grad():
+        model.encoding *= 2
+    before = copy.deepcopy(model.state_dict())
+    model.column_norm = None
+    hold_columns(model, optimizer)
+    hold_columns(None, optimizer)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
