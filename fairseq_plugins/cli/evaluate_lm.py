@@ -4,12 +4,11 @@ import argparse
 import json
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import List, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.checkpoints import load_language_models, set_score_precision
 from fairseq_plugins.evaluation.scored_windows import check_cut
 from fairseq_plugins.evaluation.test_time.evaluator import Evaluation, Evaluator
 from fairseq_plugins.evaluation.test_time.flags import FlagValues, add_method_flags, given_flags, read_methods
@@ -24,7 +23,8 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.output_paths import output_file
-from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS, OutputPrecision
+from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.perplexity import as_figures, as_lines
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.written_file import write_text
 
@@ -87,9 +87,7 @@ class EvaluateLanguageModels(Command):
         choice = choice_file(Path(args.path[0])) if args.tune else None
         device = choose_device(args)
         models, dictionary = load_language_models(args.path, args.data)
-        for module in (module for model in models for module in model.modules()):
-            if isinstance(module, OutputPrecision):
-                module.score_in(args.output_precision)
+        set_score_precision(models, args.output_precision)
         evaluator = Evaluator(
             [model.to(device) for model in models],
             checkpoints=[Path(path) for path in args.path],
@@ -133,22 +131,15 @@ def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> No
 
 def as_json(evaluation: Evaluation, *, flags: FlagValues) -> str:
     """All figures with full precision, and the flags of test-time methods."""
-    result = evaluation.perplexity
-    figures = {**asdict(result), "perplexity": result.perplexity, "bits_per_token": result.bits_per_token}
-    return json.dumps({**figures, "words_per_second": evaluation.words_per_second, "methods": dict(flags)})
+    speed = {"words_per_second": evaluation.words_per_second}
+    return json.dumps({**as_figures(evaluation.perplexity), **speed, "methods": dict(flags)})
 
 
 def as_text(evaluation: Evaluation, *, flags: FlagValues) -> str:
     """A figure a line, with its unit."""
-    result = evaluation.perplexity
     return "\n".join(
         (
-            f"tokens predicted    {result.num_tokens:,}",
-            f"unknown words       {result.num_unknown:,}",
-            f"leftover tokens     {result.num_leftover_tokens:,}",
-            f"NLL                 {result.nll:.6f} nats per token",
-            f"bits per token      {result.bits_per_token:.6f}",
-            f"perplexity          {result.perplexity:.4f}",
+            *as_lines(evaluation.perplexity),
             f"words per second    {evaluation.words_per_second:,.0f}",
             f"test-time methods   {shlex.join(f'--{name}={value}' for name, value in flags.items()) or 'none'}",
         )

@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
@@ -13,6 +12,7 @@ from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_data, add_json, add_split
 from fairseq_plugins.ngrams.ngram_model import NGramModel
+from fairseq_plugins.reports.perplexity import as_figures, as_lines
 
 
 class EvaluateNGram(Command):
@@ -49,28 +49,13 @@ Words of dict.txt that the file lacks share the probability of its <unk>."""
 
 def as_json(result: NGramPerplexity) -> str:
     """All figures with full precision."""
-    figures = {
-        **asdict(result.all_tokens),
-        "perplexity": result.all_tokens.perplexity,
-        "bits_per_token": result.all_tokens.bits_per_token,
-        "perplexity_without_first_token": result.without_first.perplexity,
-    }
-    return json.dumps(figures)
+    without_first = {"perplexity_without_first_token": result.without_first.perplexity}
+    return json.dumps({**as_figures(result.all_tokens), **without_first})
 
 
 def as_text(result: NGramPerplexity) -> str:
     """A figure a line, with its unit."""
-    figures = result.all_tokens
-    return "\n".join(
-        (
-            f"tokens predicted    {figures.num_tokens:,}",
-            f"unknown words       {figures.num_unknown:,}",
-            f"NLL                 {figures.nll:.6f} nats per token",
-            f"bits per token      {figures.bits_per_token:.6f}",
-            f"perplexity          {figures.perplexity:.4f}",
-            f"without first token {result.without_first.perplexity:.4f}",
-        )
-    )
+    return "\n".join([*as_lines(result.all_tokens), f"without first token {result.without_first.perplexity:.4f}"])
 
 
 if __name__ == "__main__":
