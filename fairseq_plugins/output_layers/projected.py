@@ -268,9 +268,9 @@ class ProjectedOutput(OutputLayer):
         )
         return Scores(loss=loss, nll=nll, mixture_weights=self.mixture_weights(log_prior))
 
-    def _at_temperature(self, latents: Tensor) -> Tuple[Tensor, Tensor]:
+    def _at_temperature(self, latents: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         """Latent vectors and bias whose logits are those divided by the temperature."""
         bias = self.projection.bias
         if self.temperature == 1:
             return latents, bias
-        return latents / self.temperature, bias / self.temperature
+        return latents / self.temperature, None if bias is None else bias / self.temperature

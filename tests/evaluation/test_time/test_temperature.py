@@ -19,9 +19,9 @@ def by_hand(layer, states, temperature, gate=1.0):
 
 
 @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-@pytest.mark.parametrize("with_gradients", [True, False])
-def test_every_layer_divides_its_logits(name, with_gradients, build_tiny_lm):
-    model, tokens = build_tiny_lm(name).double().eval(), torch.randint(V, (2, 9))
+@pytest.mark.parametrize("with_gradients, bias", [(True, "on"), (False, "on"), (False, "off")])
+def test_every_layer_divides_its_logits(name, with_gradients, bias, build_tiny_lm):
+    model, tokens = build_tiny_lm(name, output_bias=bias).double().eval(), torch.randint(V, (2, 9))
     target = tokens.flip(1)
     with torch.set_grad_enabled(with_gradients), softmax_temperature([model], temperature=0.7):
         log_probs, extra = model(tokens)
