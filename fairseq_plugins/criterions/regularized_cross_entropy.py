@@ -65,7 +65,7 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
         },
     )
     l1_regularization: float = field(
-        default=0.0, metadata={"help": "coefficient of the sum of the absolute values of all weights that learn"}
+        default=0.0, metadata={"help": "coefficient of the sum of the absolute values of all matrices that learn"}
     )
     sentence_avg: bool = II("optimization.sentence_avg")
 
@@ -165,7 +165,9 @@ class RegularizedCrossEntropy(FairseqCriterion):
                 raise ValueError("--balance needs a mixture: take --output-layer mos or doc, or leave it out")
             values["balance"] = self.balance_penalty(mixture_weights, mask)
         if "l1" in wanted:
-            values["l1"] = absolute_sum(weight for weight in model.parameters() if weight.requires_grad)
+            values["l1"] = absolute_sum(
+                weight for weight in model.parameters() if weight.requires_grad and weight.dim() > 1
+            )
         return values
 
     @classmethod

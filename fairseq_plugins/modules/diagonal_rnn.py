@@ -43,7 +43,8 @@ class DiagonalOptions(SimpleRecurrentOptions):
     )
 
 
-SHORTEST_TIMESCALE = 0.25
+SHORTEST_TIMESCALE, LONGEST_TIMESCALE = 0.25, 100_000
+"""In tokens; a unit that forgot more slowly would be 1 in 32 bits, and not learn."""
 
 
 @RECURRENT_CELLS.register("diagonal")
@@ -62,9 +63,10 @@ class DiagonalRNN(SimpleRecurrentLayer, SavesSettings):
 
     def __init__(self, input_size: int, hidden_size: int, *, options: DiagonalOptions):
         super().__init__(input_size, hidden_size, options=options)
-        if not SHORTEST_TIMESCALE < options.longest_timescale < float("inf"):
+        if not SHORTEST_TIMESCALE < options.longest_timescale <= LONGEST_TIMESCALE:
             raise ValueError(
-                f"--longest-timescale {options.longest_timescale}: give a number of tokens above {SHORTEST_TIMESCALE}"
+                f"--longest-timescale {options.longest_timescale}: give a number of tokens above {SHORTEST_TIMESCALE}, "
+                f"up to {LONGEST_TIMESCALE:,}"
             )
         self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False) if options.transition == "full" else None
         if self.recurrent is None:

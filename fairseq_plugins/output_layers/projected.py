@@ -63,7 +63,8 @@ class WordProjection(nn.Module):
         elif shared_weight.size(1) != width:
             raise ValueError(
                 f"the output layer reads {width} features but the shared embedding is {shared_weight.size(1)} wide: "
-                "give the last of --hidden-sizes the value of --embed-dim, or take another --output-layer"
+                "give the last layer (--output-hidden-size, or the last of --hidden-sizes) the value of --embed-dim, "
+                "or take another --output-layer"
             )
         self.weight = shared_weight
         self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size)) if bias == "on" else None
