@@ -14,6 +14,7 @@ from fairseq_plugins.host import (
     exact_resume,
     numpy_compat,
     save_dir_lock,
+    sparse_gradients,
     unreadable_checkpoints,
 )
 
@@ -30,4 +31,5 @@ def mend_host() -> None:
     exact_resume.mend()
     bf16.mend()
     amp.mend()
+    sparse_gradients.mend()
     numpy_compat.mend()
