@@ -95,8 +95,9 @@ class NoiseContrastive(FairseqCriterion):
             _check_training(is_16_bit=fp16 or bf16)
         self.sentence_avg = sentence_avg
         self.normalised = RegularizedCrossEntropy(task, sentence_avg=sentence_avg)
-        log_normaliser = torch.tensor(math.log(len(task.target_dictionary)))
-        self.log_normaliser = nn.Parameter(log_normaliser) if normaliser == "learned" else log_normaliser
+        # (1): --ddp-backend legacy_ddp cannot cut a scalar
+        log_normaliser = torch.tensor([math.log(len(task.target_dictionary))], dtype=torch.double)
+        self.log_normaliser = nn.Parameter(log_normaliser.float()) if normaliser == "learned" else log_normaliser
         self._distribution: Optional[UnigramNoise] = None
 
     def forward(
@@ -129,7 +130,7 @@ class NoiseContrastive(FairseqCriterion):
             "sample_size": sample_size,
         }
         if isinstance(self.log_normaliser, nn.Parameter):
-            logged["log_normaliser"] = self.log_normaliser.detach().float() * num_tokens
+            logged["log_normaliser"] = self.log_normaliser.detach().float().sum() * num_tokens
         return loss, sample_size, logged
 
     def noise(self, target: Tensor) -> Noise:

@@ -49,7 +49,8 @@ def _check(optimizer: FairseqOptimizer) -> None:
     """Refuse optimisers that would fail, or would pass over all rows."""
     settings = [group.get(name, 0) for group in optimizer.param_groups for name in ("momentum", "weight_decay")]
     if type(optimizer.optimizer) not in TAKE_SPARSE or any(settings):
+        name = type(optimizer.optimizer).__name__
         raise ValueError(
-            f"--sparse-gradients on: {type(optimizer.optimizer).__name__} with these flags changes all rows; give off, or "
-            "--optimizer sgd or adagrad with --momentum 0 and --weight-decay 0"
+            f"--sparse-gradients on: {name} with these flags changes all rows; give off, or --optimizer sgd "
+            "or adagrad with --momentum 0 and --weight-decay 0"
         )
