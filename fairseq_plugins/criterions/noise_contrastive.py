@@ -20,7 +20,7 @@ from fairseq_plugins.criterions.unigram_noise import UnigramNoise
 from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.models.word_counts import training_counts
-from fairseq_plugins.output_layers.noise import Noise
+from fairseq_plugins.output_layers.noise import Gradients, Noise
 
 NoiseSharing = choices(["none", "batch"])
 Normaliser = choices(["fixed", "learned"])
@@ -90,13 +90,15 @@ class NoiseContrastive(FairseqCriterion):
         super().__init__(task)
         self.num_samples = check_at_least_one(noise_samples, flag="--noise-samples")
         self.noise_sharing = noise_sharing
-        self.gradients = "sparse" if sparse_gradients == "on" else "dense"
+        self.gradients: Gradients = "sparse" if sparse_gradients == "on" else "dense"
         if self.gradients == "sparse":
             _check_training(is_16_bit=fp16 or bf16)
         self.sentence_avg = sentence_avg
         self.normalised = RegularizedCrossEntropy(task, sentence_avg=sentence_avg)
+        dictionary = task.target_dictionary
+        assert dictionary is not None
         # (1): --ddp-backend legacy_ddp cannot cut a scalar
-        log_normaliser = torch.tensor([math.log(len(task.target_dictionary))], dtype=torch.double)
+        log_normaliser = torch.tensor([math.log(len(dictionary))], dtype=torch.double)
         self.log_normaliser = nn.Parameter(log_normaliser.float()) if normaliser == "learned" else log_normaliser
         self._distribution: Optional[UnigramNoise] = None
 

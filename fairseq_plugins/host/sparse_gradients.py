@@ -10,6 +10,7 @@ Needed as long as ``test_the_host_alone_neither_scales_nor_clips_sparse_gradient
 from types import SimpleNamespace
 from typing import Any, Callable
 
+import torch
 from fairseq.optim import FairseqOptimizer
 from torch import Tensor
 from torch.optim import SGD, Adagrad
@@ -24,6 +25,8 @@ def mend() -> None:
     """Wrap the host's ``FairseqOptimizer.multiply_grads`` and ``clip_grad_norm``."""
     for name in ("multiply_grads", "clip_grad_norm"):
         wrap(FairseqOptimizer, name, _change_rows)
+    if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
+        torch.sparse.check_sparse_tensor_invariants.disable()  # torch's default, of which it warns unless it is given
 
 
 def _change_rows(change: Callable[..., Any], optimizer: FairseqOptimizer, *args: Any, **kwargs: Any) -> Any:

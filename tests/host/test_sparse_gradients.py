@@ -46,7 +46,7 @@ def update(name, max_norm, *, sparse, num_updates=3):
     return norms, [weight.detach() for weight in weights]
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.filterwarnings("error:Sparse invariant checks")
 @pytest.mark.parametrize("max_norm", [0, 0.3])
 @pytest.mark.parametrize("name", ["sgd", "adagrad"])
 def test_updates_are_those_of_dense_gradients(name, max_norm):

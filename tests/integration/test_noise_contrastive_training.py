@@ -38,7 +38,6 @@ def assert_same_training(actual, expected):
         assert_same(actual["extra_state"][part], expected["extra_state"][part], part)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize(
     "flags",
     [
