@@ -21,11 +21,10 @@ SOURCE_SIZE, VOCAB_SIZE = 19, 23
 
 
 def make_dictionary(size: int) -> Dictionary:
-    """A dictionary of ``size`` symbols, the host's four included; the last may stand between words."""
+    """A dictionary of ``size`` symbols, the host's four included."""
     dictionary = Dictionary()
-    num_words = size - len(dictionary)
-    for i in range(num_words):
-        dictionary.add_symbol(f"w{i}" if i + 1 < num_words else "_")
+    for i in range(size - len(dictionary)):
+        dictionary.add_symbol(f"w{i}")
     assert len(dictionary) == size
     return dictionary
 
@@ -53,6 +52,8 @@ def build_model(arch: str, task: SimpleNamespace, **flags) -> nn.Module:
     """A model, through the registered architecture as in the host."""
     args = Namespace(arch=arch, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
+    if getattr(args, "word_skip", None):
+        args.word_skip = "w0"  # made-up dictionaries hold no symbol between words
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
 
 

@@ -73,14 +73,14 @@ class DiagonalRNN(SimpleRecurrentLayer, SavesSettings):
             ends = math.log(SHORTEST_TIMESCALE), math.log(options.longest_timescale)
             timescales = torch.linspace(*ends, hidden_size).exp()
             self.register_buffer("start", torch.atanh(torch.exp(-1 / timescales)), persistent=False)
-            self.shift = nn.Parameter(torch.zeros(hidden_size))
+            self.connection_bias = nn.Parameter(torch.zeros(hidden_size))
             self.save_setting("timescale_text", flag="--longest-timescale", value=f"{options.longest_timescale:g}")
 
     def activation(self, sums: Tensor) -> Tensor:
         return sums
 
     def self_connections(self) -> Tensor:
-        return torch.tanh(self.start + self.shift)
+        return torch.tanh(self.start + self.connection_bias)
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         if self.recurrent is not None or self.skip is not None:
