@@ -1,4 +1,4 @@
-"""FPNN by real commands: columns keep their length in every checkpoint, and what a trained network remembers is shown."""
+"""FPNN by real commands: columns keep their length in every checkpoint; what a trained network remembers is drawn."""
 
 import fairseq_cli.train
 import pytest
