@@ -21,11 +21,10 @@ SOURCE_SIZE, VOCAB_SIZE = 19, 23
 
 
 def make_dictionary(size: int) -> Dictionary:
-    """A dictionary of ``size`` symbols, the host's four included; the last may stand between words."""
+    """A dictionary of ``size`` symbols, the host's four included."""
     dictionary = Dictionary()
-    num_words = size - len(dictionary)
-    for i in range(num_words):
-        dictionary.add_symbol(f"w{i}" if i + 1 < num_words else "_")
+    for i in range(size - len(dictionary)):
+        dictionary.add_symbol(f"w{i}")
     assert len(dictionary) == size
     return dictionary
 
@@ -53,6 +52,8 @@ def build_model(arch: str, task: SimpleNamespace, **flags) -> nn.Module:
     """A model, through the registered architecture as in the host."""
     args = Namespace(arch=arch, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
+    if getattr(args, "word_skip", None):
+        args.word_skip = "w0"  # made-up dictionaries hold no symbol between words
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
 
 
@@ -66,13 +67,21 @@ def build_encdec(arch: str, source_size: int, vocab_size: int, **flags) -> nn.Mo
     return build_model(arch, make_task(vocab_size, source_size), **flags)
 
 
+UNBOUNDED = ("diagonal", "rectifier")
+"""Cells whose outputs grow with their weights; large ones would leave attention exact zeros."""
+
+
+def _limit_of_weights(flags: dict) -> float:
+    return 0.3 if flags.get("rnn_cell") in UNBOUNDED else 0.7
+
+
 def build_tiny_lm(output_layer: str, *, vocab_size: int = VOCAB_SIZE, seed: int = 0, **flags) -> nn.Module:
     """A recurrent language model of two layers, without dropout, all weights well away from zero."""
     sizes = dict(embed_dim=8, hidden_sizes="12 8")
     rates = {f"dropout_{place}" for place in ("embedding", "input", "hidden", "output")}
     rates |= _dropout_rates(OUTPUT_LAYERS.get(output_layer), RECURRENT_CELLS.get(flags.get("rnn_cell", "lstm")))
     flags = {**sizes, **dict.fromkeys(rates, 0.0), "output_layer": output_layer, **flags}
-    return randomise(build_lm("lstm_lm_awd", vocab_size, **flags), seed=seed)
+    return randomise(build_lm("lstm_lm_awd", vocab_size, **flags), _limit_of_weights(flags), seed=seed)
 
 
 def tiny_base_flags(output_layer: str, **flags) -> dict:
@@ -95,9 +104,8 @@ def build_tiny_encdec(
     sizes = dict(embed_dim=8, hidden_sizes="12 8", dropout=0.0)
     rates = dict.fromkeys(_dropout_rates(OUTPUT_LAYERS.get(output_layer)), 0.0)
     flags = {**sizes, **rates, **flags}
-    return randomise(
-        build_encdec("lstm_encdec", source_size, vocab_size, output_layer=output_layer, **flags), seed=seed
-    )
+    model = build_encdec("lstm_encdec", source_size, vocab_size, output_layer=output_layer, **flags)
+    return randomise(model, _limit_of_weights(flags), seed=seed)
 
 
 def build_tiny_transformer(

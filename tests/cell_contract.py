@@ -188,14 +188,18 @@ class CellContract:
         assert (first[:, 5] != second[:, 5]).any(dim=-1).all()
 
     @every_precision
-    def test_leading_padding_keeps_the_state_of_all_layers_zero(self, make, x, tokens, dtype, tolerance):
+    def test_leading_padding_keeps_the_state_of_all_layers_zero(self, case, make, x, tokens, dtype, tolerance):
         stack, x = make(dtype=dtype), x.to(dtype)
         lengths = [T, 3, 1, 0]
         x, tokens = torch.cat([x, x[:1]]), torch.cat([tokens, tokens[:1]])
         padding = torch.arange(T) < T - torch.tensor(lengths).unsqueeze(1)
         x[padding] *= 50
         outputs = stack(x, tokens=tokens, leading_padding=padding)
-        assert all(not output[padding].any() and output[~padding].any() for output in outputs.layers)
+
+        def is_read(output):
+            return (output > 0).any(dim=-1).all() if "rectifier" in case[0] else (output != 0).all()
+
+        assert all(not output[padding].any() and is_read(output[~padding]) for output in outputs.layers)
         for row, length in enumerate(lengths[:-1]):
             rows, kept = slice(row, row + 1), slice(T - length, T)
             alone = stack(x[rows, kept], tokens=tokens[rows, kept])

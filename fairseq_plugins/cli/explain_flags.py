@@ -35,6 +35,8 @@ def flags_parser(arch: str) -> argparse.ArgumentParser:
         (f"--arch {arch}", ARCH_MODEL_REGISTRY[arch]),
         ("--criterion regularized_cross_entropy", CRITERION_REGISTRY["regularized_cross_entropy"]),
     ]
+    if arch not in GATED_LANGUAGE_MODELS:
+        parts.append(("--criterion noise_contrastive", CRITERION_REGISTRY["noise_contrastive"]))
     if arch in LANGUAGE_MODELS or arch in GATED_LANGUAGE_MODELS:
         parts.append(("--task stateful_lm", TASK_REGISTRY["stateful_lm"]))
         optimizer = str(ARCHITECTURES[arch].training.get("optimizer", "nt_asgd"))
@@ -52,7 +54,7 @@ class ExplainFlags(Command):
     name = "explain_flags"
     summary = "Explain the flags that an architecture adds to fairseq-train."
     description = (
-        "Those of this package's task, criterion and optimiser that go with it are among them, all with their defaults."
+        "Those of this package's task, criteria and optimiser that go with it are among them, all with their defaults."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ import logging
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Dict, List, Mapping, Tuple, Type
+from typing import Any, Dict, FrozenSet, List, Mapping, Tuple, Type
 
 import torch
 from fairseq import utils
@@ -65,7 +65,7 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
         },
     )
     l1_regularization: float = field(
-        default=0.0, metadata={"help": "coefficient of the sum of the absolute values of all weights that learn"}
+        default=0.0, metadata={"help": "coefficient of the sum of the absolute values of all matrices that learn"}
     )
     sentence_avg: bool = II("optimization.sentence_avg")
 
@@ -122,7 +122,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
             ValueError: if the model cannot compute losses by itself, as those of the host, or if a penalty of a
                 training acts on frozen parameters alone.
         """
-        _check_architecture(model)
+        check_architecture(model, criterion="regularized_cross_entropy", argument="token_weights")
         target = sample["target"]
         mask = target.ne(self.padding_idx)
         num_tokens = int(sample["ntokens"])
@@ -165,7 +165,9 @@ class RegularizedCrossEntropy(FairseqCriterion):
                 raise ValueError("--balance needs a mixture: take --output-layer mos or doc, or leave it out")
             values["balance"] = self.balance_penalty(mixture_weights, mask)
         if "l1" in wanted:
-            values["l1"] = absolute_sum(weight for weight in model.parameters() if weight.requires_grad)
+            values["l1"] = absolute_sum(
+                weight for weight in model.parameters() if weight.requires_grad and weight.dim() > 1
+            )
         return values
 
     @classmethod
@@ -184,14 +186,23 @@ class RegularizedCrossEntropy(FairseqCriterion):
         return True
 
 
-def _check_architecture(model: nn.Module) -> None:
-    if not (hasattr(model, "decoder") and _computes_losses(type(model.decoder))):
+def check_architecture(model: nn.Module, *, criterion: str, argument: str) -> None:
+    """Check that a model computes losses by itself, which the host's do not.
+
+    Args:
+        criterion: for the message.
+        argument: of the decoder, by which the criterion asks for the loss.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    if not (hasattr(model, "decoder") and argument in _decoder_arguments(type(model.decoder))):
         raise ValueError(
-            "--criterion regularized_cross_entropy needs an --arch of fairseq_plugins: with this one take --criterion "
+            f"--criterion {criterion} needs an --arch of fairseq_plugins: with this one take --criterion "
             "cross_entropy or label_smoothed_cross_entropy"
         )
 
 
 @lru_cache(maxsize=None)
-def _computes_losses(decoder_class: Type[nn.Module]) -> bool:
-    return "token_weights" in inspect.signature(decoder_class.forward).parameters
+def _decoder_arguments(decoder_class: Type[nn.Module]) -> FrozenSet[str]:
+    return frozenset(inspect.signature(decoder_class.forward).parameters)

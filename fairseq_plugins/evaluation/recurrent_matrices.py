@@ -39,7 +39,7 @@ class Spectrum:
     Attributes:
         layer: its number, from 1 on.
         eigenvalues: (D,) complex128, the largest modulus first.
-        most_negative: the least of the real ones; NaN where none is real.
+        most_negative: the least of the real ones; NaN where none is below zero.
         same_sign: of its right and its left eigenvector, the larger share of entries that have one sign; NaN where
             there is none.
     """
@@ -101,10 +101,10 @@ def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectru
 def _spectrum(number: int, matrix: Tensor) -> Spectrum:
     values, right = torch.linalg.eig(matrix)
     order = values.abs().argsort(descending=True)
-    is_real = values.imag == 0
+    is_negative = (values.imag == 0) & (values.real < 0)
     most_negative, shares = float("nan"), [float("nan")] * 2
-    if is_real.any():
-        place = int(values.real.masked_fill(~is_real, torch.inf).argmin())
+    if is_negative.any():
+        place = int(values.real.masked_fill(~is_negative, torch.inf).argmin())
         most_negative = float(values.real[place])
         left_values, left = torch.linalg.eig(matrix.t())
         same = int((left_values - values[place]).abs().argmin())
@@ -113,5 +113,4 @@ def _spectrum(number: int, matrix: Tensor) -> Spectrum:
 
 
 def _same_sign(vector: Tensor) -> float:
-    share = float((vector > 0).double().mean())
-    return max(share, 1 - share)
+    return max(float((sign * vector > 0).double().mean()) for sign in (1, -1))

@@ -15,6 +15,7 @@ from fairseq_plugins.host import (
     numpy_compat,
     replace_unk,
     save_dir_lock,
+    sparse_gradients,
     unreadable_checkpoints,
 )
 
@@ -31,5 +32,6 @@ def mend_host() -> None:
     exact_resume.mend()
     bf16.mend()
     amp.mend()
+    sparse_gradients.mend()
     numpy_compat.mend()
     replace_unk.mend()

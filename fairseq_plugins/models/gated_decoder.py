@@ -16,6 +16,7 @@ from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 from fairseq_plugins.output_layers.ensemble import ensemble_log_probs, ensemble_loss, joint_states
 from fairseq_plugins.output_layers.gate import OutputGate
+from fairseq_plugins.output_layers.noise import Noise
 from fairseq_plugins.output_layers.output_precision import OutputPrecision
 
 Weights = Literal["read", "awaited"]
@@ -82,8 +83,20 @@ class GatedDecoder(StreamDecoder):
         }
 
     def score(
-        self, tokens: Tensor, state: DecoderState, *, incremental: bool, target: Optional[Tensor], **loss: Any
+        self,
+        tokens: Tensor,
+        state: DecoderState,
+        *,
+        incremental: bool,
+        target: Optional[Tensor],
+        noise: Optional[Noise] = None,
+        **loss: Any,
     ) -> ScoredTokens:
+        if noise is not None:
+            raise ValueError(
+                "--criterion noise_contrastive has no gates: train --arch gated_lm with --criterion "
+                "regularized_cross_entropy"
+            )
         if self.weights == "awaited":
             raise ValueError(
                 "the base models have no weights yet: load the gated model's checkpoint, or build it by flags without "

@@ -15,6 +15,7 @@ from fairseq_plugins.modules.attentional_stack import AttentionalStack, Attentio
 from fairseq_plugins.modules.recurrent_state import select_rows
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.noise import Noise
 
 
 class RecurrentAttentionalDecoder(CachingDecoder):
@@ -45,6 +46,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         target: Optional[Tensor] = None,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
+        noise: Optional[Noise] = None,
         **unused: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position.
@@ -54,7 +56,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             encoder_out: what the encoder returned.
             incremental_state: the host's store for step-by-step decoding; only the last token is read then.
             target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
-            token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
+            token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
 
         Returns:
             log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
@@ -77,6 +79,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             target,
             token_weights=token_weights,
             label_smoothing=label_smoothing,
+            noise=noise,
             gate_state=self.cached(incremental_state).get("gate"),
         )
         if incremental_state is not None:

@@ -73,7 +73,10 @@ class RecurrentDecoder(StreamDecoder):
         outputs = self.stack(embedded, layers, tokens=tokens)
         last = [] if self.feed_forward is None else [self.feed_forward(outputs.layers[-1])]
         states = DecoderStates(
-            layers=[embedded, *outputs.layers, *last], top=outputs.top, tokens=tokens, incremental=incremental
+            layers=[embedded, *outputs.layers, *last],
+            top=last[0] if last else outputs.top,
+            tokens=tokens,
+            incremental=incremental,
         )
         return states, outputs.state
 

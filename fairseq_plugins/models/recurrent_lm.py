@@ -17,7 +17,7 @@ from fairseq.models import (
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_coefficient, check_positive, parse_int_list
+from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
@@ -165,7 +165,8 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         if config.init_range is not None:
             check_positive(config.init_range, flag="--init-range")
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
-        if check_coefficient(config.column_norm, flag="--column-norm") > 0:
+        if config.column_norm != 0:
+            check_positive(config.column_norm, flag="--column-norm")
             assert isinstance(output_layer, ProjectedOutput)
             weights = dict.fromkeys([embedding.weight, output_layer.projection.weight])
             model.column_norm = ColumnNorm(list(weights), length=config.column_norm)

@@ -12,6 +12,7 @@ from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalSt
 from fairseq_plugins.modules.carried_state import CarriedState, DecoderState
 from fairseq_plugins.output_layers.base import Scores
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.noise import Noise
 
 
 class ScoredTokens(NamedTuple):
@@ -54,6 +55,7 @@ class StreamDecoder(CachingDecoder):
         target: Optional[Tensor],
         token_weights: Optional[Tensor],
         label_smoothing: float,
+        noise: Optional[Noise],
     ) -> ScoredTokens:
         """Read tokens (B, T) from a state.
 
@@ -61,7 +63,7 @@ class StreamDecoder(CachingDecoder):
             tokens: (B, T).
             state: that before the first of them.
             incremental: whether they are a step of a search.
-            target, token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
+            target, token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
         """
         raise NotImplementedError
 
@@ -78,6 +80,7 @@ class StreamDecoder(CachingDecoder):
         target: Optional[Tensor] = None,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
+        noise: Optional[Noise] = None,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position.
 
@@ -89,7 +92,7 @@ class StreamDecoder(CachingDecoder):
                 rows these are, such as "train": they go on from its carried state.
             position: of the first of these tokens in the rows of the stream; at 0 it starts from a zero state.
             target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
-            token_weights, label_smoothing: see :meth:`OutputLayer.forward`.
+            token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
 
         Returns:
             log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
@@ -106,6 +109,7 @@ class StreamDecoder(CachingDecoder):
             target=target,
             token_weights=token_weights,
             label_smoothing=label_smoothing,
+            noise=noise,
         )
         if incremental_state is not None:
             self.cache(incremental_state, scored.state)

@@ -21,6 +21,7 @@ from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.noise import Noise
 
 FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES)
 
@@ -60,6 +61,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
         target: Optional[Tensor] = None,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
+        noise: Optional[Noise] = None,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position of ``prev_output_tokens`` (B, T).
 
@@ -94,6 +96,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
             target,
             token_weights=token_weights,
             label_smoothing=label_smoothing,
+            noise=noise,
             gate_state=self.cached(incremental_state).get("gate"),
         )
         self.cache(incremental_state, {"gate": scores.gate_state})

@@ -1,10 +1,14 @@
-"""Word counts for the output layers that read them."""
+"""Word counts of a task's training text, for the output layers and criteria that read them.
+
+Shapes: V vocabulary.
+"""
 
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
 import torch
 from fairseq import utils
+from torch import Tensor
 
 from fairseq_plugins.data.word_counts import count_words
 from fairseq_plugins.models.text_task import TextTask
@@ -18,13 +22,23 @@ def provide_word_counts(output_layer: OutputLayer, task: TextTask) -> None:
     """
     if output_layer.word_counts is None:
         return
-    splits = training_splits(task)
     try:
-        if splits:
-            counts = [count_words(split, len(task.target_dictionary)) for split in splits]
-            output_layer.word_counts.set(torch.stack(counts).sum(dim=0))
+        counts = training_counts(task)
     except ValueError as error:
         output_layer.word_counts.refuse(error)
+        return
+    if counts is not None:
+        output_layer.word_counts.set(counts)
+
+
+def training_counts(task: TextTask) -> Optional[Tensor]:
+    """How often each target word occurs in the task's training text, (V,) int64; None where the text is not there.
+
+    Raises:
+        ValueError: if the text cannot be counted, or has a word outside of the vocabulary.
+    """
+    counts = [count_words(split, len(task.target_dictionary)) for split in training_splits(task)]
+    return torch.stack(counts).sum(dim=0) if counts else None
 
 
 def training_splits(task: TextTask) -> List[Path]:

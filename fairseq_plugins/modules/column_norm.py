@@ -8,11 +8,18 @@ from typing import Optional, Sequence
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.precision import accumulation_dtype
+
+COLUMN_NORM = "column_norm"
+"""Attribute of a weight, by which optimisers find its norm."""
+
 
 class ColumnNorm:
     """Matrices whose columns, all weights into a hidden unit or all out of it, have one Euclidean length.
 
-    They are brought to it here, and after every update by :func:`~fairseq_plugins.optim.held_columns.hold_columns`.
+    They are brought to it here, and after every update by
+    :func:`~fairseq_plugins.optim.held_columns.hold_columns` or by an optimiser that averages, which finds this object
+    as ``column_norm`` of the weights.
 
     Args:
         weights: each (V, H).
@@ -28,6 +35,7 @@ class ColumnNorm:
         self._began: Optional[int] = None
         for weight in self.weights:
             self.normalise_(weight.data)
+            setattr(weight, COLUMN_NORM, self)
 
     def begin_update(self, num_updates: int) -> None:
         """Note that an update begins after so many.
@@ -42,7 +50,18 @@ class ColumnNorm:
         self._began = num_updates
 
     @torch.no_grad()
-    def normalise_(self, weight: Tensor) -> None:
-        """Bring the columns of a matrix (V, H) to the length; a column of zeros stays one."""
-        lengths = torch.linalg.vector_norm(weight, dim=0, dtype=torch.promote_types(weight.dtype, torch.float32))
-        weight.mul_((self.length / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)).to(weight.dtype))
+    def normalise_(self, weight: Tensor) -> Tensor:
+        """Bring the columns of a matrix (V, H) to the length; a column of zeros stays one.
+
+        Returns:
+            what each column was divided by, (H) in 32 bits at least.
+        """
+        lengths = weight.to(accumulation_dtype(weight)).square().sum(dim=0).sqrt()
+        divisors = torch.where(lengths > 0, lengths / self.length, 1)
+        weight.div_(divisors)
+        return divisors
+
+
+def column_norm(weight: Tensor) -> Optional[ColumnNorm]:
+    """What holds the columns of a weight, or None."""
+    return getattr(weight, COLUMN_NORM, None)

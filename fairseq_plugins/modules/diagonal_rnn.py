@@ -43,7 +43,8 @@ class DiagonalOptions(SimpleRecurrentOptions):
     )
 
 
-SHORTEST_TIMESCALE = 0.25
+SHORTEST_TIMESCALE, LONGEST_TIMESCALE = 0.25, 100_000
+"""In tokens; a unit that forgot more slowly would be 1 in 32 bits, and not learn."""
 
 
 @RECURRENT_CELLS.register("diagonal")
@@ -62,23 +63,24 @@ class DiagonalRNN(SimpleRecurrentLayer, SavesSettings):
 
     def __init__(self, input_size: int, hidden_size: int, *, options: DiagonalOptions):
         super().__init__(input_size, hidden_size, options=options)
-        if not SHORTEST_TIMESCALE < options.longest_timescale < float("inf"):
+        if not SHORTEST_TIMESCALE < options.longest_timescale <= LONGEST_TIMESCALE:
             raise ValueError(
-                f"--longest-timescale {options.longest_timescale}: give a number of tokens above {SHORTEST_TIMESCALE}"
+                f"--longest-timescale {options.longest_timescale}: give a number of tokens above {SHORTEST_TIMESCALE}, "
+                f"up to {LONGEST_TIMESCALE:,}"
             )
         self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False) if options.transition == "full" else None
         if self.recurrent is None:
             ends = math.log(SHORTEST_TIMESCALE), math.log(options.longest_timescale)
             timescales = torch.linspace(*ends, hidden_size).exp()
             self.register_buffer("start", torch.atanh(torch.exp(-1 / timescales)), persistent=False)
-            self.shift = nn.Parameter(torch.zeros(hidden_size))
+            self.connection_bias = nn.Parameter(torch.zeros(hidden_size))
             self.save_setting("timescale_text", flag="--longest-timescale", value=f"{options.longest_timescale:g}")
 
     def activation(self, sums: Tensor) -> Tensor:
         return sums
 
     def self_connections(self) -> Tensor:
-        return torch.tanh(self.start + self.shift)
+        return torch.tanh(self.start + self.connection_bias)
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         if self.recurrent is not None or self.skip is not None:

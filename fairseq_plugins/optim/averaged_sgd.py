@@ -6,6 +6,8 @@ import torch
 from torch.optim import SGD
 from torch.optim.optimizer import ParamsT
 
+from fairseq_plugins.modules.column_norm import column_norm
+
 
 class AveragedSGD(SGD):
     """SGD whose model holds the averaged weights between updates.
@@ -18,6 +20,9 @@ class AveragedSGD(SGD):
     The average is the one of :class:`torch.optim.ASGD` with ``lambd=0, t0=0`` (Polyak & Juditsky 1992): the
     mean of all iterates from the second averaged update on. Here a learning rate acts on the
     update that it is set for; there it acts one update later.
+
+    Columns that keep their length (:class:`~fairseq_plugins.modules.column_norm.ColumnNorm`) do so in every iterate,
+    and in the average where the model holds it; the mean itself is that of the iterates.
 
     All state lies in the parameter groups and the per-parameter state, so it is part of
     ``state_dict()`` whatever wraps the optimiser.
@@ -51,15 +56,15 @@ class AveragedSGD(SGD):
             if group["num_averaged"] and not group["model_holds_average"]:
                 self._exchange(group)
 
-    def exchanged(self, param: torch.Tensor) -> Optional[torch.Tensor]:
-        """What the model does not hold of a parameter now, the average or the raw iterate; None before there is one."""
-        return self.state[param].get("exchanged") if param in self.state else None
-
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
         """One SGD update; while averaging, also update the mean and put it into the model."""
         assert not self.param_groups[0]["model_holds_average"], "call zero_grad before the forward pass"
         loss = super().step(closure)
+        for param in (param for group in self.param_groups for param in group["params"]):
+            norm = column_norm(param)
+            if norm is not None:
+                norm.normalise_(param.data)
         for group in self.param_groups:
             if group["num_averaged"] is not None:
                 self._average(group)
@@ -77,6 +82,10 @@ class AveragedSGD(SGD):
 
     def _exchange(self, group: Dict[str, Any]) -> None:
         for param in group["params"]:
-            state = self.state[param]
+            state, norm = self.state[param], column_norm(param)
+            if norm is not None and group["model_holds_average"]:
+                param.data.mul_(state["divisors"])
             param.data, state["exchanged"] = state["exchanged"], param.data
+            if norm is not None and not group["model_holds_average"]:
+                state["divisors"] = norm.normalise_(param.data)
         group["model_holds_average"] = not group["model_holds_average"]

@@ -1,6 +1,6 @@
 """Columns of weight matrices that are brought back to their length after every update."""
 
-from typing import Iterator, Optional, Protocol, runtime_checkable
+from typing import Optional, Protocol, runtime_checkable
 
 from fairseq.optim import AMPOptimizer, FairseqOptimizer, FP16Optimizer
 from torch import Tensor, nn
@@ -23,8 +23,8 @@ class HoldsColumns(Protocol):
 def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> None:
     """Bring the columns of a model's matrices back after an update; a model that holds none stays as it is.
 
-    Those of the weights that learn are brought back, and those of their average where it is shown. With ``--fp16`` and
-    ``--bf16`` these are the optimiser's weights in 32 bits, which the model's then follow.
+    With ``--fp16`` and ``--bf16`` they are those of the optimiser's weights in 32 bits, which the model's then follow.
+    :class:`AveragedSGD` has brought them back itself.
 
     Raises:
         ValueError: if the optimiser holds all weights in one vector, as the host's does with ``--fp16``.
@@ -33,10 +33,12 @@ def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> Non
     if norm is None:
         return
     norm.was_held = True
+    wrapped = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
+    if not isinstance(wrapped, FP16Optimizer) and isinstance(wrapped.optimizer, AveragedSGD):
+        return
     for weight in norm.weights:
         learned = _learned(optimizer, weight)
-        for version in _versions(optimizer, learned):
-            norm.normalise_(version)
+        norm.normalise_(learned.data)
         if learned is not weight:
             weight.data.copy_(learned.data)
 
@@ -48,13 +50,3 @@ def _learned(optimizer: FairseqOptimizer, weight: Tensor) -> Tensor:
     if optimizer.has_flat_params:
         raise ValueError("--column-norm finds no columns in the one vector of --fp16: add --fp16-no-flatten-grads")
     return next(copy for model, copy in zip(optimizer.fp16_params, optimizer.fp32_params) if model is weight)
-
-
-def _versions(optimizer: FairseqOptimizer, learned: Tensor) -> Iterator[Tensor]:
-    """The tensors that stand for a weight by turns."""
-    yield learned.data
-    wrapped = optimizer.fp32_optimizer if isinstance(optimizer, (AMPOptimizer, FP16Optimizer)) else optimizer
-    if isinstance(wrapped.optimizer, AveragedSGD):
-        exchanged = wrapped.optimizer.exchanged(learned)
-        if exchanged is not None:
-            yield exchanged

@@ -18,6 +18,7 @@ from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import NoGate, OutputGate, build_output_gate
+from fairseq_plugins.output_layers.noise import Noise
 from fairseq_plugins.output_layers.saved_word_counts import SavedWordCounts
 
 
@@ -124,6 +125,25 @@ class OutputLayer(Component, SavesSettings):
         """The loss in training, by default that of :meth:`target_loss`; its NLL may be None."""
         return self.target_loss(states, target, gate, **options)
 
+    def noise_loss(
+        self,
+        states: DecoderStates,
+        target: Tensor,
+        gate: Optional[LogitGate] = None,
+        *,
+        noise: Noise,
+        token_weights: Optional[Tensor] = None,
+    ) -> Scores:
+        """The loss by which the targets are told from noise, without any sum over all words.
+
+        Raises:
+            ValueError: unless a subclass says otherwise.
+        """
+        raise ValueError(
+            f"--criterion noise_contrastive needs logits of single words, which --output-layer {self.name} has not: "
+            "take full, tied, bilinear, dual or drill, or train with --criterion regularized_cross_entropy"
+        )
+
     def forward(
         self,
         states: DecoderStates,
@@ -131,19 +151,23 @@ class OutputLayer(Component, SavesSettings):
         *,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
+        noise: Optional[Noise] = None,
         gate_state: Optional[State] = None,
     ) -> Scores:
         """The distribution at every position, or with ``target`` (B, T) the loss.
 
         The loss of a token is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``; the losses are
-        summed with ``token_weights`` (B, T), by default one, 0 at padding. ``gate_state`` is that of the
-        :class:`Scores` of the tokens before, None at the start.
+        summed with ``token_weights`` (B, T), by default one, 0 at padding. With ``noise`` it is that of
+        :meth:`noise_loss` instead. ``gate_state`` is that of the :class:`Scores` of the tokens before, None at the
+        start.
         """
         if gate_state is None:
             gate_state = self.gate.initial_state(states.layers[0])
         gate, gate_state = self.gate(states, gate_state)
         if target is None:
             scores = self.log_probs(states, gate)
+        elif noise is not None:
+            scores = self.noise_loss(states, target, gate, noise=noise, token_weights=token_weights)
         else:
             loss = self.training_loss if self.training else self.target_loss
             scores = loss(states, target, gate, token_weights=token_weights, label_smoothing=label_smoothing)

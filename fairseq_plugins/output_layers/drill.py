@@ -56,7 +56,8 @@ class Drill(SoftmaxOutput):
         if layer_widths[-1] != width:
             raise ValueError(
                 f"--output-layer drill compares hidden states, {layer_widths[-1]} wide, with word embeddings, {width} "
-                "wide: give the last of --hidden-sizes the value of --embed-dim, or take another --output-layer"
+                "wide: give the last layer (--output-hidden-size, or the last of --hidden-sizes) the value of "
+                "--embed-dim, or take another --output-layer"
             )
         self.projection = WordProjection(
             width,

@@ -20,6 +20,7 @@ from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.precision import autocast_dtype
 from fairseq_plugins.output_layers.base import OutputLayer, Scores, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.noise import Gradients
 from fairseq_plugins.output_layers.output_precision import OutputPrecision, OutputPrecisionName
 
 MadeOf = Tuple[int, int, torch.device, torch.dtype, Optional[torch.dtype]]
@@ -63,7 +64,8 @@ class WordProjection(nn.Module):
         elif shared_weight.size(1) != width:
             raise ValueError(
                 f"the output layer reads {width} features but the shared embedding is {shared_weight.size(1)} wide: "
-                "give the last of --hidden-sizes the value of --embed-dim, or take another --output-layer"
+                "give the last layer (--output-hidden-size, or the last of --hidden-sizes) the value of --embed-dim, "
+                "or take another --output-layer"
             )
         self.weight = shared_weight
         self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size)) if bias == "on" else None
@@ -96,6 +98,15 @@ class WordProjection(nn.Module):
         """Whether L differs from call to call."""
         parts = () if self.label_encoder is None else self.label_encoder.modules()
         return any(part.current_rate > 0 for part in parts if isinstance(part, DropsAtRandom))
+
+    def of_words(self, words: Tensor, *, gradients: Gradients) -> Tuple[Tensor, Optional[Tensor]]:
+        """Labels (U, C) and biases (U) of the chosen words (U), none twice, at the price of these; no bias is None.
+
+        ``gradients`` are those of E.
+        """
+        rows = nn.functional.embedding(words, self.weight, sparse=gradients == "sparse")
+        labels = rows if self.label_encoder is None else self.label_encoder(rows)
+        return labels, None if self.bias is None else self.bias.index_select(0, words)
 
     def _labels(self) -> Tensor:
         return self.weight if self.label_encoder is None else self.label_encoder(self.weight)

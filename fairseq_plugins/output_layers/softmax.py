@@ -8,9 +8,13 @@ from typing import Optional, Sequence, Tuple
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.ops.noise_contrast import noise_contrast
 from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Scores, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.noise import Noise
+from fairseq_plugins.output_layers.noise_margins import noise_margins
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
 
 
@@ -24,6 +28,38 @@ class SoftmaxOutput(ProjectedOutput):
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         latents = self.encode_hidden(states.layers[-1]).unsqueeze(-2)
         return latents, latents.new_zeros(latents.shape[:-1], dtype=accumulation_dtype(latents))
+
+    def noise_loss(
+        self,
+        states: DecoderStates,
+        target: Tensor,
+        gate: Optional[LogitGate] = None,
+        *,
+        noise: Noise,
+        token_weights: Optional[Tensor] = None,
+    ) -> Scores:
+        """The loss by which the targets are told from noise; only the rows of L of these words are read.
+
+        Raises:
+            ValueError: with a gate or a margin.
+        """
+        if gate is not None:
+            raise ValueError(
+                f"--criterion noise_contrastive has no gates: leave --output-gate {self.gate.name} out, or train with "
+                "--criterion regularized_cross_entropy"
+            )
+        if self.adversarial_epsilon > 0:
+            raise ValueError(
+                f"--criterion noise_contrastive has no --adversarial-epsilon {self.adversarial_epsilon}: leave it out"
+            )
+        hidden = self.encode_hidden(states.layers[-1]).flatten(0, -2)
+        margins = noise_margins(self.projection, hidden, target.flatten(), noise)
+        is_hit = noise.words == target.unsqueeze(-1)
+        losses = noise_contrast(*margins, is_hit.flatten(0, -2))
+        if token_weights is not None:
+            weights = token_weights.detach().flatten()
+            losses = losses.masked_fill(weights == 0, 0) * weights
+        return Scores(loss=losses.sum())
 
 
 @OUTPUT_LAYERS.register("full")

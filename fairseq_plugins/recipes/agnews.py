@@ -1,6 +1,6 @@
 """AG News at a CPU budget."""
 
-from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
 
 RECIPE = Recipe(
     name="agnews",
@@ -12,6 +12,7 @@ RECIPE = Recipe(
         "doc": System({"arch": "lstm_encdec_doc", "latent-dropout": 0.4}, label="DOC"),
     },
     training={
+        **ON_CPUS,
         "share-embeddings": "all",
         "embed-dim": 128,
         "hidden-sizes": "128 128",

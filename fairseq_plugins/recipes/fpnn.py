@@ -13,13 +13,14 @@ PTB = Recipe(
     systems={
         "fpnn": System({**_FPNN, **_FREE}, published={_TEST: "137"}),
         "fpnn+l1": System({**_FPNN, **_FREE, "l1-regularization": 1e-6}, published={_TEST: "125"}),
-        "fpnn+dropout": System(_FPNN, published={_TEST: "102"}),
+        "fpnn+dropout+norm": System(_FPNN, published={_TEST: "102"}),
         "rectifier": System({**_RECTIFIER, **_FREE}, published={_TEST: "126"}),
-        "rectifier+dropout": System(_RECTIFIER, published={_TEST: "107"}),
+        "rectifier+dropout+norm": System(_RECTIFIER, published={_TEST: "107"}),
     },
     training=FULL_SIZE,
     metric="perplexity",
-    notes="""512 hidden units. fpnn, rectifier: nothing is regularised. fpnn+l1: L1 of all weights. fpnn+dropout,
-rectifier+dropout: half of the units are dropped before the softmax, and columns of both word matrices keep their
-length. The paper publishes neither learning rate, length, strength of L1 nor schedule.""",
+    notes="""512 hidden units. fpnn, rectifier: nothing is regularised. fpnn+l1: L1 of all matrices.
+fpnn+dropout+norm, rectifier+dropout+norm: half of the units are dropped before the softmax, and columns of both word
+matrices keep their length. The paper publishes neither learning rate, length, strength of L1 nor schedule, and those
+here are first guesses.""",
 )

@@ -2,7 +2,7 @@
 
 from fairseq_plugins.models.presets.encoder_decoders import SMALL_TRAINING as SMALL_RECURRENT_TRAINING
 from fairseq_plugins.models.presets.transformers import SMALL_TRAINING as SMALL_TRANSFORMER_TRAINING
-from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
 
 _CORPUS = "bash data-prep/multi30k/prepare.sh"
 
@@ -28,11 +28,13 @@ RECURRENT = Recipe(
             },
             label="fairseq lstm",
         ),
-        "encdec-nofeed": System({"arch": "lstm_encdec", "input-feeding": "off"}, label="lstm_encdec, no input feeding"),
-        "encdec": System({"arch": "lstm_encdec"}, label="lstm_encdec"),
-        "mos": System({"arch": "lstm_encdec_mos"}, label="lstm_encdec_mos"),
-        "doc": System({"arch": "lstm_encdec_doc"}, label="lstm_encdec_doc"),
-        "mmlstm": System({"arch": "mmlstm_encdec", "hidden-sizes": "273 273"}, label="mmlstm_encdec"),
+        "encdec-nofeed": System(
+            {**ON_CPUS, "arch": "lstm_encdec", "input-feeding": "off"}, label="lstm_encdec, no input feeding"
+        ),
+        "encdec": System({**ON_CPUS, "arch": "lstm_encdec"}, label="lstm_encdec"),
+        "mos": System({**ON_CPUS, "arch": "lstm_encdec_mos"}, label="lstm_encdec_mos"),
+        "doc": System({**ON_CPUS, "arch": "lstm_encdec_doc"}, label="lstm_encdec_doc"),
+        "mmlstm": System({**ON_CPUS, "arch": "mmlstm_encdec", "hidden-sizes": "273 273"}, label="mmlstm_encdec"),
     },
     notes="""host is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC (two and
 two); mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which is

@@ -8,7 +8,7 @@ of the mean; 20 is near it. That of recurrent highway networks is 0.2, which is 
 
 from fairseq_plugins.models.presets.gated import ON_AWD
 from fairseq_plugins.models.presets.language_model_training import SMALL
-from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
 from fairseq_plugins.recipes.reduced import RECIPE as REDUCED
 
 _LSTM = {**SMALL, "embed-dim": 175, "hidden-sizes": "175 175"}
@@ -32,6 +32,7 @@ RECIPE = Recipe(
         "gate-lstm": System({**_GATE, "output-gate": "iog-lstm"}, num_base_models=None),
         "gate-awd": System({**_GATE, **ON_AWD}, num_base_models=None),
     },
+    training=ON_CPUS,
     notes="""zaremba, variational: two layers under a softmax with a matrix of its own; rhn, of depth 8, too. rhn-tied,
 mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced.
 gate, gate-hidden, gate-lstm: a gate of width 30 that reads the input word, the hidden state, too, or is recurrent; 0.6M

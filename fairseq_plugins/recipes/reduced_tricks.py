@@ -3,7 +3,7 @@
 from typing import Dict, Mapping
 
 from fairseq_plugins.models.presets import Value
-from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
 from fairseq_plugins.recipes.reduced import RECIPE as REDUCED
 
 _DOC = REDUCED.systems["doc"].flags
@@ -29,6 +29,7 @@ RECIPE = Recipe(
         for model, flags in _MODELS.items()
         for trick, more in _TRICKS.items()
     },
+    training=ON_CPUS,
     notes="""awd, mos, doc: tied, mos and doc of the recipe reduced. mogrifier-doc: doc on Mogrifier LSTMs, as many
 parameters. +shuffle: every row of the text begins at another token in each epoch (Press 2019). +adversarial: margins of
 0.005 (Wang, Gong & Liu 2019), as published for the main training, without noise on the embedding.

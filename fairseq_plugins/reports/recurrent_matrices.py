@@ -83,7 +83,7 @@ def draw_spectra(found: Mapping[str, Sequence[Spectrum]]) -> "Figure":
     for axes, (name, one) in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels):
         axes.add_patch(Circle((0, 0), 1, fill=False, color="0.6"))
         axes.scatter(one.eigenvalues.real, one.eigenvalues.imag, s=6)
-        if one.most_negative < 0:
+        if not math.isnan(one.most_negative):
             axes.annotate(f"{one.most_negative:.2f}", (one.most_negative, 0), (0, 8), textcoords="offset points")
         axes.set(title=f"{name}, layer {one.layer}", xlabel="real part", ylabel="imaginary part")
         axes.set_aspect("equal", adjustable="datalim")

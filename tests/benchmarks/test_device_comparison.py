@@ -18,6 +18,7 @@ from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 INNER = {
+    "alias_table": "random numbers, which devices draw in their own ways",
     "autograd_graph": "asks torch, and reads no tensor",
     "chunked_mixture_nll": "the inside of mixture_nll",
     "chunks": "the inside of mixture_nll",

@@ -163,6 +163,7 @@ def test_real_iwslt_years(year: str) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_real_iwslt_years_through_the_script(here: Path) -> None:
     folder = corpus_folder("iwslt16") / "de-en"
     (here / "x" / "de-en").mkdir(parents=True)

@@ -141,6 +141,7 @@ def test_known_sizes_demand_known_checksums(here: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_real_set() -> None:
     folder = corpus_folder("tatoeba-de-en")
     texts = read_all(CORPUS, folder, options_of(CORPUS, "en-de", check=True))
@@ -152,6 +153,7 @@ def test_real_set() -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_real_sentences_are_split(tmp_path: Path) -> None:
     """The real training sentences in the layout of manythings' file."""
     folder = corpus_folder("tatoeba-de-en")

@@ -54,6 +54,7 @@ def real_wikitext() -> dict[str, bytes]:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_real_ptb_from_archive(real_ptb: dict[str, bytes], here: Path) -> None:
     archive = tgz(named("./simple-examples/data/ptb.*.txt", real_ptb))
     write_files(here / "my files", {"simple-examples.tgz": archive})

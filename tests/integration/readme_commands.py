@@ -29,6 +29,8 @@ ADDITIONS = {
 SHORTER = {
     "--arch lstm_lm_doc": "--arch lstm_lm_doc --embed-dim 20 --hidden-sizes '20 20 20' --cpu",
     "--arch lstm_encdec_doc": "--arch lstm_encdec_doc --embed-dim 16 --hidden-sizes '16 16'",
+    "--arch fpnn_lm_text8_words": "--arch fpnn_lm_text8_words --embed-dim 20 --hidden-sizes 20 --cpu",
+    "--batch-size 64": "--batch-size 4",
     "--max-epoch 5": "--max-update 2",
     "--max-epoch 6": "--max-update 2",
     "--words in of go --min-count 100": "--words '</s>' --min-count 1",  # the small text has other words

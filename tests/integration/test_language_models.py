@@ -84,6 +84,7 @@ FLAGS_OF_FAMILIES = {
 """So that the widths of the test fit, the host's task does, and the text has the word."""
 
 
+@pytest.mark.slow
 def test_columns_that_keep_their_length_are_refused_without_the_stateful_task(data, tmp_path):
     flags = ["--arch", "fpnn_lm", "--task", "language_modeling", "--optimizer", "sgd", "--lr", 1, "--batch-size", 8]
     flags += ["--user-dir", PLUGINS, "--tokens-per-sample", 64, "--max-update", 3, "--embed-dim", 8]

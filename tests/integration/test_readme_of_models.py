@@ -6,10 +6,11 @@ import pytest
 from readme_commands import run_sections
 
 MODELS = "fairseq_plugins/models/README.md"
-SECTIONS = [(MODELS, "Architectures"), (MODELS, "A gate on a trained model")]
+SECTIONS = [(MODELS, "Architectures"), (MODELS, "A gate on a trained model"), (MODELS, "Learning from noise")]
 
 
 @pytest.mark.slow
 def test_models(data, tmp_path):
-    shutil.copytree(data, tmp_path / "data-bin/ptb")
+    for name in ("ptb", "text8"):
+        shutil.copytree(data, tmp_path / "data-bin" / name)
     run_sections(SECTIONS, tmp_path)

@@ -14,6 +14,21 @@ def test_columns_start_at_the_length_and_keep_their_direction():
         torch.testing.assert_close(weight, 2.5 * old / (old**2).sum(0).sqrt(), rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("largest", [1.0, 1000.0])
+def test_lengths_are_exact_at_the_size_of_a_vocabulary(largest):
+    weight = torch.randn(50_000, 4)
+    weight[:50] *= largest
+    ColumnNorm([weight], length=3.0)
+    assert (weight.double().norm(dim=0) / 3 - 1).abs().max() < 1e-6
+
+
+def test_what_was_divided_by_brings_the_matrix_back():
+    weight = torch.randn(9, 3, dtype=torch.float64)
+    before = weight.clone()
+    divisors = ColumnNorm([torch.randn(2, 2)], length=2.0).normalise_(weight)
+    torch.testing.assert_close(weight * divisors, before, rtol=1e-12, atol=0)
+
+
 def test_a_column_of_zeros_stays_one():
     weight = torch.tensor([[0.0, 3.0], [0.0, 4.0]])
     ColumnNorm([weight], length=1.0)

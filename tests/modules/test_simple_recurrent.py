@@ -50,7 +50,11 @@ def make(case, *, input_size=C, dictionary=None, **options):
 
 def by_hand(case, layer, x, state, **skip):
     w_x = torch.eye(D, dtype=x.dtype) if layer.input is None else layer.input.weight
-    w_h = torch.diag(torch.tanh(layer.start + layer.shift)) if layer.recurrent is None else layer.recurrent.weight
+    w_h = (
+        torch.diag(torch.tanh(layer.start + layer.connection_bias))
+        if layer.recurrent is None
+        else layer.recurrent.weight
+    )
     outputs = plain_formulas.simple_recurrent(x, state["x"], w_x, w_h, CASES[case][2], **skip)
     return outputs, {"x": outputs[:, -1]}
 
@@ -152,11 +156,11 @@ def test_another_start_than_the_checkpoints_is_refused():
 def test_connections_stay_within_their_bounds():
     layer = make("diagonal")
     with torch.no_grad():
-        layer.shift.copy_(torch.linspace(-300, 300, D))
+        layer.connection_bias.copy_(torch.linspace(-300, 300, D))
     assert layer.self_connections().abs().max() <= 1
 
 
-@pytest.mark.parametrize("longest", [0.0, -1.0, 0.25, float("inf"), float("nan")])
+@pytest.mark.parametrize("longest", [0.0, -1.0, 0.25, 1e9, float("inf"), float("nan")])
 def test_a_timescale_out_of_range_is_refused(longest):
     with pytest.raises(ValueError, match="--longest-timescale .* give a number of tokens above 0.25"):
         DiagonalRNN(3, 4, options=DiagonalOptions(longest_timescale=longest))

@@ -40,7 +40,7 @@ def assert_held(*weights):
 
 def make_optimizer(parameters, **options):
     config = NTASGDConfig(**options)
-    config.lr, config.task, config.lr_scheduler, config.fp16, config.bf16 = [0.01], "stateful_lm", "fixed", False, False
+    config.lr, config.task, config.lr_scheduler, config.fp16, config.bf16 = [0.05], "stateful_lm", "fixed", False, False
     return NTASGD(config, list(parameters))
 
 
@@ -71,6 +71,37 @@ def test_every_update_leaves_the_columns_as_long_in_averages_too(averaging):
         optimizer.show_average()
         assert_held(model.encoding, model.decoding)
     assert (lengths(model.free.unsqueeze(1)) - LENGTH).abs().item() > 1e-3
+
+
+def test_what_is_shown_is_the_mean_of_the_held_iterates_brought_to_the_length():
+    model = Model(torch.float64)
+    optimizer, iterates = make_optimizer(model.parameters(), averaging="immediate"), []
+    for _ in range(8):
+        update(model, optimizer)
+        optimizer.zero_grad()
+        assert_held(model.encoding)
+        iterates.append(model.encoding.detach().clone())
+        optimizer.show_average()
+        mean = torch.stack(iterates[-max(1, len(iterates) - 1) :]).mean(dim=0)
+        expected = LENGTH * mean / lengths(mean)
+        torch.testing.assert_close(model.encoding.detach(), expected, rtol=1e-7, atol=1e-9)
+    assert (lengths(mean) < 0.999 * LENGTH).any()  # so that means of held means would differ
+
+
+def test_averages_go_on_from_a_checkpoint_bit_for_bit():
+    model = Model()
+    optimizer = make_optimizer(model.parameters(), averaging="immediate")
+    for _ in range(3):
+        update(model, optimizer)
+    other = copy.deepcopy(model)
+    other.column_norm = ColumnNorm([other.encoding, other.decoding], length=LENGTH)
+    other.load_state_dict(model.state_dict())
+    resumed = make_optimizer(other.parameters(), averaging="immediate")
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for _ in range(3):
+        update(model, optimizer)
+        update(other, resumed)
+        assert torch.equal(model.encoding, other.encoding) and torch.equal(model.decoding, other.decoding)
 
 
 def test_copies_in_32_bits_are_held_and_the_model_follows_them():

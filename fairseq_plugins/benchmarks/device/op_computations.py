@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.benchmarks.device.comparison import Computation, Tensors, random_inputs
 from fairseq_plugins.ops import regularizers
+from fairseq_plugins.ops.chosen_logits import chosen_logits
 from fairseq_plugins.ops.ensemble import mean_log_probs, responsibilities
 from fairseq_plugins.ops.float16_scale import float16_scale
 from fairseq_plugins.ops.linear import linear
@@ -25,6 +26,7 @@ from fairseq_plugins.ops.masked_lstm import masked_lstm
 from fairseq_plugins.ops.matmul import add_matmul, matmul, project
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import MixtureLoss, mixture_nll
+from fairseq_plugins.ops.noise_contrast import noise_contrast
 from fairseq_plugins.ops.recurrent_highway import recurrent_highway
 from fairseq_plugins.ops.step_products import StepProducts
 
@@ -39,6 +41,8 @@ def op_computations() -> Iterator[Computation]:
     yield from _mixture_losses()
     yield from _distributions()
     yield from _products()
+    yield _computation("chosen_logits", _chosen_logits, hidden=(N, D), labels=(V, D))
+    yield _computation("noise_contrast", _noise_contrast, target_margins=(N,), noise_margins=(N, J))
     yield _computation("masked_lstm", _masked_lstm, inputs=(T, B, 4 * D), weight=(4 * D, D), h=(B, D), c=(B, D))
     highway = dict(inputs=(T, B, 2 * D), first=(2 * D, D), second=(2 * D, D), biases=(2, 2 * D), s=(B, D))
     yield _computation("recurrent_highway", _recurrent_highway, **highway)
@@ -165,6 +169,16 @@ def _products() -> Iterator[Computation]:
         ("float16_scale", _scale),
     ):
         yield _without_gradients(name, function, **shapes)
+
+
+def _chosen_logits(x: Tensors) -> Tensor:
+    first = _target(x["labels"]).unsqueeze(-1)
+    return chosen_logits(x["hidden"], x["labels"], torch.cat([first, (first + 1) % V, (3 * first) % V], dim=1))
+
+
+def _noise_contrast(x: Tensors) -> Tensor:
+    is_hit = (torch.arange(N * J, device=x["noise_margins"].device) % 5 == 0).view(N, J)
+    return noise_contrast(x["target_margins"], x["noise_margins"], is_hit)
 
 
 def _mask(like: Tensor) -> Tensor:

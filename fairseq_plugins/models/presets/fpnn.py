@@ -1,7 +1,8 @@
 """Impulse-response networks (FPNN) and rectifier networks of Pachitariu & Sahani 2013.
 
 The paper gives the networks, their widths, dropout and what is held at a constant length. Length, learning rate, rows,
-window and epochs are not published: those of the training here were chosen on the validation text of Penn Treebank.
+window and epochs are not published; those here are first guesses. There is no skipping network for words: it joins the
+first letters of words.
 """
 
 from typing import Dict

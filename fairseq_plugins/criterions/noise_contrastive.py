@@ -1,0 +1,189 @@
+"""Noise-contrastive estimation (Mnih & Teh 2012): training without sums over the vocabulary.
+
+Shapes: B batch, T time, V vocabulary.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask
+from omegaconf import II
+from torch import Tensor, distributed, nn
+
+from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy, check_architecture
+from fairseq_plugins.criterions.unigram_noise import UnigramNoise
+from fairseq_plugins.flags.choices import OnOff, choices
+from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.models.word_counts import training_counts
+from fairseq_plugins.output_layers.noise import Gradients, Noise
+
+NoiseSharing = choices(["none", "batch"])
+Normaliser = choices(["fixed", "learned"])
+
+
+@dataclass
+class NoiseContrastiveConfig(FairseqDataclass):
+    """Flags of ``--criterion noise_contrastive``."""
+
+    noise_samples: int = field(default=25, metadata={"help": "k, noise words that a target is told from"})
+    noise_sharing: NoiseSharing = field(
+        default="none",
+        metadata={
+            "help": "none: every target has noise words of its own; batch: all targets of a batch have the same, whose "
+            "scores are one matrix product, so that there can be many"
+        },
+    )
+    normaliser: Normaliser = field(
+        default="fixed",
+        metadata={
+            "help": "log Z in the score s(w) = logit(w) - log Z. fixed: the logarithm of the vocabulary's size, which "
+            "normalises a model whose logits are zero; learned: one weight that starts there"
+        },
+    )
+    sparse_gradients: OnOff = field(
+        default="on",
+        metadata={
+            "help": "on: gradients of embeddings and output matrix hold the rows of the words that occur alone, which "
+            "needs one process, 32 bits or --amp, and --optimizer sgd or adagrad without momentum and weight decay; "
+            "off: they hold all rows, for every other training"
+        },
+    )
+    sentence_avg: bool = II("optimization.sentence_avg")
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
+
+
+@register_criterion("noise_contrastive", dataclass=NoiseContrastiveConfig)
+class NoiseContrastive(FairseqCriterion):
+    """-log sigma(s(w) - log k q(w)) - sum over k noise words n of log(1 - sigma(s(n) - log k q(n))) of each target w.
+
+    The noise distribution q is that of the words of the training text (:class:`UnigramNoise`). A noise word that is the
+    target of its token counts nothing. Only the rows of the output matrix that belong to targets and noise are read.
+    Noise is drawn by torch's generator, which the host seeds for every update.
+
+    A model learns scores s that are nearly normalised. With log Z = 0, as published, those of a model without biases
+    would have to sink by log V at first, and it has nothing to do so with; here log Z is log V, or starts there.
+
+    ``loss`` is in training this loss in nats, and there is no ``ppl``; ``log_normaliser`` is log Z where it is learned.
+    In evaluation the distribution is normalised, and both are those of the plain NLL.
+
+    Raises:
+        ValueError: where there is no noise, or sparse gradients do not fit the training.
+    """
+
+    def __init__(
+        self,
+        task: FairseqTask,
+        noise_samples: int = 25,
+        noise_sharing: str = "none",
+        normaliser: str = "fixed",
+        sparse_gradients: str = "on",
+        sentence_avg: bool = False,
+        fp16: bool = False,
+        bf16: bool = False,
+    ):
+        super().__init__(task)
+        self.num_samples = check_at_least_one(noise_samples, flag="--noise-samples")
+        self.noise_sharing = noise_sharing
+        self.gradients: Gradients = "sparse" if sparse_gradients == "on" else "dense"
+        if self.gradients == "sparse":
+            _check_training(is_16_bit=fp16 or bf16)
+        self.sentence_avg = sentence_avg
+        self.normalised = RegularizedCrossEntropy(task, sentence_avg=sentence_avg)
+        dictionary = task.target_dictionary
+        assert dictionary is not None
+        # (1): --ddp-backend legacy_ddp cannot cut a scalar
+        log_normaliser = torch.tensor([math.log(len(dictionary))], dtype=torch.double)
+        self.log_normaliser = nn.Parameter(log_normaliser.float()) if normaliser == "learned" else log_normaliser
+        self._distribution: Optional[UnigramNoise] = None
+
+    def forward(
+        self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """See :meth:`RegularizedCrossEntropy.forward`.
+
+        Raises:
+            ValueError: if the model or its output layer has no such loss, or the training text has no word counts.
+        """
+        if not self.training:
+            return self.normalised(model, sample, reduce)
+        assert reduce, "there is no loss of single tokens in training"
+        check_architecture(model, criterion="noise_contrastive", argument="noise")
+        for module in model.modules():
+            if isinstance(module, nn.Embedding):
+                module.sparse = self.gradients == "sparse"
+        target, num_tokens = sample["target"], int(sample["ntokens"])
+        sample_size = target.size(0) if self.sentence_avg else num_tokens
+        loss, _ = model(
+            **sample["net_input"],
+            target=target,
+            token_weights=None if num_tokens == target.numel() else target.ne(self.padding_idx),
+            noise=self.noise(target),
+        )
+        logged = {
+            "objective": loss.detach(),
+            "ntokens": num_tokens,
+            "nsentences": target.size(0),
+            "sample_size": sample_size,
+        }
+        if isinstance(self.log_normaliser, nn.Parameter):
+            logged["log_normaliser"] = self.log_normaliser.detach().float().sum() * num_tokens
+        return loss, sample_size, logged
+
+    def noise(self, target: Tensor) -> Noise:
+        """Fresh noise for targets (B, T)."""
+        distribution = self.distribution
+        shape = (self.num_samples,) if self.noise_sharing == "batch" else (*target.shape, self.num_samples)
+        words = distribution.draw(shape, device=target.device)
+        log_normaliser = self.log_normaliser.to(target.device).double()
+        return Noise(
+            words=words,
+            offsets=distribution.log_expected(words) + log_normaliser,
+            target_offsets=distribution.log_expected(target) + log_normaliser,
+            gradients=self.gradients,
+        )
+
+    @property
+    def distribution(self) -> UnigramNoise:
+        """That of the noise; the training text is counted where it is first asked for.
+
+        Raises:
+            ValueError: if there is no training text that can be counted.
+        """
+        if self._distribution is None:
+            counts = training_counts(self.task)
+            if counts is None or not counts.any():
+                raise ValueError(
+                    "--criterion noise_contrastive draws noise by the word counts of the training text, and there is "
+                    "none beside this data: binarise it with fairseq-preprocess --trainpref"
+                )
+            self._distribution = UnigramNoise(counts, num_samples=self.num_samples)
+        return self._distribution
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log means over the tokens of all processes."""
+        RegularizedCrossEntropy.reduce_metrics(logging_outputs)
+        if any("log_normaliser" in log for log in logging_outputs):
+            num_tokens = sum(log["ntokens"] for log in logging_outputs)
+            total = sum(log.get("log_normaliser", 0) for log in logging_outputs)
+            metrics.log_scalar("log_normaliser", total / num_tokens, num_tokens, round=4)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True
+
+
+def _check_training(*, is_16_bit: bool) -> None:
+    """Refuse what cannot take sparse gradients; the optimiser is asked where it meets them."""
+    if is_16_bit:
+        raise ValueError(
+            "--fp16 and --bf16 copy gradients into dense ones: give --sparse-gradients off, or --amp in their place"
+        )
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise ValueError("several processes add up dense gradients alone: give --sparse-gradients off")

@@ -1,0 +1,258 @@
+"""The loss by which targets are told from noise, and its gradients, against its formula in float64."""
+
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from binarised_lines import write_split
+from builders import build_tiny_lm
+from fairseq.logging import metrics
+from fairseq.optim import OPTIMIZER_REGISTRY
+from noise_cases import LOG_V, MODELS, B, T, V, make_counted_task, make_sample
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fairseq_plugins.criterions.noise_contrastive import NoiseContrastive
+from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
+from fairseq_plugins.criterions.unigram_noise import UnigramNoise
+
+
+@pytest.fixture
+def task(tmp_path):
+    return make_counted_task(tmp_path)
+
+
+@pytest.fixture
+def make_criterion(task):
+    return lambda **flags: NoiseContrastive(task, **{"noise_samples": 3, **flags})
+
+
+def drawn(criterion, target, seed=3):
+    """The noise that the criterion draws after this seed, which is set again."""
+    torch.manual_seed(seed)
+    noise = criterion.noise(target)
+    torch.manual_seed(seed)
+    return noise
+
+
+def by_hand(model, criterion, sample, words, *, log_z=LOG_V):
+    """The loss of every token, (B, T), by logits of all words; noise words (B, T, k)."""
+    counts = torch.zeros(V, dtype=torch.double)
+    for word in range(10):
+        counts[2 * (word % 5) + 4] += word + 1
+    q = counts.clamp_min(1) / counts.clamp_min(1).sum()
+    _, extra = model(**sample["net_input"])
+    output = model.decoder.output
+    logits = output.projection(output.encode_hidden(extra["states"].layers[-1]))
+    scores = torch.sigmoid(logits - log_z - torch.log(words.size(-1) * q))
+    losses = torch.zeros(B, T, dtype=torch.double)
+    for b, t in itertools.product(range(B), range(T)):
+        target = int(sample["target"][b, t])
+        loss = -torch.log(scores[b, t, target])
+        for word in words[b, t].tolist():
+            if word != target:
+                loss = loss - torch.log(1 - scores[b, t, word])
+        losses[b, t] = loss
+    return losses
+
+
+def gradients(model, loss):
+    """By name, dense, None where there is none."""
+    model.zero_grad()
+    loss.backward()
+    return {
+        name: param.grad.to_dense() if param.grad is not None and param.grad.is_sparse else param.grad
+        for name, param in model.named_parameters()
+    }
+
+
+@pytest.mark.parametrize("sharing", ["none", "batch"])
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradients(name, sharing, make_criterion):
+    model = MODELS[name]().double()
+    criterion = make_criterion(noise_sharing=sharing)
+    sample = make_sample(model, padding=criterion.padding_idx)
+    words = drawn(criterion, sample["target"]).words
+    assert words.shape == ((3,) if sharing == "batch" else (B, T, 3))
+    loss, sample_size, logged = criterion(model, sample)
+    expected = by_hand(model, criterion, sample, words.expand(B, T, 3))[sample["target"] != criterion.padding_idx].sum()
+    assert sample_size == sample["ntokens"] == T + T - 1 + 1
+    assert logged["objective"].item() == loss.item() == pytest.approx(expected.item(), rel=1e-10)
+    assert (
+        logged.keys() == {"objective", "ntokens", "nsentences", "sample_size"} and not logged["objective"].requires_grad
+    )
+    torch.testing.assert_close(gradients(model, loss), gradients(model, expected), rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["full", "tied", "drill", "Transformer, shared"])
+def test_sparse_gradients_are_the_dense_ones_in_the_rows_that_occur(name, make_criterion):
+    model = MODELS[name]().double()
+    sample = make_sample(model)
+    found = {}
+    for kind in ("on", "off"):
+        criterion = make_criterion(sparse_gradients=kind)
+        words = drawn(criterion, sample["target"]).words
+        loss, _, _ = criterion(model, sample)
+        found[kind] = gradients(model, loss)
+        is_sparse = [param.grad.is_sparse for param in model.parameters() if param.grad is not None]
+        assert any(is_sparse) == (kind == "on")
+    torch.testing.assert_close(found["on"], found["off"], rtol=1e-12, atol=1e-14)
+    read = {*words.flatten().tolist(), *sample["target"].flatten().tolist()}
+    if name == "full":
+        assert set(found["on"]["decoder.output.projection.weight"].any(dim=1).nonzero().flatten().tolist()) == read
+
+
+def test_a_model_that_was_trained_with_sparse_gradients_has_dense_ones_by_another_criterion(make_criterion, task):
+    model = MODELS["full"]()
+    sample = make_sample(model)
+    make_criterion()(model, sample)
+    make_criterion(sparse_gradients="off")(model, sample)[0].backward()
+    assert not model.decoder.embedding.weight.grad.is_sparse
+
+
+def test_the_mean_over_all_draws_is_the_sum_over_the_vocabulary(make_criterion):
+    """E[loss] = -log sigma(m_y) - k sum over w != y of q(w) log(1 - sigma(m_w)), with k = 2 and all 400 draws."""
+    model = MODELS["tied"]().double()
+    criterion = make_criterion(noise_samples=2, noise_sharing="batch")
+    sample = make_sample(model)
+    everything = criterion.noise(sample["target"])
+    log_expected = criterion.distribution.log_expected(torch.arange(V))
+    q = torch.exp(log_expected) / 2
+    mean = 0.0
+    with torch.no_grad():
+        for pair in itertools.product(range(V), repeat=2):
+            words = torch.tensor(pair)
+            noise = replace(everything, words=words, offsets=log_expected[words] + LOG_V)
+            found = model(**sample["net_input"], target=sample["target"], noise=noise)[0]
+            mean += (q[words].prod() * found).item()
+        states = model(**sample["net_input"])[1]["states"].layers[-1]
+        margins = model.decoder.output.projection(states) - LOG_V - log_expected
+    is_target = nn.functional.one_hot(sample["target"], V).bool()
+    noise_losses = -torch.log(1 - torch.sigmoid(margins)) * torch.exp(log_expected)
+    exact = -torch.log(torch.sigmoid(margins[is_target])).sum() + noise_losses[~is_target].sum()
+    assert q.sum().item() == pytest.approx(1) and mean == pytest.approx(exact.item(), rel=1e-10)
+
+
+def test_accidental_hits_count_nothing(make_criterion):
+    model = MODELS["full"]().double()
+    criterion = make_criterion()
+    sample = make_sample(model)
+    noise = drawn(criterion, sample["target"])
+    hits = replace(noise, words=sample["target"].unsqueeze(-1).expand(B, T, 3), offsets=torch.zeros(B, T, 3))
+    loss = model(**sample["net_input"], target=sample["target"], noise=hits)[0]
+    expected = by_hand(model, criterion, sample, hits.words).sum()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-10)
+    without = replace(noise, words=torch.zeros(B, T, 0, dtype=torch.long), offsets=torch.zeros(B, T, 0))
+    torch.testing.assert_close(loss, model(**sample["net_input"], target=sample["target"], noise=without)[0])
+
+
+def test_words_that_do_not_occur_are_counted_once():
+    counts = torch.tensor([0, 5, 0, 3])
+    noise = UnigramNoise(counts, num_samples=4)
+    expected = 4 * torch.tensor([1, 5, 1, 3], dtype=torch.double) / 10
+    torch.testing.assert_close(torch.exp(noise.log_expected(torch.arange(4))), expected)
+    drawn = noise.draw((20_000,), device=torch.device("cpu"))
+    assert (torch.bincount(drawn, minlength=4) / 5000).tolist() == pytest.approx(expected.tolist(), rel=0.05)
+
+
+def test_a_learned_normaliser(make_criterion):
+    model = MODELS["full"]().double()
+    criterion = make_criterion(normaliser="learned")
+    sample = make_sample(model)
+    assert criterion.log_normaliser.item() == pytest.approx(LOG_V)
+    assert not list(make_criterion().parameters()) and not make_criterion().state_dict()
+    log_z = torch.tensor(2.5, dtype=torch.double, requires_grad=True)
+    criterion.log_normaliser.data.fill_(2.5)
+    words = drawn(criterion, sample["target"]).words
+    loss, _, logged = criterion(model, sample)
+    loss.backward()
+    expected = by_hand(model, criterion, sample, words, log_z=log_z).sum()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-10)
+    (gradient,) = torch.autograd.grad(expected, log_z)
+    assert criterion.log_normaliser.grad.item() == pytest.approx(gradient.item(), rel=1e-5)
+    assert logged["log_normaliser"].item() == pytest.approx(2.5 * B * T)
+
+
+def test_noise_is_that_of_the_seed(make_criterion):
+    model, criterion = MODELS["full"](), make_criterion()
+    sample = make_sample(model)
+    losses = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        losses.append(criterion(model, sample)[0].item())
+    assert losses[0] == losses[1] != losses[2]
+
+
+@pytest.mark.parametrize("reduce", [True, False])
+@pytest.mark.parametrize("name", ["full", "Transformer"])
+def test_evaluation_is_normalised(name, reduce, make_criterion, task):
+    model = MODELS[name]().double().eval()
+    sample = make_sample(model, padding=task.target_dictionary.pad())
+    with torch.no_grad():
+        loss, size, logged = make_criterion().eval()(model, sample, reduce)
+        expected, expected_size, expected_logged = RegularizedCrossEntropy(task).eval()(model, sample, reduce)
+    assert torch.equal(loss, expected) and size == expected_size and logged == expected_logged
+
+
+def test_a_sentence_average_is_that_of_the_host(make_criterion):
+    model = MODELS["full"]()
+    assert make_criterion(sentence_avg=True)(model, make_sample(model))[1] == B
+
+
+def test_metrics():
+    outputs = [
+        {"objective": 30.0 * n, "log_normaliser": 20.0 * n, "ntokens": 10 * n, "sample_size": 10 * n} for n in (1, 2)
+    ]
+    with metrics.aggregate(new_root=True) as aggregated:
+        NoiseContrastive.reduce_metrics(outputs)
+    assert aggregated.get_smoothed_values() == {"loss": pytest.approx(3.0), "log_normaliser": pytest.approx(2.0)}
+
+
+# no pass over all words
+
+
+class WholeMatrices(TorchDispatchMode):
+    """Names of the operations that take, and that return, a dense matrix of so many elements or more."""
+
+    def __init__(self, numel):
+        super().__init__()
+        self.numel, self.taking, self.returning = numel, set(), set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if any(isinstance(x, torch.Tensor) and x.is_sparse for x in tree_leaves(args)):
+            name = f"{name} sparse"
+        for names, values in ((self.taking, (args, kwargs)), (self.returning, result)):
+            tensors = [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
+            if any(x.layout == torch.strided and x.numel() >= self.numel for x in tensors):
+                names.add(name)
+        return result
+
+
+@pytest.mark.parametrize("output_layer", ["full", "tied", "bilinear", "dual", "drill"])
+@pytest.mark.parametrize("sharing, optimizer", [("none", "sgd"), ("batch", "sgd"), ("none", "adagrad")])
+def test_an_update_passes_over_no_matrix(output_layer, sharing, optimizer, make_task, tmp_path):
+    size = 1000
+    write_split(tmp_path, "train", [list(range(4, size))], vocab_size=size)
+    task = make_task(size)
+    task.cfg = SimpleNamespace(data=str(tmp_path))
+    model = build_tiny_lm(output_layer, vocab_size=size, rnn_cell="diagonal")
+    criterion = NoiseContrastive(task, noise_samples=3, noise_sharing=sharing)
+    sample = make_sample(model)
+    criterion(model, sample)  # counts the words
+    settings = SimpleNamespace(lr=[0.1], momentum=0.0, weight_decay=0.0)
+    optimizer = OPTIMIZER_REGISTRY[optimizer](settings, list(model.parameters()))
+    with WholeMatrices(size * 8) as whole:
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss, sample_size, _ = criterion(model, sample)
+            optimizer.backward(loss)
+            optimizer.multiply_grads(1 / sample_size)
+            optimizer.clip_grad_norm(0.1)
+            optimizer.step()
+    assert whole.taking <= {"embedding", "new_empty", "detach", "add_ sparse", "sparse_mask sparse"}
+    assert whole.returning <= {"detach", "add_ sparse"} and "add_ sparse" in whole.returning

@@ -1,0 +1,75 @@
+"""FPNN by real commands: columns keep their length in every checkpoint; what a trained network remembers is drawn."""
+
+import fairseq_cli.train
+import pytest
+import torch
+from commands import PLUGINS, assert_same, load, run
+from test_two_processes import run_two
+
+pytestmark = pytest.mark.slow
+
+LENGTH = 2.0
+FLAGS = [
+    *("--user-dir", PLUGINS, "--arch", "fpnn_lm", "--embed-dim", 12, "--hidden-sizes", 12, "--column-norm", LENGTH),
+    *("--task", "stateful_lm", "--criterion", "regularized_cross_entropy", "--l1-regularization", 1e-5),
+    *("--batch-size", 4, "--batch-size-valid", 2, "--tokens-per-sample", 20, "--dropout-output", 0),
+    *("--optimizer", "nt_asgd", "--averaging", "immediate", "--nonmonotone-interval", 100, "--lr", 1),
+    *("--max-epoch", 2, "--no-epoch-checkpoints", "--num-workers", 0, "--log-format", "simple"),
+]
+HELD = ("decoder.embedding.weight", "decoder.output.projection.weight")
+
+
+def assert_held(state):
+    """The columns of the model, and of the raw weights beside an average."""
+    weights = [state["model"][name] for name in HELD]
+    names = [name for name in state["model"] if name.endswith(("weight", "connection_bias"))]
+    kept = state["last_optimizer_state"]["state"].values()
+    raw = [one["exchanged"] for one in kept if one["exchanged"].shape == weights[0].shape]
+    assert len(raw) == len(HELD) and len(names) == 3
+    for weight in (*weights, *raw):
+        torch.testing.assert_close(weight.double().norm(dim=0), torch.full((12,), LENGTH).double(), rtol=1e-6, atol=0)
+
+
+@pytest.fixture
+def train_here(data, run_here):
+    def train(save_dir, *flags):
+        run_here(fairseq_cli.train, data, "--save-dir", save_dir, *FLAGS, *flags)
+        return load(save_dir / "checkpoint_last.pt")
+
+    return train
+
+
+def test_columns_are_held_and_a_stopped_training_goes_on_bit_for_bit(train_here, tmp_path):
+    whole = train_here(tmp_path / "whole")
+    assert_held(whole)
+    num_updates = whole["optimizer_history"][-1]["num_updates"] * 3 // 4
+    assert_held(train_here(tmp_path / "parts", "--max-update", num_updates))
+    parts = train_here(tmp_path / "parts")
+    assert_same(parts["model"], whole["model"], "model")
+    assert_same(parts["last_optimizer_state"], whole["last_optimizer_state"], "optimizer")
+
+
+def test_two_processes_hold_the_columns_of_one(data, train_here, tmp_path):
+    one = train_here(tmp_path / "one")
+    half = ["--batch-size", 2, "--batch-size-valid", 1]
+    run_two([data, "--save-dir", tmp_path / "two", "--cpu", *FLAGS, *half], tmp_path / "two")
+    two = load(tmp_path / "two/checkpoint_last.pt")
+    assert_held(two)
+    for name, weight in one["model"].items():
+        assert (weight - two["model"][name]).abs().max() <= 1e-5, name
+
+
+def test_memory_is_drawn(data, train_here, tmp_path):
+    train_here(tmp_path / "diagonal", "--max-update", 2)
+    train_here(tmp_path / "rectifier", "--max-update", 2, "--rnn-cell", "rectifier")
+    for command, name, other, told in (
+        ("plot_timescales", "diagonal", "rectifier", "longest, tokens"),
+        ("plot_spectrum", "rectifier", "diagonal", "most negative real"),
+    ):
+        module, picture = f"fairseq_plugins.cli.{command}", tmp_path / f"{command}.png"
+        paths = {kind: f"{kind}={tmp_path / kind}/checkpoint_last.pt" for kind in (name, other)}
+        result = run(module, data, "--path", paths[name], "--plot", picture)
+        assert result.returncode == 0, result.stderr[-2000:]
+        assert told in result.stdout and picture.stat().st_size > 5000
+        refused = run(module, data, "--path", paths[other])
+        assert refused.returncode == 2 and len(refused.stderr.strip().splitlines()) == 1

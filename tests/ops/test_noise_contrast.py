@@ -1,0 +1,34 @@
+"""The loss of telling targets from noise against its formula."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_plugins.ops.noise_contrast import noise_contrast
+
+
+def test_formula():
+    targets, noise = torch.randn(3, dtype=torch.double), torch.randn(3, 4, dtype=torch.double)
+    is_hit = torch.tensor([[False] * 4, [True, False, False, True], [True] * 4])
+    losses = noise_contrast(targets, noise, is_hit)
+    for n in range(3):
+        expected = -math.log(1 / (1 + math.exp(-targets[n])))
+        for margin, hit in zip(noise[n].tolist(), is_hit[n]):
+            expected -= 0 if hit else math.log(1 - 1 / (1 + math.exp(-margin)))
+        assert losses[n].item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_margins_far_from_zero_have_finite_losses_and_gradients():
+    targets = torch.tensor([-1e4, 1e4], requires_grad=True)
+    noise = torch.tensor([[1e4], [-1e4]], requires_grad=True)
+    losses = noise_contrast(targets, noise, torch.zeros(2, 1, dtype=torch.bool))
+    assert losses.tolist() == [2e4, 0]
+    losses.sum().backward()
+    assert targets.grad.tolist() == [-1, 0] and noise.grad.tolist() == [[1], [0]]
+
+
+def test_a_hit_has_no_gradient_even_where_it_is_far_off():
+    noise = torch.tensor([[math.inf, 1.0]], requires_grad=True)
+    noise_contrast(torch.zeros(1), noise, torch.tensor([[True, False]])).sum().backward()
+    assert noise.grad[0].tolist() == [0, pytest.approx(torch.sigmoid(torch.tensor(1.0)).item())]
