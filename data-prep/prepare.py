@@ -5,10 +5,12 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # fairseq_plugins of this checkout
 
+from preparation.errors import ACTIVATE
+
 try:
     from preparation.main import main
 except ImportError as error:
-    sys.exit(f"error: {error}: activate the environment that fairseq is installed in")
+    sys.exit(f"error: {error}: {ACTIVATE}")
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

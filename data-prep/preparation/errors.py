@@ -2,7 +2,9 @@
 
 import sys
 
-CHECK_OR_PASS = "delete it and run again, or pass the right files with --from DIR"
+PASS_OTHERS = "pass the right files with --from DIR"
+CHECK_OR_PASS = f"delete it and run again, or {PASS_OTHERS}"
+ACTIVATE = "activate the environment that fairseq is installed in"
 
 
 class DataError(Exception):

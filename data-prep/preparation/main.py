@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .corpora import CORPORA
 from .corpus import Corpus
-from .errors import DataError, note
+from .errors import ACTIVATE, DataError, note
 from .finished import is_finished
 from .make_binaries import make_binaries
 from .make_text import make_text
@@ -54,7 +54,7 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source} is not a directory: pass the folder that holds the files")
     if not shutil.which("fairseq-preprocess"):
-        raise DataError("fairseq-preprocess is not on PATH: activate the environment that fairseq is installed in")
+        raise DataError(f"fairseq-preprocess is not on PATH: {ACTIVATE}")
     options.work.mkdir(parents=True, exist_ok=True)
     with locked(options.work):
         if is_finished(recipe, options):  # by the run that this one waited for

@@ -25,39 +25,39 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
 
 
 @contextmanager
-def damage_reported(where: object) -> Iterator[None]:
-    """DataError instead of what a damaged archive raises."""
+def damage_reported(where: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[None]:
+    """DataError with a remedy instead of what a damaged archive raises."""
     try:
         yield
     except DAMAGE as error:
-        raise DataError(f"{where} is truncated or damaged ({error}): {CHECK_OR_PASS}") from None
+        raise DataError(f"{where} is truncated or damaged ({error}): {remedy}") from None
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: Path, *, remedy: str = CHECK_OR_PASS) -> Iterator[IO[bytes]]:
     """A file open for reading, decompressed if its name ends in ``.gz``."""
-    with damage_reported(path), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+    with damage_reported(path, remedy=remedy), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
         yield file
 
 
-def content_digest(path: Path) -> str:
+def content_digest(path: Path, *, remedy: str = CHECK_OR_PASS) -> str:
     """SHA-256 of what ``opened`` reads."""
     result = hashlib.sha256()
-    with opened(path) as file:
+    with opened(path, remedy=remedy) as file:
         while block := file.read(BLOCK):
             result.update(block)
     return result.hexdigest()
 
 
-def check_digest(found: str, expected: str, where: object) -> None:
+def check_digest(found: str, expected: str, where: object, *, remedy: str = CHECK_OR_PASS) -> None:
     """DataError unless the SHA-256 of what is at ``where`` is the expected one."""
     if found != expected:
-        raise DataError(f"{where} has SHA-256 {found}, expected {expected}: {CHECK_OR_PASS}")
+        raise DataError(f"{where} has SHA-256 {found}, expected {expected}: {remedy}")
 
 
-def file_lines(path: Path, name: object = None) -> Iterator[str]:
+def file_lines(path: Path, name: object = None, *, remedy: str = CHECK_OR_PASS) -> Iterator[str]:
     """Cleaned lines of a file, decompressed if need be; ``name`` stands for it in an error message."""
-    with opened(path) as file:
+    with opened(path, remedy=remedy) as file:
         yield from decode_lines(file, name or path)
 
 
@@ -67,14 +67,24 @@ def aligned_files(source: Path, target: Path, source_name: object = None, target
     return aligned(file_lines(source, names[0]), file_lines(target, names[1]), *names)
 
 
-def counted(rows: Iterable[Row], expected: int, name: object) -> Iterator[Row]:
+def counted(rows: Iterable[Row], expected: int, name: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[Row]:
     """``rows``; DataError at the end if there are not as many as expected."""
     count = 0
     for row in rows:
         count += 1
         yield row
     if count != expected:
-        raise DataError(f"{name} has {count} lines, expected {expected}: {CHECK_OR_PASS}")
+        raise DataError(f"{name} has {count} lines, expected {expected}: {remedy}")
+
+
+def digested(rows: Iterable[Row], expected: str, name: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[Row]:
+    """``rows`` of one side; DataError at the end unless the file of their lines has the expected SHA-256."""
+    result = hashlib.sha256()
+    for row in rows:
+        (line,) = row
+        result.update(f"{line}\n".encode())
+        yield row
+    check_digest(result.hexdigest(), expected, name, remedy=remedy)
 
 
 def plain_or_gz(folder: Path, name: str) -> Path | None:

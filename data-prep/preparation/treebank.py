@@ -6,7 +6,7 @@ from pathlib import Path
 from fairseq_plugins.trees.cleaning import clean_tree
 from fairseq_plugins.trees.tree import read_trees
 
-from .errors import CHECK_OR_PASS, DataError
+from .errors import PASS_OTHERS, DataError
 from .lines import Row
 from .sources import file_lines
 
@@ -14,8 +14,8 @@ from .sources import file_lines
 def cleaned_trees(path: Path) -> Iterator[Row]:
     """A row for each tree of a file that has a word; DataError with the line where brackets do not make a tree."""
     try:
-        for tree in read_trees(file_lines(path), name=str(path)):
+        for tree in read_trees(file_lines(path, remedy=PASS_OTHERS), name=str(path)):
             if cleaned := clean_tree(tree):
                 yield (str(cleaned),)
     except ValueError as error:
-        raise DataError(f"{error}: {CHECK_OR_PASS}") from None
+        raise DataError(f"{error}: {PASS_OTHERS}") from None

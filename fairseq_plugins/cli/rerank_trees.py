@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple, get_args
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.data.corpus import load_dictionary
+from fairseq_plugins.data.text_files import check_file
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,
@@ -23,20 +25,12 @@ from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.reports.written_file import write_text
 from fairseq_plugins.trees.bracket_scores import PunctuationOf
-from fairseq_plugins.trees.gold_trees import read_gold_sentences
+from fairseq_plugins.trees.choices import SystemScore, best_by_gold, best_by_models, best_by_parser, score_choices
+from fairseq_plugins.trees.gold_sentences import read_gold_sentences
 from fairseq_plugins.trees.hypotheses import Sentence, read_sentences
+from fairseq_plugins.trees.hypothesis_scores import Ensemble, ModelScores, score_hypotheses
 from fairseq_plugins.trees.linearisation import read_linearisation
-from fairseq_plugins.trees.nbest_lists import read_nbest_lists
-from fairseq_plugins.trees.reranking import (
-    Ensemble,
-    ModelScores,
-    SystemScore,
-    best_by_gold,
-    best_by_models,
-    best_by_parser,
-    score_choices,
-    score_hypotheses,
-)
+from fairseq_plugins.trees.parse_lists import read_parse_lists
 
 PARSER, ORACLE = "parser", "oracle"
 
@@ -48,13 +42,15 @@ class RerankTrees(Command):
     summary = "Bracket scores of the trees that language models choose among a parser's candidates."
     description = """\
 Each candidate is read as symbols from a fresh state; the one with the highest probability, end mark included, is
-chosen. Candidates with the same symbols are one. Recall, precision, F1 and exact match are EVALB's with the parameters
-of Collins, for all lengths. The parser's own choice and the best possible one, the oracle, stand beside.
+chosen. Candidates with the same symbols are one; failed parses, which are empty, are none. Recall, precision, F1 and
+exact match are EVALB's with the parameters of Collins, for all lengths, but that the gold tree tells which words are
+punctuation; --punctuation own is EVALB's rule. The parser's own choice and the best possible one, the oracle, stand
+beside.
 
 Lists are in the form of Charniak's parser (COUNT<TAB>ID, then a line of log-probability and a line of tree for each
-candidate), in the order of the gold trees; or a line ID<TAB>SCORE<TAB>TREE for each candidate, in any order, where ID
-is the number of the gold tree's line, from 0. Gold trees stand one a line, as TREE or as ID<TAB>TREE. Files may be
-compressed (.gz)."""
+candidate), in the order of the gold trees; or a line ID<TAB>SCORE<TAB>TREE for each candidate, in any order. Gold trees
+stand one a line, as ID<TAB>TREE or as TREE; without IDs, the ID of a list in any order is the number of the gold tree's
+line, from 0. Files may be compressed by gzip."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="data-prep/wsj/prepare.sh")
@@ -92,15 +88,16 @@ compressed (.gz)."""
 
     def run(self, args: argparse.Namespace) -> None:
         check_at_least_one(args.max_tokens, flag="--max-tokens")
+        check_names(args.path, ensemble=args.ensemble)
         splits = paired_files(args.lists, args.gold)
         device = choose_device(args)
         shows_progress = sys.stderr.isatty()
         linearisation = read_linearisation(args.data)
-        models, dictionary = load_language_models(args.path, args.data)
-        models = [model.to(device) for model in models]
+        models = [model.to(device) for model in load_scoring_models(args.path, args.data)]
+        dictionary = load_dictionary(args.data)
         sentences = {
             name: read_sentences(
-                read_nbest_lists(lists),
+                read_parse_lists(lists),
                 read_gold_sentences(gold),
                 linearisation=linearisation,
                 dictionary=dictionary,
@@ -129,15 +126,34 @@ compressed (.gz)."""
             print("\n\n".join(as_text(name, sentences[name], results[name]) for name in splits))
 
 
+def check_names(paths: Sequence[str], *, ensemble: Ensemble) -> None:
+    """Refuse paths of models that the rows of the results cannot be told apart by.
+
+    Raises:
+        ValueError: if a path stands there twice, or has the name of another row.
+    """
+    for path in paths:
+        if paths.count(path) > 1:
+            raise ValueError(f"--path names {path} twice: give each model once")
+        if path in (PARSER, ORACLE, together_name(paths, ensemble=ensemble)):
+            raise ValueError(f"--path {path}: another row of the results has this name: write ./{path}")
+
+
+def together_name(paths: Sequence[str], *, ensemble: Ensemble) -> str:
+    """The name of all models together."""
+    return f"{ensemble} of {len(paths)}"
+
+
 def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple[Path, Path]]:
     """File of lists and file of gold trees of each split, by the name of the latter.
 
     Raises:
         ValueError: if they are not as many, one is missing, or two have the same name.
     """
-    missing = next((path for path in (*lists, *gold) if not path.is_file()), None)
-    if missing is not None:
-        raise ValueError(f"{missing} does not exist")
+    for path in lists:
+        check_file(path, wanted="a file of a parser's candidates")
+    for path in gold:
+        check_file(path, wanted="a file of gold trees")
     if len(lists) != len(gold):
         raise ValueError(f"--lists names {len(lists)} files and --gold {len(gold)}: give as many, in the same order")
     names = [path.name.removesuffix(".gz").removesuffix(".trees") for path in gold]
@@ -153,9 +169,9 @@ def systems(
     choices = {PARSER: best_by_parser(sentences)}
     choices.update((path, best_by_models(nll)) for path, nll in zip(paths, scores.alone))
     if len(paths) > 1:
-        choices[f"{ensemble} of {len(paths)}"] = best_by_models(scores.together)
-    choices[ORACLE] = best_by_gold(sentences)
-    return {name: score_choices(sentences, chosen) for name, chosen in choices.items()}
+        choices[together_name(paths, ensemble=ensemble)] = best_by_models(scores.together)
+    scores_of_choices = {name: score_choices(sentences, chosen) for name, chosen in choices.items()}
+    return {**scores_of_choices, ORACLE: score_choices(sentences, best_by_gold(sentences), counted="best")}
 
 
 def as_figures(sentences: Sequence[Sentence], results: Dict[str, SystemScore]) -> Dict[str, Any]:
@@ -217,7 +233,7 @@ def write_choices(
         trees.append("" if choice is None else sentence.hypotheses[choice].candidate.bracketed)
         columns = [nll[number].tolist() for nll in (*scores.alone, scores.together)]
         for hypothesis, *nll in zip(sentence.hypotheses, *columns):
-            figures = [f"{hypothesis.candidate.score:g}", *(f"{one:.6f}" for one in nll)]
+            figures = [f"{hypothesis.candidate.score:.9g}", *(f"{one:.6f}" for one in nll)]
             rows.append("\t".join([sentence.name, str(hypothesis.place), *figures]))
     write_text(folder / f"{name}.reranked.trees", "".join(f"{tree}\n" for tree in trees))
     write_text(folder / f"{name}.scores.tsv", "".join(f"{row}\n" for row in rows))

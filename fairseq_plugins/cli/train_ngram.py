@@ -40,8 +40,8 @@ cross lines. The file is of the ARPA format, which KenLM and SRILM read; evaluat
         not_estimated = [order for order, one in enumerate(estimate.discounts, 1) if one.source == "fallback"]
         if not_estimated:
             print(
-                f"{self.program}: the text is too small to estimate the discounts of order "
-                f"{', '.join(map(str, not_estimated))}: {', '.join(f'{one:g}' for one in FALLBACK)} are taken there",
+                f"{self.program}: the counts of order {', '.join(map(str, not_estimated))} define no discounts (small "
+                f"texts, few different words): {', '.join(f'{one:g}' for one in FALLBACK)} are taken there",
                 file=sys.stderr,
             )
         print(as_text(estimate))

@@ -1,9 +1,8 @@
 """Reading ARPA files."""
 
-import gzip
+import codecs
 import math
 import re
-import zlib
 from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NoReturn, Sequence, Tuple
@@ -12,13 +11,13 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from fairseq_plugins.data.text_files import byte_lines
 from fairseq_plugins.ngrams.arpa_rows import LOG_ZERO, ArpaRows
 
 PROGRESS_FROM_NGRAMS = 1_000_000
 LINES_AT_ONCE = 2**16
 """Lines of the file that are held as text at a time."""
 
-_GZIP = b"\x1f\x8b"
 _SIZE = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
 _OUTSIDE = -1
 
@@ -36,31 +35,25 @@ def read_orders(path: Path, symbols: Sequence[str], *, show_progress: bool = Fal
     Raises:
         ValueError: if the file is missing, damaged, or of another format; the message names the line.
     """
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist: give an ARPA file; train_ngram writes one, KenLM's lmplz as well")
+    lines = byte_lines(path, wanted="an ARPA file; train_ngram writes one, KenLM's lmplz as well")
     numbers = {symbol.encode(): number for number, symbol in enumerate(symbols)}
-    with path.open("rb") as raw:
-        packed = raw.read(len(_GZIP)) == _GZIP
-        raw.seek(0)
-        lines = _ArpaLines(gzip.open(raw) if packed else raw, path)
-        try:
-            yield from lines.orders(numbers, show_progress=show_progress)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{path} is damaged: {error}") from error
+    yield from _ArpaLines(lines, path).orders(numbers, show_progress=show_progress)
 
 
 class _ArpaLines:
     """The lines of a file, which are counted for messages."""
 
-    def __init__(self, file: Iterable[bytes], path: Path) -> None:
-        self._lines = iter(file)
+    def __init__(self, lines: Iterable[bytes], path: Path) -> None:
+        self._lines = iter(lines)
         self._path = path
         self._num_read = 0
 
     def orders(self, numbers: Dict[bytes, int], *, show_progress: bool) -> Iterator[ArpaRows]:
         """See :func:`read_orders`."""
-        if not any(line.strip() == b"\\data\\" for line in self._counted()):
-            raise ValueError(f"{self._path} is no ARPA file: it has no line \\data\\")
+        if not any(line.removeprefix(codecs.BOM_UTF8).strip() == b"\\data\\" for line in self._counted()):
+            raise ValueError(
+                f"{self._path} is no ARPA file: it has no line \\data\\: give the .arpa file, not a binary made of it"
+            )
         line, sizes = self._read_sizes()
         total = sum(sizes)
         with tqdm(

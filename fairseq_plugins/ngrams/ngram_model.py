@@ -72,8 +72,12 @@ class NGramModel:
         """The numbers of the n-grams that a file has."""
         if order > 1:
             return torch.arange(self.index.num_ngrams(order))
-        listed = self._log_probs[0][:-1] > -math.inf
-        listed[self.dictionary.bos()] = True  # for its back-off weight
+        listed = self._stand_ins == torch.arange(len(self._stand_ins))
+        listed[self.dictionary.pad()] = False
+        for longer in range(2, self.order + 1):
+            listed[self.index.last_words(longer)] = True
+        if self.order > 1:
+            listed[self.index.contexts(2)] = True
         return listed.nonzero().squeeze(1)
 
     @torch.no_grad()
@@ -109,7 +113,8 @@ class NGramModel:
     def write_arpa(self, path: Path, *, show_progress: bool = False) -> None:
         """Write an ARPA file, compressed where its name ends in ``.gz``.
 
-        Words without a probability are left out; the sentence start is there for its back-off weight.
+        Words that are read as the unknown one are left out, and padding that no n-gram has. The sentence start is
+        there for its back-off weight.
 
         Args:
             path: of the file.

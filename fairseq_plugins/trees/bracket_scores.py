@@ -79,7 +79,12 @@ def total(counts: Iterable[BracketCounts]) -> BracketCounts:
 
 
 class GoldTree:
-    """A gold tree that others are scored against."""
+    """A gold tree that others are scored against.
+
+    Args:
+        tree: the gold tree, cleaned or not.
+        punctuation_of: whose parts of speech tell the punctuation; ``own`` is the rule of EVALB.
+    """
 
     def __init__(self, tree: Tree, *, punctuation_of: PunctuationOf = "gold"):
         words = _words(tree)

@@ -3,7 +3,7 @@
 Shapes: n symbols of a tree with the end mark.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Sequence
 
 from fairseq.data import Dictionary
@@ -12,26 +12,31 @@ from tqdm import tqdm
 
 from fairseq_plugins.evaluation.text_lines import encode_lines
 from fairseq_plugins.trees.bracket_scores import BracketCounts, GoldTree, NotComparable, PunctuationOf
-from fairseq_plugins.trees.gold_trees import GoldSentence
+from fairseq_plugins.trees.gold_sentences import GoldSentence
 from fairseq_plugins.trees.linearisation import Linearisation
-from fairseq_plugins.trees.nbest_lists import Candidate, NBestLists
+from fairseq_plugins.trees.list_pairing import pair_lists
+from fairseq_plugins.trees.parse_lists import CandidateTree, ParseLists
+from fairseq_plugins.trees.tree import EmptyTree, Tree
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """Candidates that are one tree to a language model, and the brackets of the first of them.
+    """Candidates that are one tree to a language model; the first of them stands for all.
 
     Attributes:
         candidate: the first.
         place: its place in the parser's list, from 1.
         symbols: (n,) int32 with the end mark.
-        counts: against the gold tree; None if they cannot be compared.
+        counts: of the first against the gold tree; None if they cannot be compared.
+        best_counts: of the candidate with the highest F1, which can be another where each tree tells its own
+            punctuation, or words of a class differ; None if none can be compared.
     """
 
-    candidate: Candidate
+    candidate: CandidateTree
     place: int
     symbols: Tensor
     counts: Optional[BracketCounts]
+    best_counts: Optional[BracketCounts]
 
 
 @dataclass(frozen=True)
@@ -49,30 +54,8 @@ class Sentence:
     num_candidates: int
 
 
-def pair_lists(lists: NBestLists, gold: Sequence[GoldSentence]) -> Dict[str, List[Candidate]]:
-    """The candidates of each gold sentence by its name, in the order of the gold sentences.
-
-    Sentences with names have the list of that name, or none. For sentences without names, lists in the order of
-    sentences are taken one by one, and lists in any order by the sentence's number, counted from 0.
-
-    Raises:
-        ValueError: if lists and sentences do not belong together.
-    """
-    candidates = lists.candidates
-    if all(sentence.name is None for sentence in gold) and lists.order == "of sentences":
-        if len(candidates) != len(gold):
-            raise ValueError(f"{len(candidates)} lists for {len(gold)} gold trees: give the lists of these sentences")
-        return candidates
-    names = [str(number) if sentence.name is None else sentence.name for number, sentence in enumerate(gold)]
-    foreign = next(iter(candidates.keys() - names), None)
-    if foreign is not None:
-        remedy = "" if gold[0].name is not None else f"; lines are counted from 0 to {len(gold) - 1}"
-        raise ValueError(f"there is a list for sentence {foreign}, which the gold trees do not have{remedy}")
-    return {name: candidates.get(name, []) for name in names}
-
-
 def read_sentences(
-    lists: NBestLists,
+    lists: ParseLists,
     gold: Sequence[GoldSentence],
     *,
     linearisation: Linearisation,
@@ -81,6 +64,8 @@ def read_sentences(
     show_progress: bool = False,
 ) -> List[Sentence]:
     """The hypotheses of all sentences; of candidates with the same symbols the first is kept.
+
+    A candidate that is an empty tree, as parsers write where they fail, is left out.
 
     Args:
         lists: of a parser.
@@ -101,17 +86,31 @@ def read_sentences(
         gold_tree = GoldTree(sentence.tree, punctuation_of=punctuation_of)
         hypotheses: Dict[str, Hypothesis] = {}
         for place, candidate in enumerate(candidates, start=1):
-            tree = candidate.tree()
-            symbols = " ".join(linearisation.symbols(tree))
-            if symbols in hypotheses:
-                continue
             try:
-                counts = gold_tree.score(tree)
-            except NotComparable:
-                counts = None
+                tree = candidate.tree()
+            except EmptyTree:
+                continue
+            symbols = " ".join(linearisation.symbols(tree))
+            counts = _counts(gold_tree, tree)
+            if symbols in hypotheses:
+                same = hypotheses[symbols]
+                hypotheses[symbols] = replace(same, best_counts=_better(same.best_counts, counts))
+                continue
             (encoded,) = encode_lines([symbols], dictionary).sequences
-            hypotheses[symbols] = Hypothesis(candidate, place, encoded.int(), counts)
+            hypotheses[symbols] = Hypothesis(candidate, place, encoded.int(), counts, best_counts=counts)
         sentences.append(Sentence(name, list(hypotheses.values()), num_candidates=len(candidates)))
-    if not any(hypothesis.counts for sentence in sentences for hypothesis in sentence.hypotheses):
+    if not any(hypothesis.best_counts for sentence in sentences for hypothesis in sentence.hypotheses):
         raise ValueError("no candidate has the words of its gold tree: give lists and gold trees of the same sentences")
     return sentences
+
+
+def _counts(gold_tree: GoldTree, tree: Tree) -> Optional[BracketCounts]:
+    try:
+        return gold_tree.score(tree)
+    except NotComparable:
+        return None
+
+
+def _better(one: Optional[BracketCounts], other: Optional[BracketCounts]) -> Optional[BracketCounts]:
+    """Those with the higher F1, the first of equals."""
+    return max((counts for counts in (one, other) if counts is not None), key=lambda counts: counts.f1, default=None)

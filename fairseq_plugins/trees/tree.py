@@ -11,6 +11,10 @@ TOP_LABELS = frozenset(["", "S1", "TOP", "ROOT"])
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 
 
+class EmptyTree(ValueError):
+    """A tree, or a constituent of it, has no word, as parsers write where they fail."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Tree:
     """A node with all that is below it; as a text it is bracketed.
@@ -69,6 +73,7 @@ def read_tree(text: str, *, name: str = "tree") -> Tree:
     """The tree of a text; ``name`` says where it stands.
 
     Raises:
+        EmptyTree: if there is no tree, or one with a constituent without a word.
         ValueError: unless the text is exactly one tree.
     """
     reader = _Reader()
@@ -76,9 +81,9 @@ def read_tree(text: str, *, name: str = "tree") -> Tree:
         trees = list(reader.trees(text))
         reader.check_end()
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise type(error)(f"{name}: {error}") from error
     if len(trees) != 1:
-        raise ValueError(f"{name}: {len(trees)} trees where one is expected")
+        raise (ValueError if trees else EmptyTree)(f"{name}: {len(trees)} trees where one is expected")
     return trees[0]
 
 
@@ -159,7 +164,7 @@ class _Reader:
             raise ValueError("')' without '('")
         node = self._path.pop()
         if node.word is None and not node.children:
-            raise ValueError(f"({node.label or ''}) is empty: there is neither a word nor a constituent in it")
+            raise EmptyTree(f"({node.label or ''}) is empty: there is neither a word nor a constituent in it")
         tree = Tree(node.label or "", tuple(node.children), node.word)
         if not self._path:
             return tree

@@ -2,16 +2,26 @@
 
 import gzip
 import json
+import shutil
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from builders import build_lm, randomise
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from generated_corpora.parses import write_parses
+from omegaconf import OmegaConf
 
 from fairseq_plugins.cli import rerank_trees
 from fairseq_plugins.cli.rerank_trees import RerankTrees
 from fairseq_plugins.trees.linearisation import count_words, frequent_words, read_linearisation
 from fairseq_plugins.trees.tree import read_tree
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
 
 
 @pytest.fixture
@@ -31,6 +41,11 @@ def here(tmp_path):
     return tmp_path
 
 
+def run(here, *flags, lists="nbest.test.txt.gz", gold="gold.test.trees"):
+    files = ["--lists", here / "my parses" / lists, "--gold", here / "my parses" / gold]
+    RerankTrees().main([here / "data", "--path", *flags, *files, "--cpu"])
+
+
 @pytest.fixture
 def rerank(here, monkeypatch, capsys):
     """``rerank(*flags)``: what the command prints for the test split, with models of random weights."""
@@ -43,16 +58,52 @@ def rerank(here, monkeypatch, capsys):
                 randomise(build_lm("lstm_lm_awd", len(dictionary), embed_dim=8, hidden_sizes="8 8"), seed=seed)
             )
             models[-1].decoder.dictionary = dictionary
-        return models, dictionary
+        return models
 
-    monkeypatch.setattr(rerank_trees, "load_language_models", load)
+    monkeypatch.setattr(rerank_trees, "load_scoring_models", load)
 
-    def run(*flags, lists="nbest.test.txt.gz", gold="gold.test.trees"):
-        files = ["--lists", here / "my parses" / lists, "--gold", here / "my parses" / gold]
-        RerankTrees().main([here / "data", "--path", *flags, *files, "--cpu"])
+    def rerank(*flags, **files):
+        run(here, *flags, **files)
         return capsys.readouterr().out
 
-    return run
+    return rerank
+
+
+def test_a_model_is_loaded_from_its_checkpoint(here, capsys):
+    shutil.copy(FIXTURES / "data/lm/dict.txt", here / "data/dict.txt")
+    path = str(FIXTURES / "lstm_lm_doc.pt")
+    run(here, path, "--json")
+    systems = json.loads(capsys.readouterr().out)["splits"]["gold.test"]["systems"]
+    assert list(systems) == ["parser", path, "oracle"] and systems[path]["num_trees"] == 5
+
+
+@pytest.mark.slow
+def test_models_of_the_host_rerank_too(here, capsys):
+    dictionary = Dictionary.load(str(here / "data/dict.txt"))
+    task = SimpleNamespace(dictionary=dictionary, source_dictionary=dictionary, target_dictionary=dictionary)
+    flags = {
+        "lstm_lm_awd": dict(embed_dim=8, hidden_sizes="8 8"),
+        "transformer_lm": dict(decoder_layers=1, decoder_embed_dim=8, decoder_attention_heads=2),
+    }
+    tasks = {"lstm_lm_awd": "stateful_lm", "transformer_lm": "language_modeling"}
+    for arch, values in flags.items():
+        args = Namespace(
+            arch=arch, task=tasks[arch], data="elsewhere", criterion="cross_entropy", tokens_per_sample=99, **values
+        )
+        ARCH_CONFIG_REGISTRY[arch](args)
+        if arch == "transformer_lm":
+            args.max_target_positions = 99
+        config = convert_namespace_to_omegaconf(args)
+        state = randomise(ARCH_MODEL_REGISTRY[arch].build_model(config.model, task), seed=1).state_dict()
+        config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+        history = [{"criterion_name": "", "best_loss": None, "num_updates": 0}]
+        extra = {"optimizer_history": history, "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1}}}
+        torch.save({"cfg": config, "args": None, "model": state, **extra}, here / f"{arch}.pt")
+    paths = [str(here / f"{arch}.pt") for arch in flags]
+    run(here, *paths, "--json")
+    systems = json.loads(capsys.readouterr().out)["splits"]["gold.test"]["systems"]
+    assert list(systems) == ["parser", *paths, "sum of 2", "oracle"]
+    assert all(one["num_trees"] == 5 for one in systems.values())
 
 
 def test_the_table_has_the_parser_each_model_all_of_them_and_the_oracle(rerank):
@@ -99,6 +150,14 @@ def test_chosen_trees_and_scores_are_written(rerank, here):
     assert again == figures["splits"]["gold.test"]["systems"]["sum of 2"]
 
 
+def test_the_parsers_scores_are_written_in_full(rerank, here):
+    tree = (here / "my parses/gold.test.trees").read_text().splitlines()[0]
+    (here / "my parses/table").write_text(f"0\t-123.456789\t{tree}\n")
+    rerank("a.pt", "--out", here / "out", lists="table")
+    row = (here / "out/gold.test.scores.tsv").read_text().splitlines()[1]
+    assert row.split("\t")[2] == "-123.456789"
+
+
 def test_sentences_that_are_left_out_are_named(rerank, here):
     lines = (here / "my parses/gold.test.trees").read_text().splitlines()
     lines[1] = lines[1].replace("The", "A")
@@ -127,6 +186,10 @@ def test_sentences_that_are_left_out_are_named(rerank, here):
             "two files have the same name",
         ),
         (["--gold", "{here}/my parses/gold.train.trees"], "5 lists for 40 gold trees"),
+        (["--path", "a.pt", "b.pt", "a.pt"], "--path names a.pt twice: give each model once"),
+        (["--path", "oracle"], "--path oracle: another row of the results has this name: write ./oracle"),
+        (["--path", "a.pt", "sum of 2"], "--path sum of 2: another row of the results has this name"),
+        (["--lists", "{here}"], "is a folder: give a file of a parser's candidates"),
         (["--max-tokens", "0"], "--max-tokens 0: give at least 1"),
     ],
 )

@@ -1,3 +1,4 @@
+import gzip
 import io
 import sys
 from pathlib import Path
@@ -11,6 +12,13 @@ def test_files_are_one_text_whose_lines_end_at_newlines_only(tmp_path):
     (tmp_path / "one").write_bytes("eins\r\n\nzwei\u2028drei".encode())
     (tmp_path / "two").write_bytes(b"vier\n")
     assert list(stream_lines([tmp_path / "one", tmp_path / "two"])) == ["eins", "", "zwei\u2028drei", "vier"]
+
+
+def test_packed_files_and_byte_order_marks_are_read_as_text(tmp_path, monkeypatch):
+    marked = "\ufeffeins\n".encode()
+    (tmp_path / "one").write_bytes(gzip.compress(marked))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(marked)))
+    assert list(stream_lines([tmp_path / "one", Path("-")])) == ["eins", "eins"]
 
 
 def test_a_missing_file_is_refused_before_the_first_line(tmp_path):

@@ -124,6 +124,28 @@ def test_what_is_written_is_read_again(name, order, make_dictionary, tmp_path, m
     assert path.read_bytes() == written and list(tmp_path.iterdir()) == [path]
 
 
+def test_words_without_probability_are_written_too(read, dictionary, tmp_path):
+    text = BY_HAND.replace("-0.7\tw0", "-99\tw0").replace("other", "<pad>")
+    model = read(text, dictionary)
+    model.write_arpa(tmp_path / "again.arpa")
+    again = NGramModel.read_arpa(tmp_path / "again.arpa", dictionary)
+    stream = stream_of([["w0", "w1", "w0"], ["w2", "<unk>", "w0"], ["<pad>", "w0", "w1"]], dictionary)
+    assert model.log_probs(stream).isinf().any()
+    torch.testing.assert_close(again.log_probs(stream), model.log_probs(stream), rtol=1e-7, atol=0)
+    assert [again.num_ngrams(k) for k in (1, 2, 3)] == [6, 4, 2]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(read, dictionary):
+    at_once = BY_HAND.removeprefix("Made by hand.\n\n")
+    for text in (at_once, gzip.compress(("\ufeff" + at_once).encode()), "\ufeff" + at_once):
+        assert read(text, dictionary).order == 3
+
+
+def test_a_folder_is_refused(tmp_path, dictionary):
+    with pytest.raises(ValueError, match="is a folder: give an ARPA file"):
+        NGramModel.read_arpa(tmp_path, dictionary)
+
+
 def test_the_order_of_lines_in_a_file_means_nothing(make_dictionary, tmp_path, read):
     dictionary = make_dictionary(30)
     lines = random_lines(num_words=24)
@@ -163,6 +185,7 @@ def changed(old, new):
     [
         ("", r"is no ARPA file: it has no line \\data\\"),
         (b"\x00\x01binary", r"is no ARPA file"),
+        (b"mmap lm http://kheafield.com/code format version 5\n\0", r"give the \.arpa file, not a binary made of it"),
         (changed("ngram 1=6\nngram 2=4\nngram 3=2\n", ""), r"line 5: damaged: expected ngram 1="),
         (changed("ngram 2", "ngram 4"), r"line 5: damaged: expected the size of order 2"),
         (changed("2-grams", "3-grams"), r"line 16: damaged: expected \\2-grams:"),
@@ -187,8 +210,8 @@ def changed(old, new):
         (changed("\tw1\t", "\tw0\t"), "is damaged: 1-gram 'w0': it stands twice"),
         ("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\tw1\n-1\tw0\n\n\\end\\\n", "lacks </s>: give a model of lines"),
         ("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\t</s>\n-1\ta\n\n\\end\\\n", "has no word of dict.txt"),
-        (gzip.compress(BY_HAND.encode())[:-30], "is damaged: "),
-        (b"\x1f\x8bno such thing", "is damaged: "),
+        (gzip.compress(BY_HAND.encode())[:-30], "is truncated or damaged after line"),
+        (b"\x1f\x8bno such thing", "is truncated or damaged after line"),
     ],
 )
 def test_a_damaged_file_is_refused_with_its_place(text, message, read, dictionary):

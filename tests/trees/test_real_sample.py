@@ -4,9 +4,9 @@ import pytest
 from corpora import corpus_folder
 
 from fairseq_plugins.trees.bracket_scores import GoldTree, NotComparable, total
-from fairseq_plugins.trees.gold_trees import read_gold_sentences
-from fairseq_plugins.trees.hypotheses import pair_lists
-from fairseq_plugins.trees.nbest_lists import read_nbest_lists
+from fairseq_plugins.trees.gold_sentences import read_gold_sentences
+from fairseq_plugins.trees.list_pairing import pair_lists
+from fairseq_plugins.trees.parse_lists import read_parse_lists
 
 COLUMNS = ("f1", "precision", "recall", "exact")
 BY_GOLD = {  # the first candidates, then the best ones
@@ -35,7 +35,7 @@ def scored(gold_tree, candidates):
 def test_figures_of_the_sample(punctuation_of, figures, split):
     folder = corpus_folder("wsj-sample")
     gold = read_gold_sentences(folder / f"gold.{split}.trees")
-    lists = pair_lists(read_nbest_lists(folder / f"nbest.{split}.txt.gz"), gold)
+    lists = pair_lists(read_parse_lists(folder / f"nbest.{split}.txt.gz"), gold)
     firsts, bests = [], []
     for sentence, candidates in zip(gold, lists.values(), strict=True):
         first, *others = scored(GoldTree(sentence.tree, punctuation_of=punctuation_of), candidates)

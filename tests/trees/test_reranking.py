@@ -5,18 +5,13 @@ import torch
 from builders import build_lm, randomise
 from fairseq.data import Dictionary
 
-from fairseq_plugins.trees.gold_trees import GoldSentence
+from fairseq_plugins.trees import hypothesis_scores
+from fairseq_plugins.trees.choices import best_by_gold, best_by_models, best_by_parser, score_choices
+from fairseq_plugins.trees.gold_sentences import GoldSentence
 from fairseq_plugins.trees.hypotheses import read_sentences
+from fairseq_plugins.trees.hypothesis_scores import reranking_chunks, score_hypotheses
 from fairseq_plugins.trees.linearisation import Linearisation
-from fairseq_plugins.trees.nbest_lists import Candidate, NBestLists
-from fairseq_plugins.trees.reranking import (
-    best_by_gold,
-    best_by_models,
-    best_by_parser,
-    reranking_chunks,
-    score_choices,
-    score_hypotheses,
-)
+from fairseq_plugins.trees.parse_lists import CandidateTree, ParseLists
 from fairseq_plugins.trees.tree import read_tree
 
 LINEARISATION = Linearisation(["dogs", "bark", "."])
@@ -51,10 +46,10 @@ def build_model(dictionary):
 def lists(*candidates, order="of sentences"):
     """A list for each sentence, named by letters, of trees whose scores fall."""
     named = {
-        "abcdef"[number]: [Candidate(text, -float(place), "somewhere") for place, text in enumerate(texts)]
+        "abcdef"[number]: [CandidateTree(text, -float(place), "somewhere") for place, text in enumerate(texts)]
         for number, texts in enumerate(candidates)
     }
-    return NBestLists(named, order=order)
+    return ParseLists(named, order=order)
 
 
 def gold(*trees, names=None):
@@ -75,6 +70,27 @@ def test_candidates_of_the_same_symbols_are_one_and_the_first_is_kept(dictionary
     assert [one.counts.matched for one in sentence.hypotheses] == [3, 1, 1]
 
 
+def test_empty_trees_of_failed_parses_are_left_out(dictionary):
+    (sentence,) = read(lists(["(S1)", "(())", "", "(S1 (S (NP) (VP (VBP bark))))", FLAT]), gold(GOLD), dictionary)
+    assert [(one.candidate.bracketed, one.place) for one in sentence.hypotheses] == [(FLAT, 5)]
+    assert sentence.num_candidates == 5
+    first, second = read(lists(["(S1)"], [FLAT]), gold(GOLD, GOLD), dictionary)
+    assert first.hypotheses == [] and len(second.hypotheses) == 1
+
+
+def test_the_oracle_takes_the_best_of_candidates_with_the_same_symbols(dictionary):
+    tagged_as_word = GOLD.replace("(. .)", "(NN .)")  # which EVALB does not compare
+    sentences = read(lists([tagged_as_word, GOLD, FLAT]), gold(GOLD), dictionary, punctuation_of="own")
+    (same, _) = sentences[0].hypotheses
+    assert same.counts is None and same.best_counts.f1 == 1
+    assert score_choices(sentences, best_by_parser(sentences)).skipped == ["a"]
+    oracle = score_choices(sentences, best_by_gold(sentences), counted="best")
+    assert oracle.skipped == [] and oracle.counts.num_exact == 1
+    turned = read(lists([GOLD, tagged_as_word]), gold(GOLD), dictionary, punctuation_of="own")
+    assert turned[0].hypotheses[0].counts == turned[0].hypotheses[0].best_counts
+    assert turned[0].hypotheses[0].counts.f1 == 1
+
+
 def test_symbols_that_the_vocabulary_lacks_are_the_unknown_word(dictionary):
     (sentence,) = read(lists(["(S1 (FRAG (NN running)))"]), gold("(S1 (NN running))"), dictionary)
     assert sentence.hypotheses[0].symbols.tolist() == [dictionary.unk()] * 3 + [dictionary.eos()]
@@ -89,12 +105,18 @@ def test_lists_are_paired_in_order_or_by_name(dictionary):
 
 
 def test_lists_in_any_order_are_paired_by_the_number_of_the_line(dictionary):
-    table = NBestLists({"1": [Candidate(WRONG, 0, "")], "0": [Candidate(FLAT, 0, "")]}, order="any")
+    table = ParseLists({"1": [CandidateTree(WRONG, 0, "")], "0": [CandidateTree(FLAT, 0, "")]}, order="any")
     found = read(table, gold(GOLD, GOLD, GOLD), dictionary)
     assert [len(one.hypotheses) for one in found] == [1, 1, 0]
     assert found[0].hypotheses[0].candidate.bracketed == FLAT
     with pytest.raises(ValueError, match="a list for sentence 1, which the gold trees do not have; .* from 0 to 0"):
         read(table, gold(GOLD), dictionary)
+
+
+def test_the_first_list_of_another_sentence_is_named(dictionary):
+    foreign = {name: [CandidateTree(FLAT, 0, "")] for name in ["a", *map(str, range(20)), "b"]}
+    with pytest.raises(ValueError, match="a list for sentence 0, which"):
+        read(ParseLists(foreign, order="any"), gold(GOLD, GOLD, names=["a", "b"]), dictionary)
 
 
 def test_lists_of_other_sentences_are_refused(dictionary):
@@ -145,9 +167,34 @@ def test_scores_do_not_depend_on_how_many_are_in_memory(dictionary, build_model,
     sentences = read(lists([FLAT, GOLD], [WRONG], [], [SHORT, FLAT]), gold(GOLD, GOLD, GOLD, GOLD), dictionary)
     model = build_model(1)
     expected = score_hypotheses([model], sentences)
-    monkeypatch.setattr("fairseq_plugins.trees.reranking.SYMBOLS_AT_A_TIME", 5)
+    monkeypatch.setattr("fairseq_plugins.trees.hypothesis_scores.SYMBOLS_AT_A_TIME", 5)
     assert [len(chunk) for chunk in reranking_chunks(sentences)] == [1, 1, 2]
     torch.testing.assert_close(score_hypotheses([model], sentences).together, expected.together, rtol=1e-12, atol=0)
+
+
+def test_the_bar_counts_the_symbols_of_each_model(dictionary, build_model, monkeypatch):
+    bars = []
+
+    class Bar:
+        def __init__(self, **options):
+            self.total, self.seen = options["total"], []
+            bars.append(self)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def update(self, number):
+            self.seen.append(number)
+
+    monkeypatch.setattr(hypothesis_scores, "tqdm", Bar)
+    sentences = read(lists([FLAT, GOLD], [WRONG]), gold(GOLD, GOLD), dictionary)
+    score_hypotheses([build_model(1), build_model(2)], sentences)
+    (bar,) = bars
+    num_symbols = sum(len(one.symbols) for sentence in sentences for one in sentence.hypotheses)
+    assert bar.total == 2 * num_symbols and bar.seen == [num_symbols, num_symbols]
 
 
 def test_what_is_chosen(dictionary):

@@ -1,18 +1,19 @@
 """Trees of the Wall Street Journal in the Penn Treebank, linearised for language models that rerank parses."""
 
-import re
+import shlex
 import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ..corpus import Step
-from ..errors import DataError
+from ..errors import ACTIVATE, PASS_OTHERS, DataError
 from ..lines import Row
 from ..make_text import splits_of
 from ..options import positive
-from ..sources import check_digest, content_digest, counted, plain_or_gz
+from ..sources import check_digest, content_digest, counted, digested, plain_or_gz
 from ..text_corpus import TextCorpus
+from ..treebank_files import PLACES, nltk_files, nltk_folder, section_files
 
 SAMPLE = "gold.*.trees"  # file of a split of the sample, * for the split
 SAMPLE_CHECKSUMS = {  # of the text, without compression
@@ -22,9 +23,7 @@ SAMPLE_CHECKSUMS = {  # of the text, without compression
 }
 SECTIONS = {"train": range(2, 22), "valid": [22], "test": [23], "dev": [24]}
 NUM_TREES = {"train": 39_832, "valid": 1_700, "test": 2_416, "dev": 1_346}
-PLACES = [".", "wsj", "mrg/wsj", "combined/wsj", "parsed/mrg/wsj", "treebank_3/parsed/mrg/wsj"]  # of the sections
-OF_SECTION = r"(wsj_?)?{:02d}(\.(mrg|trees))?(\.gz)?"  # name of a file that holds a whole section
-ARTICLE = re.compile(r".+\.mrg(\.gz)?")
+SAMPLE_ARTICLES = {"train": range(1, 150), "valid": range(150, 170), "test": range(170, 200)}
 
 
 class WSJ(TextCorpus):
@@ -46,7 +45,9 @@ class WSJ(TextCorpus):
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
         """The sample is known by its files."""
         super().settle(options, error)
-        options.sample = options.source is not None and plain_or_gz(options.source, SAMPLE.replace("*", "train"))
+        options.sample = options.source is not None and (
+            plain_or_gz(options.source, SAMPLE.replace("*", "train")) or nltk_folder(options.source)
+        )
         options.result += "-sample" if options.sample else ""
         options.subject = "sample" if options.sample else "sections"
 
@@ -55,21 +56,26 @@ class WSJ(TextCorpus):
         return f"wsj {options.subject}, words seen {options.min_count} times and more"
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """``gold.SPLIT.trees`` of the sample, or the files of all sections."""
+        """``gold.SPLIT.trees`` of the sample or its articles, or the files of all sections."""
         if options.sample:
+            articles = nltk_folder(folder)
+            if plain_or_gz(folder, SAMPLE.replace("*", "train")) is None and articles is not None:
+                files = {split: nltk_files(articles, numbers) for split, numbers in SAMPLE_ARTICLES.items()}
+                return {f"{split}/{path.name}": path for split, paths in files.items() for path in paths}
             names = {split: SAMPLE.replace("*", split) for split in SAMPLE_CHECKSUMS}
-            files = {split: plain_or_gz(folder, name) for split, name in names.items()}
-            if missing := [names[split] for split, path in files.items() if path is None]:
+            gold = {split: plain_or_gz(folder, name) for split, name in names.items()}
+            if missing := [names[split] for split, path in gold.items() if path is None]:
                 raise DataError(f"{folder} has no {', '.join(missing)}: put it there, or pass another --from")
-            return files
+            return gold
         for place in PLACES:
-            files = {number: _section_files(folder / place, number) for split in SECTIONS.values() for number in split}
+            files = {number: section_files(folder / place, number) for split in SECTIONS.values() for number in split}
             if any(files.values()):
                 break
         if not any(files.values()):
             raise DataError(
-                f"{folder} has no {SAMPLE.replace('*', 'train')} of the sample and no section of the treebank: put "
-                "folders 02 ... 24 of .mrg files or files 02.mrg ... 24.mrg there, or pass another --from"
+                f"{folder} has no {SAMPLE.replace('*', 'train')} and no combined/wsj_0001.mrg of the sample, and "
+                "no section of the treebank: put folders 02 ... 24 of .mrg files or files 02.mrg ... 24.mrg there, or "
+                "pass another --from"
             )
         if missing := [f"section {number:02d}" for number, paths in files.items() if not paths]:
             raise DataError(f"{folder / place} has no {', '.join(missing)}: put it there, or pass another --from")
@@ -82,15 +88,26 @@ class WSJ(TextCorpus):
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Cleaned trees, one a row."""
         if options.sample:
-            if options.check:
-                for split, path in files.items():
-                    check_digest(content_digest(path), SAMPLE_CHECKSUMS[split], path)
-            return {split: _trees([path]) for split, path in files.items()}
+            return self._read_sample(files, options)
         splits = {}
         for split, numbers in SECTIONS.items():
             paths = [path for name, path in files.items() if int(name[:2]) in numbers]
-            rows = _trees(paths)
-            splits[split] = counted(rows, NUM_TREES[split], f"{split} of {paths[0].parent}") if options.check else rows
+            rows, where = _trees(paths), f"{split} of {paths[0].parent}"
+            splits[split] = counted(rows, NUM_TREES[split], where, remedy=PASS_OTHERS) if options.check else rows
+        return splits
+
+    def _read_sample(self, files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
+        splits: dict[str, Iterable[Row]] = {}
+        for split, expected in SAMPLE_CHECKSUMS.items():
+            if split in files:
+                if options.check:
+                    found = content_digest(files[split], remedy=PASS_OTHERS)
+                    check_digest(found, expected, files[split], remedy=PASS_OTHERS)
+                splits[split] = _trees([files[split]])
+            else:
+                paths = [path for name, path in files.items() if name.startswith(f"{split}/")]
+                rows, where = _trees(paths), f"{split} of {paths[0].parent}, cleaned,"
+                splits[split] = digested(rows, expected, where, remedy=PASS_OTHERS) if options.check else rows
         return splits
 
     def steps(self, options: Namespace) -> list[Step]:
@@ -99,7 +116,7 @@ class WSJ(TextCorpus):
 
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
         """In ``trees``, the words that are kept, and the gold trees of all splits but train."""
-        from fairseq_plugins.trees.linearisation import KEPT_WORDS
+        from ..make_symbols import KEPT_WORDS
 
         (side,) = options.kept_sides
         (result / "trees").mkdir()
@@ -108,31 +125,34 @@ class WSJ(TextCorpus):
             shutil.copyfile(folders["text"] / f"{split}.{side}", result / "trees" / f"gold.{split}.trees")
 
     def report(self, options: Namespace) -> str:
-        """Where the result lies and the command that trains on it."""
-        return f"{super().report(options)}\nThe gold trees are in {options.dest / 'trees'}."
+        """Where the result lies and the commands that train on it and rerank."""
+        recipe, trained = "wsj_sample" if options.sample else "wsj", "checkpoints/wsj"
+        dest, trees = str(options.dest), str(options.dest / "trees")
+        train = ["train", recipe, "doc", dest, "--save-dir", trained]
+        rerank = ["rerank_trees", dest, "--path", f"{trained}/checkpoint_best.pt"]
+        rerank += ["--lists", "LISTS_OF_TEST", "--gold", f"{trees}/gold.test.trees"]
+        commands = (f"python -m fairseq_plugins.cli.{shlex.join(command)}" for command in (train, rerank))
+        return "\n  ".join([f"The binarised corpus is in {dest}, the gold trees are in {trees}. Next:", *commands])
 
 
-def _section_files(folder: Path, number: int) -> list[Path]:
-    """The articles of a section, or the file that holds all of them."""
-    if (folder / f"{number:02d}").is_dir():
-        found = (folder / f"{number:02d}").iterdir()
-        return sorted(path for path in found if path.is_file() and ARTICLE.fullmatch(path.name))
-    name = re.compile(OF_SECTION.format(number))
-    found = folder.iterdir() if folder.is_dir() else []
-    return sorted(path for path in found if path.is_file() and name.fullmatch(path.name))[:1]
-
-
-# The modules below import fairseq_plugins, which takes seconds that other corpora need not wait for.
+# Imported where they are used: treebank and make_symbols import fairseq_plugins, which takes seconds that other corpora
+# need not wait for.
 
 
 def _trees(paths: list[Path]) -> Iterator[Row]:
-    from ..treebank import cleaned_trees
+    try:
+        from ..treebank import cleaned_trees
+    except ImportError as error:
+        raise DataError(f"{error}: {ACTIVATE}") from None
 
     for path in paths:
         yield from cleaned_trees(path)
 
 
 def _symbols(options: Namespace, text: Path, folder: Path) -> None:
-    from ..make_symbols import make_symbols
+    try:
+        from ..make_symbols import make_symbols
+    except ImportError as error:
+        raise DataError(f"{error}: {ACTIVATE}") from None
 
     make_symbols(options, text, folder)

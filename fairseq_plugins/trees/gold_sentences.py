@@ -1,10 +1,10 @@
-"""Gold trees of sentences, one a line."""
+"""Sentences with their gold trees, one a line."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional
 
-from fairseq_plugins.trees.text_files import numbered_lines
+from fairseq_plugins.data.text_files import numbered_lines
 from fairseq_plugins.trees.tree import Tree, read_tree
 
 
@@ -22,16 +22,19 @@ class GoldSentence:
 
 
 def read_gold_sentences(path: Path) -> List[GoldSentence]:
-    """Sentences of a file with a line ``TREE``, or ``ID<TAB>TREE``, for each.
+    """Sentences of a file, which may be compressed, with a line ``TREE``, or ``ID<TAB>TREE``, for each.
 
     Raises:
         ValueError: with the line, if one is not a tree, some have a name and others none, or two have the same.
     """
     sentences = []
-    for number, line in numbered_lines(path):
-        name, tab, bracketed = line.partition("\t")
-        tree = read_tree(bracketed if tab else line, name=f"{path}, line {number}")
-        sentences.append(GoldSentence(tree, name=name if tab else None))
+    for number, line in numbered_lines(path, wanted="a file of gold trees"):
+        name, bracketed = None, line
+        if "\t" in line and not line.lstrip(" ").startswith("("):
+            name, _, bracketed = line.partition("\t")
+            if not name.strip():
+                raise ValueError(f"{path}, line {number}: the ID before the tab is empty: write ID<TAB>TREE, or TREE")
+        sentences.append(GoldSentence(read_tree(bracketed, name=f"{path}, line {number}"), name=name))
     names = [sentence.name for sentence in sentences]
     if not sentences:
         raise ValueError(f"{path} is empty: give a gold tree a line")

@@ -1,0 +1,65 @@
+"""Text files line by line, compressed by gzip or not."""
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Iterable, Iterator, Tuple
+
+_GZIP = b"\x1f\x8b"
+
+
+def check_file(path: Path, *, wanted: str) -> None:
+    """Refuse a path that cannot be read; ``wanted`` says what to give.
+
+    Raises:
+        ValueError: if there is nothing, or a folder.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give {wanted}")
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: give {wanted}")
+
+
+def byte_lines(path: Path, *, wanted: str = "a text file") -> Iterator[bytes]:
+    """Lines of a file with their newlines; a file that begins as gzip does is decompressed, whatever its name.
+
+    Raises:
+        ValueError: at once as :func:`check_file`; on the way if the file is damaged.
+    """
+    check_file(path, wanted=wanted)
+    return _unpacked_lines(path)
+
+
+def _unpacked_lines(path: Path) -> Iterator[bytes]:
+    number = 0
+    try:
+        with path.open("rb") as raw:
+            packed = raw.peek(len(_GZIP)).startswith(_GZIP)
+            for line in gzip.open(raw) if packed else raw:
+                number += 1
+                yield line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is truncated or damaged after line {number} ({error}): copy it again") from error
+
+
+def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int, str]]:
+    """Number, from 1, and text of each line, without its newline; a byte order mark is left out.
+
+    Args:
+        lines: in UTF-8.
+        name: of the file, for messages.
+
+    Raises:
+        ValueError: on the way, with the line that is not UTF-8.
+    """
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}, line {number}: not UTF-8: {error.reason}") from error
+        yield number, (text.removeprefix("\ufeff") if number == 1 else text).rstrip("\r\n")
+
+
+def numbered_lines(path: Path, *, wanted: str = "a text file") -> Iterator[Tuple[int, str]]:
+    """Number and text of each line of a file; see :func:`byte_lines` and :func:`decode_lines`."""
+    return decode_lines(byte_lines(path, wanted=wanted), name=path)
