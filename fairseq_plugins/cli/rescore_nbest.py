@@ -85,8 +85,8 @@ keep them."""
         parser.add_argument(
             "--metric",
             choices=CORPUS_METRICS,
-            help=f"what is tuned to, and which metrics are printed: BLEU and chrF, or ROUGE (default: {DEFAULT_METRIC} with "
-            "--tune, otherwise what the weights were tuned to)",
+            help="what is tuned to, and which metrics are printed: BLEU and chrF, or ROUGE (default: what the weights "
+            f"were tuned to, and {DEFAULT_METRIC} with --tune)",
         )
         parser.add_argument(
             "--restarts", type=int, default=4, metavar="N", help="random starts of the search (default: %(default)s)"

@@ -133,8 +133,8 @@ def read_nbest(paths: Sequence[Path], *, form: str) -> NBestLists:
         form: a name of :data:`LIST_FORMATS`.
 
     Raises:
-        ValueError: if a file is missing or not UTF-8, a line has another form, a sentence has a negative number, a score
-            is no number, or a sentence has no candidate; the message names the line.
+        ValueError: if a file is missing or not UTF-8, a line has another form, a sentence has a negative number or no
+            candidate, or a score is no number; the message names the line.
     """
     read = LIST_FORMATS[form].read
     candidates: Dict[int, List[Candidate]] = {}
