@@ -135,7 +135,7 @@ def test_subwords_are_joined_and_the_tokenisation_undone():
     [
         (dict(args='{"beam": "x"}'), "--eval-scorer-args: beam: Value 'x' of type 'str' could not be converted to Int"),
         (dict(args='{"max_len_b": 4.5}'), "--eval-scorer-args: max_len_b: Value '4.5'"),
-        (dict(args='{"lenpen": null}'), "--eval-scorer-args: lenpen: Incompatible value 'None'"),
+        (dict(args='{"lenpen": null}'), "--eval-scorer-args: lenpen: field 'lenpen' is not Optional"),
         (dict(args='{"beam": 0}'), "--eval-scorer-args: beam 0: give at least 1"),
         (dict(args='{"beem": 4}'), "--eval-scorer-args: generation has no argument beem"),
         (dict(detok="mosses"), "--eval-scorer-detok mosses: choose one of .*moses.*space"),
