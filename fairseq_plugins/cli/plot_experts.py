@@ -86,6 +86,8 @@ decoders its pairs with the reference as the target."""
         lines: Optional[List[str]] = None
         if args.input:
             lines = [line for path in args.input for line in read_lines(path) if line.strip()][: args.num]
+            if not lines:
+                raise ValueError("there is no sentence to draw, all lines are blank")
         check_checkpoints(args.path)
         device = choose_device(args)
         uses: Dict[str, ExpertUse] = {}

@@ -3,9 +3,9 @@
 import argparse
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List, Literal, Sequence
 
 import numpy as np
 from fairseq.models import BaseFairseqModel
@@ -36,6 +36,7 @@ from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus, without_escapes
 
 OUTPUTS = ("text", "lists", "scores")
+DEFAULT_METRIC = "bleu"
 
 
 class RescoreNbest(Command):
@@ -48,8 +49,8 @@ A candidate's score is the weighted sum of the list's own score, its number of t
 model gives it, in nats. --tune searches the weights on lists of a validation set and writes them; --weights applies
 them to other lists, by the same models. Models read the texts as the lists have them, split at white space, so lists
 and DATA have the same tokens and subwords. Language models take DATA/dict.txt; encoder-decoders the two dictionaries of
-DATA and the sources of the lists. Subwords are joined, where the texts have their marks, before anything is compared or
-printed."""
+DATA and the sources of the lists. Subwords are joined, where the texts have their marks, in texts and metrics; lists
+keep them."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
@@ -70,8 +71,8 @@ printed."""
         parser.add_argument(
             "--target-lang",
             metavar="LANGUAGE",
-            help="undo the tokenisation of Moses, in this language, before texts are compared and printed (default: "
-            "texts are taken as they are)",
+            help="undo the tokenisation of Moses, in this language, in texts and metrics (default: texts are taken as "
+            "they are)",
         )
         weights = parser.add_mutually_exclusive_group(required=True)
         weights.add_argument(
@@ -82,7 +83,10 @@ printed."""
         )
         weights.add_argument("--weights", type=Path, metavar="FILE", help="weights that --tune wrote")
         parser.add_argument(
-            "--metric", choices=CORPUS_METRICS, default="bleu", help="what is tuned to (default: %(default)s)"
+            "--metric",
+            choices=CORPUS_METRICS,
+            help="what is tuned to, and which metrics are printed: BLEU and chrF, or ROUGE (default: what the weights "
+            f"were tuned to, and {DEFAULT_METRIC} with --tune)",
         )
         parser.add_argument(
             "--restarts", type=int, default=4, metavar="N", help="random starts of the search (default: %(default)s)"
@@ -92,7 +96,8 @@ printed."""
             "--output",
             choices=OUTPUTS,
             help="text: the best candidate of each sentence; lists: all, reordered, with the new scores; scores: the "
-            "metrics before and after (default: scores with --tune, otherwise text)",
+            "metrics before and after, with --weights the significance as well (default: scores with --tune, otherwise "
+            "text)",
         )
         parser.add_argument(
             "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
@@ -123,22 +128,25 @@ printed."""
             show_progress=sys.stderr.isatty(),
         )
         if given is None:
+            metric = args.metric or DEFAULT_METRIC
             weights = texts.tune(
                 features,
-                metric=args.metric,
+                metric=metric,
                 num_restarts=args.restarts,
                 seed=args.seed,
                 show_progress=sys.stderr.isatty(),
             )
         else:
-            weights = np.array([given[name] for name in features.names])
+            metric = args.metric or given.metric
+            weights = np.array([given.weights[name] for name in features.names])
         sums = weighted_sums(features.values, features.is_candidate, weights)
         after = [int(place) for place in sums.argmax(1)]
         if args.tune is not None:
-            found = {"metric": args.metric, "weights": dict(zip(features.names, weights.tolist()))}
+            found = {"metric": metric, "weights": dict(zip(features.names, weights.tolist()))}
             write_text(args.tune, f"{json.dumps(with_origin(found, command=args.command_line), indent=2)}\n")
         if output == "scores":
-            print(as_text(texts, after, metric=args.metric))
+            significance = "printed" if args.tune is None else "left out"  # it says nothing of what was tuned to
+            print(as_text(texts, after, metric=metric, significance=significance))
             print()
             print(as_table(["feature", "weight"], [[n, f"{w:.4f}"] for n, w in zip(features.names, weights)]))
         elif output == "text":
@@ -156,8 +164,21 @@ def _load(paths: Sequence[str], data: Path) -> Dict[str, BaseFairseqModel]:
     return models
 
 
-def read_weights(path: Path, *, paths: Sequence[str]) -> Dict[str, float]:
-    """Weights by the names of features, from a file that ``--tune`` wrote.
+@dataclass(frozen=True)
+class TunedWeights:
+    """What ``--tune`` writes.
+
+    Attributes:
+        metric: that they were tuned to, a name of :data:`CORPUS_METRICS`.
+        weights: by the names of features.
+    """
+
+    metric: str
+    weights: Dict[str, float]
+
+
+def read_weights(path: Path, *, paths: Sequence[str]) -> TunedWeights:
+    """From a file that ``--tune`` wrote.
 
     Raises:
         ValueError: if the file is missing or of another form, or has weights of other models than ``paths``.
@@ -165,25 +186,32 @@ def read_weights(path: Path, *, paths: Sequence[str]) -> Dict[str, float]:
     if not path.is_file():
         raise ValueError(f"{path} does not exist: write it with --tune")
     try:
-        found: Dict[str, float] = {str(n): float(w) for n, w in json.loads(path.read_text("utf-8"))["weights"].items()}
+        content = json.loads(path.read_text("utf-8"))
+        found: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} holds no weights: write it with --tune") from error
     names = {LIST_SCORE, LENGTH, *paths}
     if found.keys() != names:
         missing = sorted(found.keys() ^ names)[0]
         raise ValueError(f"{path} has weights of {', '.join(found)}: {missing} is not in both it and --path")
-    return found
+    if content.get("metric") not in CORPUS_METRICS:
+        raise ValueError(f"{path} names no metric that its weights were tuned to: write it with --tune")
+    return TunedWeights(metric=content["metric"], weights=found)
 
 
-def as_text(texts: CandidateTexts, places: Sequence[int], *, metric: str) -> str:
-    """A table of metrics of the decoder's choice and of that by the places."""
+def as_text(
+    texts: CandidateTexts, places: Sequence[int], *, metric: str, significance: Literal["printed", "left out"]
+) -> str:
+    """A table of metrics of the decoder's choice and of that by the places, of the kind of ``metric``."""
     before, after = texts.chosen(texts.lists.first), texts.chosen(places)
     if metric in ("bleu", "chrf"):
         rows = [
             [item.metric, f"{item.other_value:.2f}", f"{item.value:.2f}", f"{item.p:.4f}"]
             for item in compare(after, before, texts.references)
         ]
-        return as_table(["", "before", "after", "p (paired bootstrap)"], rows)
+        columns = ["", "before", "after", "p (paired bootstrap)"]
+        num_columns = len(columns) if significance == "printed" else len(columns) - 1
+        return as_table(columns[:num_columns], [row[:num_columns] for row in rows])
     references = [[without_escapes(line)] for line in texts.references]
     both = [
         score_corpus([without_escapes(line) for line in lines], references, RougeSettings())

@@ -133,8 +133,8 @@ def read_nbest(paths: Sequence[Path], *, form: str) -> NBestLists:
         form: a name of :data:`LIST_FORMATS`.
 
     Raises:
-        ValueError: if a file is missing or not UTF-8, a line has another form, a score is no number, or a sentence has
-            no candidate; the message names the line.
+        ValueError: if a file is missing or not UTF-8, a line has another form, a sentence has a negative number or no
+            candidate, or a score is no number; the message names the line.
     """
     read = LIST_FORMATS[form].read
     candidates: Dict[int, List[Candidate]] = {}
@@ -143,7 +143,7 @@ def read_nbest(paths: Sequence[Path], *, form: str) -> NBestLists:
         for place, line in enumerate(read_lines(path), start=1):
             try:
                 found = read(line) if line.strip() else None
-                if found is not None and found[3] is not None and not math.isfinite(found[3].score):
+                if found is not None and (found[1] < 0 or found[3] and not math.isfinite(found[3].score)):
                     raise ValueError
             except (ValueError, IndexError):
                 raise ValueError(f"{name_of(path)}, line {place}: not {LIST_FORMATS[form].form}") from None
@@ -157,9 +157,9 @@ def read_nbest(paths: Sequence[Path], *, form: str) -> NBestLists:
     if not candidates:
         raise ValueError(f"{name_of(*paths)} holds no candidate: lines are {LIST_FORMATS[form].form}")
     order = range(max(candidates) + 1)
-    missing = [number for number in order if number not in candidates]
-    if missing:
-        raise ValueError(f"{name_of(*paths)}: sentence {missing[0]} has no candidate; sentences are numbered from 0")
+    missing = next((number for number in order if number not in candidates), None)
+    if missing is not None:
+        raise ValueError(f"{name_of(*paths)}: sentence {missing} has no candidate; sentences are numbered from 0")
     sources, references = (
         [one[number] for number in order] if one.keys() >= set(order) else [] for one in (texts["S"], texts["T"])
     )

@@ -55,6 +55,7 @@ def candidate_features(
     Raises:
         ValueError: if a model is of another kind, an encoder-decoder has no sources, or a text is too long for a model.
     """
+    _check_models(models, lists)
     sizes = [len(found) for found in lists.candidates]
     is_candidate = np.arange(max(sizes)) < np.array(sizes)[:, None]
     names = [LIST_SCORE, LENGTH, *models]
@@ -67,6 +68,17 @@ def candidate_features(
     return CandidateFeatures(names=names, values=values, is_candidate=is_candidate)
 
 
+def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
+    """Refuse what cannot be scored before anything is."""
+    for name, model in models.items():
+        if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
+            raise ValueError(
+                f"{name}: a {type(model).__name__} scores no text: give language models and encoder-decoders"
+            )
+        if isinstance(model, FairseqEncoderDecoderModel) and not lists.sources:
+            raise ValueError(f"{name}: an encoder-decoder reads the sources: give them with --source")
+
+
 def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> List[float]:
     """In nats, of every candidate; one that is there twice is scored once."""
     if isinstance(model, FairseqLanguageModel):
@@ -74,19 +86,16 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
         sequences = encode_lines(texts, model.decoder.dictionary).sequences
         scored = dict(zip(texts, score_sequences([model], sequences, **options)))
         return [-scored[text].nll for text in lists.texts]
-    if isinstance(model, FairseqEncoderDecoderModel):
-        if not lists.sources:
-            raise ValueError("an encoder-decoder reads the sources: give them with --source")
-        numbered = enumerate(lists.candidates)
-        asked: List[Tuple[int, str]] = [(number, candidate.text) for number, found in numbered for candidate in found]
-        pairs = list(dict.fromkeys(asked))
-        sources = _encoded([lists.sources[number] for number, _ in pairs], model.encoder.dictionary)
-        targets = _encoded([text for _, text in pairs], model.decoder.dictionary)
-        totals: Dict[Tuple[int, str], float] = {}
-        for batch in score_pairs(model, sources, targets, **options):
-            totals.update((pairs[place], -float(nll)) for place, nll in zip(batch.numbers, batch.nll.sum(1)))
-        return [totals[pair] for pair in asked]
-    raise ValueError(f"a {type(model).__name__} scores no text: give language models and encoder-decoders")
+    assert isinstance(model, FairseqEncoderDecoderModel)
+    numbered = enumerate(lists.candidates)
+    asked: List[Tuple[int, str]] = [(number, candidate.text) for number, found in numbered for candidate in found]
+    pairs = list(dict.fromkeys(asked))
+    sources = _encoded([lists.sources[number] for number, _ in pairs], model.encoder.dictionary)
+    targets = _encoded([text for _, text in pairs], model.decoder.dictionary)
+    totals: Dict[Tuple[int, str], float] = {}
+    for batch in score_pairs(model, sources, targets, **options):
+        totals.update((pairs[place], -float(nll)) for place, nll in zip(batch.numbers, batch.nll.sum(1)))
+    return [totals[pair] for pair in asked]
 
 
 def _encoded(lines: Sequence[str], dictionary: Dictionary) -> List[Tensor]:

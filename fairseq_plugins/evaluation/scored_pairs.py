@@ -14,6 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.ensemble import average_nll
+from fairseq_plugins.evaluation.scored_sequences import nll_of
 from fairseq_plugins.output_layers.base import OutputLayer, Scores
 
 
@@ -49,7 +50,8 @@ def score_pairs(
         model: on ``device``, of the host too; put into evaluation mode.
         sources: N sequences of the encoder's dictionary, each (n,) int64 with the end mark.
         targets: as many of the decoder's dictionary.
-        max_tokens: of a batch, padding included; it changes nothing beyond rounding.
+        max_tokens: of a batch on its longer side, padding included, unless one pair is longer; it changes nothing
+            beyond rounding.
         device: where the model is.
         show_progress: draw a bar.
 
@@ -64,6 +66,7 @@ def score_pairs(
         *(targets, [len(one) for one in targets], dictionaries[1]),
         shuffle=False,
     )
+    max_tokens = max([max_tokens, *map(len, sources), *map(len, targets)])
     model.eval()
     with tqdm(total=len(pairs), unit="pair", disable=not show_progress) as progress:
         for numbers in pairs.batch_by_size(pairs.ordered_indices(), max_tokens=max_tokens):
@@ -83,8 +86,7 @@ def _score(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, padding:
         scores = model(**net_input, target=target, token_weights=is_token)[1]["scores"]
         nll = scores.nll
     else:
-        log_probs = model.get_normalized_probs(model(**net_input), log_probs=True)
-        nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).masked_fill(~is_token, 0)
+        nll = nll_of(model.get_normalized_probs(model(**net_input), log_probs=True), target, is_token)
     return ScoredPairs(numbers=batch["id"].tolist(), is_token=is_token, nll=average_nll([nll]), scores=scores)
 
 

@@ -140,5 +140,9 @@ def _target_nll(model: FairseqLanguageModel, inputs: Tensor, target: Tensor, is_
     """NLL of each target, (B, T), 0 where ``is_token`` (B, T) is False."""
     if carry_state([model]):
         return model(inputs, target=target, token_weights=is_token)[1]["scores"].nll
-    log_probs = model.get_normalized_probs(model(inputs), log_probs=True)
+    return nll_of(model.get_normalized_probs(model(inputs), log_probs=True), target, is_token)
+
+
+def nll_of(log_probs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:
+    """NLL of each target (B, T) by log-probabilities (B, T, V), 0 where ``is_token`` (B, T) is False."""
     return -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).masked_fill(~is_token, 0)

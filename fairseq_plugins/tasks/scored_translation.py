@@ -3,23 +3,28 @@
 import json
 from argparse import Namespace
 from dataclasses import dataclass, field, fields
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
 
 import numpy as np
 import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary, encoders
+from fairseq.data.data_utils import post_process
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
+from fairseq.registry import REGISTRIES
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 
 EvalScorer = choices(list(CORPUS_METRICS))
@@ -72,7 +77,8 @@ class ScoredTranslationTask(TranslationTask):
     without dropout and leaves the random state as it was, so that a training is the same with it and without.
 
     Raises:
-        ValueError: if a flag is no JSON object, generation has no such argument, or ``--eval-bleu`` is given as well.
+        ValueError: if a flag is no JSON object, generation or the tokeniser has no such argument or value, a tokeniser
+            or kind of subwords is unknown, or ``--eval-bleu`` is given as well.
     """
 
     def __init__(self, cfg: ScoredTranslationConfig, src_dict: Dictionary, tgt_dict: Dictionary):
@@ -84,21 +90,19 @@ class ScoredTranslationTask(TranslationTask):
             )
         self._metric = CORPUS_METRICS[str(cfg.eval_scorer)]()
         self._num_statistics = len(self._metric.statistics("", ""))
-        self._generation = _read_json(cfg.eval_scorer_args, flag="--eval-scorer-args")
-        unknown = self._generation.keys() - {argument.name for argument in fields(GenerationConfig)}
-        if unknown:
-            raise ValueError(
-                f"--eval-scorer-args: generation has no argument {sorted(unknown)[0]}; names are those of "
-                "fairseq-generate's flags with underscores, such as max_len_b"
-            )
-        tokenizer_args = _read_json(cfg.eval_scorer_detok_args, flag="--eval-scorer-detok-args")
-        tokenizer_args = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang, **tokenizer_args}
-        self._tokenizer = encoders.build_tokenizer(Namespace(tokenizer=cfg.eval_scorer_detok, **tokenizer_args))
+        self._generation = _generation_arguments(cfg.eval_scorer_args)
+        self._tokenizer = encoders.build_tokenizer(_tokenizer_arguments(cfg))
+        if cfg.eval_scorer_remove_bpe is not None:
+            _check_subwords(cfg.eval_scorer_remove_bpe)
         self._model: Optional[BaseFairseqModel] = None
         self._generator: Optional[SequenceGenerator] = None
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
-        self._model, self._generator = super().build_model(cfg, from_checkpoint), None
+        self._model = super().build_model(cfg, from_checkpoint)
+        try:
+            self._generator = self.build_generator([self._model], self._generation)
+        except (AssertionError, ValueError) as error:
+            raise ValueError(f"--eval-scorer-args: {error}") from error
         return self._model
 
     def valid_step(
@@ -127,9 +131,7 @@ class ScoredTranslationTask(TranslationTask):
 
     def _decode(self, sample: Dict[str, Any]) -> np.ndarray:
         """Statistics of a batch, summed over its sentences."""
-        if self._generator is None:
-            assert self._model is not None
-            self._generator = self.build_generator([self._model], Namespace(**self._generation))
+        assert self._model is not None and self._generator is not None
         device = sample["target"].device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # sampling draws from it
             found = self.inference_step(self._generator, [self._model], sample)
@@ -143,6 +145,61 @@ class ScoredTranslationTask(TranslationTask):
     def _text(self, tokens: Tensor, *, unknown: str) -> str:
         text = self.tgt_dict.string(tokens.int().cpu(), self._scoring.eval_scorer_remove_bpe, unk_string=unknown)
         return text if self._tokenizer is None else self._tokenizer.decode(text)
+
+
+def _generation_arguments(text: str) -> Namespace:
+    """What ``--eval-scorer-args`` asks of generation, by the types of the host's flags."""
+    flag = "--eval-scorer-args"
+    given = _read_json(text, flag=flag)
+    unknown = given.keys() - {argument.name for argument in fields(GenerationConfig)}
+    if unknown:
+        raise ValueError(
+            f"{flag}: generation has no argument {sorted(unknown)[0]}; names are those of fairseq-generate's flags "
+            "with underscores, such as max_len_b"
+        )
+    typed = _typed(given, GenerationConfig, flag=flag)
+    check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")
+    return Namespace(**typed)
+
+
+def _tokenizer_arguments(cfg: ScoredTranslationConfig) -> Namespace:
+    """The tokeniser's name and arguments, the two languages among them, which only some read."""
+    name, flag = cfg.eval_scorer_detok, "--eval-scorer-detok-args"
+    if name not in encoders.TOKENIZER_REGISTRY:
+        raise ValueError(f"--eval-scorer-detok {name}: choose one of {', '.join(sorted(encoders.TOKENIZER_REGISTRY))}")
+    given = _read_json(cfg.eval_scorer_detok_args, flag=flag)
+    arguments = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}
+    registry: Mapping[str, Any] = REGISTRIES["tokenizer"]
+    kind: Optional[Type[FairseqDataclass]] = registry["dataclass_registry"].get(name)
+    if kind is not None:
+        known = {argument.name for argument in fields(kind) if not argument.name.startswith("_")}
+        unknown = given.keys() - known - arguments.keys()
+        if unknown:
+            raise ValueError(
+                f"{flag}: {name} has no argument {sorted(unknown)[0]}; it has {', '.join(sorted(known)) or 'none'}"
+            )
+        given = _typed({key: value for key, value in given.items() if key in known}, kind, flag=flag)
+    return Namespace(**{**arguments, **given, "tokenizer": name})
+
+
+def _check_subwords(kind: str) -> None:
+    try:
+        post_process("", kind)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"--eval-scorer-remove-bpe '{kind}' is no kind of subwords: give '@@ ', or sentencepiece"
+        ) from error
+
+
+def _typed(given: Mapping[str, Any], kind: Type[FairseqDataclass], *, flag: str) -> Dict[str, Any]:
+    """The same arguments by the types of a dataclass's fields."""
+    config = OmegaConf.structured(kind)
+    for name, value in given.items():
+        try:
+            config[name] = value
+        except OmegaConfBaseException as error:
+            raise ValueError(f"{flag}: {name}: {str(error).splitlines()[0]}") from error
+    return {name: config[name] for name in given}
 
 
 def _read_json(text: str, *, flag: str) -> Dict[str, Any]:

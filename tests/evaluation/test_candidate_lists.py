@@ -1,5 +1,7 @@
 """Lists of candidates in each form."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -79,12 +81,23 @@ def test_a_list_need_not_be_in_the_order_of_its_scores(read):
         ("generate", "H-0\tx\ta\n", "line 1: not H-NUMBER<tab>"),
         ("generate", "nothing\n", "holds no candidate: lines are H-NUMBER"),
         ("tab", "1\t-1\ta\n", "sentence 0 has no candidate; sentences are numbered from 0"),
+        ("tab", "0\t-1\ta\n-1\t-1\tb\n", "line 2: not NUMBER<tab>"),
+        ("moses", "-1 ||| a ||| -1\n", "line 1: not NUMBER"),
         ("tab", "", "lists is empty"),
     ],
 )
 def test_other_lines_are_told(form, text, message, read):
     with pytest.raises(ValueError, match=message):
         read(text, form)
+
+
+def test_a_large_number_costs_no_memory(read):
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="sentence 1 has no candidate"):
+        read("0\t-1\ta\n500000\t-1\tb\n", "tab")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6
 
 
 def test_subwords_are_told_by_their_marks():

@@ -56,3 +56,11 @@ def test_what_is_missing_is_told(build_tiny_lm, build_encdec):
         candidate_features(NBestLists(LISTS.candidates, [], []), {"encdec": encdec})
     with pytest.raises(ValueError, match="a Linear scores no text"):
         candidate_features(LISTS, {"other": torch.nn.Linear(1, 1)})
+
+
+def test_what_is_missing_is_told_before_another_model_scores(build_tiny_lm, build_encdec, monkeypatch):
+    lm, encdec = build_tiny_lm("tied"), build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
+    monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
+    for other, message in ((encdec, "last.pt: an encoder-decoder reads"), (torch.nn.Linear(1, 1), "last.pt: a Linear")):
+        with pytest.raises(ValueError, match=message):
+            candidate_features(NBestLists(LISTS.candidates, [], []), {"first.pt": lm, "last.pt": other})

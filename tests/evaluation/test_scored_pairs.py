@@ -41,7 +41,7 @@ def nll_alone(model, source, target):
     return -log_probs.gather(-1, target[:, None])[:, 0].double()
 
 
-@pytest.mark.parametrize("max_tokens", [9, 4096])
+@pytest.mark.parametrize("max_tokens", [1, 9, 4096])
 @pytest.mark.parametrize("name", MODELS)
 def test_they_are_those_of_each_pair_alone_whatever_the_batches(name, max_tokens, pairs):
     model, seen = MODELS[name]().double(), []

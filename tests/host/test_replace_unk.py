@@ -5,7 +5,7 @@ import torch
 from fairseq import utils
 from fairseq.data import Dictionary
 
-from fairseq_plugins.host.replace_unk import VALUE_WITHOUT_A_FILE
+from fairseq_plugins.host.replace_unk import VALUE_WITHOUT_A_FILE, HardAlignment
 
 
 @pytest.fixture
@@ -14,6 +14,10 @@ def dictionary():
     for word in ("ein", "H@@", "und"):
         dictionary.add_symbol(word)
     return dictionary
+
+
+def aligned(*pairs, num_source_words):
+    return HardAlignment(pairs, num_source_words=num_source_words)
 
 
 def replaced(dictionary, text, *, source, alignment, table=None, **options):
@@ -26,14 +30,28 @@ def replaced(dictionary, text, *, source, alignment, table=None, **options):
 
 
 def test_unknown_words_are_copied_or_looked_up(dictionary):
-    options = dict(source="a Dackel saw", alignment=[(0, 0), (2, 2), (1, 1)])  # pairs of source and target
+    options = dict(source="a Dackel saw", alignment=aligned((0, 0), (2, 2), (1, 1), num_source_words=3))
     assert replaced(dictionary, "ein X ein", **options) == "ein Dackel ein"
     assert replaced(dictionary, "X X X", table={"saw": "sah"}, **options) == "a Dackel sah"
 
 
 def test_subwords_are_joined_after_that(dictionary):
-    options = dict(source="a dog Bello", alignment=[(0, 0), (1, 1), (2, 2)], remove_bpe="@@ ")
-    assert replaced(dictionary, "ein H@@ X", **options) == "ein HBello"
+    options = dict(source="a dog Bello", alignment=aligned((0, 0), (1, 1), (2, 2), num_source_words=3))
+    assert replaced(dictionary, "ein H@@ X", **options, remove_bpe="@@ ") == "ein HBello"
+
+
+def test_the_source_has_the_subwords_that_the_model_read(dictionary):
+    options = dict(alignment=aligned((1, 0), (2, 1), num_source_words=3))
+    assert replaced(dictionary, "X ein", source="H@@ und saw", **options, remove_bpe="@@ ") == "und ein"
+    with pytest.raises(ValueError, match="it read 3 and the source has 2, 'Hund saw'; leave out --bpe and --tokenizer"):
+        replaced(dictionary, "X ein", source="Hund saw", **options)
+
+
+def test_the_words_that_the_model_read_are_counted_without_padding_and_end():
+    source, target, attention = torch.tensor([1, 1, 5, 6, 2]), torch.tensor([7, 2, 1]), torch.eye(3, 5).flip(1)
+    found = utils.extract_hard_alignment(attention, source, target, 1, 2)
+    assert found == utils.extract_hard_alignment.__wrapped__(attention, source, target, 1, 2)
+    assert len(found) == 1 and found.num_source_words == 2
 
 
 def test_nothing_changes_without_the_flag(dictionary):

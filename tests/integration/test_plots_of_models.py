@@ -84,12 +84,14 @@ def test_an_encoder_decoders_experts(prepared, translator, call, tmp_path):
 
 def test_what_cannot_be_drawn_is_told(data, prepared, trained, translator, plain_translator, call, tmp_path):
     out = ["--out", tmp_path / "out"]
+    (tmp_path / "blank.txt").write_text("\n \n")
     for given, message in (
         ([prepared, "--path", plain_translator / "checkpoint_last.pt"], "checkpoint_last.pt: the model has no mixture"),
         ([data, "--path", trained / "nowhere.pt"], "nowhere.pt does not exist"),
         ([data, "--path", trained / "checkpoint_best.pt", "--split", "dev"], "there is no split 'dev' in"),
         ([prepared, "--path", translator / "checkpoint_best.pt", "--split", "dev"], "there is no split 'dev' in"),
         ([data, "--path", trained / "checkpoint_best.pt", "--num", 0], "--num 0: give at least 1"),
+        ([data, "--path", "nowhere.pt", "--input", tmp_path / "blank.txt"], "there is no sentence to draw, all lines"),
     ):
         status, printed, told = call(PlotExperts(), *given, *out)
         assert status == 2 and printed == "" and message in told and told.count("\n") == 1, told

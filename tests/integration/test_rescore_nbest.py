@@ -56,7 +56,7 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
     status, printed, told = rescore(*model, *given, "--reference", reference, "--tune", weights)
     assert (status, told) == (0, "")
     before, after = map(float, re.search(r"BLEU *\| *([\d.]+) \| *([\d.]+)", printed).groups())
-    assert before < 70 < 90 < after
+    assert before < 70 < 90 < after and "bootstrap" not in printed
     found = json.loads(weights.read_text())
     assert found["metric"] == "bleu" and found["weights"][str(trained / "checkpoint_best.pt")] > 0
     assert sum(map(abs, found["weights"].values())) == pytest.approx(1)
@@ -69,6 +69,9 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
     reordered = [line.split("\t") for line in printed.splitlines()]
     assert [text for _, _, text in reordered[::2]] == chosen and len(reordered) == 2 * len(lines)
     assert all(float(one[1]) >= float(two[1]) for one, two in zip(reordered[::2], reordered[1::2]))
+    scores = ["--weights", weights, "--output", "scores", "--reference", reference]
+    status, printed, _ = rescore(*model, *given, *scores)
+    assert status == 0 and "p (paired bootstrap)" in printed and "ROUGE" not in printed
 
 
 def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
@@ -82,7 +85,11 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
         assert (status, told) == (0, "")
         before, after = re.search(rf"{row} *\| *([\d.]+).*? \| *([\d.]+)", printed).groups()
         assert float(after) >= float(before) > 20
-    status, printed, _ = rescore(*given, "--weights", tmp_path / "weights.json", "--output", "lists")
+    weights = ["--weights", tmp_path / "weights.json"]
+    for flags, metric in (([], "ROUGE-L"), (["--metric", "chrf"], "chrF")):  # the weights were tuned to rougeL
+        status, printed, _ = rescore(*given, *weights, "--output", "scores", *flags, "--max-tokens", 1)
+        assert status == 0 and metric in printed and ("BLEU" in printed) == (metric == "chrF")
+    status, printed, _ = rescore(*given, *weights, "--output", "lists")
     assert status == 0 and len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
 
 
@@ -94,6 +101,10 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
         (["--weights", "nowhere.json"], "nowhere.json does not exist: write it with --tune"),
         (["--weights", "lists.txt"], "lists.txt holds no weights: write it with --tune"),
         (["--weights", "other.json"], "other.json has weights of list, length, x.pt: .* is not in both it and --path"),
+        (
+            ["--weights", "older.json"],
+            "older.json names no metric that its weights were tuned to: write it with --tune",
+        ),
         (["--tune", "w.json", "--reference", "short.txt"], "short.txt has 1 lines, and the lists are of .* sentences"),
         ([], "one of the arguments --tune --weights is required"),
     ],
@@ -102,6 +113,8 @@ def test_wrong_input_is_told_in_one_line(flags, message, data, trained, disturbe
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.txt").write_text("a\n")
     (tmp_path / "other.json").write_text(json.dumps({"weights": {"list": 1, "length": 0, "x.pt": 2}}))
+    names = ["list", "length", str(trained / "checkpoint_best.pt")]
+    (tmp_path / "older.json").write_text(json.dumps({"weights": dict.fromkeys(names, 1), "metric": "meteor"}))
     status, printed, told = rescore(data, "--path", trained / "checkpoint_best.pt", *disturbed[0], *flags)
     assert status == 2 and printed == "" and not (tmp_path / "w.json").exists()
     (line,) = told.splitlines()

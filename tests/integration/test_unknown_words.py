@@ -42,3 +42,7 @@ def test_they_are_replaced_by_the_word_with_the_highest_attention(model, rare_wo
         assert translated[number].hypotheses[0].words == looked_up
         num_replaced += hypothesis.words.count("<unk>")
     assert num_replaced > 20 and not re.search("<unk>", str(copied))
+    (tmp_path / "bpe.codes").write_text("#version: 0.2\nx y</w>\n")
+    joining = ["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "bpe.codes", "--bpe-separator", "a"]
+    with pytest.raises(ValueError, match="--replace-unk copies words that the model reads: it read [1-8] and the sou"):
+        run_here(fairseq_cli.generate, *decoding, "--replace-unk", *joining)

@@ -128,3 +128,47 @@ def test_subwords_are_joined_and_the_tokenisation_undone():
     task = ScoredTranslationTask(ScoredTranslationConfig(**flags), dictionary, dictionary)
     assert task._text(torch.tensor([6, 7, 4, 5, 8, 2]), unknown="X") == "it's Hund."
     assert task._text(torch.tensor([3, 8]), unknown="X") == "X."
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (dict(args='{"beam": "x"}'), "--eval-scorer-args: beam: Value 'x' of type 'str' could not be converted to Int"),
+        (dict(args='{"max_len_b": 4.5}'), "--eval-scorer-args: max_len_b: Value '4.5'"),
+        (dict(args='{"lenpen": null}'), "--eval-scorer-args: lenpen: field 'lenpen' is not Optional"),
+        (dict(args='{"beam": 0}'), "--eval-scorer-args: beam 0: give at least 1"),
+        (dict(args='{"beem": 4}'), "--eval-scorer-args: generation has no argument beem"),
+        (dict(detok="mosses"), "--eval-scorer-detok mosses: choose one of .*moses.*space"),
+        (dict(detok="moses", detok_args='{"lang": "de"}'), "moses has no argument lang; it has .*, target_lang"),
+        (dict(detok_args='{"tokenizer": "moses"}'), "space has no argument tokenizer; it has none"),
+        (
+            dict(detok="moses", detok_args='{"moses_no_escape": "maybe"}'),
+            "--eval-scorer-detok-args: moses_no_escape: Value 'maybe' is not a valid bool",
+        ),
+        (dict(remove_bpe="@@@"), "--eval-scorer-remove-bpe '@@@' is no kind of subwords: give '@@ ', or sentencepiece"),
+    ],
+)
+def test_wrong_flags_are_told_at_once(flags, message):
+    config = ScoredTranslationConfig(**{f"eval_scorer_{name}": value for name, value in flags.items()})
+    with pytest.raises(ValueError, match=message):
+        ScoredTranslationTask(config, VOCABULARY, VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ('{"sampling_topp": 0.5}', "--sampling-topp requires --sampling"),
+        ('{"temperature": 0}', "--temperature must be"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_told_when_the_model_is_built(arguments, message):
+    task = ScoredTranslationTask(ScoredTranslationConfig(eval_scorer_args=arguments), VOCABULARY, VOCABULARY)
+    with pytest.raises(ValueError, match=f"--eval-scorer-args: {message}"):
+        build(task, "lstm_encdec")
+
+
+def test_languages_are_for_any_tokeniser_and_values_of_the_flags_types():
+    flags = dict(eval_scorer_detok_args='{"target_lang": "de"}', eval_scorer_args='{"beam": "4", "lenpen": 1}')
+    task = ScoredTranslationTask(ScoredTranslationConfig(**flags), VOCABULARY, VOCABULARY)
+    build(task, "lstm_encdec")
+    assert task._generator.beam_size == 4 and task._text(torch.tensor([4, 2]), unknown="X") == "w0"
