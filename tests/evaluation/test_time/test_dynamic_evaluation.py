@@ -114,6 +114,17 @@ def test_base_models_of_a_gated_model_adapt_and_are_frozen_again(num_bases, toke
         assert not torch.allclose(found, bare, atol=1e-3)
 
 
+def test_weights_that_diverge_are_told_by_their_rate_and_restored(build_tiny_lm, tokens, score_text):
+    model = build_tiny_lm("tied")
+    static = score_text([model], tokens)
+    with pytest.raises(ValueError, match="--dynamic-rate 1e\\+38: the weights diverged; give a lower one"):
+        score_text([model], tokens, dynamic="sgd", dynamic_rate=1e38)
+    assert torch.equal(score_text([model], tokens), static)
+    model.decoder.output.projection.bias.data.fill_(torch.nan)
+    with pytest.raises(ValueError, match="its training diverged or its checkpoint is damaged"):
+        score_text([model], tokens, dynamic="sgd", dynamic_rate=0.1)
+
+
 @pytest.mark.parametrize("name", ["tied", "doc"])
 @pytest.mark.parametrize("flags", [FLAGS, SGD])
 def test_with_rate_and_decay_zero_it_is_static_evaluation(name, flags, build_tiny_lm, tokens, train, score_text):
