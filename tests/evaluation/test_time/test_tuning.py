@@ -89,12 +89,12 @@ def test_what_does_not_fit_models_or_data_is_refused_before_any_work(evaluator, 
 
 def test_points_whose_weights_diverge_come_last(evaluator, tokens):
     text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
-    points = grid_points(["dynamic-rate=1e38:0.01:1e37", "unigram-cache=5,0:0.2"], fixed={"dynamic": "sgd"})
+    points = grid_points(["dynamic-rate=1e300:0.01:1e37", "unigram-cache=5,0:0.2"], fixed={"dynamic": "sgd"})
     tuned = evaluator.tune(text, points)
     assert [point.flags["dynamic-rate"] for point in tuned[:2]] == ["0.01"] * 2
     assert [point.perplexity for point in tuned[2:]] == [math.inf] * 4 and len(tuned) == 6
-    with pytest.raises(ValueError, match="--dynamic-rate 1e\\+37: the weights diverged; give a lower one"):
-        evaluator.tune(text, [point for point in points if point["dynamic-rate"] != "0.01"])
+    with pytest.raises(ValueError, match="--dynamic-rate 1e\\+300: the weights diverged; give a lower one"):
+        evaluator.tune(text, [point for point in points if point["dynamic-rate"] == "1e300"])
 
 
 def test_a_perplexity_that_overflows_is_infinite():
