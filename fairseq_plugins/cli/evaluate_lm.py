@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -23,10 +24,10 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.output_paths import output_file
+from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.perplexity import as_figures, as_lines
 from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.written_file import write_text
 
 TUNED_SPLIT = "valid"
 
@@ -123,8 +124,11 @@ def choice_file(checkpoint: Path) -> Path:
 
 
 def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> None:
-    """Write the flags that did best, and every point of the grid with its perplexity, in JSON."""
-    points = [{"flags": point.flags, "perplexity": point.perplexity} for point in tuned]
+    """Write the flags that did best, and every point of the grid with its perplexity, in JSON; null is infinite."""
+    points = [
+        {"flags": point.flags, "perplexity": point.perplexity if math.isfinite(point.perplexity) else None}
+        for point in tuned
+    ]
     choice = with_origin({"split": TUNED_SPLIT, **points[0], "grid": points}, command=command)
     write_text(path, json.dumps(choice, indent=2) + "\n")
 

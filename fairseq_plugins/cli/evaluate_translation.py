@@ -26,7 +26,7 @@ from fairseq_plugins.evaluation.translations import (
 )
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_output_file
-from fairseq_plugins.reports.written_file import write_text
+from fairseq_plugins.flags.written_file import write_text
 
 
 class EvaluateTranslation(Command):

@@ -10,7 +10,7 @@ from typing import List
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.checkpoints import load_scoring_models
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision
 from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT, read_lines
 from fairseq_plugins.evaluation.line_stream import stream_lines
 from fairseq_plugins.evaluation.raw_text import load_side_text
@@ -26,6 +26,7 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
 
 
 class GenerateText(Command):
@@ -81,6 +82,12 @@ object for each text, in which they are line breaks."""
             default="allowed",
             help="whether the unknown word may be written (default: %(default)s)",
         )
+        parser.add_argument(
+            "--output-precision",
+            choices=OUTPUT_PRECISIONS,
+            default="float32",
+            help="of the output layer, whatever it was trained in (default: %(default)s)",
+        )
         parser.add_argument("--json", action="store_true", help="print a JSON object for each text")
         add_cpu(parser)
 
@@ -92,14 +99,16 @@ object for each text, in which they are line breaks."""
         sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
         if args.beam is not None and args.num > args.beam:
             raise ValueError(f"--num {args.num} --beam {args.beam}: give a beam of at least {args.num}")
-        if args.beam is not None and sampling != Sampling():
-            raise ValueError("--beam: a search draws nothing; leave out --temperature, --top-k and --top-p")
+        if args.beam is not None:
+            sampling.check_unused(beam="--beam")
         lines = stream_lines(paths)
         earlier: List[str] = [] if args.after is None else read_lines(args.after)
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
+        models = load_scoring_models(args.path, args.data)
+        set_score_precision(models, args.output_precision)
         device = choose_device(args)
         generator = TextGenerator(
-            [model.to(device) for model in load_scoring_models(args.path, args.data)],
+            [model.to(device) for model in models],
             text,
             max_length=args.max_length,
             stop=args.stop,

@@ -21,9 +21,9 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
-from fairseq_plugins.reports.written_file import write_text
 from fairseq_plugins.trees.bracket_scores import PunctuationOf
 from fairseq_plugins.trees.choices import SystemScore, best_by_gold, best_by_models, best_by_parser, score_choices
 from fairseq_plugins.trees.gold_sentences import read_gold_sentences

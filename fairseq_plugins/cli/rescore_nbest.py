@@ -28,10 +28,10 @@ from fairseq_plugins.flags.common_arguments import (
 )
 from fairseq_plugins.flags.output_paths import output_file
 from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
-from fairseq_plugins.reports.written_file import write_text
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus, without_escapes
 

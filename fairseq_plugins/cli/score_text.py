@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision
-from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT
+from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.line_stream import stream_lines
 from fairseq_plugins.evaluation.raw_text import load_side_text
 from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
@@ -66,7 +66,9 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
             "--per", choices=("line", "token"), default="line", help="what a printed line is for (default: %(default)s)"
         )
         parser.add_argument("--json", action="store_true", help="print a JSON object for each line of text")
-        add_plot(parser, help="draw the surprisal of the words of the first line, such as surprisal.png")
+        add_plot(
+            parser, help="draw the surprisal of the words of the first line that is not blank, such as surprisal.png"
+        )
         parser.add_argument(
             "--buffer",
             type=int,
@@ -92,25 +94,39 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
             buffer = 1 if STANDARD_INPUT in paths and sys.stdin.isatty() else LINES_AT_ONCE
         check_at_least_one(buffer, flag="--buffer")
         check_at_least_one(args.max_tokens, flag="--max-tokens")
-        texts = [stream_lines([path]) for path in paths]
+        if args.json and args.per == "token":
+            raise ValueError("--per token --json: an object holds a line with its tokens; leave out --per token")
+        # a file without a line is refused only where there is no other text
+        texts = [path for path in paths if path == STANDARD_INPUT or not _is_empty(path)] or paths
+        streams = [(name_of(path), stream_lines([path])) for path in texts]
         side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         models = load_scoring_models(args.path, args.data)
         set_score_precision(models, args.output_precision)
         device = choose_device(args)
         models = [model.to(device) for model in models]
         scorer = TextScorer(models, side, max_tokens=args.max_tokens, device=device)
-        scored = (line for text in texts for line in scorer.score_stream(text, context=args.context, buffer=buffer))
+        scored = (
+            line
+            for name, lines in streams
+            for line in scorer.score_stream(lines, context=args.context, buffer=buffer, name=name)
+        )
         draws = args.plot is not None
         with _Speed(scored) as lines:
             for number, line in enumerate(lines, start=1):
-                if draws:
+                if draws and len(line.tokens) > 1:
                     save_picture(draw_surprisal(line, side), args.plot)
                     draws = False
                 print(_as_json(line, number) if args.json else _as_text(line, number, per=args.per), flush=True)
+        if draws:
+            raise ValueError(f"--plot {args.plot}: there is no line to draw, all lines are blank")
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size == 0
 
 
 class _Speed:
-    """Lines, counted while they are given; tells how many words were scored in what time."""
+    """Lines, counted while they are given; tells how many tokens were scored in what time."""
 
     def __init__(self, lines: Iterable[ScoredLine]):
         self._lines = lines
@@ -122,7 +138,7 @@ class _Speed:
 
     def _counted(self) -> Iterator[ScoredLine]:
         shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
-        with tqdm(unit="word", desc="scoring", disable=not shows_progress) as bar:
+        with tqdm(unit="token", desc="scoring", disable=not shows_progress) as bar:
             for line in self._lines:
                 self._num_lines += 1
                 self._num_tokens += len(line.tokens)
@@ -134,8 +150,8 @@ class _Speed:
         seconds = time.perf_counter() - self._start
         sys.stdout.flush()
         print(
-            f"{self._num_lines:,} lines, {self._num_tokens:,} words with end marks, {self._num_unknown:,} unknown; "
-            f"{seconds:,.1f} s, {self._num_tokens / seconds:,.0f} words/s",
+            f"{self._num_lines:,} lines, {self._num_tokens:,} tokens with end marks, {self._num_unknown:,} unknown; "
+            f"{seconds:,.1f} s, {self._num_tokens / seconds:,.0f} tokens/s",
             file=sys.stderr,
         )
 

@@ -14,7 +14,7 @@ from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT, name_of, r
 from fairseq_plugins.evaluation.subwords import SUBWORD_FILES, SubwordNMT, find_subwords
 from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_data, add_input, add_out, add_split
 from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.reports.written_file import write_text
+from fairseq_plugins.flags.written_file import write_text
 
 TEXT_FORMATS = ("generate", "text")
 """The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""

@@ -1,8 +1,9 @@
 """Loading trained models for evaluation."""
 
 from argparse import Namespace
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, Iterator, List, Optional, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -109,11 +110,28 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
 
 
 def set_score_precision(models: Sequence[BaseFairseqModel], precision: str) -> None:
-    """Let the models' output layers compute scores in a precision, a value of ``--output-precision``.
+    """Let the models' output layers compute scores and search in a precision, a value of ``--output-precision``.
 
     Raises:
         ValueError: if there is no such value, or the processor has no such products.
     """
-    for module in (module for model in models for module in model.modules()):
-        if isinstance(module, OutputPrecision):
-            module.score_in(precision)
+    for part in _output_precisions(models):
+        part.score_in(precision)
+
+
+@contextmanager
+def scores_in_float32(models: Sequence[BaseFairseqModel]) -> Iterator[None]:
+    """The models' output layers compute scores in float32 in the block, whatever they were asked for before."""
+    parts = _output_precisions(models)
+    before = [part.scores_in for part in parts]
+    try:
+        for part in parts:
+            part.score_in("float32")
+        yield
+    finally:
+        for part, name in zip(parts, before):
+            part.score_in(name)
+
+
+def _output_precisions(models: Sequence[BaseFairseqModel]) -> List[OutputPrecision]:
+    return [part for model in models for part in model.modules() if isinstance(part, OutputPrecision)]

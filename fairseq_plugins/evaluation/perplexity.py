@@ -34,15 +34,20 @@ class Perplexity:
     @property
     def perplexity(self) -> float:
         """exp(nll), infinite where that overflows."""
-        try:
-            return math.exp(self.nll)
-        except OverflowError:
-            return math.inf
+        return exponential(self.nll)
 
     @property
     def bits_per_token(self) -> float:
         """The mean negative log-likelihood in bits."""
         return self.nll / math.log(2)
+
+
+def exponential(nll: float) -> float:
+    """The perplexity of a mean negative log-likelihood in nats, infinite where it overflows."""
+    try:
+        return math.exp(nll)
+    except OverflowError:
+        return math.inf
 
 
 def evaluate_perplexity(

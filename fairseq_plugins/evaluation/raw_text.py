@@ -114,6 +114,17 @@ class SideText:
 
 TextKind = Literal["raw", "tokenised"]
 """Raw lines, or words and subwords between blanks as the model was trained on them."""
+TEXT_KINDS: Sequence[TextKind] = ("raw", "tokenised")
+
+
+def check_text_kind(kind: str) -> None:
+    """Refuse what is no :data:`TextKind`.
+
+    Raises:
+        ValueError: with those there are.
+    """
+    if kind not in TEXT_KINDS:
+        raise ValueError(f"text {kind}: give one of {', '.join(TEXT_KINDS)}")
 
 
 def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
@@ -124,8 +135,9 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
         kind: of the text.
 
     Raises:
-        ValueError: if a file is missing that raw text needs, or tells something else.
+        ValueError: if there is no such kind, or a file is missing that raw text needs, or tells something else.
     """
+    check_text_kind(kind)
     if kind == "tokenised":
         return SideText(Blanks())
     path = data / TEXT_RECORD

@@ -21,6 +21,21 @@ def carry_state(models: Sequence[FairseqLanguageModel]) -> bool:
     return all(isinstance(model.decoder, CarriesState) for model in models)
 
 
+def check_carries_state(models: Sequence[FairseqLanguageModel], *, remedy: str) -> None:
+    """Refuse models that read no stream.
+
+    Args:
+        models: which may carry their state.
+        remedy: what the user can do.
+
+    Raises:
+        ValueError: for the first that carries no state.
+    """
+    for model in models:
+        if not carry_state([model]):
+            raise ValueError(f"a {type(model).__name__} carries no state from line to line: {remedy}")
+
+
 class ScoredStream:
     """Scores pieces of a stream one after the other; state is carried from piece to piece.
 

@@ -7,6 +7,12 @@ from typing import ClassVar, Dict, List, Optional, Sequence, Type
 from sentencepiece import SentencePieceProcessor
 from subword_nmt.apply_bpe import BPE
 
+LONGEST_WORD = 1000
+"""Characters of a word that codes of subword-nmt are applied to at a time."""
+
+MOST_CACHED_WORDS = 100_000
+"""Words whose pieces are remembered at most."""
+
 
 class Subwords(ABC):
     """A learnt way to split words.
@@ -30,7 +36,11 @@ class Subwords(ABC):
 
 
 class SubwordNMT(Subwords):
-    """Codes of subword-nmt: a piece that ends in ``@@`` goes on in the next."""
+    """Codes of subword-nmt: a piece that ends in ``@@`` goes on in the next.
+
+    Of a word above :data:`LONGEST_WORD` characters, each such stretch is split by itself, because the time for a word
+    grows faster than its length.
+    """
 
     kind = "subword_nmt"
 
@@ -39,7 +49,19 @@ class SubwordNMT(Subwords):
             self.codes = BPE(file)
 
     def split(self, words: str) -> List[str]:
-        return self.codes.segment(words).split()
+        if len(self.codes.cache) > MOST_CACHED_WORDS:
+            self.codes.cache.clear()
+        if max(map(len, words.split(" "))) <= LONGEST_WORD:
+            return self.codes.segment(words).split()
+        return [piece for word in words.split(" ") for piece in self._split_word(word)]
+
+    def _split_word(self, word: str) -> List[str]:
+        stretches = [word[start : start + LONGEST_WORD] for start in range(0, len(word), LONGEST_WORD)]
+        pieces = [self.codes.segment(stretch).split() for stretch in stretches]
+        found = [stretch for stretch in pieces if stretch]
+        for goes_on in found[:-1]:
+            goes_on[-1] += "@@"
+        return [piece for stretch in found for piece in stretch]
 
     def group(self, pieces: Sequence[str]) -> List[List[str]]:
         words: List[List[str]] = []

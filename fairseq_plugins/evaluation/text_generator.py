@@ -11,12 +11,13 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
+from fairseq_plugins.evaluation.encoded_lines import LineEncoder
 from fairseq_plugins.evaluation.next_words import NextWords
 from fairseq_plugins.evaluation.raw_text import SideText
 from fairseq_plugins.evaluation.scored_sequences import check_vocabularies, longest_sequence
-from fairseq_plugins.evaluation.scored_stream import ScoredStream, carry_state
+from fairseq_plugins.evaluation.scored_stream import ScoredStream, carry_state, check_carries_state
 from fairseq_plugins.evaluation.word_choice import Sampling
-from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
 
 Stop = Literal["end", "length"]
 """Where a text stops: at an end mark, or only at its length; end marks are words like others then."""
@@ -97,6 +98,7 @@ class TextGenerator:
         self.stop = stop
         self.device = device
         self.dictionary = check_vocabularies(models)
+        self._encoder = LineEncoder(text, self.dictionary)
         self._never = [self.dictionary.bos(), self.dictionary.pad()]
         if unknown == "excluded":
             self._never.append(self.dictionary.unk())
@@ -123,12 +125,13 @@ class TextGenerator:
             after: text that the prefix follows, which stays where it is; by default the prefix begins a text.
 
         Raises:
-            ValueError: if a number is below one, or a model cannot read so long a text.
+            ValueError: if a number is below one, the seed below zero, or a model cannot read so long a text.
         """
         check_at_least_one(num, flag="number of texts")
+        check_coefficient(seed, flag="seed")
         sampling = sampling or Sampling()
         pieces, words = self._read(prefix, num_rows=num, after=after)
-        seeds = [(seed, k, *map(self.dictionary.index, pieces)) for k in range(num)]
+        seeds = [(seed, k, *self._encoder.numbers(pieces)) for k in range(num)]
         draws = np.stack([np.random.default_rng(one).random(self.max_length) for one in seeds])
         rows, alive = [_Row() for _ in range(num)], list(range(num))
         for step in range(self.max_length):
@@ -188,17 +191,15 @@ class TextGenerator:
         Raises:
             ValueError: if a model carries no state.
         """
-        for model in self.models:
-            if not carry_state([model]):
-                raise ValueError(f"a {type(model).__name__} carries no state: leave out the text before the prefix")
+        check_carries_state(self.models, remedy="leave out the text before the prefix")
         stream = ScoredStream(self.models, device=self.device)
-        for line in text:
-            stream.score(torch.tensor([*map(self.dictionary.index, self.text.split(line)), self.dictionary.eos()]))
+        numbers = [number for line in text for number in self._encoder.encode(line).numbers]
+        stream.score(torch.tensor(numbers, dtype=torch.long))
         return stream
 
     def _read(self, prefix: str, *, num_rows: int, after: Optional[ScoredStream]) -> Tuple[List[str], NextWords]:
         pieces = self.text.split(prefix)
-        numbers = torch.tensor([self.dictionary.index(piece) for piece in pieces], dtype=torch.long)
+        numbers = torch.tensor(self._encoder.numbers(pieces), dtype=torch.long)
         words = NextWords(self.models, num_rows=num_rows, device=self.device)
         if carry_state(self.models):
             before = ScoredStream(self.models, device=self.device) if after is None else after.fork()
@@ -207,9 +208,10 @@ class TextGenerator:
                 words.follow_stream(stream)
             return pieces, words
         longest = longest_sequence(self.models)
-        if 1 + len(pieces) + self.max_length > longest:
+        if len(pieces) + self.max_length > longest:  # an end mark is read before them, and the last token is not
             raise ValueError(
-                f"a prefix of {len(pieces):,} tokens and {self.max_length:,} more: the model reads at most {longest:,}"
+                f"a prefix of {len(pieces):,} tokens and {self.max_length:,} more: the model reads at most "
+                f"{longest:,}; give a lower --max-length"
             )
         assert after is None
         words.follow_tokens(torch.cat([torch.tensor([self.dictionary.eos()]), numbers]))

@@ -9,9 +9,11 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
+from fairseq_plugins.evaluation.encoded_lines import EncodedLine, LineEncoder
 from fairseq_plugins.evaluation.raw_text import SideText
 from fairseq_plugins.evaluation.scored_sequences import check_vocabularies, longest_sequence, score_sequences
-from fairseq_plugins.evaluation.scored_stream import ScoredStream, carry_state
+from fairseq_plugins.evaluation.scored_stream import ScoredStream, check_carries_state
+from fairseq_plugins.flags.values import check_at_least_one
 
 Context = Literal["line", "paragraph", "document"]
 """How far state is carried: each line starts afresh, or the line after a blank one, or the first alone."""
@@ -53,24 +55,17 @@ class ScoredLine:
         return [-log_prob / math.log(2) for log_prob in self.log_probs]
 
 
-@dataclass(frozen=True)
-class _EncodedLine:
-    text: str
-    tokens: List[str]
-    numbers: List[int]
-
-
 class TextScorer:
     """Scores lines of text; several threads can do so at the same time.
 
     Args:
         models: language models on ``device``, the host's included; several are averaged as probabilities.
         text: how lines become tokens.
-        max_tokens: of a batch; does not change the result beyond rounding.
+        max_tokens: of a batch, at least 1; does not change the result beyond rounding.
         device: where the models are.
 
     Raises:
-        ValueError: if the models have different vocabularies.
+        ValueError: if the models have different vocabularies, or a batch would have no token.
     """
 
     def __init__(
@@ -78,16 +73,17 @@ class TextScorer:
     ):
         self.models = models
         self.text = text
-        self.max_tokens = max_tokens
+        self.max_tokens = check_at_least_one(max_tokens, flag="max_tokens")
         self.device = device
         self.dictionary = check_vocabularies(models)
+        self._encoder = LineEncoder(text, self.dictionary)
 
     def score(self, lines: Sequence[str], *, context: Context = "line") -> List[ScoredLine]:
         """Score lines; the results are in their order. See :meth:`score_stream`."""
         return list(self.score_stream(lines, context=context))
 
     def score_stream(
-        self, lines: Iterable[str], *, context: Context = "line", buffer: int = 4096
+        self, lines: Iterable[str], *, context: Context = "line", buffer: int = 4096, name: str = "the text"
     ) -> Iterator[ScoredLine]:
         """Score lines as they come, in their order.
 
@@ -101,6 +97,7 @@ class TextScorer:
                 "paragraph": the same, and begins anew after each blank line.
             buffer: lines that are read before they are scored; lines without context are sorted by length within. It
                 does not change the result beyond rounding.
+            name: of the text, for messages.
 
         Raises:
             ValueError: on the way, if reading fails, a line is longer than the models read, or an NLL is not finite;
@@ -111,50 +108,31 @@ class TextScorer:
             raise ValueError(f"context {context}: give one of {', '.join(CONTEXTS)}")
         if buffer < 1:
             raise ValueError(f"a buffer of {buffer} lines: give at least 1")
-        stream = None if context == "line" else self.open_stream()
-        return self._score_buffers(_buffers(lines, num_lines=buffer), context, stream)
+        stream = None if context == "line" else self._open_stream()
+        return self._score_buffers(_buffers(lines, num_lines=buffer), context, stream, name=name)
 
-    def open_stream(self) -> ScoredStream:
-        """A stream that is scored piece by piece.
-
-        Raises:
-            ValueError: if a model carries no state.
-        """
-        for model in self.models:
-            if not carry_state([model]):
-                raise ValueError(
-                    f"a {type(model).__name__} carries no state from line to line: score each line alone, with the "
-                    "context 'line'"
-                )
+    def _open_stream(self) -> ScoredStream:
+        check_carries_state(self.models, remedy="score each line alone, with the context 'line'")
         return ScoredStream(self.models, device=self.device)
 
-    def encode(self, pieces: Sequence[str]) -> List[int]:
-        """Numbers of pieces."""
-        return [self.dictionary.index(piece) for piece in pieces]
-
     def _score_buffers(
-        self, buffers: Iterator[List[str]], context: Context, stream: Optional[ScoredStream]
+        self, buffers: Iterator[List[str]], context: Context, stream: Optional[ScoredStream], *, name: str
     ) -> Iterator[ScoredLine]:
         longest, num_scored = longest_sequence(self.models), 0
         with nullcontext() if stream is None else stream:
             for buffer in buffers:
-                lines = [self._encode(line) for line in buffer]
+                lines = [self._encoder.encode(line) for line in buffer]
                 too_long = next((i for i, line in enumerate(lines) if len(line.numbers) > longest), len(lines))
                 yield from self._score(lines[:too_long], context, stream)
                 if too_long < len(lines):
                     raise ValueError(
-                        f"line {num_scored + too_long + 1:,} has {len(lines[too_long].numbers):,} tokens and the model "
-                        f"reads at most {longest:,}: cut it into several"
+                        f"{name}: line {num_scored + too_long + 1:,} has {len(lines[too_long].numbers):,} tokens and "
+                        f"the model reads at most {longest:,}: cut it into several"
                     )
                 num_scored += len(lines)
 
-    def _encode(self, line: str) -> _EncodedLine:
-        pieces = self.text.split(line)
-        numbers = [*self.encode(pieces), self.dictionary.eos()]
-        return _EncodedLine(line, [*pieces, self.dictionary.eos_word], numbers)
-
     def _score(
-        self, lines: Sequence[_EncodedLine], context: Context, stream: Optional[ScoredStream]
+        self, lines: Sequence[EncodedLine], context: Context, stream: Optional[ScoredStream]
     ) -> Iterator[ScoredLine]:
         if stream is None:
             sequences = [torch.tensor(line.numbers) for line in lines]
@@ -169,7 +147,7 @@ class TextScorer:
             if context == "paragraph" and len(group[-1].numbers) == 1:
                 stream.restart()
 
-    def _scored(self, line: _EncodedLine, nll: Tensor) -> ScoredLine:
+    def _scored(self, line: EncodedLine, nll: Tensor) -> ScoredLine:
         unknown = [number == self.dictionary.unk() for number in line.numbers]
         return ScoredLine(text=line.text, tokens=line.tokens, log_probs=(-nll).tolist(), unknown=unknown)
 
@@ -197,9 +175,9 @@ def _buffers(lines: Iterable[str], *, num_lines: int) -> Iterator[List[str]]:
         yield buffer
 
 
-def _paragraphs(lines: Sequence[_EncodedLine]) -> Iterator[List[_EncodedLine]]:
+def _paragraphs(lines: Sequence[EncodedLine]) -> Iterator[List[EncodedLine]]:
     """Runs of lines, each up to and with a blank one."""
-    group: List[_EncodedLine] = []
+    group: List[EncodedLine] = []
     for line in lines:
         group.append(line)
         if len(line.numbers) == 1:

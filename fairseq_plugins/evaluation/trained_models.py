@@ -5,13 +5,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Union
 
+import torch
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision, trained_task
-from fairseq_plugins.evaluation.raw_text import SideText, TextKind, load_side_text
+from fairseq_plugins.evaluation.perplexity import exponential
+from fairseq_plugins.evaluation.raw_text import SideText, TextKind, check_text_kind, load_side_text
 from fairseq_plugins.evaluation.text_generator import Continuation, Stop, TextGenerator, UnknownWords
 from fairseq_plugins.evaluation.text_scorer import Context, ScoredLine, TextScorer
 from fairseq_plugins.evaluation.translator import TranslatedSentence, Translator, load_translator
@@ -29,7 +31,7 @@ class TrainedLanguageModel:
     Args:
         models: in evaluation mode, on ``device``; several are averaged as probabilities.
         text: how lines become tokens, and tokens lines.
-        max_tokens: of a batch of lines.
+        max_tokens: of a batch of lines, at least 1.
         device: where the models are.
     """
 
@@ -69,7 +71,7 @@ class TrainedLanguageModel:
         ]
         if not log_probs:
             raise ValueError("a text without a line has no perplexity")
-        return math.exp(-math.fsum(log_probs) / len(log_probs))
+        return exponential(-math.fsum(log_probs) / len(log_probs))
 
     def sample(self, prefix: str = "", **options: Any) -> str:
         """One text that begins with the prefix; ``options`` are those of :meth:`continuations`."""
@@ -97,13 +99,16 @@ class TrainedLanguageModel:
             num: of texts.
             seed: the same one gives the same texts.
             temperature, top_k, top_p: see :class:`~fairseq_plugins.evaluation.word_choice.Sampling`.
-            beam: hypotheses of a beam search, in place of chance.
+            beam: hypotheses of a beam search, in place of chance; it has no temperature, top_k and top_p.
             after: lines that the prefix follows; the models must carry state.
             max_length, stop, unknown: see :class:`~fairseq_plugins.evaluation.text_generator.TextGenerator`.
 
         Raises:
             ValueError: if a value does not fit.
         """
+        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+        if beam is not None:
+            sampling.check_unused(beam="beam")
         generator = TextGenerator(
             self.models, self.text, max_length=max_length, stop=stop, unknown=unknown, device=self.device
         )
@@ -111,7 +116,6 @@ class TrainedLanguageModel:
             before = streams.enter_context(generator.open_stream(_checked_lines(after))) if after else None
             if beam is not None:
                 return generator.search(prefix, beam=beam, num=num, after=before)
-            sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
             return generator.sample(prefix, num=num, seed=seed, sampling=sampling, after=before)
 
 
@@ -175,6 +179,9 @@ def load_trained(
     paths = [_checkpoint(Path(one)) for one in ([path] if isinstance(path, (str, Path)) else path)]
     if not paths:
         raise ValueError("give a checkpoint")
+    check_text_kind(text)
+    check_at_least_one(max_tokens, flag="max_tokens")
+    _check_device(device)
     check_checkpoints(paths)
     config = trained_task(paths[0])
     folder = Path(data if data is not None else str(config.data).split(":")[0])
@@ -196,6 +203,15 @@ def load_trained(
     models = load_scoring_models(paths, folder)
     set_score_precision(models, precision)
     return TrainedLanguageModel([model.to(device) for model in models], side, max_tokens=max_tokens, device=device)
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"device {device}: there is none here; give 'cpu', or 'cuda' where torch sees a GPU"
+        ) from error
 
 
 def _checkpoint(path: Path) -> Path:

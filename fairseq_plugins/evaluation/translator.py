@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from fairseq import checkpoint_utils, utils
+from fairseq.data.data_utils import infer_language_pair
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import TASK_REGISTRY
@@ -62,7 +63,7 @@ class Translator:
         self.task = task
         self.preparation = preparation
         for model in self.models:
-            model.make_generation_fast_(need_attn=True, beamable_mm_beam_size=beam)
+            model.make_generation_fast_(need_attn=True)  # without a beam's size, which would hold for all translations
         self.beam = beam
         limits = utils.resolve_max_positions(task.max_positions(), *[model.max_positions() for model in self.models])
         self.max_length: int = limits[0]
@@ -142,7 +143,7 @@ def load_translator(
 
     Raises:
         ValueError: if a file is missing, unreadable or no encoder-decoder's, if its vocabulary is not the data's, or if
-            the data does not tell how raw text is split.
+            the data are no sentence pairs or do not tell how raw text is split.
     """
     check_checkpoints(paths)
     check_data_folder(Path(data))
@@ -150,7 +151,7 @@ def load_translator(
     tasks: List[TranslationTask] = []
     for path in paths:
         with naming_checkpoint(path):
-            _check_translates(path)
+            _check_translates(path, Path(data))
             (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(path)], arg_overrides={"data": str(data)}
             )
@@ -166,10 +167,17 @@ def load_translator(
     return Translator(models=models, task=tasks[0], preparation=preparation, beam=beam)
 
 
-def _check_translates(path: Union[str, Path]) -> None:
-    """Refuse a checkpoint of another task, before its data is looked for."""
-    name = trained_task(path)._name
+def _check_translates(path: Union[str, Path], data: Path) -> None:
+    """Refuse a checkpoint of another task, and then a folder without its sentence pairs."""
+    config = trained_task(path)
+    name = config._name
     if not issubclass(TASK_REGISTRY.get(name, object), TranslationTask):
         raise ValueError(
             f"{path} was trained for --task {name}, not for translation: give an encoder-decoder's checkpoint"
         )
+    languages = config.source_lang, config.target_lang
+    if None in languages:
+        languages = tuple(infer_language_pair(str(data)))
+    if None in languages or not all((data / f"dict.{language}.txt").is_file() for language in languages):
+        pair = "" if None in languages else f" of {languages[0]} and {languages[1]}"
+        raise ValueError(f"{data} has no dictionaries{pair} of sentence pairs: give the folder that data-prep wrote")

@@ -38,6 +38,15 @@ class Sampling:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top-p {self.top_p}: give a share above 0, at most 1")
 
+    def check_unused(self, *, beam: str) -> None:
+        """Refuse what a beam search would not use; ``beam`` is what the user calls it.
+
+        Raises:
+            ValueError: if a value is not the default.
+        """
+        if self != Sampling():
+            raise ValueError(f"{beam}: a search draws nothing; leave out temperature, top-k and top-p")
+
     def choose(self, log_probs: Tensor, draws: Tensor) -> Tensor:
         """A word for each row, (R,) int64.
 
@@ -45,7 +54,8 @@ class Sampling:
             log_probs: (R, V) float64, -inf for words that are left out; they need not be normalised.
             draws: (R,) float64 within [0, 1); equal draws give equal words.
         """
-        scaled = torch.log_softmax(log_probs / self.temperature, dim=1)
+        highest = log_probs.max(dim=1, keepdim=True).values  # of which no temperature is too low to divide
+        scaled = torch.log_softmax((log_probs - highest) / self.temperature, dim=1)
         sorted_log_probs, words = scaled.sort(dim=1, descending=True, stable=True)
         probs = sorted_log_probs.exp()
         if self.top_k is not None:

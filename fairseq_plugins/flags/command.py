@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -12,6 +13,9 @@ from fairseq_plugins.flags.argument_order import arranged_arguments
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status of a command that was interrupted from the keyboard, as a shell tells it."""
+
+UNREAD = 128 + signal.SIGPIPE
+"""Exit status of a command whose reader has gone, as a shell tells it."""
 
 
 class ProgramFailed(Exception):
@@ -90,7 +94,8 @@ class Command(ABC):
         """Run the command with the arguments of the command line, or with those given.
 
         A user's mistake ends with one line and exit status 2, a program that fails with what it told and 1, and an
-        interrupt from the keyboard with one line and 130.
+        interrupt from the keyboard with one line and 130. Where nobody reads the output any more, such as after
+        ``| head -1``, it ends quietly with 141.
         """
         logging.getLogger().setLevel(logging.WARNING)  # what the host notes while importing and loading
         given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
@@ -98,6 +103,11 @@ class Command(ABC):
         args = self._parse(parser, given)
         try:
             self.run(args)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # what is left to be written at the end of the process would fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(UNREAD)
         except (ValueError, OSError) as error:
             parser.exit(2, f"{parser.prog}: error: {error}\n")
         except ProgramFailed as failure:

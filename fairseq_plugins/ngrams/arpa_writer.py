@@ -9,8 +9,8 @@ from typing import Any, Iterable, Iterator, Sequence
 import numpy as np
 from tqdm import tqdm
 
+from fairseq_plugins.flags.written_file import replaced_file
 from fairseq_plugins.ngrams.arpa_rows import LOG_ZERO, ArpaRows
-from fairseq_plugins.reports.written_file import replaced_file
 
 COMPRESSION = 6
 """Of gzip, from 1 to 9."""

@@ -21,12 +21,13 @@ class OutputPrecision(nn.Module):
 
     Training takes the precision of the flag, and "auto" what is faster on the device of the first update. A checkpoint
     keeps that choice, and "auto" keeps a checkpoint's. A search takes the same where the processor has such products,
-    and else float32. Scores are in float32 unless :meth:`score_in` says otherwise.
+    and else float32. Scores are in float32. Where :attr:`scores_in` is set, both follow it.
 
     Args:
         name: a value of ``--output-precision``; "float32" leaves the precision of the model as it is.
 
     Attributes:
+        scores_in: a value of ``--output-precision`` that scores and searches were asked to take, or None.
         chosen: what "auto" took: above zero bfloat16, below zero float32, zero nothing yet. An average over checkpoints
             or updates has the sign of those that chose.
 
@@ -39,17 +40,19 @@ class OutputPrecision(nn.Module):
     def __init__(self, name: str):
         super().__init__()
         self.name = _checked(name)
-        self._scores_in = "float32"
+        self.scores_in: Optional[str] = None
         self._choice: Optional[str] = None
         self.register_buffer("chosen", torch.zeros(()))
 
-    def score_in(self, name: str) -> None:
-        """Compute scores, perplexity above all, in the precision ``name``, a value of ``--output-precision``.
+    def score_in(self, name: Optional[str]) -> None:
+        """Compute scores and search in the precision ``name``, a value of ``--output-precision``.
+
+        None leaves it to the training again.
 
         Raises:
             ValueError: if there is no such value, or the processor has no such products.
         """
-        self._scores_in = _checked(name)
+        self.scores_in = None if name is None else _checked(name)
         self.for_scores()
 
     def for_training(self) -> Optional[torch.dtype]:
@@ -67,15 +70,20 @@ class OutputPrecision(nn.Module):
         return self.for_training() if self.training else self.for_scores()
 
     def for_search(self) -> Optional[torch.dtype]:
-        """torch.bfloat16 where the processor has such products, or None for the precision of the model."""
+        """torch.bfloat16 where the processor has such products, or None for the precision of the model.
+
+        It is :meth:`for_scores` where :meth:`score_in` was asked for a precision.
+        """
+        if self.scores_in is not None:
+            return self.for_scores()
         native = self._trained_in() == "bfloat16" and has_native_bfloat16(self.chosen.device)
         return torch.bfloat16 if native else None
 
     def for_scores(self) -> Optional[torch.dtype]:
         """torch.bfloat16, or None for the precision of the model."""
-        if self._scores_in == "auto":
+        if self.scores_in == "auto":
             return torch.bfloat16 if is_bfloat16_faster(self.chosen.device) else None
-        return self._required(self._scores_in)
+        return self._required(self.scores_in)
 
     def _required(self, name: Optional[str]) -> Optional[torch.dtype]:
         if name != "bfloat16":

@@ -80,19 +80,22 @@ class WordProjection(nn.Module):
         if self.label_encoder is None and dtype is None:
             return self.weight
         if not self.training and self._samples_masks():
-            return self._labels()
+            return self._labels_in(dtype)
         learns = is_recorded(self.parameters())
         if self.training or learns:
             self._kept = None  # for optimisers that change weights unseen
-            return self._labels()
+            return self._labels_in(dtype)
         parameters = () if self.label_encoder is None else self.label_encoder.parameters()
         made_of = ([self._made_of(x) for x in (self.weight, *parameters)], dtype)
         kept = self._kept  # read once: another thread may keep a matrix of another type meanwhile
         if kept is None or kept[0] != made_of:
-            labels = self._labels()
-            kept = (made_of, labels if dtype is None else labels.to(dtype))
+            kept = (made_of, self._labels_in(dtype))
             self._kept = kept
         return kept[1]
+
+    def _labels_in(self, dtype: Optional[torch.dtype]) -> Tensor:
+        labels = self._labels()
+        return labels if dtype is None else labels.to(dtype)
 
     def _samples_masks(self) -> bool:
         """Whether L differs from call to call."""

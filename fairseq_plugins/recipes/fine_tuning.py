@@ -12,12 +12,12 @@ import torch
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
+from fairseq_plugins.flags.written_file import replaced_file, write_text
 from fairseq_plugins.models.presets import ARCHITECTURES, Value, command_line
 from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import USER_DIR, host_command
 from fairseq_plugins.programs.logged_process import run_logged
 from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE
-from fairseq_plugins.reports.written_file import replaced_file, write_text
 
 
 def fine_tuning_flags(arch: str) -> Dict[str, Value]:

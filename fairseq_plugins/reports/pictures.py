@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Tuple
 
-from fairseq_plugins.reports.written_file import replaced_file
+from fairseq_plugins.flags.written_file import replaced_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
+from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.written_file import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,12 +8,14 @@ import torch
 from builders import build_tiny_gated_lm, tiny_base_flags
 from host_models import HOST_ARCHITECTURES, build_host_lm
 
+from fairseq_plugins.evaluation.checkpoints import set_score_precision
 from fairseq_plugins.evaluation.raw_text import Blanks, SideText
 from fairseq_plugins.evaluation.scored_sequences import score_sequences
 from fairseq_plugins.evaluation.text_generator import TextGenerator
 from fairseq_plugins.evaluation.text_scorer import TextScorer
 from fairseq_plugins.evaluation.word_choice import Sampling
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers import output_precision
 
 END, TOLERANCE = "</s>", 1e-10
 
@@ -62,10 +64,34 @@ def test_the_hosts_models_write_too(arch, build_tiny_lm):
         generator = generator_of(*models, max_length=8)
         for found in [*generator.sample("w1 w2", num=4), *generator.search("w1 w2", beam=3)]:
             assert_written(generator, "w1 w2", found, tolerance=1e-5)
-    with pytest.raises(ValueError, match="a prefix of 6 tokens and 8 more: the model reads at most 14"):
-        generator.sample("w1 " * 6)
-    with pytest.raises(ValueError, match="carries no state: leave out the text before the prefix"):
+    longest = generator_of(host, max_length=8, stop="length")
+    for found in [*longest.sample("w1 w2 w3 " * 2), *longest.search("w1 w2 w3 " * 2, beam=2)]:
+        assert len(found.tokens) == 8
+        assert found.log_probs == pytest.approx(scores_of(longest, "w1 w2 w3 w1 w2 w3", found), rel=1e-5)
+    with pytest.raises(ValueError, match="a prefix of 7 tokens and 8 more: the model reads at most 14; give a lower"):
+        generator.sample("w1 " * 7)
+    with pytest.raises(ValueError, match="carries no state from line to line: leave out the text before the prefix"):
         generator.open_stream(["w1"])
+
+
+def test_log_probabilities_are_in_the_precision_that_was_asked_for(build_tiny_lm, monkeypatch):
+    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    model = build_tiny_lm("doc", seed=1, output_precision="bfloat16")
+    found = {}
+    for precision in ("bfloat16", "float32"):
+        set_score_precision([model], precision)
+        generator = generator_of(model, max_length=9)
+        (found[precision],) = generator.search("w1", beam=1)
+    assert_written(generator, "w1", found["float32"], tolerance=1e-5)
+    assert found["float32"].log_probs != pytest.approx(found["bfloat16"].log_probs, rel=1e-5)
+
+
+def test_earlier_text_is_read_in_windows(model, monkeypatch):
+    lengths = []
+    model.decoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].size(1)))
+    with generator_of(model).open_stream(["w1 w2"] * 500) as stream:
+        assert stream.position == 1500
+    assert lengths == [1000, 500]
 
 
 def test_equal_seeds_give_equal_texts_that_depend_on_nothing_else(model):
@@ -157,6 +183,8 @@ def test_values_that_do_not_fit_are_refused(model):
         generator_of(model).search("", beam=1, num=2)
     with pytest.raises(ValueError, match="number of texts 0: give at least 1"):
         generator_of(model).sample("", num=0)
+    with pytest.raises(ValueError, match="seed -1: give 0 or more"):
+        generator_of(model).sample("", seed=-1)
     with pytest.raises(ValueError, match="maximum length 0: give at least 1"):
         generator_of(model, max_length=0)
     with pytest.raises(ValueError, match="stop never: give one of end, length"):

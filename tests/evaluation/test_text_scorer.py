@@ -123,6 +123,9 @@ def test_what_a_model_cannot_read_is_told_after_the_lines_before_it():
     assert [next(lines).text, next(lines).text] == ["w1", "w2 w3"]
     with pytest.raises(ValueError, match="line 3 has 15 tokens and the model reads at most 14: cut it into several"):
         next(lines)
+    named = scorer_of(build_host_lm("transformer_lm")).score_stream(["w4 " * 14], name="my text.txt")
+    with pytest.raises(ValueError, match="^my text.txt: line 1 has 15 tokens"):
+        next(named)
 
 
 def test_lines_before_one_that_is_no_text_are_scored(scorer, tmp_path):

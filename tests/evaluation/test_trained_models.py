@@ -64,6 +64,14 @@ def test_perplexity_is_that_of_the_stream(lm, lm_data):
     assert tokenised.perplexity(text, context="line") == pytest.approx(alone) != pytest.approx(expected)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told_first(tmp_path):
+    with pytest.raises(
+        ValueError, match="device cuda: there is none here; give 'cpu', or 'cuda' where torch sees a GPU"
+    ):
+        fairseq_plugins.load(tmp_path / "nowhere.pt", tmp_path, device="cuda")
+
+
 def test_samples_are_raw_text(lm):
     text = lm.sample("The dog", seed=2, max_length=8, unknown="excluded")
     assert text.startswith("the dog") and text == lm.sample("The dog", seed=2, max_length=8, unknown="excluded")
@@ -148,6 +156,16 @@ def test_what_is_missing_is_told(lm_data, pair_data, lm):
         fairseq_plugins.load([], lm_data)
     with pytest.raises(ValueError, match="text tokenised: a translator reads raw text"):
         fairseq_plugins.load(FIXTURES / "lstm_encdec_doc.pt", pair_data, text="tokenised")
+    with pytest.raises(ValueError, match="text tokenized: give one of raw, tokenised"):
+        fairseq_plugins.load("nowhere", lm_data, text="tokenized")
+    with pytest.raises(ValueError, match="max_tokens 0: give at least 1"):
+        fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, max_tokens=0)
+    with pytest.raises(ValueError, match="device gpu: there is none here; give 'cpu', or 'cuda'"):
+        fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, device="gpu")
+    with pytest.raises(ValueError, match="beam: a search draws nothing; leave out temperature"):
+        lm.continuations("the", beam=2, top_k=3)
+    with pytest.raises(ValueError, match="seed -1: give 0 or more"):
+        lm.sample("the", seed=-1)
     with pytest.raises(ValueError, match="is one text: give a list of lines"):
         lm.score("the dog")
     with pytest.raises(ValueError, match="a text without a line"):

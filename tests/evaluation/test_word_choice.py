@@ -49,6 +49,18 @@ def test_both_limits_hold_and_the_share_is_of_the_tempered_distribution():
     assert shares(Sampling(temperature=0.1, top_p=0.9)) == [0, 1, 0, 0, 0]
 
 
+@pytest.mark.parametrize("temperature", [1e-310, 5e-324])
+def test_the_lowest_temperature_takes_the_most_probable_word(temperature):
+    assert shares(Sampling(temperature=temperature)) == [0, 1, 0, 0, 0]
+
+
+def test_a_search_uses_no_sampling():
+    Sampling(temperature=1.0).check_unused(beam="beam")
+    for options in (dict(temperature=0.9), dict(top_k=5), dict(top_p=0.9)):
+        with pytest.raises(ValueError, match="--beam: a search draws nothing; leave out temperature, top-k and top-p"):
+            Sampling(**options).check_unused(beam="--beam")
+
+
 @pytest.mark.parametrize("draw", [0.0, 1 - 2**-53])
 def test_the_ends_of_the_draws_choose_words_that_have_a_probability(draw):
     log_probs = torch.tensor([[0.0, 0.25, 0.75]]).double().log()

@@ -52,6 +52,16 @@ def test_values_and_the_line_that_was_typed(capsys):
     assert capsys.readouterr().out == f"my data|['a.pt', 'b.pt', 'c.pt']|False|[]|{line}\n"
 
 
+def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        code, told = ends(Show(), ["data", "--path", "a.pt"], capsys)
+        print("what is left goes nowhere", flush=True)
+    assert (code, told) == (128 + signal.SIGPIPE, "")
+
+
 def test_flags_of_another_program_follow_two_dashes(capsys):
     Forward().main(["data", "--path", "a.pt", "--json", "--", "--path", "x", "--", "y"])
     assert "|True|['--path', 'x', '--', 'y']|" in capsys.readouterr().out

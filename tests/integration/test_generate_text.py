@@ -11,6 +11,7 @@ from commands import ROOT
 
 import fairseq_plugins
 from fairseq_plugins.cli.generate_text import GenerateText
+from fairseq_plugins.output_layers import output_precision
 
 FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
 DOC, MOS = (FIXTURES / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
@@ -60,6 +61,13 @@ def test_a_beam_search_of_an_ensemble(generate, prepared):
         means = [one["log_prob"] / len(one["tokens"]) for one in found[start : start + 3]]
         assert means == sorted(means, reverse=True)
     assert all("<unk>" not in one["tokens"] and len(one["log_probs"]) == len(one["tokens"]) for one in found)
+
+
+def test_the_precision_of_the_output_layer(generate, monkeypatch):
+    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    flags = ["--beam", 1, "--max-length", 4, "--json", "--output-precision"]
+    exact, narrow, default = (generate(*given)[1] for given in ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1]))
+    assert exact == default != narrow
 
 
 def test_text_goes_on_after_earlier_text_and_over_the_ends_of_lines(generate, prepared, tmp_path):

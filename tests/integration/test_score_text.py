@@ -55,7 +55,7 @@ def test_a_line_for_each_line_in_its_order(prepared, score):
         log_prob, tokens, unknown, _ = line.split("\t", 3)
         assert float(log_prob) == pytest.approx(one.total, abs=1e-6)
         assert (int(tokens), int(unknown)) == (len(one.tokens), sum(one.unknown))
-    assert re.fullmatch(r"4 lines, 17 words with end marks, 5 unknown; [\d.]+ s, [\d,]+ words/s\n", told)
+    assert re.fullmatch(r"4 lines, 17 tokens with end marks, 5 unknown; [\d.]+ s, [\d,]+ tokens/s\n", told)
 
 
 def test_a_line_for_each_token(prepared, score):
@@ -121,6 +121,26 @@ def test_a_picture_shows_the_first_line(prepared, score, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["surprisal.png"]
 
 
+def test_a_picture_shows_the_first_line_that_is_not_blank(prepared, score, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("fairseq_plugins.cli.score_text.draw_surprisal", lambda line, text: drawn.append(line.text))
+    monkeypatch.setattr("fairseq_plugins.cli.score_text.save_picture", lambda picture, path: None)
+    flags = [prepared, "--path", DOC, "--plot", tmp_path / "surprisal.png"]
+    assert score(*flags, typed="\n \nthe dog\nthe cat\n")[0] == 0 and drawn == ["the dog"]
+    status, printed, told = score(*flags, typed="\n \n")
+    assert status == 2 and len(printed) == 2 and told.endswith("there is no line to draw, all lines are blank\n")
+
+
+def test_an_empty_file_among_others_has_no_line(prepared, score, tmp_path):
+    for name, text in {"one": "the dog\n", "none": "", "nothing": "", "two": "the cat\n"}.items():
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / name for name in ("none", "one", "nothing", "two")]
+    status, printed, _ = score(prepared, "--path", DOC, "--input", *files)
+    assert status == 0 and [line.split("\t")[3] for line in printed] == ["the dog", "the cat"]
+    status, printed, told = score(prepared, "--path", DOC, "--input", files[0], files[2])
+    assert status == 2 and printed == [] and re.search("error: .*none is empty: give a sentence a line\n$", told)
+
+
 def test_what_came_before_a_line_that_is_no_text_is_printed(prepared, score):
     status, printed, told = score(prepared, "--path", DOC, typed=b"the dog\n\nthe \0 cat\n\xff\nthe cat\n")
     assert status == 2 and [line.split("\t", 3)[3] for line in printed] == ["the dog", "", "the \0 cat"]
@@ -134,6 +154,7 @@ def test_what_came_before_a_line_that_is_no_text_is_printed(prepared, score):
         (["--input", "nowhere.txt"], TEXT, "nowhere.txt does not exist"),
         (["--buffer", "0"], TEXT, "--buffer 0: give at least 1"),
         (["--max-tokens", "0"], TEXT, "--max-tokens 0: give at least 1"),
+        (["--per", "token", "--json"], TEXT, "--per token --json: an object holds a line with its tokens; leave out"),
         (["--context", "page"], TEXT, "argument --context: invalid choice: 'page'"),
         (["--plot", "nowhere/picture.png"], TEXT, "argument --plot: .*make it first"),
     ],

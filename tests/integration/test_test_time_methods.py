@@ -7,6 +7,9 @@ import shutil
 import pytest
 from commands import run
 
+from fairseq_plugins.cli.evaluate_lm import write_choice
+from fairseq_plugins.evaluation.test_time.tuning import TunedPoint
+
 ALL = [
     *("--cache", "50,0.1,0.5", "--cache-start", "first", "--unigram-cache", "20,0.05", "--temperature", "0.95"),
     *("--dropout-samples", 2, "--dropout-scale", 0.5, "--dynamic", "rms", "--dynamic-rows", 4, "--dynamic-segment", 10),
@@ -72,3 +75,10 @@ def test_the_text_names_methods_and_their_cost(checkpoint, data):
         "methods",
         "--temperature=0.9",
     ]
+
+
+def test_a_point_that_diverged_is_written_as_null(tmp_path):
+    tuned = [TunedPoint({"dynamic-rate": "0.1"}, 2.0), TunedPoint({"dynamic-rate": "1e300"}, math.inf)]
+    write_choice(tmp_path / "choice.json", tuned, command="evaluate_lm")
+    choice = json.loads((tmp_path / "choice.json").read_text(), parse_constant=pytest.fail)
+    assert [point["perplexity"] for point in choice["grid"]] == [math.exp(2.0), None]

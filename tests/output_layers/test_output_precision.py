@@ -8,6 +8,7 @@ import torch
 from builders import build_output_layer, build_tiny_encdec, make_states
 from test_output_layers import VOCAB_SIZE, WIDTHS, every_projected_layer
 
+from fairseq_plugins.modules.dropout import DropsAtRandom
 from fairseq_plugins.ops import native_bfloat16
 from fairseq_plugins.output_layers import output_precision as module
 from fairseq_plugins.output_layers.output_precision import OutputPrecision
@@ -72,6 +73,20 @@ def test_a_search_takes_it_where_it_is_native(name, monkeypatch):
     assert torch.equal(narrow(states).log_probs, exact(states).log_probs)
 
 
+@every_projected_layer
+@torch.no_grad()
+def test_a_search_takes_what_scores_were_asked_for(name):
+    exact, narrow = (layer.eval() for layer in pair(name))
+    states = make_states(WIDTHS)
+    states.incremental = True
+    narrow.precision.score_in("float32")
+    assert torch.equal(narrow(states).log_probs, exact(states).log_probs)
+    exact.precision.score_in("bfloat16")
+    assert not torch.equal(narrow(states).log_probs, exact(states).log_probs)
+    narrow.precision.score_in(None)
+    assert torch.equal(narrow(states).log_probs, exact(states).log_probs)
+
+
 @torch.no_grad()
 def test_only_steps_of_a_decoder_are_a_search():
     models = [build_tiny_encdec("doc", output_precision=name).eval() for name in ("float32", "bfloat16")]
@@ -94,6 +109,16 @@ def test_a_matrix_in_16_bits_is_kept_between_steps_and_made_again_when_weights_c
         assert layer.projection.label_matrix() is layer.projection.weight
         layer.projection.weight.mul_(2)
         assert torch.equal(layer.projection.label_matrix(torch.bfloat16), 2 * kept)
+
+
+@torch.no_grad()
+def test_a_matrix_whose_masks_are_sampled_has_the_type_too():
+    layer = build("drill", output_precision="bfloat16", label_dropout=0.5).eval()
+    for part in layer.modules():
+        if isinstance(part, DropsAtRandom):
+            part.evaluation_scale = 1.0
+    first, second = (layer.projection.label_matrix(torch.bfloat16) for _ in range(2))
+    assert first.dtype == torch.bfloat16 and not torch.equal(first, second)
 
 
 @pytest.mark.parametrize("faster, dtype", [(True, torch.bfloat16), (False, None)])

@@ -21,7 +21,11 @@ FlagValues = Mapping[str, str]
 """Values of flags as they are typed, by the flag's name without its dashes."""
 
 FLAGS: Dict[str, Tuple[str, str]] = {
-    "temperature": ("T", "divide the logits of all softmaxes by T, gate included, before they are normalised"),
+    "temperature": (
+        "T",
+        "divide the logits of all softmaxes by T, gate included, before they are normalised; the "
+        "statistics of --dynamic rms are those at temperature 1",
+    ),
     "cache": (
         "WINDOW,WEIGHT,THETA",
         "mix with a continuous cache of the last WINDOW words, such as 500,0.1,1.0: words that followed hidden states "
@@ -212,6 +216,6 @@ def _real(what: str, text: str, *, at_least: float = -math.inf, above: float = -
 
 
 def _whole(what: str, text: str, *, at_least: int = 1) -> int:
-    if not text.isdecimal() or int(text) < at_least:
+    if not (text.isascii() and text.isdecimal()) or int(text) < at_least:
         raise ValueError(f"{what} {text}: give a whole number of at least {at_least}")
     return int(text)

@@ -15,8 +15,9 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
+from fairseq_plugins.evaluation.checkpoints import scores_in_float32
 from fairseq_plugins.evaluation.scored_windows import score_windows
-from fairseq_plugins.reports.written_file import replaced_file
+from fairseq_plugins.flags.written_file import replaced_file
 
 
 @contextmanager
@@ -37,7 +38,8 @@ def mean_squared_gradients(
 ) -> Dict[str, Tensor]:
     """Mean over the segments of a stream of the squared gradients of each segment's mean NLL, by the parameter's name.
 
-    The weights stay as they are, and nothing is dropped.
+    The weights stay as they are, and nothing is dropped. Output layers compute in float32, so that the result does not
+    depend on the precision of an evaluation.
 
     Args:
         model: carries its state.
@@ -53,7 +55,7 @@ def mean_squared_gradients(
     named = dict(model.named_parameters())
     totals = {name: torch.zeros_like(parameter) for name, parameter in named.items()}
     num_segments = 0
-    with every_parameter_learns(model):
+    with every_parameter_learns(model), scores_in_float32([model]):
         windows = score_windows(
             [model],
             tokens,

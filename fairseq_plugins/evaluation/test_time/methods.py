@@ -13,6 +13,7 @@ from fairseq_plugins.evaluation.test_time.dropout_samples import DropoutOptions
 from fairseq_plugins.evaluation.test_time.dynamic_evaluation import DynamicOptions
 from fairseq_plugins.evaluation.test_time.known_log_probs import KnownLogProbs
 from fairseq_plugins.evaluation.test_time.unigram_cache import UnigramCache
+from fairseq_plugins.ngrams.ngram_model import NGramModel
 
 
 class EvaluatedText:
@@ -36,8 +37,6 @@ class EvaluatedText:
         Raises:
             ValueError: if the file holds no such model.
         """
-        from fairseq_plugins.ngrams.ngram_model import NGramModel
-
         if path not in self._ngram_log_probs:
             self._ngram_log_probs[path] = NGramModel.read_arpa(path, self.dictionary).log_probs(self.tokens)
         return self._ngram_log_probs[path]

@@ -10,6 +10,7 @@ from typing import Dict, Generator, List, Sequence
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
+from fairseq_plugins.evaluation.ensemble import NonFiniteLoss
 from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.evaluation.test_time.component import Component, ComponentScores
 from fairseq_plugins.evaluation.test_time.dropout_samples import DropoutSamples
@@ -66,7 +67,8 @@ def score_tokens(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if a model or the text does not fit the methods, or an NLL is not finite.
+        ValueError: if a model or the text does not fit the methods.
+        NonFiniteLoss: if an NLL is not finite.
     """
     dynamic = passes.dynamic
     adapts = dynamic is not None and dynamic.changes_weights
@@ -92,7 +94,14 @@ def score_tokens(
             device=device,
             show_progress=show_progress,
         )
-        for scored in windows:
-            nll = scored.nll if samples is None else samples.nll(scored)
-            yield TokenScores(scored.target, -nll, [component.score(scored) for component in components])
-            follow_window(weights, scored)
+        num_steps = 0
+        try:
+            for scored in windows:
+                nll = scored.nll if samples is None else samples.nll(scored)
+                yield TokenScores(scored.target, -nll, [component.score(scored) for component in components])
+                follow_window(weights, scored)
+                num_steps += len(weights)
+        except NonFiniteLoss as error:
+            if dynamic is None or num_steps == 0:
+                raise
+            raise NonFiniteLoss(f"--dynamic-rate {dynamic.rate:g}: the weights diverged; give a lower one") from error

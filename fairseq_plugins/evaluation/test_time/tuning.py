@@ -5,12 +5,14 @@ import math
 from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Callable, Dict, Generator, List, Sequence, Tuple
+from typing import Callable, Dict, Generator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_plugins.evaluation.ensemble import NonFiniteLoss
+from fairseq_plugins.evaluation.perplexity import exponential
 from fairseq_plugins.evaluation.test_time.flags import FLAGS, FlagValues, read_methods
 from fairseq_plugins.evaluation.test_time.methods import ComponentOptions, Methods, Passes
 from fairseq_plugins.evaluation.test_time.token_scores import TokenScores
@@ -25,7 +27,7 @@ class TunedPoint:
 
     Attributes:
         flags: all that are set there, as they are typed.
-        nll: mean over the tokens, in nats.
+        nll: mean over the tokens, in nats; infinite where the weights diverged on the way.
     """
 
     flags: Dict[str, str]
@@ -33,8 +35,8 @@ class TunedPoint:
 
     @property
     def perplexity(self) -> float:
-        """exp(nll)."""
-        return math.exp(self.nll)
+        """exp(nll), infinite where that overflows."""
+        return exponential(self.nll)
 
 
 def grid_points(items: Sequence[str], *, fixed: FlagValues) -> List[Dict[str, str]]:
@@ -65,7 +67,8 @@ def grid_points(items: Sequence[str], *, fixed: FlagValues) -> List[Dict[str, st
 def tune(points: Sequence[Dict[str, str]], score: ScoreTokens, *, show_progress: bool) -> List[TunedPoint]:
     """The mean NLL of every point, the best one first.
 
-    The models read the text once for all points that differ in what is mixed alone.
+    The models read the text once for all points that differ in what is mixed alone. Points whose NLL is not finite come
+    last.
 
     Args:
         points: flags, as of :func:`grid_points`.
@@ -73,22 +76,30 @@ def tune(points: Sequence[Dict[str, str]], score: ScoreTokens, *, show_progress:
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if values make no sense.
+        ValueError: if values make no sense, or no point has a finite NLL.
     """
     groups: Dict[Passes, List[Tuple[Dict[str, str], Methods]]] = defaultdict(list)
     for flags in points:
         methods = read_methods(flags)
         groups[methods.passes].append((flags, methods))
     tuned: List[TunedPoint] = []
+    failure: Optional[NonFiniteLoss] = None
     for passes, members in tqdm(groups.items(), desc="tuning", unit="pass", disable=not show_progress):
         components = list(dict.fromkeys(one for _, methods in members for one in methods.components))
         totals = torch.zeros(len(members), dtype=torch.float64)
         num_tokens = 0
-        with closing(score(passes, components)) as windows:
-            for window in windows:
-                num_tokens += window.target.numel()
-                totals += torch.stack([_nll(window, methods, components) for _, methods in members]).cpu()
+        try:
+            with closing(score(passes, components)) as windows:
+                for window in windows:
+                    num_tokens += window.target.numel()
+                    totals += torch.stack([_nll(window, methods, components) for _, methods in members]).cpu()
+        except NonFiniteLoss as error:
+            failure = error
+            tuned += [TunedPoint(flags, math.inf) for flags, _ in members]
+            continue
         tuned += [TunedPoint(flags, float(total) / num_tokens) for (flags, _), total in zip(members, totals)]
+    if failure is not None and all(point.nll == math.inf for point in tuned):
+        raise failure
     return sorted(tuned, key=lambda point: point.nll)
 
 

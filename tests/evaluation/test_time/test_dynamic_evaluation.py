@@ -73,7 +73,12 @@ def train():
 @pytest.mark.parametrize("num_rows", [1, 3])
 @pytest.mark.parametrize(
     "name, flags",
-    [("tied", {}), ("doc", {"experts_per_layer": "1 0 2"}), ("drill", {}), ("tied", {"rnn_cell": "mogrifier"})],
+    [
+        ("tied", {}),
+        ("doc", {"experts_per_layer": "1 0 2"}),
+        pytest.param("drill", {}, marks=pytest.mark.slow),
+        pytest.param("tied", {"rnn_cell": "mogrifier"}, marks=pytest.mark.slow),
+    ],
 )
 def test_it_is_that_of_the_loop(num_rows, name, flags, build_tiny_lm, tokens, train, score_text):
     model = build_tiny_lm(name, dropout_output=0.5, dropout_hidden=0.5, **flags).double()
@@ -112,6 +117,17 @@ def test_base_models_of_a_gated_model_adapt_and_are_frozen_again(num_bases, toke
     if num_bases == 1:
         bare = score_text([model], tokens)
         assert not torch.allclose(found, bare, atol=1e-3)
+
+
+def test_weights_that_diverge_are_told_by_their_rate_and_restored(build_tiny_lm, tokens, score_text):
+    model = build_tiny_lm("tied")
+    static = score_text([model], tokens)
+    with pytest.raises(ValueError, match="--dynamic-rate 1e\\+300: the weights diverged; give a lower one"):
+        score_text([model], tokens, dynamic="sgd", dynamic_rate=1e300)
+    assert torch.equal(score_text([model], tokens), static)
+    model.decoder.output.projection.bias.data.fill_(torch.nan)
+    with pytest.raises(ValueError, match="its training diverged or its checkpoint is damaged"):
+        score_text([model], tokens, dynamic="sgd", dynamic_rate=0.1)
 
 
 @pytest.mark.parametrize("name", ["tied", "doc"])

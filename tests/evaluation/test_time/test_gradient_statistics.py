@@ -5,8 +5,10 @@ import shutil
 import pytest
 import torch
 
+from fairseq_plugins.evaluation.checkpoints import set_score_precision
 from fairseq_plugins.evaluation.test_time import gradient_statistics
 from fairseq_plugins.evaluation.test_time.gradient_statistics import kept_gradient_statistics
+from fairseq_plugins.output_layers import output_precision
 
 
 @pytest.fixture
@@ -117,3 +119,16 @@ def test_a_failure_leaves_what_was_there(kept, tokens, tmp_path, monkeypatch):
         kept(tokens.flip(0))
     assert path.read_bytes() == before
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted([path.name, "checkpoint_best.pt", "copy"])
+
+
+def test_they_are_those_of_float32_whatever_the_evaluation_asks_for(kept, build_tiny_lm, tokens, monkeypatch):
+    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    model = build_tiny_lm("doc")
+    found = {}
+    for precision in ("bfloat16", "float32"):
+        set_score_precision([model], precision)
+        found[precision] = gradient_statistics.mean_squared_gradients(
+            model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False
+        )
+        assert model.decoder.output.precision.scores_in == precision
+    torch.testing.assert_close(found["bfloat16"], found["float32"], rtol=0, atol=0)

@@ -5,8 +5,6 @@ import math
 import pytest
 import torch
 
-pytest.importorskip("fairseq_plugins.ngrams.ngram_model")
-
 UNIGRAMS = {"<unk>": 0.1, "</s>": 0.3, "w0": 0.4, "w1": 0.2}
 AFTER_W0 = 0.75
 """Probability of w1 after w0."""

@@ -17,7 +17,7 @@ ALL = {name: value for flags in METHODS.values() for name, value in flags.items(
 CASES = [pytest.param(flags, id=name) for name, flags in {**METHODS, "all": ALL}.items()]
 
 
-@pytest.fixture(params=["one", "ensemble", "gated"])
+@pytest.fixture(params=["one", pytest.param("ensemble", marks=pytest.mark.slow), "gated"])
 def models(request, build_tiny_lm):
     rates = {"dropout_output": 0.4, "dropout_weight": 0.4}
     if request.param == "gated":

@@ -1,12 +1,14 @@
 """The search over a grid: its points, and that each has the figure of an evaluation of its own."""
 
+import math
+
 import pytest
 import torch
 
 from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
 from fairseq_plugins.evaluation.test_time.flags import read_methods
 from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
-from fairseq_plugins.evaluation.test_time.tuning import grid_points, tune
+from fairseq_plugins.evaluation.test_time.tuning import TunedPoint, grid_points, tune
 
 
 def test_a_grid_has_all_combinations():
@@ -83,6 +85,20 @@ def test_what_does_not_fit_models_or_data_is_refused_before_any_work(evaluator, 
         evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "31"}))
     evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "30", "temperature": "0.9"}))
     assert not any(hasattr(part, "temperature") and part.temperature != 1 for part in evaluator.models[0].modules())
+
+
+def test_points_whose_weights_diverge_come_last(evaluator, tokens):
+    text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
+    points = grid_points(["dynamic-rate=1e300:0.01:1e37", "unigram-cache=5,0:0.2"], fixed={"dynamic": "sgd"})
+    tuned = evaluator.tune(text, points)
+    assert [point.flags["dynamic-rate"] for point in tuned[:2]] == ["0.01"] * 2
+    assert [point.perplexity for point in tuned[2:]] == [math.inf] * 4 and len(tuned) == 6
+    with pytest.raises(ValueError, match="--dynamic-rate 1e\\+300: the weights diverged; give a lower one"):
+        evaluator.tune(text, [point for point in points if point["dynamic-rate"] == "1e300"])
+
+
+def test_a_perplexity_that_overflows_is_infinite():
+    assert TunedPoint({}, 800.0).perplexity == math.inf and TunedPoint({}, 2.0).perplexity == math.exp(2)
 
 
 def test_models_read_the_text_once_for_what_is_mixed(evaluator, tokens):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.reports.written_file import replaced_file, write_text
+from fairseq_plugins.flags.written_file import replaced_file, write_text
 
 
 def test_a_text_takes_its_name_when_it_is_whole(tmp_path):
