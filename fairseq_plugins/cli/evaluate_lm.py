@@ -20,6 +20,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_cpu,
     add_data,
     add_json,
+    add_output_precision,
     add_split,
     choose_device,
 )
@@ -60,12 +61,7 @@ class EvaluateLanguageModels(Command):
             default=1000,
             help="tokens a forward pass; not part of the result, but for masks of dropout (default: %(default)s)",
         )
-        parser.add_argument(
-            "--output-precision",
-            choices=OUTPUT_PRECISIONS,
-            default="float32",
-            help="of the output layer, whatever it was trained in (default: %(default)s)",
-        )
+        add_output_precision(parser, choices=OUTPUT_PRECISIONS)
         add_cpu(parser)
         add_json(parser)
         add_method_flags(parser)

@@ -22,6 +22,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_cpu,
     add_data,
     add_input,
+    add_output_precision,
     add_tokenised,
     choose_device,
 )
@@ -82,12 +83,7 @@ object for each text, in which they are line breaks."""
             default="allowed",
             help="whether the unknown word may be written (default: %(default)s)",
         )
-        parser.add_argument(
-            "--output-precision",
-            choices=OUTPUT_PRECISIONS,
-            default="float32",
-            help="of the output layer, whatever it was trained in (default: %(default)s)",
-        )
+        add_output_precision(parser, choices=OUTPUT_PRECISIONS)
         parser.add_argument("--json", action="store_true", help="print a JSON object for each text")
         add_cpu(parser)
 

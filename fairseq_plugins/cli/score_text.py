@@ -21,6 +21,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_cpu,
     add_data,
     add_input,
+    add_output_precision,
     add_plot,
     add_tokenised,
     choose_device,
@@ -79,12 +80,7 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
         parser.add_argument(
             "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
         )
-        parser.add_argument(
-            "--output-precision",
-            choices=OUTPUT_PRECISIONS,
-            default="float32",
-            help="of the output layer, whatever it was trained in (default: %(default)s)",
-        )
+        add_output_precision(parser, choices=OUTPUT_PRECISIONS)
         add_cpu(parser)
 
     def run(self, args: argparse.Namespace) -> None:

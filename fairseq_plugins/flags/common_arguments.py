@@ -3,7 +3,7 @@
 import argparse
 import os
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Sequence
 
 import torch
 from fairseq.utils import split_paths
@@ -81,6 +81,16 @@ def add_beam(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("BEAM") or "5",  # a text is checked as if it were typed
         metavar="N",
         help="hypotheses that are kept (default: BEAM in the environment, or 5)",
+    )
+
+
+def add_output_precision(parser: argparse.ArgumentParser, *, choices: Sequence[str]) -> None:
+    """Declare ``--output-precision``, ``args.output_precision``, of what is scored with trained models."""
+    parser.add_argument(
+        "--output-precision",
+        choices=choices,
+        default="float32",
+        help="of the output layer, whatever it was trained in (default: %(default)s)",
     )
 
 
