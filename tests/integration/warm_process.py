@@ -4,21 +4,30 @@ A server process imports fairseq and the plugins once, and forks for each comman
 ``python -m MODULE ARGUMENTS`` gives it: its own process, arguments, working directory, input and output.
 """
 
+import json
 import logging
 import multiprocessing
 import os
 import runpy
+import select
+import shlex
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List, Optional, Sequence, Union
 
 import torch
 
+import fairseq_plugins
+
 TIMEOUT_SECONDS = 300
+PRELOADED = ["fairseq_plugins", "sacrebleu", "sacremoses", "matplotlib.pyplot"]
+HOST_PROGRAMS = ("train", "generate", "interactive", "preprocess", "validate", "eval-lm", "score")
 
 _server = multiprocessing.get_context("forkserver")
 
@@ -75,7 +84,7 @@ def started(
     module: str, *arguments, environment: Dict[str, str], cwd: Optional[Path] = None, stdin: bytes = b""
 ) -> Iterator[Command]:
     """``python -m module arguments``, killed where it still runs at the end of the context."""
-    _server.set_forkserver_preload(["fairseq_plugins"])
+    _server.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
         words = [module, *map(str, arguments)]
         command = Command(words, Path(folder), environment=environment, cwd=cwd, stdin=stdin)
@@ -85,21 +94,96 @@ def started(
             command.kill()
 
 
+@contextmanager
+def warm_programs(folder: Path) -> Iterator[str]:
+    """A folder for PATH with ``python``, ``fairseq-train`` ...: the server runs them, and what they start.
+
+    Args:
+        folder: empty; takes the programs and the socket of the server.
+    """
+    _server.set_forkserver_preload(PRELOADED)
+    programs = folder / "bin"
+    programs.mkdir()
+    address = str(folder / "socket")
+    client = Path(__file__).with_name("warm_client.py")
+    for name in ("python", "python3", *(f"fairseq-{name}" for name in HOST_PROGRAMS)):
+        words = map(shlex.quote, (sys.executable, "-I", "-S", str(client), address, name))
+        (programs / name).write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
+        (programs / name).chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        server = _server.Process(target=_serve, args=(listening, programs / "python"))
+        server.start()
+    try:
+        yield str(programs)
+    finally:
+        server.kill()
+        server.join()
+
+
+def _serve(listening: socket.socket, python: Path) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that answer
+    while True:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            _answer(connection, python)
+            os._exit(0)
+        connection.close()
+
+
+def _answer(connection: socket.socket, python: Path) -> None:
+    """Run what one client asks for, and tell it the exit status; where the client dies, so does the command."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
+    with connection.makefile("rb") as asked:
+        request = json.loads(asked.readline())
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        sys.executable = str(python)
+        _run(request["words"], request["environment"], request["folder"], descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    ended = os.pidfd_open(pid)
+    if connection in select.select([connection, ended], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    with suppress(BrokenPipeError):
+        connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
 def _work(arguments: List[str], environment: Dict[str, str], cwd: Optional[Path], folder: Path):
+    output = os.O_WRONLY | os.O_CREAT
+    paths = {"stdin": os.O_RDONLY, "stdout": output, "stderr": output}
+    descriptors = [os.open(folder / name, mode) for name, mode in paths.items()]
+    _run(["-m", *arguments], environment, cwd or os.getcwd(), descriptors)
+
+
+def _run(words: List[str], environment: Dict[str, str], folder: Union[str, Path], descriptors: Sequence[int]):
+    """``python *words``, words being ``-m MODULE ...`` or ``FILE.py ...``, in this process, to its end."""
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))  # torch read the variable in the server
-    os.chdir(cwd or os.getcwd())
-    os.dup2(os.open(folder / "stdin", os.O_RDONLY), 0)
-    for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), descriptor)
+    os.chdir(folder)
+    for place, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, place)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout, sys.stderr = (open(descriptor, "w", encoding="utf-8", closefd=False) for descriptor in (1, 2))
-    sys.argv = arguments
     logging.root.handlers.clear()  # the host's commands set them before they import the host
+    user_dir = os.path.abspath("fairseq_plugins")
+    if os.path.isdir(user_dir):
+        fairseq_plugins.__path__.append(user_dir)  # --user-dir is known by its path, which may be a link's
     status = 0
     try:
-        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+            runpy.run_path(words[0], run_name="__main__")
     except SystemExit as error:
         status = error.code
     except BaseException:

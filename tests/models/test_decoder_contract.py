@@ -1,7 +1,5 @@
 """Every decoder keeps to the contract of decoders, below every output layer."""
 
-import itertools
-
 import pytest
 from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
 from decoder_contract import SOURCES, DecoderContract, Decoding, TranslatorContract, V
@@ -14,34 +12,17 @@ CELLS, LAYERS = sorted(RECURRENT_CELLS), sorted(OUTPUT_LAYERS)
 ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
 
 
-def combinations(cases):
-    """Cases that begin with a cell and an output layer; slow are those beyond one that fails with every part.
-
-    Output layers see nothing of a cell and of an attention but their states, and doc sees those of all layers. So
-    every layer above the LSTM, and doc above everything, finds what is wrong with a part alone.
-    """
-
-    def is_essential(cell, layer, attention="general", feeding="on"):
-        plain = (attention, feeding) == ("general", "on")
-        return (cell == "lstm" and plain) or (layer == "doc" and (cell == "lstm" or attention in ("general", "none")))
-
-    return [
-        pytest.param(case, id=" ".join(case), marks=[] if is_essential(*case) else pytest.mark.slow) for case in cases
-    ]
-
-
-LANGUAGE_MODELS = combinations(itertools.product(CELLS, LAYERS))
-ENCODER_DECODERS = combinations(
-    (cell, name, *attention)
-    for cell, name, attention in itertools.product(CELLS, LAYERS, ATTENTION_CASES)
-    if cell == "lstm" or name == "doc" or attention == ("general", "on")
-)
+# Output layers see nothing of a cell and of an attention but their states, and doc sees those of all layers. So every
+# layer above the LSTM, and doc above every cell and every attention, finds what is wrong with a part alone.
+LANGUAGE_MODELS = [("lstm", name) for name in LAYERS] + [(cell, "doc") for cell in CELLS if cell != "lstm"]
+ENCODER_DECODERS = [(cell, name, "general", "on") for cell, name in LANGUAGE_MODELS]
+ENCODER_DECODERS += [("lstm", "doc", *case) for case in ATTENTION_CASES if case != ("general", "on")]
 
 
 class TestRecurrentLanguageModel(DecoderContract):
     dropouts = {f"dropout_{place}": 0.5 for place in ("embedding", "input", "hidden", "output")}
 
-    @pytest.fixture(params=LANGUAGE_MODELS)
+    @pytest.fixture(params=LANGUAGE_MODELS, ids=" ".join)
     def build(self, request):
         cell, name = request.param
         experts = {"experts_per_layer": "1 1 2"} if name == "doc" else {}
@@ -49,7 +30,7 @@ class TestRecurrentLanguageModel(DecoderContract):
 
 
 class TestRecurrentEncoderDecoder(TranslatorContract):
-    @pytest.fixture(params=ENCODER_DECODERS)
+    @pytest.fixture(params=ENCODER_DECODERS, ids=" ".join)
     def build(self, request, sentences):
         cell, name, attention, feeding = request.param
         experts = "1 1 2" if attention == "none" else "1 1 2 2"
