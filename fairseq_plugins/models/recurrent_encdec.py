@@ -29,7 +29,7 @@ from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
-from fairseq_plugins.modules.initialisation import BIASES, initialise_uniformly
+from fairseq_plugins.modules.initialisation import BIASES, STARTS, initialise_by_layer, initialise_uniformly
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
@@ -38,6 +38,7 @@ Directions = choices(DIRECTIONS)
 Merge = choices(MERGES)
 AttentionScore = choices([*sorted(ATTENTIONS), "none"])
 SharedEmbeddings = choices(["none", "output", "all"])
+Start = choices(STARTS)
 BiasStart = choices(BIASES)
 
 
@@ -77,12 +78,22 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
             "source uses it as well, whatever the output layer (needs a joined dictionary)"
         },
     )
+    init: Start = field(
+        default="uniform",
+        metadata={
+            "help": "start of the parameters; uniform: all within --init-range; by-layer: recurrent matrices "
+            "orthogonal and others uniform with unit gain (Glorot), gate by gate, biases zero, those of forget gates 1"
+        },
+    )
     init_range: float = field(
         default=0.1,
         metadata={"help": "all parameters start uniformly within plus and minus this, biases as --init-biases says"},
     )
     init_biases: BiasStart = field(
         default="uniform", metadata={"help": "whether biases start like all parameters, or at zero"}
+    )
+    embedding_std: float = field(
+        default=0.1, metadata={"help": "standard deviation with which embeddings start under --init by-layer"}
     )
 
 
@@ -115,7 +126,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         source, target = task.source_dictionary, task.target_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")
-        check_positive(config.init_range, flag="--init-range")
+        _check_start(args, config)
         check_dropout(config.dropout, flag="--dropout")
         if config.share_embeddings == "all" and source != target:
             raise ValueError("--share-embeddings all needs one dictionary: run fairseq-preprocess --joined-dictionary")
@@ -161,7 +172,10 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         provide_dictionary(encoder, source)
         provide_dictionary(decoder, target)
         model = cls(encoder, decoder)
-        initialise_uniformly(model, config.init_range, biases=config.init_biases)
+        if config.init == "by-layer":
+            initialise_by_layer(model, embedding_std=config.embedding_std)
+        else:
+            initialise_uniformly(model, config.init_range, biases=config.init_biases)
         return keep_vocabularies(model, task, embeddings=[source_embedding, target_embedding])
 
     def forward(
@@ -170,6 +184,17 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         """Encode the source (B, S), then :meth:`RecurrentAttentionalDecoder.forward` with ``options``."""
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **options)
+
+
+def _check_start(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None:
+    """Refuse what is no start, and flags of one start that are given beside the other."""
+    check_positive(config.init_range, flag="--init-range")
+    check_positive(config.embedding_std, flag="--embedding-std")
+    of_other = ("embedding_std",) if config.init == "uniform" else ("init_range", "init_biases")
+    for name in of_other:
+        if getattr(args, name, None) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"--init {config.init} has no {flag}: leave out {flag}, or take the other --init")
 
 
 def _embedding(dictionary: Dictionary, width: int) -> nn.Embedding:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_dropout
 from fairseq_plugins.modules.dropout import DropsAtRandom
+from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.ops.dropout_mask import dropout_mask
 from fairseq_plugins.ops.linear import linear
@@ -59,7 +60,7 @@ class PreparedLSTM(NamedTuple):
     mask: Optional[Tensor] = None
 
 
-class LSTMLayer(RecurrentCell, nn.LSTM):
+class LSTMLayer(StartsByLayer, RecurrentCell, nn.LSTM):
     """One LSTM layer; i, f, o = sigmoid(.), g = tanh(.), c = f c' + i g, h = o tanh(c).
 
     The parameters are those of :class:`torch.nn.LSTM`, whose kernel (oneDNN or cuDNN) runs over sequences; with one
@@ -82,6 +83,12 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
         if options.rnn_biases == "one":
             del self.bias_hh_l0
             self.register_buffer("bias_hh_l0", torch.zeros(4 * hidden_size), persistent=False)
+
+    def start_by_layer(self) -> None:
+        """The recurrent matrix of each gate is orthogonal; the two biases of a forget gate sum to 1."""
+        glorot_uniform_(self.weight_ih_l0, num_stacked=4)
+        orthogonal_(self.weight_hh_l0, num_stacked=4)
+        self.bias_ih_l0.detach()[self.hidden_size : 2 * self.hidden_size] = 1
 
     def initial_state(self, x: Tensor) -> LayerState:
         return zero_state(x, self.hidden_size)

@@ -9,6 +9,7 @@ from typing import List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
+from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.lstm import zero_state
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
@@ -88,7 +89,7 @@ class PreparedMogrifier(NamedTuple):
 
 
 @RECURRENT_CELLS.register("mogrifier")
-class MogrifierLSTM(RecurrentCell):
+class MogrifierLSTM(StartsByLayer, RecurrentCell):
     """LSTM that reads x and h after rounds of x <- 2 sigmoid(Q h + b) x and h <- 2 sigmoid(R x + b) h, by turns.
 
     Melis, Kocisky & Blunsom 2020, *Mogrifier LSTM*. Every round has a matrix and a bias of its own. The LSTM has one
@@ -121,6 +122,11 @@ class MogrifierLSTM(RecurrentCell):
             for n in range(options.mogrifier_rounds)
         )
         self.recurrent_dropout = RecurrentDropout(options)
+
+    def start_by_layer(self) -> None:
+        """The recurrent matrix of each gate is orthogonal; the forget gate's 1 is added to its bias, which is zero."""
+        glorot_uniform_(self.input.weight, num_stacked=4)
+        orthogonal_(self.recurrent.weight, num_stacked=4)
 
     def initial_state(self, x: Tensor) -> LayerState:
         return zero_state(x, self.hidden_size)

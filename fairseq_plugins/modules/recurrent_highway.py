@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.modules.recurrent_dropout import RecurrentDropout, RecurrentDropoutOptions
@@ -63,7 +64,7 @@ class PreparedHighway(NamedTuple):
 
 
 @RECURRENT_CELLS.register("rhn")
-class RecurrentHighway(RecurrentCell, SavesSettings):
+class RecurrentHighway(StartsByLayer, RecurrentCell, SavesSettings):
     """s <- (h - s) t + s for each micro-layer, with h = tanh(R_H (m s) + b_H), t = sigmoid(R_T (m s) + b_T).
 
     Zilly et al. 2017, *Recurrent Highway Networks*. The first micro-layer adds W_H x and W_T x. The mask m is drawn
@@ -103,6 +104,12 @@ class RecurrentHighway(RecurrentCell, SavesSettings):
         start = torch.tensor([0.0, options.transform_bias]).repeat_interleave(hidden_size)
         self.register_buffer("start", start, persistent=False)
         self.recurrent_dropout = RecurrentDropout(options)
+
+    def start_by_layer(self) -> None:
+        """Candidates and gates of every micro-layer have an orthogonal matrix each; gates start at the flag's bias."""
+        glorot_uniform_(self.input.weight, num_stacked=2)
+        for layer in self.micro_layers:
+            orthogonal_(layer.weight, num_stacked=2)
 
     def initial_state(self, x: Tensor) -> LayerState:
         return {"s": x.new_zeros(x.size(0), self.hidden_size)}

@@ -13,6 +13,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.modules.initialisation import StartsByLayer, orthogonal_
 from fairseq_plugins.modules.recurrent_cell import CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.ops.linear import linear
 from fairseq_plugins.ops.step_products import StepProducts
@@ -58,7 +59,7 @@ class PreparedSteps(NamedTuple):
     boundaries: Tuple[Tensor, ...]
 
 
-class SimpleRecurrentLayer(RecurrentCell):
+class SimpleRecurrentLayer(StartsByLayer, RecurrentCell):
     """x_t = f(W y_t + R x_{t-1}), without biases.
 
     With ``--word-skip`` R' x_{t'} is added at the first letter of each word, where t' is the first letter of the word
@@ -92,6 +93,12 @@ class SimpleRecurrentLayer(RecurrentCell):
         self.word_skip = options.word_skip
         self.skip = None if options.word_skip is None else nn.Linear(hidden_size, hidden_size, bias=False)
         self.register_buffer("is_boundary", torch.zeros(0, dtype=torch.bool), persistent=False)
+
+    def start_by_layer(self) -> None:
+        """R and R' are orthogonal."""
+        for matrix in (self.recurrent, self.skip):
+            if matrix is not None:
+                orthogonal_(matrix.weight)
 
     def activation(self, sums: Tensor) -> Tensor:
         """f, element by element."""

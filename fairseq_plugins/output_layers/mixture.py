@@ -15,6 +15,7 @@ from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.flags.values import check_coefficient, parse_int_list
 from fairseq_plugins.modules.dropout import BroadcastDropout
+from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_
 from fairseq_plugins.modules.linear import Linear
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.ops.precision import accumulation_dtype
@@ -57,7 +58,7 @@ class MixtureOptions(LabelNetworkOptions):
     )
 
 
-class MixtureOutput(ProjectedOutput):
+class MixtureOutput(StartsByLayer, ProjectedOutput):
     """P = sum_j pi_j softmax(L k_j + b)  (Takase et al. 2018, eq. 7, 10, 11).
 
     k_j = dropout(tanh(W_j h^{n(j)} + a_j)) with d features, pi = softmax(W_pi h^N) without a bias, L and b
@@ -98,6 +99,11 @@ class MixtureOutput(ProjectedOutput):
         # k is (B, T, J, d): the mask is always shared by the time steps, dimension 1
         shared_dims = (1, 2) if (options.latent_mask or self.default_mask) == "shared" else (1,)
         self.latent_dropout = BroadcastDropout(options.latent_dropout, flag="--latent-dropout", shared_dims=shared_dims)
+
+    def start_by_layer(self) -> None:
+        """Each W_j is drawn for itself."""
+        for n, linear in zip(self.source_layers, self.latents):
+            glorot_uniform_(linear.weight, num_stacked=self.experts_per_layer[n])
 
     @classmethod
     def applicable_options(cls, args: Namespace) -> Set[str]:

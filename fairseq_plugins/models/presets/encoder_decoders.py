@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from dataclasses import replace
 from typing import Dict
 
 from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
@@ -90,6 +91,12 @@ ARCHITECTURES: Dict[str, Preset] = {
 
 
 def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
-    """Set the model flags that ``args`` does not hold yet; a tied softmax shares the target embedding."""
+    """Set the model flags that ``args`` does not hold yet.
+
+    A tied softmax shares the target embedding; ``--init by-layer`` has no range.
+    """
     SHARING_FLAGS.complete(args, preset.model)
-    apply_preset(preset, args)
+    model = dict(preset.model)
+    if getattr(args, "init", "uniform") == "by-layer":
+        del model["init_range"]
+    apply_preset(replace(preset, model=model), args)
