@@ -3,7 +3,7 @@
 from argparse import Namespace
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -27,8 +27,13 @@ def trained_task(path: Union[str, Path]) -> Any:
     """
     with naming_checkpoint(path):
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    return training_config(state).task
+
+
+def training_config(state: Dict[str, Any]) -> DictConfig:
+    """The configuration of the training whose checkpoint was loaded; the host's older ones hold flags in its place."""
     args: Optional[Namespace] = state.get("args")
-    return (state["cfg"] if args is None else convert_namespace_to_omegaconf(args)).task
+    return state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
 
 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:

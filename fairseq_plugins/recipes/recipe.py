@@ -102,7 +102,7 @@ def training_arguments(
         data: directory that data-prep wrote.
         save_dir: directory for checkpoints.
         seed: None takes the preset's, or the host's where the preset has none.
-        more: arguments that come last and win.
+        more: arguments that come last and win; with ``--keep-last-epochs`` there are checkpoints of epochs.
 
     Raises:
         ValueError: if the recipe has no such system, or the system is a gate and ``more`` names no base model, unless
@@ -113,6 +113,8 @@ def training_arguments(
         _check_base_models(recipe, system, save_dir=save_dir, more=more)
     if seed is not None:
         flags["seed"] = seed
+    if any(argument.partition("=")[0] == "--keep-last-epochs" for argument in more):
+        del flags["no-epoch-checkpoints"]
     where = {"user-dir": str(USER_DIR), "save-dir": str(save_dir)}
     return [str(data), *command_line({**where, **flags}), *more]
 

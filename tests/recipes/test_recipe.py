@@ -38,6 +38,9 @@ def test_arguments_of_a_training(recipe):
     assert arguments[0] == "a b" and arguments[-2:] == ["--lr", "2"]
     assert {f"--user-dir={USER_DIR}", "--save-dir=c d", "--seed=7", "--no-epoch-checkpoints"} <= set(arguments)
     assert "--seed=3" in training_arguments(recipe, "longer", data="a b", save_dir="c d")
+    for flag in (["--keep-last-epochs", "5"], ["--keep-last-epochs=5"]):
+        kept = training_arguments(recipe, "longer", data="a b", save_dir="c d", more=flag)
+        assert "--no-epoch-checkpoints" not in kept and kept[-len(flag) :] == flag
 
 
 def test_what_does_not_exist_is_answered_with_what_does(recipe):

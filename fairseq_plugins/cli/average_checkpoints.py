@@ -1,0 +1,53 @@
+"""Mean of the weights of checkpoints: ``python -m fairseq_plugins.cli.average_checkpoints --help``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.checkpoint_average import average_checkpoints, last_epoch_checkpoints
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_checkpoints, add_output_file
+from fairseq_plugins.flags.written_file import replaced_file
+
+
+class AverageCheckpoints(Command):
+    """Averages checkpoints."""
+
+    name = "average_checkpoints"
+    summary = "Average the weights of several checkpoints of one training (Vaswani et al. 2017)."
+    description = """\
+Every command takes the result as it takes the checkpoints themselves. It has the flags of the latest of them and no
+state of the optimiser: to train it on, give it to fairseq-train --finetune-from-model.
+
+With --last N the one --path is a --save-dir, and its last N epoch checkpoints, checkpoint3.pt and so on, are averaged.
+Recipes write them under --keep-last-epochs N."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_checkpoints(parser, help="two or more checkpoints, or with --last one --save-dir")
+        parser.add_argument(
+            "--last", type=int, metavar="N", help="average the last N epoch checkpoints of a --save-dir"
+        )
+        add_output_file(parser, "--out", help="checkpoint to write", required=True)
+
+    def run(self, args: argparse.Namespace) -> None:
+        paths = [Path(path) for path in args.path]
+        if args.last is not None:
+            if args.last < 2:
+                raise ValueError(f"--last {args.last}: give at least 2")
+            if len(paths) > 1:
+                raise ValueError(f"--last takes one --save-dir after --path; there are {len(paths)} paths")
+            paths = last_epoch_checkpoints(paths[0], args.last)
+        if args.out.resolve() in {path.resolve() for path in paths}:
+            raise ValueError(f"--out {args.out} is one of the checkpoints: give another name")
+        mean = average_checkpoints(paths, show_progress=sys.stderr.isatty())
+        with replaced_file(args.out) as aside:
+            torch.save(mean, aside)
+        updates = ", ".join(f"{num_updates:,}" for _, num_updates in mean["averaged_checkpoints"])
+        print(f"mean of {len(paths)} checkpoints, of updates {updates}, written to {args.out}")
+
+
+if __name__ == "__main__":
+    AverageCheckpoints().main()

@@ -1,0 +1,147 @@
+"""The mean of the weights of several checkpoints of one training (Vaswani et al. 2017, section 6.1)."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+import torch
+from fairseq import checkpoint_utils
+from omegaconf import OmegaConf
+from torch import Tensor
+from tqdm import tqdm
+
+from fairseq_plugins.evaluation.checkpoints import training_config
+from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
+
+TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
+"""Flags of a model in which checkpoints of one training do not differ, and which no weight's shape may show."""
+
+OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
+"""What belongs to the weights of one checkpoint, and is not in a mean; the last two are in its ``extra_state``."""
+
+Weights = Dict[str, Tensor]
+"""Those of a model by name."""
+
+
+def last_epoch_checkpoints(folder: Path, number: int) -> List[Path]:
+    """The checkpoints of the last epochs in a ``--save-dir``, oldest first.
+
+    Raises:
+        ValueError: if there are fewer than ``number``, or it is no folder.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder: --last takes the epoch checkpoints of a --save-dir")
+    found = checkpoint_utils.checkpoint_paths(str(folder))  # newest first
+    if len(found) < number:
+        raise ValueError(
+            f"{folder} holds {len(found)} epoch checkpoints, fewer than {number}: train with --keep-last-epochs "
+            f"{number} and without --no-epoch-checkpoints"
+        )
+    return [Path(str(path)) for path in reversed(found[:number])]
+
+
+def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[str, Any]:
+    """The checkpoint with the mean of the weights of several, summed in float64, and the flags of the latest of them.
+
+    It has no state of the optimiser. ``averaged_checkpoints`` in it are the files and the updates after which they were
+    written.
+
+    Args:
+        paths: two or more checkpoints of one training.
+        show_progress: whether a bar is drawn.
+
+    Raises:
+        ValueError: if there are fewer, a file is missing, unreadable or refused, a weight is no finite number, two
+            files are of the same update, or they are of different vocabularies, architectures or trainings.
+    """
+    if len(paths) < 2:
+        raise ValueError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")
+    check_checkpoints(paths)
+    total: Weights = {}
+    fixed: Weights = {}
+    origins: Dict[int, Path] = {}
+    flags: Dict[str, Any] = {}
+    latest: Dict[str, Any] = {}
+    for path in tqdm(paths, "averaging", unit="checkpoint", disable=not show_progress):
+        with naming_checkpoint(path):
+            state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        weights: Weights = state["model"]
+        num_updates: int = state["optimizer_history"][-1]["num_updates"]
+        if num_updates in origins:
+            raise ValueError(f"{path} is of update {num_updates:,}, as {origins[num_updates]} is: give each one once")
+        if not origins:
+            flags = _flags(state)
+            total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
+            fixed = {name: weight for name, weight in weights.items() if _is_whole(weight)}
+        else:
+            _check_flags(_flags(state), flags, path, paths[0])
+        _check_shapes(weights, total, path, paths[0])
+        for name, weight in weights.items():
+            if not weight.isfinite().all():
+                raise ValueError(f"{path}: {name} holds numbers that are not finite: leave this checkpoint out")
+            total[name] += weight
+        fixed = _still_fixed(weights, fixed, path, paths[0])
+        origins[num_updates] = path
+        if num_updates == max(origins):
+            latest = state
+    means = {
+        name: fixed.get(name, weight / len(paths)).to(latest["model"][name].dtype) for name, weight in total.items()
+    }
+    config = latest["cfg"]
+    return {
+        **_without_its_own(latest),
+        "cfg": None if config is None else OmegaConf.to_container(config, resolve=True, enum_to_str=True),
+        "model": _share_again(means, latest["model"]),
+        "extra_state": _without_its_own(latest["extra_state"]),
+        "averaged_checkpoints": [(str(path), num_updates) for num_updates, path in sorted(origins.items())],
+    }
+
+
+def _without_its_own(state: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: part for name, part in state.items() if name not in OF_ONE_CHECKPOINT}
+
+
+def _flags(state: Dict[str, Any]) -> Dict[str, Any]:
+    """What tells one training from another, by flag."""
+    config = training_config(state)
+    model = {f"--{name.replace('_', '-')}": getattr(config.model, name, None) for name in TRAINING_FLAGS}
+    return {**model, "--seed": config.common.seed}
+
+
+def _check_flags(flags: Dict[str, Any], expected: Dict[str, Any], path: Path, first: Path) -> None:
+    for name, value in flags.items():
+        if value != expected[name]:
+            raise ValueError(
+                f"{path} was trained with {name} {value}, {first} with {name} {expected[name]}: give checkpoints of "
+                "one training"
+            )
+
+
+def _check_shapes(weights: Weights, expected: Weights, path: Path, first: Path) -> None:
+    differing = sorted(weights.keys() ^ expected.keys())
+    differing += [name for name, weight in weights.items() if name in expected and weight.shape != expected[name].shape]
+    if differing:
+        raise ValueError(
+            f"{path} holds another model than {first}, they differ in {differing[0]}: give checkpoints of one training"
+        )
+
+
+def _is_whole(weight: Tensor) -> bool:
+    """Whether all numbers are whole, as those of vocabularies and settings in a checkpoint are."""
+    return not weight.is_floating_point() or bool((weight == weight.round()).all())
+
+
+def _still_fixed(weights: Weights, fixed: Weights, path: Path, first: Path) -> Weights:
+    """What no training changes, of what may be so; a weight that had not been trained yet may be whole as well."""
+    still = {name: values for name, values in fixed.items() if _is_whole(weights[name])}
+    for name, values in still.items():
+        if not torch.equal(weights[name], values):
+            what = "vocabularies" if name.endswith("vocabulary.digest") else name
+            raise ValueError(f"{path} and {first} differ in {what}: give checkpoints of one training")
+    return still
+
+
+def _share_again(means: Weights, weights: Weights) -> Weights:
+    """Means that are one tensor where the weights are."""
+    first: Dict[Tuple[int, torch.Size, Tuple[int, ...]], str] = {}
+    places = {name: (weight.data_ptr(), weight.shape, weight.stride()) for name, weight in weights.items()}
+    return {name: means[first.setdefault(place, name)] for name, place in places.items()}
