@@ -27,6 +27,9 @@ one name differ in their seed. By --metric:
   bleu        BLEU and chrF, where evaluate_translation left its --out in SAVE_DIR/test
   rouge       ROUGE, where evaluate_rouge left its --out in SAVE_DIR/test
 
+Where a training decoded its validation set, by --task scored_translation, the best score stands in the table and the
+scores by epoch stand in the picture, too.
+
 Texts of other origin, such as those of headline_baselines, stand beside the runs with --text.
 Writes table.md, runs.json and learning_curves.png."""
     named_models = "on"

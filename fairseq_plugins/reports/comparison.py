@@ -9,6 +9,7 @@ from fairseq_plugins.reports.metrics import Figures, Metric
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import Cell, as_table
 from fairseq_plugins.reports.trained_run import read_run
+from fairseq_plugins.scoring.corpus_metrics import TITLES
 
 
 def compare_runs(
@@ -65,6 +66,7 @@ def _training_cells(figures: Figures) -> Dict[str, Cell]:
         "seed": Cell(figures["seed"], "d", mean="none"),
         "epochs": Cell(figures["epochs"], "d", mean="none"),
         "valid perplexity": Cell(figures["valid_perplexity"]),
+        **{f"valid {TITLES[metric]}": Cell(score) for metric, score in figures.get("valid_scores", {}).items()},
     }
 
 

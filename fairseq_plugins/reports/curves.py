@@ -3,29 +3,43 @@
 from typing import TYPE_CHECKING, Any, Dict, Sequence
 
 from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.scoring.corpus_metrics import TITLES
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
 def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
-    """Validation perplexity by epoch, one line a run.
+    """Validation perplexity by epoch, one line a run, and beside it each metric by which decoded text was scored.
 
     Args:
-        runs: each with ``name``, ``seed`` and ``valid_curve``.
+        runs: each with ``name``, ``seed`` and ``valid_curve``, and with ``score_curves`` by metric where there are any.
     """
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     names = [run["name"] for run in runs]
-    picture = new_picture()
-    axes = picture.subplots()
-    for run in runs:
-        label = run["name"] if names.count(run["name"]) == 1 else f"{run['name']}, seed {run['seed']}"
-        axes.plot(list(run["valid_curve"]), list(run["valid_curve"].values()), marker="o", label=label)
-    axes.set(xlabel="epoch", ylabel="validation perplexity", yscale="log")
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.yaxis.set_minor_formatter(ScalarFormatter())
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3, which="both")
-    axes.legend()
+    labels = [name if names.count(name) == 1 else f"{name}, seed {run['seed']}" for name, run in zip(names, runs)]
+    scores = [run.get("score_curves", {}) for run in runs]
+    metrics = [metric for metric in TITLES if any(metric in curves for curves in scores)]
+    picture = new_picture(inches=(7 * (1 + len(metrics)), 4.2))
+    panels = picture.subplots(1, 1 + len(metrics), squeeze=False)[0]
+    _draw_lines(panels[0], dict(enumerate(run["valid_curve"] for run in runs)), labels)
+    panels[0].set(ylabel="validation perplexity", yscale="log")
+    panels[0].yaxis.set_major_formatter(ScalarFormatter())
+    panels[0].yaxis.set_minor_formatter(ScalarFormatter())
+    for axes, metric in zip(panels[1:], metrics):
+        _draw_lines(axes, {n: curves[metric] for n, curves in enumerate(scores) if metric in curves}, labels)
+        axes.set(ylabel=f"validation {TITLES[metric]}")
+    for axes in panels:
+        axes.set(xlabel="epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3, which="both")
+        axes.legend()
     return picture
+
+
+def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], labels: Sequence[str]) -> None:
+    """Draw the curves of runs by their number, each in the run's colour."""
+    for number, curve in curves.items():
+        axes.plot(list(curve), list(curve.values()), marker="o", color=f"C{number}", label=labels[number])

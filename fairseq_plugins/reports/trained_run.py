@@ -8,7 +8,7 @@ from fairseq.models import BaseFairseqModel
 
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
-from fairseq_plugins.reports.training_log import read_valid_curve
+from fairseq_plugins.reports.training_log import read_score_curves, read_valid_curve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,7 @@ class TrainedRun:
         model: the best checkpoint.
         seed: of the training.
         valid_curve: validation perplexity by epoch.
+        score_curves: scores of the decoded validation set by epoch, by metric, where the training logged them.
     """
 
     name: str
@@ -30,9 +31,10 @@ class TrainedRun:
     model: BaseFairseqModel
     seed: int
     valid_curve: Dict[int, float]
+    score_curves: Dict[str, Dict[int, float]]
 
     def figures(self) -> Dict[str, Any]:
-        """What every report has: name, parameters, seed, epochs, the validation curve and its lowest perplexity."""
+        """What every report has: name, parameters, seed, epochs, the validation curves and their best points."""
         return {
             "name": self.name,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
@@ -40,6 +42,8 @@ class TrainedRun:
             "epochs": max(self.valid_curve),
             "valid_perplexity": min(self.valid_curve.values()),
             "valid_curve": self.valid_curve,
+            "valid_scores": {metric: max(curve.values()) for metric, curve in self.score_curves.items()},
+            "score_curves": self.score_curves,
         }
 
 
@@ -51,6 +55,15 @@ def read_run(name: str, save_dir: Path, *, data: str) -> TrainedRun:
     """
     checkpoint = save_dir / "checkpoint_best.pt"
     check_checkpoints([checkpoint])
-    curve = read_valid_curve(save_dir / "train.log")
+    log = save_dir / "train.log"
+    curve, score_curves = read_valid_curve(log), read_score_curves(log)
     model, config = load_checkpoint(checkpoint, data)
-    return TrainedRun(name=name, save_dir=save_dir, data=data, model=model, seed=config.common.seed, valid_curve=curve)
+    return TrainedRun(
+        name=name,
+        save_dir=save_dir,
+        data=data,
+        model=model,
+        seed=config.common.seed,
+        valid_curve=curve,
+        score_curves=score_curves,
+    )

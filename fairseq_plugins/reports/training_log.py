@@ -5,7 +5,11 @@ import statistics
 from pathlib import Path
 from typing import Dict, List
 
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+
 VALIDATION = re.compile(r"\| valid \| epoch (\d+) \|.*?\| ppl ([\d.]+)")
+VALIDATION_LINE = re.compile(r"\| valid \| epoch (\d+) (\|.*)")
+VALIDATION_SCORE = re.compile(rf"\| ({'|'.join(CORPUS_METRICS)}) ([\d.e+-]+)")
 SPEED = re.compile(r"\| train_inner \|.*? wps=([\d.]+)")
 LOSS = re.compile(r"\| train_inner \|.*? loss=([^,]+)")
 LOSS_SCALE = re.compile(r"\| train_inner \|.*? loss_scale=([\d.]+)")
@@ -26,6 +30,21 @@ def read_valid_curve(path: Path) -> Dict[int, float]:
     if not curve:
         raise ValueError(f"{path} holds no validation: log with --log-format simple")
     return curve
+
+
+def read_score_curves(path: Path) -> Dict[str, Dict[int, float]]:
+    """Scores of decoded validation sets by metric, as ``--task scored_translation`` logs them, each by epoch.
+
+    The names are those of ``--eval-scorer``. It is empty where nothing was decoded.
+
+    Raises:
+        OSError: if there is no log.
+    """
+    curves: Dict[str, Dict[int, float]] = {}
+    for epoch, line in VALIDATION_LINE.findall(path.read_text(encoding="utf-8")):
+        for name, score in VALIDATION_SCORE.findall(line):
+            curves.setdefault(name, {})[int(epoch)] = float(score)
+    return curves
 
 
 def read_speeds(text: str) -> List[float]:

@@ -66,3 +66,6 @@ CORPUS_METRICS: Dict[str, Callable[[], CorpusMetric]] = {
     **{name: partial(RougeMean, name) for name in ROUGE_METRICS},
 }
 """Metrics by name; each call makes one."""
+
+TITLES = {"bleu": "BLEU", "chrf": "chrF", **ROUGE_METRICS}
+"""How tables and pictures call them."""

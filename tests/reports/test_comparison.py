@@ -36,6 +36,13 @@ def test_runs_of_one_name_have_a_mean():
     assert rows[2]["seed"] == rows[2]["parameters"] == rows[2]["words per second"] == ""
 
 
+def test_the_best_scores_of_validation_stand_in_the_table():
+    scored = [run("A", seed, valid_scores={"bleu": 10.0 * seed}, words=3.0, scores=[]) for seed in (1, 2)]
+    rows = rows_of(as_markdown([*scored, run("B", 1, valid_scores={}, words=3.0, scores=[])], RougeMetric(None)))
+    assert [row["valid BLEU"] for row in rows] == ["10.00", "20.00", "15.00", ""]
+    assert list(rows[0])[4:6] == ["valid perplexity", "valid BLEU"]
+
+
 def test_a_text_of_another_origin_stands_beside_runs(tmp_path):
     for name in ("reference.de", "text"):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in LINES))

@@ -40,6 +40,21 @@ def test_a_curve_for_each_run_with_its_seed_where_names_repeat():
     assert axes.get_yscale() == "log"
 
 
+def test_scores_of_decoded_text_have_panels_in_the_colours_of_the_runs():
+    curves = [{"rouge1": {1: 9.0}}, {"bleu": {1: 3.0, 2: 5.0}}, {}]
+    picture = draw_learning_curves([{**run, "score_curves": scores} for run, scores in zip(RUNS, curves)])
+    perplexity, bleu, rouge = picture.axes
+    assert [axes.get_ylabel() for axes in picture.axes] == [
+        f"validation {name}" for name in ("perplexity", "BLEU", "ROUGE-1")
+    ]
+    assert len(perplexity.lines) == 3 and bleu.get_yscale() == rouge.get_yscale() == "linear"
+    (line,) = bleu.lines
+    assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == [3.0, 5.0]
+    assert (line.get_label(), line.get_color()) == ("A, seed 2", perplexity.lines[1].get_color())
+    (line,) = rouge.lines
+    assert (line.get_label(), line.get_color()) == ("A, seed 1", perplexity.lines[0].get_color())
+
+
 @pytest.mark.parametrize("names", [{"name": "a"}, {"name": "a", "figures": "b.json"}])
 def test_a_second_report_replaces_the_first(names, tmp_path):
     for text in ("first", "second"):

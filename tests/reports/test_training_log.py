@@ -2,7 +2,13 @@
 
 import pytest
 
-from fairseq_plugins.reports.training_log import read_free_memory, read_median_speed, read_speeds, read_valid_curve
+from fairseq_plugins.reports.training_log import (
+    read_free_memory,
+    read_median_speed,
+    read_score_curves,
+    read_speeds,
+    read_valid_curve,
+)
 
 LOG = """\
 2026-11-21 10:00:00 | INFO | train_inner | epoch 001:     10 / 99 loss=9, wps=900.5, ups=1, gb_free=100.5, wall=2
@@ -11,6 +17,23 @@ LOG = """\
 2026-11-21 10:00:03 | INFO | train_inner | epoch 002:     10 / 99 loss=7, wps=100, ups=1, gb_free=100, wall=4
 2026-11-21 10:00:04 | INFO | valid | epoch 002 | valid on 'valid' subset | loss 7 | ppl 128 | wps 5000 | best_loss 7
 """
+
+
+SCORED_LOG = """\
+2026-11-21 10:00:00 | INFO | train_inner | epoch 001:     10 / 99 loss=9, ppl=500, bleu=3, wps=900.5, ups=1, wall=2
+2026-11-21 10:00:01 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 6 | ppl 64 | bleu 1.5 | wps 50
+2026-11-21 10:00:02 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 5 | ppl 32 | bleu 12.25 | wps 50
+2026-11-21 10:00:04 | INFO | valid | epoch 002 | valid on 'valid' subset | loss 4 | ppl 16 | bleu 3e-05 | best_bleu 12
+2026-11-21 10:00:05 | INFO | valid | epoch 002 | valid on 'other' subset | loss 4 | ppl 16 | rougeL 20 | best_bleu 12
+"""
+
+
+def test_scores_of_decoded_validation_sets(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(SCORED_LOG)
+    assert read_score_curves(log) == {"bleu": {1: 12.25, 2: 3e-5}, "rougeL": {2: 20.0}}
+    log.write_text(LOG)
+    assert read_score_curves(log) == {}
 
 
 def test_validations_and_speeds(tmp_path):
