@@ -1,71 +1,37 @@
 """Language modelling over contiguous streams with carried recurrent state."""
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.dataclass import FairseqDataclass
 from fairseq.logging.meters import MetersDict
 from fairseq.models import FairseqLanguageModel
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
-from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
 from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream
-from fairseq_plugins.data.row_offsets import ROW_OFFSETS, random_row_offsets
+from fairseq_plugins.data.row_offsets import random_row_offsets
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
-from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.optim.held_columns import hold_columns
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows
+from fairseq_plugins.tasks.row_groups import RowGroups
+from fairseq_plugins.tasks.stateful_lm_config import StatefulLanguageModelingConfig
 from fairseq_plugins.tasks.stream_position import StreamPosition
 
 logger = logging.getLogger(__name__)
 
 CutWindows = Callable[[ContiguousStreams, int], List[List[Window]]]
 """From rows and an epoch to the batches of windows that cover them."""
-
-WindowLengths = choices(["fixed", "random"])
-RowOffsets = choices(ROW_OFFSETS)
-
-
-@dataclass
-class StatefulLanguageModelingConfig(FairseqDataclass):
-    """Flags of ``--task stateful_lm``."""
-
-    data: Optional[str] = field(
-        default=None, metadata={"help": "directory that fairseq-preprocess --only-source wrote"}
-    )
-    tokens_per_sample: int = field(
-        default=70, metadata={"help": "window of truncated back-propagation through time, in tokens"}
-    )
-    window_lengths: WindowLengths = field(
-        default="fixed",
-        metadata={
-            "help": "fixed: every window has --tokens-per-sample tokens; random: training windows are drawn around "
-            "it and the learning rate of an update is scaled by length / --tokens-per-sample"
-        },
-    )
-    max_window: Optional[int] = field(
-        default=None, metadata={"help": "longest random window, in tokens (default: no limit)"}
-    )
-    row_offsets: RowOffsets = field(
-        default="none",
-        metadata={
-            "help": "random: partial shuffle, in every epoch each row of the training text begins at another token and "
-            "goes on with its start after its end; none: where it was cut"
-        },
-    )
-    seed: int = II("common.seed")
-    train_subset: str = II("dataset.train_subset")
-    valid_subset: str = II("dataset.valid_subset")
 
 
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
@@ -77,7 +43,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
     gradients, starts at zero in every epoch and every evaluation, and is part of the checkpoint. Windows
     come in order. With ``--row-offsets random`` each row of the training text is rotated by an offset of its own, drawn
     from the seed and the epoch (Press 2019); nothing else is shuffled. ``--update-freq`` accumulates successive
-    windows. Windows are slices of a tensor in memory, so ``--num-workers`` is not needed and has no effect.
+    windows; ``--row-groups`` cuts the rows of one, as the programs published with MoS and DOC do on WikiText-2. Windows
+    are slices of a tensor in memory, so ``--num-workers`` is not needed and has no effect.
     """
 
     def __init__(
@@ -92,6 +59,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         self._optimizer: Optional[FairseqOptimizer] = None
         self._position: Optional[StreamPosition] = None
         self._windows = AccumulatedWindows(base_length=args.tokens_per_sample)
+        self._row_groups = RowGroups(args.row_groups)
         self._first_subset_pending = False
         self._described_splits: Set[str] = set()
 
@@ -108,6 +76,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
             raise ValueError(f"--tokens-per-sample {args.tokens_per_sample}: a window has at least 1 token")
         if args.max_window is not None and args.max_window < 1:
             raise ValueError(f"--max-window {args.max_window}: a window has at least 1 token")
+        check_at_least_one(args.row_groups, flag="--row-groups")
         if args.train_subset in args.valid_subset.split(","):
             raise ValueError(
                 f"--valid-subset {args.valid_subset} holds the training split: measure it after the training with "
@@ -148,7 +117,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         """Windows of all rows of this process, in order.
 
         Raises:
-            ValueError: without ``--batch-size``, or if the corpus is too short for the rows.
+            ValueError: without ``--batch-size``, if the corpus is too short for the rows, or with more groups than
+                rows.
         """
         if not max_sentences:
             raise ValueError("--task stateful_lm needs --batch-size, the number of rows, in place of --max-tokens")
@@ -160,6 +130,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
             num_own_rows=max_sentences,
         )
         in_training = dataset.split == self.args.train_subset
+        if in_training:
+            self._row_groups.check(max_sentences)
         iterator = self._iterate(
             streams,
             self._training_windows if in_training else self._fixed_windows,
@@ -237,7 +209,15 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         self._optimizer = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
         self._windows.begin(model)
         self._decoder.carried_state.num_repeatable = len(self._windows) + 1  # --amp repeats those of an update
-        result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        step = partial(
+            super().train_step,
+            model=model,
+            criterion=criterion,
+            optimizer=optimizer,
+            update_num=update_num,
+            ignore_grad=ignore_grad,
+        )
+        result = self._row_groups.train_step(step, sample, model=model, decoder=self._decoder, criterion=criterion)
         self._windows.add(sample["nominal_length"])
         end = sample["net_input"]["position"] + sample["target"].size(1)
         self._stream_position.advance(self._decoder, position=end)

@@ -23,7 +23,7 @@ def random_tokens(num_tokens, *, seed=0):
 
 
 class Training:
-    """Two rows of a process of ``num_shards``."""
+    """Rows of a process of ``num_shards``, by default two."""
 
     def __init__(
         self,
@@ -31,6 +31,8 @@ class Training:
         *,
         window_lengths="random",
         row_offsets="none",
+        row_groups=1,
+        num_rows=2,
         num_tokens=400,
         num_shards=1,
         shard_id=0,
@@ -38,7 +40,11 @@ class Training:
         epoch=1,
     ):
         config = StatefulLanguageModelingConfig(
-            data="unused", tokens_per_sample=BASE_LENGTH, window_lengths=window_lengths, row_offsets=row_offsets
+            data="unused",
+            tokens_per_sample=BASE_LENGTH,
+            window_lengths=window_lengths,
+            row_offsets=row_offsets,
+            row_groups=row_groups,
         )
         config.seed, config.train_subset, config.valid_subset = seed, "train", "valid"
         self.task = StatefulLanguageModelingTask(config, make_dictionary(23))
@@ -47,7 +53,7 @@ class Training:
         self.optimizer = make_optimizer(model)
         self.iterator = self.task.get_batch_iterator(
             TokenStream(random_tokens(num_tokens), "train"),
-            max_sentences=2,
+            max_sentences=num_rows,
             num_shards=num_shards,
             shard_id=shard_id,
             epoch=epoch,

@@ -8,7 +8,7 @@ from fairseq_plugins.models.presets.preset import Preset
 
 SMALL_MIXTURE = dict(SMALL_NETWORK, hidden_sizes="512 512 384", latent_dropout=0.2)
 
-# Yang et al. 2018
+# Yang et al. 2018; on WikiText-2 the programs of MoS and DOC compute the rows of an update in three groups
 MOS_PTB = dict(
     AWD,
     embed_dim=280,
@@ -21,7 +21,15 @@ MOS_PTB = dict(
 )
 MOS_WT2 = dict(MOS_PTB, embed_dim=300, hidden_sizes="1150 1150 650", dropout_input=0.55, dropout_hidden=0.2)
 MOS_PTB_TRAINING = {**AVERAGED, "lr": 20, "batch-size": 12, "max-epoch": 1000, "seed": 28, "max-window": 110}
-MOS_WT2_TRAINING = {**AVERAGED, "lr": 15, "batch-size": 15, "max-epoch": 1000, "seed": 1882, "max-window": 90}
+MOS_WT2_TRAINING = {
+    **AVERAGED,
+    "lr": 15,
+    "batch-size": 15,
+    "row-groups": 3,
+    "max-epoch": 1000,
+    "seed": 1882,
+    "max-window": 90,
+}
 MOS_PTB_FINE_TUNING = {"lr": 25}
 MOS_WT2_FINE_TUNING = {"lr": 20}
 

@@ -47,6 +47,7 @@ MODEL = {
 TRAINING = {
     "lr": [30, 30, 20, 15, 20, 15],
     "batch-size": [20, 80, 12, 15, 12, 15],
+    "row-groups": [None, None, None, 3, None, 3],
     "activation-regularization": [2] * 6,
     "temporal-activation-regularization": [1] * 6,
     "weight-decay": [1.2e-6] * 6,
