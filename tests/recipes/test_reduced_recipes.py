@@ -12,6 +12,8 @@ BASE_MODELS = ["zaremba", "variational", "rhn", "rhn-tied", "mogrifier", "awd"]
 MODELS_WITH_TRICKS = ["awd", "mos", "doc", "mogrifier-doc"]
 CASES = [("reduced_base_models", name) for name in BASE_MODELS]
 CASES += [("reduced_tricks", name) for name in MODELS_WITH_TRICKS]
+MAJOR_MINOR = ["9:1", "mmlstm-mos"]
+CASES += [("reduced", f"{name}{end}") for name in MAJOR_MINOR for end in ("", "-without3", "-previous")]
 SHARED = ("optimizer", "tokens-per-sample", "window-lengths", "batch-size", "max-epoch", "clip-norm", "criterion")
 
 
@@ -20,6 +22,24 @@ def test_networks_have_four_million_parameters(recipe, system):
     with torch.device("meta"):
         model = build_system(find_recipe(recipe), system, vocab_size=VOCABULARY)
     assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(4.0e6, rel=0.01)
+
+
+@pytest.mark.parametrize("name", MAJOR_MINOR)
+def test_variants_of_major_minor_networks_are_as_large(name):
+    sizes, flags = {}, {}
+    for end in ("", "-without3", "-previous"):
+        flags[end] = find_recipe("reduced").flags(f"{name}{end}")
+        with torch.device("meta"):
+            model = build_system(find_recipe("reduced"), f"{name}{end}", vocab_size=VOCABULARY)
+        sizes[end] = sum(parameter.numel() for parameter in model.parameters())
+    assert max(sizes.values()) / min(sizes.values()) < 1.002
+    assert flags["-without3"] == {
+        **flags[""],
+        "major-proportions": "0.9 0.9 1",
+        "hidden-sizes": flags["-without3"]["hidden-sizes"],
+    }
+    changed = {"minor-input": "previous", "hidden-sizes": flags["-previous"]["hidden-sizes"]}
+    assert flags["-previous"] == {**flags[""], **changed}
 
 
 @pytest.mark.parametrize("name", ["reduced_base_models", "reduced_tricks"])
