@@ -3,7 +3,7 @@
 from argparse import Namespace
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -25,10 +25,7 @@ def trained_task(path: Union[str, Path]) -> Any:
     Raises:
         ValueError: if the file is unreadable or refused.
     """
-    with naming_checkpoint(path):
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    args: Optional[Namespace] = state.get("args")
-    return (state["cfg"] if args is None else convert_namespace_to_omegaconf(args)).task
+    return _task_of(_read(path, {}))
 
 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
@@ -38,12 +35,7 @@ def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple
         ValueError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
     """
     check_checkpoints([path])
-    with naming_checkpoint(path):
-        (model,), config, _ = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], arg_overrides={"data": str(data_dir)}
-        )
-    assert config is not None
-    return model.eval(), config
+    return _build(path, _read(path, {"data": str(data_dir)}))
 
 
 def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
@@ -100,10 +92,11 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
     load_dictionary(data_dir)
     models: List[FairseqLanguageModel] = []
     for path in paths:
-        name = trained_task(path)._name
+        state = _read(path, {"data": str(data_dir)})
+        name = _task_of(state)._name
         if not issubclass(TASK_REGISTRY.get(name, object), LanguageModelingTask):
             raise ValueError(f"{path} was trained for --task {name}: give a language model's checkpoint")
-        model, _ = load_checkpoint(path, data_dir)
+        model, _ = _build(path, state)
         assert isinstance(model, FairseqLanguageModel)
         models.append(model)
     return models
@@ -135,3 +128,22 @@ def scores_in_float32(models: Sequence[BaseFairseqModel]) -> Iterator[None]:
 
 def _output_precisions(models: Sequence[BaseFairseqModel]) -> List[OutputPrecision]:
     return [part for model in models for part in model.modules() if isinstance(part, OutputPrecision)]
+
+
+def _read(path: Union[str, Path], overrides: Dict[str, Any]) -> Dict[str, Any]:
+    """What a checkpoint holds, with other values of some flags."""
+    with naming_checkpoint(path):
+        return checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
+
+
+def _task_of(state: Dict[str, Any]) -> Any:
+    args: Optional[Namespace] = state.get("args")
+    return (state["cfg"] if args is None else convert_namespace_to_omegaconf(args)).task
+
+
+def _build(path: Union[str, Path], state: Dict[str, Any]) -> Tuple[BaseFairseqModel, DictConfig]:
+    """The model of what :func:`_read` has read, in evaluation mode, and the configuration of its training."""
+    with naming_checkpoint(path):
+        (model,), config, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+    assert config is not None
+    return model.eval(), config
