@@ -27,10 +27,10 @@ from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.trees.bracket_scores import PunctuationOf
 from fairseq_plugins.trees.choices import SystemScore, best_by_gold, best_by_models, best_by_parser, score_choices
 from fairseq_plugins.trees.gold_sentences import read_gold_sentences
-from fairseq_plugins.trees.hypotheses import Sentence, read_sentences
 from fairseq_plugins.trees.hypothesis_scores import Ensemble, ModelScores, score_hypotheses
 from fairseq_plugins.trees.linearisation import read_linearisation
 from fairseq_plugins.trees.parse_lists import read_parse_lists
+from fairseq_plugins.trees.sentences import Sentence, read_sentences
 
 PARSER, ORACLE = "parser", "oracle"
 

@@ -25,13 +25,11 @@ def trained_task(path: Union[str, Path]) -> Any:
     Raises:
         ValueError: if the file is unreadable or refused.
     """
-    with naming_checkpoint(path):
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    return training_config(state).task
+    return training_config(_read(path, {})).task
 
 
 def training_config(state: Dict[str, Any]) -> DictConfig:
-    """The configuration of the training whose checkpoint was loaded; the host's older ones hold flags in its place."""
+    """The configuration of the training whose checkpoint was read; the host's older ones hold flags in its place."""
     args: Optional[Namespace] = state.get("args")
     return state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
 
@@ -43,12 +41,7 @@ def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple
         ValueError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
     """
     check_checkpoints([path])
-    with naming_checkpoint(path):
-        (model,), config, _ = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], arg_overrides={"data": str(data_dir)}
-        )
-    assert config is not None
-    return model.eval(), config
+    return _build(path, _read(path, {"data": str(data_dir)}))
 
 
 def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
@@ -105,10 +98,11 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
     load_dictionary(data_dir)
     models: List[FairseqLanguageModel] = []
     for path in paths:
-        name = trained_task(path)._name
+        state = _read(path, {"data": str(data_dir)})
+        name = training_config(state).task._name
         if not issubclass(TASK_REGISTRY.get(name, object), LanguageModelingTask):
             raise ValueError(f"{path} was trained for --task {name}: give a language model's checkpoint")
-        model, _ = load_checkpoint(path, data_dir)
+        model, _ = _build(path, state)
         assert isinstance(model, FairseqLanguageModel)
         models.append(model)
     return models
@@ -140,3 +134,17 @@ def scores_in_float32(models: Sequence[BaseFairseqModel]) -> Iterator[None]:
 
 def _output_precisions(models: Sequence[BaseFairseqModel]) -> List[OutputPrecision]:
     return [part for model in models for part in model.modules() if isinstance(part, OutputPrecision)]
+
+
+def _read(path: Union[str, Path], overrides: Dict[str, Any]) -> Dict[str, Any]:
+    """What a checkpoint holds, with other values of some flags."""
+    with naming_checkpoint(path):
+        return checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
+
+
+def _build(path: Union[str, Path], state: Dict[str, Any]) -> Tuple[BaseFairseqModel, DictConfig]:
+    """The model of what :func:`_read` has read, in evaluation mode, and the configuration of its training."""
+    with naming_checkpoint(path):
+        (model,), config, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+    assert config is not None
+    return model.eval(), config

@@ -6,7 +6,7 @@ from typing import List, Literal, Optional, Sequence
 from torch import Tensor
 
 from fairseq_plugins.trees.bracket_scores import BracketCounts, total
-from fairseq_plugins.trees.hypotheses import Sentence
+from fairseq_plugins.trees.sentences import Sentence
 
 Counted = Literal["first", "best"]
 """Which candidate of a hypothesis is scored: the first, or for the oracle the best."""

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from fairseq_plugins.evaluation.ensemble import average_nll
 from fairseq_plugins.evaluation.scored_sequences import ScoredSequence, score_sequences
-from fairseq_plugins.trees.hypotheses import Sentence
+from fairseq_plugins.trees.sentences import Sentence
 
 Ensemble = Literal["sum", "mean"]
 """How several models become one: the sum of their log-probabilities, or the mean of their probabilities of a symbol."""

@@ -8,10 +8,10 @@ from fairseq.data import Dictionary
 from fairseq_plugins.trees import hypothesis_scores
 from fairseq_plugins.trees.choices import best_by_gold, best_by_models, best_by_parser, score_choices
 from fairseq_plugins.trees.gold_sentences import GoldSentence
-from fairseq_plugins.trees.hypotheses import read_sentences
 from fairseq_plugins.trees.hypothesis_scores import reranking_chunks, score_hypotheses
 from fairseq_plugins.trees.linearisation import Linearisation
 from fairseq_plugins.trees.parse_lists import CandidateTree, ParseLists
+from fairseq_plugins.trees.sentences import read_sentences
 from fairseq_plugins.trees.tree import read_tree
 
 LINEARISATION = Linearisation(["dogs", "bark", "."])

@@ -1,0 +1,81 @@
+"""Checkpoints of trained language models that another model is built on."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple, Type, Union
+
+from fairseq import checkpoint_utils
+from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel, build_model
+
+from fairseq_plugins.models.checkpoint_files import naming_checkpoint
+from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
+from fairseq_plugins.models.text_task import TextTask
+from fairseq_plugins.output_layers.gate import OUTPUT_GATES, NoGate
+
+BaseFlags = Dict[str, Any]
+"""``arch`` and the other flags that a model is built by: numbers and texts, which checkpoints may hold."""
+
+
+def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[BaseFlags, RecurrentLanguageModel]:
+    """The flags of a checkpoint's model, and the model with its weights.
+
+    Args:
+        path: of the checkpoint.
+        task: whose dictionary the model reads.
+        overrides: flags that are other than in its training.
+
+    Raises:
+        ValueError: if the checkpoint is damaged, of another vocabulary, or holds another kind of model.
+    """
+    state = read_state(path)
+    flags = _checked_flags(state, path)
+    with naming_checkpoint(path):
+        model = build_base_model(flags, task, overrides)
+        model.load_state_dict(state["model"])
+    return flags, model
+
+
+def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> RecurrentLanguageModel:
+    """A model by its flags, as the host builds it."""
+    # the host's models of argparse flags take these
+    # pyrefly: ignore[bad-argument-type]
+    model = build_model(Namespace(**{**flags, **overrides}), task)
+    assert isinstance(model, RecurrentLanguageModel)
+    return model
+
+
+def read_state(path: Union[str, Path]) -> Dict[str, Any]:
+    """What a checkpoint holds; a ``ValueError`` names one that is damaged."""
+    with naming_checkpoint(path):
+        return checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+
+def saved_flags(state: Dict[str, Any]) -> Namespace:
+    """The flags of a checkpoint's model; of models that the host configures in another way, their name as ``arch``."""
+    config = state.get("cfg")
+    saved = state["args"] if config is None else config["model"]
+    if isinstance(saved, Namespace):
+        return saved
+    return Namespace(arch=saved.get("_name"))
+
+
+def _checked_flags(state: Dict[str, Any], path: str) -> BaseFlags:
+    """The flags that the checkpoint's model is built by.
+
+    Raises:
+        ValueError: if it is no recurrent language model, or has a gate.
+    """
+    saved = vars(saved_flags(state))
+    model_class: Optional[Type[BaseFairseqModel]] = ARCH_MODEL_REGISTRY.get(saved.get("arch"))
+    if model_class is None or not issubclass(model_class, RecurrentLanguageModel):
+        raise ValueError(
+            f"{path} holds a model of --arch {saved.get('arch')}: --base-model takes recurrent language models of this "
+            "package, such as lstm_lm_awd"
+        )
+    gate = saved.get(OUTPUT_GATES.destination, NoGate.name)
+    if gate != NoGate.name:
+        raise ValueError(f"{path} has a gate already, {OUTPUT_GATES.flag} {gate}: give a model without one")
+    parser = ArgumentParser(add_help=False)
+    model_class.add_args(parser)
+    names = {"arch", *(action.dest for action in parser._actions)}
+    return {name: value for name, value in saved.items() if name in names}
