@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Literal, Optional, Sequence
 
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
-from fairseq_plugins.evaluation.subwords import SUBWORD_FILES, Subwords, find_subwords
+from fairseq_plugins.evaluation.subwords import Subwords, find_subwords, load_subwords
 
 TEXT_RECORD = "text.json"
 """What data-prep writes beside the dictionary of a language model; it tells tokenizer and case."""
@@ -156,4 +156,4 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
             f"language, and case one of {', '.join(CASES)}"
         ) from error
     found = find_subwords(data)
-    return SideText(tokenizer, case=case, subwords=None if found is None else SUBWORD_FILES[found.name](found))
+    return SideText(tokenizer, case=case, subwords=None if found is None else load_subwords(found))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict, List, Sequence
 
 from fairseq_plugins.evaluation.raw_text import Case, Moses, SideText
-from fairseq_plugins.evaluation.subwords import SUBWORD_FILES, Subwords, find_subwords
+from fairseq_plugins.evaluation.subwords import SUBWORD_FILES, Subwords, find_subwords, load_subwords
 
 RECORD = "prepared.txt"
 """What data-prep writes beside the binaries; its first line tells how they were made."""
@@ -68,5 +68,5 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
         source=source,
         target=target,
         case=cases[0] if cases else "kept",
-        subwords=SUBWORD_FILES[path.name](path),
+        subwords=load_subwords(path),
     )
