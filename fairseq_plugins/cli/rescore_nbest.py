@@ -188,7 +188,7 @@ def read_weights(path: Path, *, paths: Sequence[str]) -> TunedWeights:
     try:
         content = json.loads(path.read_text("utf-8"))
         found: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} holds no weights: write it with --tune") from error
     names = {LIST_SCORE, LENGTH, *paths}
     if found.keys() != names:

@@ -55,10 +55,10 @@ def read_state(path: Union[str, Path]) -> Dict[str, Any]:
 def saved_flags(state: Dict[str, Any]) -> Namespace:
     """The flags of a checkpoint's model; of models that the host configures in another way, their name as ``arch``."""
     config = state.get("cfg")
-    saved = state["args"] if config is None else config["model"]
+    saved = state.get("args") if config is None else config.get("model")
     if isinstance(saved, Namespace):
         return saved
-    return Namespace(arch=saved.get("_name"))
+    return Namespace(arch=None if saved is None else saved.get("_name"))
 
 
 def _checked_flags(state: Dict[str, Any], path: str) -> BaseFlags:
