@@ -68,7 +68,7 @@ def load_translation_models(
             )
         check_pair_dictionaries(Path(data_dir), config.source_lang, config.target_lang)
         model, _, task = _build(path, state)
-        assert isinstance(task, TranslationTask)
+        assert isinstance(model, FairseqEncoderDecoderModel) and isinstance(task, TranslationTask)
         found.append((model, task))
     return found
 
@@ -173,9 +173,8 @@ def _task_of(state: Dict[str, Any], path: Union[str, Path]) -> Any:
         ValueError: if there is none, or no such task.
     """
     args: Optional[Namespace] = state.get("args")
-    config = state.get("cfg")
     try:
-        task = (convert_namespace_to_omegaconf(args) if args is not None else config).task
+        task = (state["cfg"] if args is None else convert_namespace_to_omegaconf(args)).task
         name = task._name
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(
@@ -195,5 +194,5 @@ def _build(path: Union[str, Path], state: Dict[str, Any]) -> Tuple[BaseFairseqMo
     """The model of what :func:`_read` has read, in evaluation mode, the configuration of its training, and the task."""
     with naming_checkpoint(path):
         (model,), config, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
-    assert config is not None
+    assert config is not None and task is not None
     return model.eval(), config, task

@@ -10,6 +10,7 @@ from typing import Callable, Dict, List, Literal, Optional, Sequence
 
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
+from fairseq_plugins.evaluation.languages import check_language
 from fairseq_plugins.evaluation.subwords import Subwords, find_subwords, load_subwords
 
 TEXT_RECORD = "text.json"
@@ -148,9 +149,10 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
         )
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+        check_language(record.get("language", "en"), flag="language")
         tokenizer = TOKENIZERS[record["tokenizer"]](record)
         (case,) = (case for case in CASES if case == record["case"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{path} is not as data-prep writes it: tokenizer is one of {', '.join(TOKENIZERS)}, moses with a "
             f"language, and case one of {', '.join(CASES)}"

@@ -16,6 +16,8 @@ from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
 
 from fairseq_plugins.host.wrapping import wrap
 
+MARK = MMapIndexedDataset.Index._HDR_MAGIC
+
 HEADER = struct.Struct("<9sQBQ")
 """Begins the index of a memory-mapped file: its mark, version, type of numbers, number of sentences.
 
@@ -53,21 +55,21 @@ def _check_and_open(
         return make_dataset(path, impl, fix_lua_indexing, dictionary)
     with open(f"{path}.idx", "rb") as file:
         header = file.read(HEADER.size)
-    if header.startswith(MMapIndexedDataset.Index._HDR_MAGIC):
-        dtype, first = _check_index(path, header), 0
+    if header.startswith(MARK):
+        _check_index(path, header)
     try:
         dataset = make_dataset(path, impl, fix_lua_indexing, dictionary)
     except (AssertionError, KeyError, ValueError, struct.error) as error:
         raise ValueError(f"{path}.idx is damaged or of another --dataset-impl: {REMEDY}") from error
-    if isinstance(dataset, IndexedDataset):
-        dtype, first = dataset.dtype, 1  # as Lua counts
-    if dictionary is not None:
-        _check_words(path, dtype, first=first, num_words=len(dictionary))
+    if dictionary is not None and isinstance(dataset, MMapIndexedDataset):
+        _check_words(path, dataset._index.dtype, first=0, num_words=len(dictionary))
+    elif dictionary is not None and isinstance(dataset, IndexedDataset):
+        _check_words(path, dataset.dtype, first=1, num_words=len(dictionary))  # as Lua counts
     return dataset
 
 
-def _check_index(path: str, header: bytes) -> Type[np.number]:
-    """The type of the numbers of a split; a ``ValueError`` if index and text do not belong together."""
+def _check_index(path: str, header: bytes) -> None:
+    """Refuse a memory-mapped split whose index and text do not belong together."""
     damaged = f"{path}.idx is damaged: {REMEDY}"
     index, text = Path(f"{path}.idx"), Path(f"{path}.bin")
     if len(header) < HEADER.size:
@@ -84,7 +86,6 @@ def _check_index(path: str, header: bytes) -> Type[np.number]:
     expected, found = int(ends[-1]) if num else 0, text.stat().st_size
     if found != expected:
         raise ValueError(f"{text} has {found:,} bytes, and {index} tells of {expected:,}: {REMEDY}")
-    return dtype
 
 
 def _check_words(path: str, dtype: Type[np.number], *, first: int, num_words: int) -> None:

@@ -1,7 +1,7 @@
 """A dictionary that cannot be read is named, with the row and the remedy.
 
-Mends: the host tells of a row of another form, or of a word that stands twice, without the file, and of text that is not
-UTF-8 without the row.
+Mends: the host tells of a row of another form, or of a word that stands twice, without the file, and of text that is
+not UTF-8 without the row.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_names_no_row`` passes.
 """
