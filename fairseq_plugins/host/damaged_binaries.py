@@ -62,6 +62,7 @@ def _check_and_open(
     except (AssertionError, KeyError, ValueError, struct.error) as error:
         raise ValueError(f"{path}.idx is damaged or of another --dataset-impl: {REMEDY}") from error
     if dictionary is not None and isinstance(dataset, MMapIndexedDataset):
+        assert dataset._index is not None
         _check_words(path, dataset._index.dtype, first=0, num_words=len(dictionary))
     elif dictionary is not None and isinstance(dataset, IndexedDataset):
         _check_words(path, dataset.dtype, first=1, num_words=len(dictionary))  # as Lua counts

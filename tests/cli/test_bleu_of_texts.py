@@ -10,14 +10,16 @@ import sacrebleu
 from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
 
 LINES = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt er .", "hier steht ein Haus ."]
+TARGETS = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt sie .", "dort steht ein Haus ."]
 RAW = ["ein kleines Haus steht hier.", "das Haus ist alt, sagt sie.", "dort steht ein Haus."]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "reference").write_text("".join(f"{line}\n" for line in LINES))
-    generated = (f"T-{n}\t{line}\nH-{n}\t-1\t{line[:-2]} !\n" for n, line in enumerate(LINES))
+    (tmp_path / "reference").write_text("".join(f"{line}\n" for line in TARGETS))
+    pairs = enumerate(zip(TARGETS, LINES))
+    generated = (f"T-{n}\t{target}\nH-{n}\t-1\t{line[:-2]} !\n" for n, (target, line) in pairs)
     (tmp_path / "generate.txt").write_text("".join(generated))
     (tmp_path / "raw.de").write_text("".join(f"{line}\n" for line in RAW))
     return tmp_path

@@ -66,7 +66,8 @@ def test_output_of_the_host_in_shards_is_one_text(folder, capsys):
     """Each shard has the sentences of its part, in the order of their lengths."""
     shards = {"a": [2, 0], "b": [1]}
     for name, numbers in shards.items():
-        lines = [f"T-{n}\tx\nH-{n}\t-1\t{TEXTS['my hypotheses'][n]}\n" for n in numbers]
+        pairs = [(n, TEXTS["first reference"][n], TEXTS["my hypotheses"][n]) for n in numbers]
+        lines = [f"T-{n}\t{target}\nH-{n}\t-1\t{hypothesis}\n" for n, target, hypothesis in pairs]
         (folder / name).write_text("".join(lines))
     scores, _ = scored(capsys, "--input", "a", "b", "--reference", "first reference")
     assert scores == expected(TEXTS["my hypotheses"], TEXTS["first reference"])
