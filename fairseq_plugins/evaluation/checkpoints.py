@@ -30,6 +30,19 @@ def trained_task(path: Union[str, Path]) -> Any:
     return _task_of(_read(path, {}), path)
 
 
+def check_no_language_models(paths: Sequence[Union[str, Path]]) -> None:
+    """Refuse checkpoints that cannot decode sentence pairs.
+
+    Raises:
+        ValueError: if a file is missing, unreadable or refused, or holds a language model.
+    """
+    check_checkpoints(paths)
+    for path in paths:
+        task = trained_task(path)
+        if _is_of(task, LanguageModelingTask):
+            raise _not_for_translation(path, task)
+
+
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
     """A model of any task in evaluation mode, and the configuration of its training.
 
@@ -62,10 +75,7 @@ def load_translation_models(
         state = _read(path, {"data": str(data_dir)})
         config = _task_of(state, path)
         if not _is_of(config, TranslationTask):
-            raise ValueError(
-                f"{path} was trained for --task {config._name}, not for translation: give an encoder-decoder's "
-                "checkpoint"
-            )
+            raise _not_for_translation(path, config)
         check_pair_dictionaries(Path(data_dir), config.source_lang, config.target_lang)
         model, _, task = _build(path, state)
         assert isinstance(model, FairseqEncoderDecoderModel) and isinstance(task, TranslationTask)
@@ -184,6 +194,12 @@ def _task_of(state: Dict[str, Any], path: Union[str, Path]) -> Any:
     if name not in TASK_REGISTRY:
         raise ValueError(f"{path} was trained for --task {name}, which neither fairseq nor this package has")
     return task
+
+
+def _not_for_translation(path: Union[str, Path], task: Any) -> ValueError:
+    return ValueError(
+        f"{path} was trained for --task {task._name}, not for translation: give an encoder-decoder's checkpoint"
+    )
 
 
 def _is_of(task: Any, kind: Type[FairseqTask]) -> bool:

@@ -12,7 +12,7 @@ from typing import Iterator, List, Sequence
 from filelock import FileLock, Timeout
 
 from fairseq_plugins.evaluation.binarised_pairs import target_language
-from fairseq_plugins.models.checkpoint_files import check_checkpoints
+from fairseq_plugins.evaluation.checkpoints import check_no_language_models
 from fairseq_plugins.programs.host_program import USER_DIR, run_host
 
 ASKED_FILE, LOCK_FILE = "asked.txt", ".decoding.lock"
@@ -71,21 +71,20 @@ class Decoding:
         """Refuse what could not be decoded.
 
         Raises:
-            ValueError: if a model, the data or the split is missing.
+            ValueError: if a model, the data or the split is missing, or a model is damaged or a language model.
         """
-        check_checkpoints(self.models)
         target_language(self.data, self.split)
+        check_no_language_models(self.models)
 
     def run(self) -> None:
-        """Decode, unless that was done; the output is written aside and renamed.
+        """Decode what :meth:`check` has seen, unless that was done; the output is written aside and renamed.
 
         A second run that writes to the same folder waits.
 
         Raises:
-            ValueError: as :meth:`check`, or if ``fairseq-generate`` tells what was given wrongly.
+            ValueError: if ``fairseq-generate`` tells what was given wrongly.
             ProgramFailed: if ``fairseq-generate`` fails in another way.
         """
-        self.check()
         asked = self._describe()
         if self._is_done(asked):
             return

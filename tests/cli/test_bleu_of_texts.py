@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import sacrebleu
@@ -11,6 +13,7 @@ from filelock import FileLock
 from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
 from fairseq_plugins.evaluation import decoding
 
+OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
 LINES = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt er .", "hier steht ein Haus ."]
 TARGETS = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt sie .", "dort steht ein Haus ."]
 RAW = ["ein kleines Haus steht hier.", "das Haus ist alt, sagt sie.", "dort steht ein Haus."]
@@ -90,7 +93,7 @@ def decoded(folder, monkeypatch):
     (folder / "data").mkdir()
     for side in ("en", "de"):
         (folder / f"data/test.en-de.{side}.idx").touch()
-    (folder / "model.pt").touch()
+    shutil.copy(OLDER / "lstm_encdec_doc.pt", folder / "model.pt")
     return ["data", "--path", "model.pt", "--out", "out"]
 
 
@@ -182,6 +185,24 @@ def test_what_is_no_language_is_refused(flags, told, folder, capsys):
 def test_another_language_than_that_of_the_data_is_refused(decoded, folder, capsys):
     told = refusal(capsys, *decoded, "--reference", "raw.de", "--target-lang", "fr")
     assert "--target-lang fr: data translates into de: leave it out" in told and not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (
+            OLDER / "lstm_lm_doc.pt",
+            "model.pt was trained for --task stateful_lm, not for translation: give an encoder-",
+        ),
+        (OLDER / "expected.json", "model.pt is no checkpoint or was cut short"),
+    ],
+)
+def test_what_cannot_decode_is_refused_before_earlier_scores_are_removed(content, told, decoded, folder, capsys):
+    output_of(capsys, *decoded, "--reference", "raw.de")
+    before = (folder / "out/scores.txt").read_text()
+    shutil.copy(content, folder / "model.pt")
+    assert told in refusal(capsys, *decoded, "--reference", "raw.de")
+    assert (folder / "out/scores.txt").read_text() == before
 
 
 def test_what_the_host_refuses_is_told_in_a_line(decoded, folder, capsys):
