@@ -116,9 +116,12 @@ class Decoding:
         aside = self.out / "generate.txt.tmp"
         for path in (self.generated, aside):  # what a killed run still writes is lost with the name
             path.unlink(missing_ok=True)
-        run_host("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
-        (self.out / ASKED_FILE).write_text(asked, encoding="utf-8")
-        aside.replace(self.generated)
+        try:
+            run_host("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
+            (self.out / ASKED_FILE).write_text(asked, encoding="utf-8")
+            aside.replace(self.generated)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def _describe(self) -> str:
         """What decides the output: the checksums of all that is read, and the arguments."""
