@@ -1,10 +1,13 @@
 """What holds for all tests; fixtures that hand out what builders.py has."""
 
+import os
 import signal
+import sys
 
 import builders
 import pytest
 import torch
+from warm_process import warm_programs
 
 pytest.register_assert_rewrite("cell_contract", "decoder_contract", "every_part", "recurrent_model_contract")
 
@@ -24,6 +27,20 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """A folder with Python and the host's programs, which are forked from a process that has imported the package."""
+    with warm_programs(tmp_path_factory.mktemp("warm")) as folder:
+        yield folder
+
+
+@pytest.fixture
+def warm(programs, monkeypatch):
+    """What a test starts is of ``programs``."""
+    monkeypatch.setenv("PATH", programs, prepend=os.pathsep)
+    monkeypatch.setattr(sys, "executable", os.path.join(programs, "python"))
 
 
 @pytest.fixture

@@ -217,7 +217,9 @@ def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dty
     """
     if device.type != "cuda" and not STATUS.exists():
         return None
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("forkserver")  # its server imports torch once, and holds nothing else
+    context.set_forkserver_preload([__name__])
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
         try:
             return pool.submit(_peak_memory, case, name, device, dtype, torch.get_num_threads()).result()
         except BrokenProcessPool:

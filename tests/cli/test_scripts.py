@@ -13,6 +13,8 @@ SCRIPTS = sorted(
     path for path in (*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")) if path.name != "lib.sh"
 )
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_script_has_help_and_strict_mode(script):

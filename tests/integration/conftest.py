@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import runpy
 import shutil
 import sys
@@ -10,11 +11,22 @@ from pathlib import Path
 from typing import Dict
 
 import pytest
-from commands import PLUGINS, preprocess, train
+from commands import ENVIRONMENT, PLUGINS, preprocess, train
 from generated_corpora.stories import write_stories
 from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
 
 from fairseq_plugins.flags.command import Command
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_are_warm(programs):
+    """Those that run with ``commands.ENVIRONMENT``."""
+    ENVIRONMENT["PATH"] = os.pathsep.join((programs, os.environ["PATH"]))
+
+
+@pytest.fixture(autouse=True)
+def tests_are_warm(warm):
+    """Those that tests start otherwise."""
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,9 @@
 
 import csv
 import gzip
-import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
@@ -15,7 +13,6 @@ from generated_corpora.headlines import write_headlines
 from generated_corpora.parses import write_parses
 from generated_corpora.stories import write_stories
 from generated_corpora.translations import write_translations
-from warm_process import warm_programs
 
 BLOCK = r"```(bash|python)\n(.*?)```"
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
@@ -76,20 +73,18 @@ def run_sections(sections: Sequence[Tuple[str, str]], folder: Path) -> List[str]
         (folder / name).symlink_to(ROOT / name)
     blocks = [block for document, title in sections for block in _sections(document)[title]]
     outputs = []
-    with tempfile.TemporaryDirectory() as place, warm_programs(Path(place)) as programs:
-        path = os.pathsep.join([programs, os.environ["PATH"]])
-        environment = {**ENVIRONMENT, "PATH": path, "PYTHONPATH": str(ROOT), "EXPECTED_COUNTS": "skip"}
-        for block in blocks:
-            result = subprocess.run(
-                ["bash", "-e", "-o", "pipefail", "-c", shortened(block)],
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-            assert result.returncode == 0, f"{shortened(block)}\n{(result.stdout + result.stderr)[-3000:]}"
-            outputs.append(result.stdout)
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(ROOT), "EXPECTED_COUNTS": "skip"}
+    for block in blocks:
+        result = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", shortened(block)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert result.returncode == 0, f"{shortened(block)}\n{(result.stdout + result.stderr)[-3000:]}"
+        outputs.append(result.stdout)
     return outputs
 
 

@@ -57,7 +57,8 @@ def test_two_processes_equal_one(data, tmp_path, two):
     assert_same_but_for_rounding(one, two)
 
 
-@pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm"}))
+# the other tests have an lstm; rectifier is smooth-rectifier with another function
+@pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm", "rectifier"}))
 def test_every_cell_trains_in_two_processes_as_in_one(cell, data, tmp_path):
     weight = FLAGS.index("--dropout-weight")  # other cells have no such rate
     flags = [*FLAGS[:weight], *FLAGS[weight + 2 :], "--rnn-cell", cell, "--max-update", 5]

@@ -11,6 +11,7 @@ import os
 import runpy
 import select
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,8 @@ import torch
 import fairseq_plugins
 
 TIMEOUT_SECONDS = 300
+PYTHON = sys.executable
+"""Python itself, where ``warm_programs`` stand in for it."""
 PRELOADED = ["fairseq_plugins", "sacrebleu", "sacremoses", "matplotlib.pyplot"]
 HOST_PROGRAMS = ("train", "generate", "interactive", "preprocess", "validate", "eval-lm", "score")
 
@@ -105,9 +108,10 @@ def warm_programs(folder: Path) -> Iterator[str]:
     programs = folder / "bin"
     programs.mkdir()
     address = str(folder / "socket")
-    client = Path(__file__).with_name("warm_client.py")
+    here = Path(__file__).resolve()
     for name in ("python", "python3", *(f"fairseq-{name}" for name in HOST_PROGRAMS)):
-        words = map(shlex.quote, (sys.executable, "-I", "-S", str(client), address, name))
+        client = (PYTHON, "-I", "-S", str(here.with_name("warm_client.py")), address, str(here.parents[1]), name)
+        words = map(shlex.quote, client)
         (programs / name).write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
         (programs / name).chmod(0o755)
     with socket.socket(socket.AF_UNIX) as listening:
@@ -158,6 +162,7 @@ def _work(arguments: List[str], environment: Dict[str, str], cwd: Optional[Path]
     output = os.O_WRONLY | os.O_CREAT
     paths = {"stdin": os.O_RDONLY, "stdout": output, "stderr": output}
     descriptors = [os.open(folder / name, mode) for name, mode in paths.items()]
+    sys.executable = shutil.which("python", path=environment["PATH"])
     _run(["-m", *arguments], environment, cwd or os.getcwd(), descriptors)
 
 
@@ -165,7 +170,8 @@ def _run(words: List[str], environment: Dict[str, str], folder: Union[str, Path]
     """``python *words``, words being ``-m MODULE ...`` or ``FILE.py ...``, in this process, to its end."""
     os.environ.clear()
     os.environ.update(environment)
-    torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))  # torch read the variable in the server
+    if "OMP_NUM_THREADS" in environment:
+        torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))  # torch read the variable in the server
     os.chdir(folder)
     for place, descriptor in enumerate(descriptors):
         os.dup2(descriptor, place)

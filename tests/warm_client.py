@@ -1,0 +1,48 @@
+"""Hands a command to the server of ``warm_process``, with its streams; real Python runs what is no module and no file.
+
+Arguments: the server's socket, the checkout whose package the server has imported, the name it was called by
+(``python``, ``fairseq-train`` ...), and that program's own.
+"""
+
+import json
+import os
+import socket
+import sys
+
+
+def main(server: str, checkout: str, name: str, *arguments: str) -> int:
+    """Returns the exit status."""
+    words = list(arguments)
+    if name.startswith("fairseq-"):
+        words = ["-m", "fairseq_cli." + name.removeprefix("fairseq-").replace("-", "_"), *words]
+    if not (_is_known(words) and _imports_package_of(checkout)):
+        os.execv(sys.executable, [sys.executable, *words])
+    request = {"words": words, "environment": dict(os.environ), "folder": os.getcwd()}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(server)
+        socket.send_fds(connection, [b"."], [0, 1, 2])
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile("rb") as answer:
+            status = int(answer.readline() or b"1")
+    return status if status >= 0 else 128 - status
+
+
+def _is_known(words: list) -> bool:
+    """Whether Python is asked for a module of the host or the package, or for a file."""
+    if words[:1] == ["-m"]:
+        return words[1].startswith("fairseq")
+    return bool(words) and words[0].endswith(".py")
+
+
+def _imports_package_of(checkout: str) -> bool:
+    """Whether the working directory or PYTHONPATH has the package, and all that have it have that of the checkout."""
+    places = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    found = [os.path.join(place, "fairseq_plugins") for place in places]
+    if not os.path.isdir(found[0]):  # a working directory need not have it
+        found.pop(0)
+    package = os.path.join(checkout, "fairseq_plugins")
+    return bool(found) and all(os.path.isdir(place) and os.path.samefile(place, package) for place in found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
