@@ -14,7 +14,7 @@ from .make_binaries import make_binaries
 from .make_text import make_text
 from .options import parse_options
 from .sources import digest
-from .steps import locked, run_step
+from .steps import locked, reserved, run_step
 from .text_record import complete_text_record
 
 FORMAT = 4  # of the work folder; another number makes every step again
@@ -63,7 +63,10 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
             corpus.download(options.work, options)
         files = corpus.find(options.source or options.work, options)
         folders = make_steps(corpus, files, options)
-        table = make_binaries(corpus, files, folders, recipe, options)
+        with reserved(options.dest):
+            if is_finished(recipe, options):  # by a run that worked in another folder
+                return
+            table = make_binaries(corpus, files, folders, recipe, options)
     print("\n".join([*table, corpus.report(options)]), flush=True)
 
 

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from .errors import DataError, note
 
@@ -19,12 +20,40 @@ UNRECORDED = re.compile(r"(train|valid|test)\.txt|text8|.+\.part")  # files of a
 def locked(folder: Path) -> Iterator[None]:
     """Wait until no other run works in ``folder``; a killed run holds nothing."""
     with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            note(f"waiting for another run that works in {folder}")
-            fcntl.flock(file, fcntl.LOCK_EX)
+        _lock(file, f"works in {folder}")
         yield
+
+
+@contextmanager
+def reserved(target: Path) -> Iterator[None]:
+    """Wait until no other run makes ``target``, whatever folder it works in; a killed run holds nothing."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path = target.with_name(f".{target.name}.lock")
+    while True:
+        with open(path, "w") as file:
+            _lock(file, f"makes {target}")
+            if not _has_name(file, path):  # the run that was waited for has removed it
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _lock(file: IO[str], what: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        note(f"waiting for another run that {what}")
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _has_name(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

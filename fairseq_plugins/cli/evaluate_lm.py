@@ -24,8 +24,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.flags.output_paths import output_file
-from fairseq_plugins.flags.written_file import write_text
+from fairseq_plugins.flags.written_file import check_replaceable, write_text
 from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.perplexity import as_figures, as_lines
 from fairseq_plugins.reports.provenance import with_origin
@@ -113,10 +112,12 @@ def choice_file(checkpoint: Path) -> Path:
     Raises:
         ValueError: if it could not be written.
     """
+    path = checkpoint.with_name(f"{checkpoint.stem}.methods.json")
     try:
-        return output_file(str(checkpoint.with_name(f"{checkpoint.stem}.methods.json")))
-    except argparse.ArgumentTypeError as error:
+        check_replaceable(path)
+    except ValueError as error:
         raise ValueError(f"--tune writes its choice beside the checkpoint: {error}") from error
+    return path
 
 
 def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> None:

@@ -68,7 +68,7 @@ and precision. Two scores can be compared if the last line, their signature, is 
         text = read_scored_text(args)
         text.decode(result="rouge.txt")
         if text.format == "generate":
-            hypotheses = read_headlines(*text.files)
+            hypotheses = read_headlines(*text.files, references=text.references)
         else:
             hypotheses = [line for path in text.files for line in read_lines(path)]
         scores = score_headlines(

@@ -69,6 +69,8 @@ match nothing; only the former can be compared between papers. Plain text has no
             raise ValueError("give one --reference")
         text.check_side()
         against = None if args.against is None else _baseline_file(args.against)
+        if args.target_lang is not None:
+            text.check_language(args.target_lang)
         language = args.target_lang or text.language
         if not language and text.format == "generate":
             raise ValueError(

@@ -19,7 +19,9 @@ class GenerateSplit(Command):
         add_decoding(parser, required=True)
 
     def run(self, args: argparse.Namespace) -> None:
-        read_decoding(args).run()
+        decoding = read_decoding(args)
+        decoding.check()
+        decoding.run()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.candidate_lists import LIST_FORMATS, read_nbest, write_nbest
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT, name_of
+from fairseq_plugins.evaluation.languages import check_language
 from fairseq_plugins.evaluation.log_linear import weighted_sums
 from fairseq_plugins.evaluation.nbest_features import LENGTH, LIST_SCORE, candidate_features
 from fairseq_plugins.evaluation.nbest_texts import CandidateTexts
@@ -107,6 +108,8 @@ keep them."""
     def run(self, args: argparse.Namespace) -> None:
         check_coefficient(args.restarts, flag="--restarts")
         check_at_least_one(args.max_tokens, flag="--max-tokens")
+        if args.target_lang is not None:
+            check_language(args.target_lang, flag="--target-lang")
         if len(set(args.path)) < len(args.path):
             raise ValueError("--path: give each checkpoint once")
         check_checkpoints(args.path)
@@ -188,7 +191,7 @@ def read_weights(path: Path, *, paths: Sequence[str]) -> TunedWeights:
     try:
         content = json.loads(path.read_text("utf-8"))
         found: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} holds no weights: write it with --tune") from error
     names = {LIST_SCORE, LENGTH, *paths}
     if found.keys() != names:

@@ -11,6 +11,7 @@ from fairseq.data.data_utils import post_process
 from fairseq_plugins.evaluation.binarised_pairs import raw_reference, target_language
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.generated_text import STANDARD_INPUT, name_of, read_lines
+from fairseq_plugins.evaluation.languages import LANGUAGES, check_language, is_language
 from fairseq_plugins.evaluation.subwords import SUBWORD_FILES, SubwordNMT, find_subwords
 from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_data, add_input, add_out, add_split
 from fairseq_plugins.flags.values import check_at_least_one
@@ -50,10 +51,23 @@ class ScoredText:
 
     @property
     def language(self) -> str:
-        """Of the text: the target language of DATA, else what the name of the first reference ends in; may be empty."""
+        """Of the text: the target language of DATA, else that which the name of the first reference ends in, or ""."""
         if self.decoding is None:
-            return self.references[0].suffix[1:]
+            suffix = self.references[0].suffix[1:]
+            return suffix if is_language(suffix) else ""
         return target_language(self.decoding.data, self.decoding.split)
+
+    def check_language(self, language: str) -> None:
+        """Refuse a language of ``--target-lang`` that there is not, or that is not the one of DATA.
+
+        Raises:
+            ValueError: with the remedy.
+        """
+        check_language(language, flag="--target-lang")
+        if self.decoding is not None and self.language in LANGUAGES and language != self.language:
+            raise ValueError(
+                f"--target-lang {language}: {self.decoding.data} translates into {self.language}: leave it out"
+            )
 
     def check_side(self) -> None:
         """Refuse references that are named as the source side of the split is.

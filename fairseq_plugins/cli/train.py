@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Optional, Sequence, Union
 
 from fairseq_plugins.flags.input_paths import check_data_folder
+from fairseq_plugins.flags.output_paths import check_output_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import host_command
@@ -73,6 +74,7 @@ class Train(TrainingCommand):
             print(shlex.join(["fairseq-train", *arguments]))
             return
         check_data_folder(args.data)
+        check_output_folder(args.save_dir)
         args.save_dir.mkdir(parents=True, exist_ok=True)
         command, environment = host_command("train", arguments), training_environment()
         status = run_logged(command, log=args.save_dir / "train.log", environment=environment)

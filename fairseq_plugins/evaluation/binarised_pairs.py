@@ -2,6 +2,9 @@
 
 import re
 from pathlib import Path
+from typing import Optional
+
+from fairseq.data.data_utils import infer_language_pair
 
 from fairseq_plugins.flags.input_paths import check_data_folder
 
@@ -34,3 +37,16 @@ def raw_reference(data: Path, split: str) -> Path:
     if not path.is_file():
         raise ValueError(f"{path} does not exist: name the raw reference text with --reference")
     return path
+
+
+def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[str]) -> None:
+    """Refuse a folder that lacks the dictionaries of two languages, or where None, of those that its files name.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    check_data_folder(data)
+    languages = (source, target) if source and target else tuple(infer_language_pair(str(data)))
+    if None in languages or not all((data / f"dict.{language}.txt").is_file() for language in languages):
+        pair = "" if None in languages else f" of {languages[0]} and {languages[1]}"
+        raise ValueError(f"{data} has no dictionaries{pair} of sentence pairs: give the folder that data-prep wrote")

@@ -3,17 +3,19 @@
 from argparse import Namespace
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import BaseFairseqModel, FairseqLanguageModel
-from fairseq.tasks import TASK_REGISTRY
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
+from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
 from fairseq_plugins.data.corpus import load_dictionary
+from fairseq_plugins.evaluation.binarised_pairs import check_pair_dictionaries
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.output_layers.output_precision import OutputPrecision
@@ -25,13 +27,26 @@ def trained_task(path: Union[str, Path]) -> Any:
     Raises:
         ValueError: if the file is unreadable or refused.
     """
-    return training_config(_read(path, {})).task
+    return _task_of(_read(path, {}), path)
 
 
 def training_config(state: Dict[str, Any]) -> DictConfig:
     """The configuration of the training whose checkpoint was read; the host's older ones hold flags in its place."""
     args: Optional[Namespace] = state.get("args")
     return state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
+
+
+def check_no_language_models(paths: Sequence[Union[str, Path]]) -> None:
+    """Refuse checkpoints that cannot decode sentence pairs.
+
+    Raises:
+        ValueError: if a file is missing, unreadable or refused, or holds a language model.
+    """
+    check_checkpoints(paths)
+    for path in paths:
+        task = trained_task(path)
+        if _is_of(task, LanguageModelingTask):
+            raise _not_for_translation(path, task)
 
 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
@@ -41,7 +56,37 @@ def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple
         ValueError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
     """
     check_checkpoints([path])
-    return _build(path, _read(path, {"data": str(data_dir)}))
+    state = _read(path, {"data": str(data_dir)})
+    task = _task_of(state, path)
+    if _is_of(task, TranslationTask):
+        check_pair_dictionaries(Path(data_dir), task.source_lang, task.target_lang)
+    elif _is_of(task, LanguageModelingTask):
+        load_dictionary(data_dir)
+    model, config, _ = _build(path, state)
+    return model, config
+
+
+def load_translation_models(
+    paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]
+) -> List[Tuple[FairseqEncoderDecoderModel, TranslationTask]]:
+    """Load encoder-decoders in evaluation mode, each with its task.
+
+    Raises:
+        ValueError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, if it is no
+            encoder-decoder, or if the data are no sentence pairs.
+    """
+    check_checkpoints(paths)
+    found: List[Tuple[FairseqEncoderDecoderModel, TranslationTask]] = []
+    for path in paths:
+        state = _read(path, {"data": str(data_dir)})
+        config = _task_of(state, path)
+        if not _is_of(config, TranslationTask):
+            raise _not_for_translation(path, config)
+        check_pair_dictionaries(Path(data_dir), config.source_lang, config.target_lang)
+        model, _, task = _build(path, state)
+        assert isinstance(model, FairseqEncoderDecoderModel) and isinstance(task, TranslationTask)
+        found.append((model, task))
+    return found
 
 
 def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
@@ -67,13 +112,8 @@ def load_language_models(
         ValueError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if
             the model carries no state from window to window.
     """
-    check_checkpoints(paths)
-    dictionary = load_dictionary(data_dir)
-    models = []
-    for path in paths:
-        model, _ = load_checkpoint(path, data_dir)
-        models.append(stateful_language_model(model, path))
-    return models, dictionary
+    models = load_scoring_models(paths, data_dir)
+    return [stateful_language_model(model, path) for model, path in zip(models, paths)], load_dictionary(data_dir)
 
 
 def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[str, Path]]) -> None:
@@ -99,10 +139,10 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
     models: List[FairseqLanguageModel] = []
     for path in paths:
         state = _read(path, {"data": str(data_dir)})
-        name = training_config(state).task._name
-        if not issubclass(TASK_REGISTRY.get(name, object), LanguageModelingTask):
-            raise ValueError(f"{path} was trained for --task {name}: give a language model's checkpoint")
-        model, _ = _build(path, state)
+        task = _task_of(state, path)
+        if not _is_of(task, LanguageModelingTask):
+            raise ValueError(f"{path} was trained for --task {task._name}: give a language model's checkpoint")
+        model, _, _ = _build(path, state)
         assert isinstance(model, FairseqLanguageModel)
         models.append(model)
     return models
@@ -142,9 +182,38 @@ def _read(path: Union[str, Path], overrides: Dict[str, Any]) -> Dict[str, Any]:
         return checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
 
 
-def _build(path: Union[str, Path], state: Dict[str, Any]) -> Tuple[BaseFairseqModel, DictConfig]:
-    """The model of what :func:`_read` has read, in evaluation mode, and the configuration of its training."""
+def _task_of(state: Dict[str, Any], path: Union[str, Path]) -> Any:
+    """The configuration of the task of what :func:`_read` has read.
+
+    Raises:
+        ValueError: if there is none, or no such task.
+    """
+    try:
+        task = training_config(state).task
+        name = task._name
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} holds no flags of a training: give a checkpoint of fairseq-train, such as "
+            "SAVE_DIR/checkpoint_best.pt"
+        ) from error
+    if name not in TASK_REGISTRY:
+        raise ValueError(f"{path} was trained for --task {name}, which neither fairseq nor this package has")
+    return task
+
+
+def _not_for_translation(path: Union[str, Path], task: Any) -> ValueError:
+    return ValueError(
+        f"{path} was trained for --task {task._name}, not for translation: give an encoder-decoder's checkpoint"
+    )
+
+
+def _is_of(task: Any, kind: Type[FairseqTask]) -> bool:
+    return issubclass(TASK_REGISTRY[task._name], kind)
+
+
+def _build(path: Union[str, Path], state: Dict[str, Any]) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
+    """The model of what :func:`_read` has read, in evaluation mode, the configuration of its training, and the task."""
     with naming_checkpoint(path):
-        (model,), config, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
-    assert config is not None
-    return model.eval(), config
+        (model,), config, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+    assert config is not None and task is not None
+    return model.eval(), config, task

@@ -4,13 +4,19 @@ import hashlib
 import os
 import shlex
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Sequence
+from typing import Iterator, List, Sequence
+
+from filelock import FileLock, Timeout
 
 from fairseq_plugins.evaluation.binarised_pairs import target_language
-from fairseq_plugins.models.checkpoint_files import check_checkpoints
+from fairseq_plugins.evaluation.checkpoints import check_no_language_models
 from fairseq_plugins.programs.host_program import USER_DIR, run_host
+
+ASKED_FILE, LOCK_FILE = "asked.txt", ".decoding.lock"
+"""In the folder of a decoding: what decided its output, and what is locked by the run that writes it."""
 
 IN_ONE_PROCESS = ("--num-workers", "0")
 """Flags of every decoding, before the user's; a process that loads the data takes up to five seconds to end.
@@ -65,31 +71,57 @@ class Decoding:
         """Refuse what could not be decoded.
 
         Raises:
-            ValueError: if a model, the data or the split is missing.
+            ValueError: if a model, the data or the split is missing, or a model is damaged or a language model.
         """
-        check_checkpoints(self.models)
         target_language(self.data, self.split)
+        check_no_language_models(self.models)
 
     def run(self) -> None:
-        """Decode, unless that was done; the output is written aside and renamed.
+        """Decode what :meth:`check` has seen, unless that was done; the output is written aside and renamed.
+
+        A second run that writes to the same folder waits.
 
         Raises:
-            ValueError: as :meth:`check`.
-            ProgramFailed: if ``fairseq-generate`` fails.
+            ValueError: if ``fairseq-generate`` tells what was given wrongly.
+            ProgramFailed: if ``fairseq-generate`` fails in another way.
         """
-        self.check()
-        asked_file, log = self.out / "asked.txt", self.out / "generate.log"
         asked = self._describe()
-        if _holds(self.generated) and _holds(asked_file) and asked_file.read_text(encoding="utf-8") == asked:
+        if self._is_done(asked):
             return
-        print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
         self.out.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if not self._is_done(asked):  # by the run that this one waited for
+                self._run(asked)
+
+    def _is_done(self, asked: str) -> bool:
+        asked_file = self.out / ASKED_FILE
+        return _holds(self.generated) and _holds(asked_file) and asked_file.read_text(encoding="utf-8") == asked
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = FileLock(self.out / LOCK_FILE)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"waiting for another decoding that writes to {self.out}", file=sys.stderr, flush=True)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _run(self, asked: str) -> None:
+        log = self.out / "generate.log"
+        print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
         aside = self.out / "generate.txt.tmp"
         for path in (self.generated, aside):  # what a killed run still writes is lost with the name
             path.unlink(missing_ok=True)
-        run_host("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
-        asked_file.write_text(asked, encoding="utf-8")
-        aside.replace(self.generated)
+        try:
+            run_host("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
+            (self.out / ASKED_FILE).write_text(asked, encoding="utf-8")
+            aside.replace(self.generated)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def _describe(self) -> str:
         """What decides the output: the checksums of all that is read, and the arguments."""

@@ -3,17 +3,33 @@
 from pathlib import Path
 from typing import List, Optional, Sequence
 
-from fairseq_plugins.evaluation.generated_text import check_pairs, check_words, read_generated, read_lines
+from fairseq_plugins.evaluation.generated_text import check_pairs, check_words, name_of, read_generated, read_lines
+from fairseq_plugins.evaluation.raw_references import check_blank_references, check_raw_references
 from fairseq_plugins.scoring.rouge import RougeScore, RougeSettings, check_tokens, score_corpus, without_escapes
 
 
-def read_headlines(*paths: Path) -> List[str]:
+def read_headlines(*paths: Path, references: Sequence[Path] = ()) -> List[str]:
     """The best hypotheses that ``fairseq-generate`` wrote, without the escapes of the Moses tokeniser.
 
+    Args:
+        paths: files that are read as one; ``-`` is the standard input.
+        references: files of raw text, one of which has the targets that were written beside the hypotheses.
+
     Raises:
-        ValueError: if the files hold no hypothesis, or sentences are missing.
+        ValueError: if the files hold no hypothesis, sentences are missing, or the targets are those of no reference.
     """
-    return [without_escapes(line) for line in read_generated(*paths).hypotheses]
+    generated = read_generated(*paths)
+    refused: List[ValueError] = []
+    for reference in references:
+        lines = read_lines(reference)
+        check_pairs(generated.hypotheses, lines, name=name_of(*paths), reference_name=str(reference))
+        try:
+            check_raw_references(generated.references, lines, name=name_of(*paths), reference_name=str(reference))
+        except ValueError as error:
+            refused.append(error)
+    if refused and len(refused) == len(references):
+        raise refused[0]
+    return [without_escapes(line) for line in generated.hypotheses]
 
 
 def score_headlines(
@@ -36,12 +52,14 @@ def score_headlines(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: on unequal numbers of lines, subword marks, no word or another script, with the file and line.
+        ValueError: on unequal numbers of lines, subword marks, no word, another script, or a sentence whose references
+            are all blank, with the file and line.
     """
     texts = [read_lines(reference) for reference in references]
     for lines, reference in zip(texts, references):
         check_pairs(hypotheses, lines, name=name, reference_name=str(reference))
     check_words(hypotheses, name=name)
+    check_blank_references(["".join(lines) for lines in zip(*texts)], name=name_of(*references))
     check_tokens(list(zip(*texts)), settings)
     return score_corpus(
         hypotheses,

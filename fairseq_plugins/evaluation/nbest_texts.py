@@ -13,6 +13,7 @@ from tqdm import tqdm
 from fairseq_plugins.evaluation.candidate_lists import NBestLists, subword_kind
 from fairseq_plugins.evaluation.log_linear import TuningSet, tune_weights
 from fairseq_plugins.evaluation.nbest_features import CandidateFeatures
+from fairseq_plugins.evaluation.raw_references import check_blank_references, check_raw_references
 from fairseq_plugins.evaluation.translations import detokenize
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 
@@ -29,14 +30,15 @@ class CandidateTexts:
         references: a sentence each, or empty.
 
     Raises:
-        ValueError: if there are not as many references as sentences.
+        ValueError: if there are not as many references as sentences, they are not those of the lists, where these have
+            any, or one is blank.
     """
 
     def __init__(self, lists: NBestLists, *, reference: Optional[Path], language: Optional[str]):
         self.lists = lists
         self._kind = subword_kind(lists.texts)
         self._language = language
-        self.references = self._readable(lists.references) if reference is None else lists.lines_of(reference)
+        self.references = self._readable(lists.references) if reference is None else self._read(reference)
 
     def chosen(self, places: Sequence[int]) -> List[str]:
         """The candidate of each sentence at its place in the list."""
@@ -66,6 +68,17 @@ class CandidateTexts:
         )
         return tune_weights(data, num_restarts=num_restarts, seed=seed, show_progress=show_progress)
 
+    def _read(self, reference: Path) -> List[str]:
+        """Raw references from a file."""
+        lines, name = self.lists.lines_of(reference), str(reference)
+        check_blank_references(lines, name=name)
+        targets = self._joined(self.lists.references)
+        check_raw_references(targets, lines, name="the list", reference_name=name)
+        return lines
+
     def _readable(self, texts: Sequence[str]) -> List[str]:
-        words = [post_process(text, self._kind) if self._kind else text for text in texts]
+        words = self._joined(texts)
         return detokenize(words, language=self._language) if self._language else words
+
+    def _joined(self, texts: Sequence[str]) -> List[str]:
+        return [post_process(text, self._kind) if self._kind else text for text in texts]

@@ -10,7 +10,8 @@ from typing import Callable, Dict, List, Literal, Optional, Sequence
 
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
-from fairseq_plugins.evaluation.subwords import SUBWORD_FILES, Subwords, find_subwords
+from fairseq_plugins.evaluation.languages import check_language
+from fairseq_plugins.evaluation.subwords import Subwords, find_subwords, load_subwords
 
 TEXT_RECORD = "text.json"
 """What data-prep writes beside the dictionary of a language model; it tells tokenizer and case."""
@@ -148,12 +149,13 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
         )
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+        check_language(record.get("language", "en"), flag="language")
         tokenizer = TOKENIZERS[record["tokenizer"]](record)
         (case,) = (case for case in CASES if case == record["case"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{path} is not as data-prep writes it: tokenizer is one of {', '.join(TOKENIZERS)}, moses with a "
             f"language, and case one of {', '.join(CASES)}"
         ) from error
     found = find_subwords(data)
-    return SideText(tokenizer, case=case, subwords=None if found is None else SUBWORD_FILES[found.name](found))
+    return SideText(tokenizer, case=case, subwords=None if found is None else load_subwords(found))

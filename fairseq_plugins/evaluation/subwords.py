@@ -1,6 +1,8 @@
 """Learnt ways to split words into pieces, which data-prep leaves beside the binaries."""
 
+import io
 from abc import ABC, abstractmethod
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import ClassVar, Dict, List, Optional, Sequence, Type
 
@@ -113,3 +115,21 @@ def find_subwords(data: Path) -> Optional[Path]:
     if len(found) > 1:
         raise ValueError(f"{data} has {' and '.join(found)}: leave the one that its text was split with")
     return data / found[0] if found else None
+
+
+def load_subwords(path: Path) -> Subwords:
+    """What was learnt, by the name under which data-prep leaves it.
+
+    Args:
+        path: as :func:`find_subwords` gives it.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    try:
+        with redirect_stderr(io.StringIO()):  # subword-nmt prints and ends the process
+            return SUBWORD_FILES[path.name](path)
+    except (ValueError, RuntimeError, SystemExit) as error:
+        raise ValueError(
+            f"{path} is damaged: copy it again, or run the corpus' data-prep/<corpus>/prepare.sh again"
+        ) from error

@@ -6,15 +6,13 @@ A word is a token of Moses; a piece is a part of a word.
 from pathlib import Path
 from typing import Dict, List, Sequence
 
+from fairseq_plugins.evaluation.generated_text import read_lines
+from fairseq_plugins.evaluation.languages import SIDE_LANGUAGES
 from fairseq_plugins.evaluation.raw_text import Case, Moses, SideText
-from fairseq_plugins.evaluation.subwords import SUBWORD_FILES, Subwords, find_subwords
+from fairseq_plugins.evaluation.subwords import SUBWORD_FILES, Subwords, find_subwords, load_subwords
 
 RECORD = "prepared.txt"
 """What data-prep writes beside the binaries; its first line tells how they were made."""
-
-SIDE_LANGUAGES = {"article": "en", "title": "en"}
-"""Sides of headline corpora, with the language that their text is in."""
-
 
 CASES: Dict[str, Case] = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}
 """What the record says of case, and what it means; where it says nothing, case is kept."""
@@ -53,7 +51,7 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
     """How the corpus in ``data`` was prepared, from what data-prep left there.
 
     Raises:
-        ValueError: if there is no model of subwords, or several.
+        ValueError: if there is no model of subwords, or several, or a file is damaged.
     """
     path = find_subwords(data)
     if path is None:
@@ -62,11 +60,11 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
             "split with, as data-prep does"
         )
     record = data / RECORD
-    recipe = record.read_text(encoding="utf-8").partition("\n")[0] if record.is_file() else ""
-    cases = [CASES[part] for part in recipe.split(", ") if part in CASES]
+    recipe = read_lines(record, when_empty="kept")[:1] if record.is_file() else []
+    cases = [CASES[part] for line in recipe for part in line.split(", ") if part in CASES]
     return TextPreparation(
         source=source,
         target=target,
         case=cases[0] if cases else "kept",
-        subwords=SUBWORD_FILES[path.name](path),
+        subwords=load_subwords(path),
     )

@@ -10,6 +10,7 @@ from sacrebleu.significance import PairedTest, Result
 from sacremoses import MosesDetokenizer
 
 from fairseq_plugins.evaluation.generated_text import check_pairs, check_words, name_of, read_generated, read_lines
+from fairseq_plugins.evaluation.raw_references import check_blank_references, check_raw_references
 
 NUM_BOOTSTRAP_SAMPLES = 1000
 
@@ -62,13 +63,16 @@ def read_translation(*paths: Path, references: Sequence[str], reference_name: st
         language: of the detokeniser, such as "de".
 
     Raises:
-        ValueError: if it does not belong to the references, is cut short or holds subword marks.
+        ValueError: if it does not belong to the references, is cut short or holds subword marks, or a reference is
+            blank.
     """
     generated = read_generated(*paths)
     name = name_of(*paths)
     check_pairs(generated.hypotheses, references, name=name, reference_name=reference_name)
     check_words(generated.hypotheses, name=f"{name}, hypotheses")
     check_words(generated.references, name=f"{name}, references")
+    check_blank_references(references, name=reference_name)
+    check_raw_references(generated.references, references, name=name, reference_name=reference_name)
     return Translation(
         tokenized=generated.hypotheses,
         tokenized_references=generated.references,
@@ -80,12 +84,13 @@ def read_plain_translation(*paths: Path, references: Sequence[str], reference_na
     """Read a translation of another origin, a detokenised sentence a line; see :func:`read_translation`.
 
     Raises:
-        ValueError: if it does not belong to the references or holds subword marks.
+        ValueError: if it does not belong to the references or holds subword marks, or a reference is blank.
     """
     lines = [line for path in paths for line in read_lines(path)]
     name = name_of(*paths)
     check_pairs(lines, references, name=name, reference_name=reference_name)
     check_words(lines, name=name)
+    check_blank_references(references, name=reference_name)
     return Translation(tokenized=[], tokenized_references=[], detokenized=lines)
 
 

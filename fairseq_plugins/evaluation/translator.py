@@ -4,19 +4,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from fairseq import checkpoint_utils, utils
-from fairseq.data.data_utils import infer_language_pair
+from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import FairseqEncoderDecoderModel
-from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
-from fairseq_plugins.evaluation.checkpoints import trained_task
+from fairseq_plugins.evaluation.checkpoints import load_translation_models
 from fairseq_plugins.evaluation.text_preparation import TextPreparation, load_text_preparation
 from fairseq_plugins.flags.input_paths import check_data_folder
 from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,19 +142,9 @@ def load_translator(
         ValueError: if a file is missing, unreadable or no encoder-decoder's, if its vocabulary is not the data's, or if
             the data are no sentence pairs or do not tell how raw text is split.
     """
-    check_checkpoints(paths)
     check_data_folder(Path(data))
-    models: List[FairseqEncoderDecoderModel] = []
-    tasks: List[TranslationTask] = []
-    for path in paths:
-        with naming_checkpoint(path):
-            _check_translates(path, Path(data))
-            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-                [str(path)], arg_overrides={"data": str(data)}
-            )
-        models.append(model.eval().to(device))
-        assert isinstance(task, TranslationTask)
-        tasks.append(task)
+    loaded = load_translation_models(paths, data)
+    models, tasks = [model.to(device) for model, _ in loaded], [task for _, task in loaded]
     languages = {(str(task.cfg.source_lang), str(task.cfg.target_lang)) for task in tasks}
     if len(languages) > 1:
         pairs = " and ".join(sorted("-".join(pair) for pair in languages))
@@ -165,19 +152,3 @@ def load_translator(
     ((source, target),) = languages
     preparation = load_text_preparation(Path(data), source=source, target=target)
     return Translator(models=models, task=tasks[0], preparation=preparation, beam=beam)
-
-
-def _check_translates(path: Union[str, Path], data: Path) -> None:
-    """Refuse a checkpoint of another task, and then a folder without its sentence pairs."""
-    config = trained_task(path)
-    name = config._name
-    if not issubclass(TASK_REGISTRY.get(name, object), TranslationTask):
-        raise ValueError(
-            f"{path} was trained for --task {name}, not for translation: give an encoder-decoder's checkpoint"
-        )
-    languages = config.source_lang, config.target_lang
-    if None in languages:
-        languages = tuple(infer_language_pair(str(data)))
-    if None in languages or not all((data / f"dict.{language}.txt").is_file() for language in languages):
-        pair = "" if None in languages else f" of {languages[0]} and {languages[1]}"
-        raise ValueError(f"{data} has no dictionaries{pair} of sentence pairs: give the folder that data-prep wrote")

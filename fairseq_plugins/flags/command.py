@@ -109,7 +109,7 @@ class Command(ABC):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(UNREAD)
         except (ValueError, OSError) as error:
-            parser.exit(2, f"{parser.prog}: error: {error}\n")
+            parser.exit(2, f"{parser.prog}: error: {_in_a_line(error)}\n")
         except ProgramFailed as failure:
             parser.exit(1, f"{failure}\n")
         except KeyboardInterrupt:
@@ -148,3 +148,10 @@ class Command(ABC):
             return given, []
         place = given.index("--")
         return given[:place], given[place + 1 :]
+
+
+def _in_a_line(error: Exception) -> str:
+    """What an error tells; one of the operating system names the file first."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).splitlines())

@@ -3,9 +3,12 @@
 The check stands at the reading of arguments, before the work whose result would be lost.
 """
 
-import os
+import io
+import tempfile
 from argparse import ArgumentTypeError
 from pathlib import Path
+
+from fairseq_plugins.flags.written_file import check_replaceable
 
 
 def output_file(text: str) -> Path:
@@ -15,12 +18,26 @@ def output_file(text: str) -> Path:
         ArgumentTypeError: if it could not be written.
     """
     path = Path(text)
-    if path.is_dir():
-        raise ArgumentTypeError(f"{path}: this is a folder: give the name of a file")
-    if not path.parent.is_dir():
-        raise ArgumentTypeError(f"{path}: {path.parent} is no directory: make it first")
-    _check_writable(path.parent, name=path)
+    try:
+        check_replaceable(path)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
     return path
+
+
+def check_output_folder(path: Path) -> None:
+    """Refuse a folder that could not be made, or where nothing could be written.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    try:
+        existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not existing.is_dir():
+            raise ValueError(f"{path}: {existing} is a file: give a folder")
+        Path(tempfile.mkdtemp(dir=existing, prefix=".")).rmdir()
+    except OSError as error:
+        raise ValueError(f"{path}: nothing can be written there ({error.strerror}): give another folder") from error
 
 
 def output_folder(text: str) -> Path:
@@ -30,10 +47,10 @@ def output_folder(text: str) -> Path:
         ArgumentTypeError: if it could not be made, or nothing could be written there.
     """
     path = Path(text)
-    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not existing.is_dir():
-        raise ArgumentTypeError(f"{path}: {existing} is a file: give a folder")
-    _check_writable(existing, name=path)
+    try:
+        check_output_folder(path)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
     return path
 
 
@@ -46,12 +63,14 @@ def picture_file(text: str) -> Path:
     from matplotlib.figure import Figure  # imported here, when the host's debug logging is off
 
     path = output_file(text)
-    formats = Figure().canvas.get_supported_filetypes()
-    if path.suffix.lstrip(".") not in formats:
+    picture = Figure(figsize=(1, 1))
+    picture.text(0, 0, "a")
+    formats = picture.canvas.get_supported_filetypes()
+    suffix = path.suffix.lstrip(".")
+    if suffix not in formats:
         raise ArgumentTypeError(f"{path}: give a name that ends in one of .{', .'.join(sorted(formats))}")
+    try:
+        picture.savefig(io.BytesIO(), format=suffix)  # some formats need programs that may not be there
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        raise ArgumentTypeError(f"{path}: no picture of this format can be drawn here ({error}): take .png") from error
     return path
-
-
-def _check_writable(folder: Path, *, name: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ArgumentTypeError(f"{name}: nothing can be written to {folder}: give another folder")

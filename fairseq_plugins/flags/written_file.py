@@ -12,12 +12,36 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
     If the block fails, the file is removed and what ``path`` held stays.
     """
-    aside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    aside = _aside(path)
     try:
         yield aside
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse a path that :func:`replaced_file` could not write, by writing an empty file beside it.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    try:
+        if path.is_dir():
+            raise ValueError(f"{path}: this is a folder: give the name of a file")
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path}: this is a device or a pipe, which a file would replace: give another name")
+        if not path.parent.is_dir():
+            raise ValueError(f"{path}: {path.parent} is no directory: make it first")
+        aside = _aside(path)
+        aside.touch()
+        aside.unlink()
+    except OSError as error:
+        raise ValueError(f"{path}: nothing can be written there ({error.strerror}): give another name") from error
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
 
 
 def write_text(path: Path, text: str) -> None:

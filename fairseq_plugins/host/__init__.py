@@ -11,12 +11,14 @@ from fairseq_plugins.host import (
     broadcast,
     checkpoint_classes,
     checkpoint_fit,
+    damaged_binaries,
     exact_resume,
     numpy_compat,
     replace_unk,
     save_dir_lock,
     sparse_gradients,
     unreadable_checkpoints,
+    unreadable_dictionaries,
 )
 
 
@@ -25,6 +27,8 @@ def mend_host() -> None:
     checkpoint_classes.mend()
     unreadable_checkpoints.mend()
     checkpoint_fit.mend()
+    unreadable_dictionaries.mend()
+    damaged_binaries.mend()
     broadcast.mend()
     batch_by_size.mend()
     atomic_copy.mend()

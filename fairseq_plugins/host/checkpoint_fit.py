@@ -1,22 +1,66 @@
-"""A training says what does not fit in a checkpoint that it starts from.
+"""What does not fit in a checkpoint is told, of a training that starts from it and wherever its model is built.
 
 Mends: the host says that architectures must match and leaves the reason to the traceback; it gives a task no chance to
-compare its data with a checkpoint's when it fine-tunes.
+compare its data with a checkpoint's when it fine-tunes; a model whose weights are not those of its checkpoint ends in
+torch's list of all of them, without the file.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as the host's ``Trainer.load_checkpoint`` raises "please ensure that the architectures match".
 """
 
 import textwrap
-from typing import Any, Callable, Dict, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.host.wrapping import wrap
 
 
 def mend() -> None:
-    """Wrap the host's ``Trainer.load_checkpoint``."""
+    """Wrap the host's ``Trainer.load_checkpoint`` and ``load_model_ensemble_and_task``."""
     wrap(Trainer, "load_checkpoint", _check_checkpoint)
+    wrap(checkpoint_utils, "load_model_ensemble_and_task", _load_one_by_one)
+
+
+@contextmanager
+def fitting_weights(path: object) -> Iterator[None]:
+    """Say in a line which weights torch refuses in the block; ``path`` names their checkpoint.
+
+    Raises:
+        ValueError: in place of torch's ``RuntimeError``.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not _is_of_weights(error):
+            raise
+        raise ValueError(
+            f"{path} does not fit the model that its flags and the data's dictionary make: point to the data of its "
+            f"training, or take another checkpoint ({_difference(error)})"
+        ) from None
+
+
+def _load_one_by_one(
+    load_models: Callable[..., Tuple[Any, ...]],
+    filenames: Sequence[str],
+    arg_overrides: Optional[Dict[str, Any]] = None,
+    task: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Tuple[Any, ...]:
+    """Build the models of checkpoints, each by itself, so that the one that does not fit can be named.
+
+    Raises:
+        ValueError: if the weights of one are not those of its model.
+    """
+    models: List[Any] = []
+    config = None
+    for filename in filenames:
+        with fitting_weights(filename):
+            (model,), config, task = load_models([filename], arg_overrides, task, *args, **kwargs)
+        models.append(model)
+    return models, config, task
 
 
 def _check_checkpoint(
@@ -37,16 +81,23 @@ def _check_checkpoint(
         cause = error.__context__
         if isinstance(cause, ValueError):
             raise cause from None
-        if isinstance(cause, RuntimeError) and "state_dict" in str(cause):
-            difference = textwrap.shorten(
-                str(cause).partition("\n")[2].partition("\n")[0], width=300, placeholder=" ..."
-            )
+        if isinstance(cause, RuntimeError) and _is_of_weights(cause):
             raise ValueError(
                 f"{filename} does not fit this model: give the --arch and the flags that it was trained with, or "
-                f"another --save-dir ({difference.rstrip('. ')})"
+                f"another --save-dir ({_difference(cause)})"
             ) from None
         raise
     saved = (extra_state or {}).get(type(trainer.task).__name__)
     if saved and hasattr(trainer.task, "check_vocabulary"):
         trainer.task.check_vocabulary(saved)
     return extra_state
+
+
+def _is_of_weights(error: RuntimeError) -> bool:
+    return "state_dict" in str(error)
+
+
+def _difference(error: RuntimeError) -> str:
+    """The first weight that torch refuses, and why."""
+    told = str(error).partition("\n")[2].partition("\n")[0]
+    return textwrap.shorten(told, width=300, placeholder=" ...").rstrip(". ")

@@ -1,7 +1,8 @@
-"""A checkpoint that is damaged, cut short or refused is named, with the remedy.
+"""A checkpoint that is damaged, cut short, diverged or refused is named, with the remedy.
 
 Mends: torch compares no checksum of the archive, so that a file with flipped bits is read as wrong weights; what it
-refuses or cannot read, and what is no checkpoint, ends in errors that name no file.
+refuses or cannot read, and what is no checkpoint, ends in errors that name no file; weights that are no numbers are
+taken.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
 Needed as long as ``test_the_host_alone_reads_flipped_bits`` passes.
 """
@@ -36,39 +37,38 @@ def _explain_unreadable(
     """Load a checkpoint.
 
     Raises:
-        ValueError: if the file is damaged, holds what checkpoints may not hold, or is no checkpoint of the host.
+        ValueError: if the file is damaged, holds what checkpoints may not hold, is no checkpoint of the host, or has
+            weights that are no numbers.
     """
     is_local = os.path.isfile(path) and not PathManager.path_requires_pathmanager(str(path))
-    may_be_anything = is_local and not _check_archive(path)
+    may_be_anything = is_local and not check_archive(path)
     try:
-        return load_checkpoint_to_cpu(path, *args, **kwargs)
+        state = load_checkpoint_to_cpu(path, *args, **kwargs)
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused is None:
-            raise ValueError(_cut_short(path)) from error
+            raise ValueError(_cut_short(path)) from None  # torch advises to read it in the way that runs code
         raise ValueError(
             f"{path} is refused: it holds an object of class {refused.group(1)}, and checkpoints may hold weights and "
             "flags only, because other objects can run code when they are loaded"
-        ) from error
+        ) from None
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
         raise ValueError(_cut_short(path)) from error
-    except (AttributeError, KeyError, TypeError) as error:
-        if may_be_anything:
+    except Exception as error:
+        if may_be_anything or isinstance(error, EOFError) or "PytorchStreamReader" in str(error):
             raise ValueError(_cut_short(path)) from error
         if not is_local or _holds_a_checkpoint(path):
             raise
-        raise ValueError(
-            f"{path} holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
-        ) from error
-    except Exception as error:
-        if not (may_be_anything or isinstance(error, EOFError) or "PytorchStreamReader" in str(error)):
-            raise
-        raise ValueError(_cut_short(path)) from error
+        raise ValueError(_no_checkpoint(path)) from error
+    if not _has_weights(state):
+        raise ValueError(_no_checkpoint(path))
+    _check_finite(state["model"], path)
+    return state
 
 
-def _check_archive(path: Union[str, os.PathLike[str]]) -> bool:
+def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
     """Compare the checksums of an archive that torch wrote; files before torch 1.6 are none and have no checksums.
 
     Returns:
@@ -99,9 +99,34 @@ def _check_archive(path: Union[str, os.PathLike[str]]) -> bool:
 
 
 def _holds_a_checkpoint(path: Union[str, os.PathLike[str]]) -> bool:
-    """Whether a readable archive has the weights and the flags of a model where the host has them."""
+    """Whether a readable archive has the weights, the flags and the history of a training where the host has them."""
     state = torch.load(path, map_location="cpu")
-    return isinstance(state, dict) and "model" in state and ("args" in state or "cfg" in state)
+    has_flags = _has_weights(state) and ("args" in state or "cfg" in state)
+    return has_flags and ("optimizer_history" in state or "best_loss" in state)
+
+
+def _has_weights(state: object) -> bool:
+    """Whether weights are where the host has them, a tensor a name."""
+    weights = state.get("model") if isinstance(state, dict) else None
+    return isinstance(weights, dict) and all(isinstance(one, torch.Tensor) for one in weights.values())
+
+
+def _check_finite(weights: Dict[str, torch.Tensor], path: Union[str, os.PathLike[str]]) -> None:
+    """Refuse weights that are infinite or no numbers.
+
+    Raises:
+        ValueError: for the first of them.
+    """
+    for name, weight in weights.items():
+        if not bool(weight.isfinite().all()):
+            raise ValueError(
+                f"{path}: its weight {name} holds numbers that are infinite or none, as of a training that diverged: "
+                "take an earlier checkpoint"
+            )
+
+
+def _no_checkpoint(path: Union[str, os.PathLike[str]]) -> str:
+    return f"{path} holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
 
 
 def _cut_short(path: Union[str, os.PathLike[str]]) -> str:

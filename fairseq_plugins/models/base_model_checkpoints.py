@@ -7,6 +7,7 @@ from typing import Any, Dict, Optional, Tuple, Type, Union
 from fairseq import checkpoint_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel, build_model
 
+from fairseq_plugins.host.checkpoint_fit import fitting_weights
 from fairseq_plugins.models.checkpoint_files import naming_checkpoint
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.models.text_task import TextTask
@@ -31,7 +32,8 @@ def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[Ba
     flags = _checked_flags(state, path)
     with naming_checkpoint(path):
         model = build_base_model(flags, task, overrides)
-        model.load_state_dict(state["model"])
+        with fitting_weights(path):
+            model.load_state_dict(state["model"])
     return flags, model
 
 
@@ -53,10 +55,10 @@ def read_state(path: Union[str, Path]) -> Dict[str, Any]:
 def saved_flags(state: Dict[str, Any]) -> Namespace:
     """The flags of a checkpoint's model; of models that the host configures in another way, their name as ``arch``."""
     config = state.get("cfg")
-    saved = state["args"] if config is None else config["model"]
+    saved = state.get("args") if config is None else config.get("model")
     if isinstance(saved, Namespace):
         return saved
-    return Namespace(arch=saved.get("_name"))
+    return Namespace(arch=None if saved is None else saved.get("_name"))
 
 
 def _checked_flags(state: Dict[str, Any], path: str) -> BaseFlags:

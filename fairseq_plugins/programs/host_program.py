@@ -14,6 +14,9 @@ from fairseq_plugins.programs.allocator import training_environment
 USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 """Value of ``--user-dir``."""
 
+WRONGLY_GIVEN = "ValueError: "
+"""Begins the last line of a program that was stopped by what the user gave wrongly."""
+
 NUM_TOLD_LINES = 5
 """Of a log, that are told where a program fails."""
 
@@ -36,7 +39,8 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
         peak resident memory of the process in MiB; Linux counts no less than this process held at its start.
 
     Raises:
-        ProgramFailed: with the last lines of the log.
+        ValueError: if the program ended with one, which tells what the user gave wrongly; the text names the log.
+        ProgramFailed: if it failed in another way, with the last lines of the log.
     """
     with ExitStack() as files:
         errors = files.enter_context(log.open("wb"))
@@ -52,6 +56,8 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         told = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if told and told[-1].startswith(WRONGLY_GIVEN):
+            raise ValueError(f"{told[-1].removeprefix(WRONGLY_GIVEN)} (log: {log})")
         ended = f"fairseq-{program} ended with status {process.returncode} and told nothing"
         raise ProgramFailed("\n".join(told[-NUM_TOLD_LINES:]) or ended)
     return usage.ru_maxrss / 1024

@@ -119,7 +119,7 @@ class RougeMetric(Metric):
 
     def measure(self, run: TrainedRun) -> Figures:
         path = run.save_dir / "test/generate.txt"
-        return self._scored(read_headlines(path), path)
+        return self._scored(read_headlines(path, references=[self.reference]), path)
 
     def measure_text(self, path: Path) -> Figures:
         return self._scored(read_lines(path), path)

@@ -3,21 +3,28 @@
 import io
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import sacrebleu
+from filelock import FileLock
 
 from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
+from fairseq_plugins.evaluation import decoding
 
+OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
 LINES = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt er .", "hier steht ein Haus ."]
+TARGETS = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt sie .", "dort steht ein Haus ."]
 RAW = ["ein kleines Haus steht hier.", "das Haus ist alt, sagt sie.", "dort steht ein Haus."]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "reference").write_text("".join(f"{line}\n" for line in LINES))
-    generated = (f"T-{n}\t{line}\nH-{n}\t-1\t{line[:-2]} !\n" for n, line in enumerate(LINES))
+    (tmp_path / "reference").write_text("".join(f"{line}\n" for line in TARGETS))
+    pairs = enumerate(zip(TARGETS, LINES))
+    generated = (f"T-{n}\t{target}\nH-{n}\t-1\t{line[:-2]} !\n" for n, (target, line) in pairs)
     (tmp_path / "generate.txt").write_text("".join(generated))
     (tmp_path / "raw.de").write_text("".join(f"{line}\n" for line in RAW))
     return tmp_path
@@ -86,7 +93,7 @@ def decoded(folder, monkeypatch):
     (folder / "data").mkdir()
     for side in ("en", "de"):
         (folder / f"data/test.en-de.{side}.idx").touch()
-    (folder / "model.pt").touch()
+    shutil.copy(OLDER / "lstm_encdec_doc.pt", folder / "model.pt")
     return ["data", "--path", "model.pt", "--out", "out"]
 
 
@@ -113,3 +120,102 @@ def test_a_decoding_loads_its_data_itself_unless_told_otherwise(decoded, folder,
     workers = [flags[place + 1] for place, flag in enumerate(flags) if flag == "--num-workers"]
     assert workers == ["0", "2"]  # the last one wins
     assert "--num-workers 0" not in (folder / "out/asked.txt").read_text()  # what was decoded before stays
+
+
+def test_a_second_decoding_into_a_folder_waits_for_the_first(decoded, folder, monkeypatch, capsys):
+    output_of(capsys, *decoded, "--reference", "raw.de")
+    (folder / "out").rename(folder / "kept")
+    (folder / "out").mkdir()
+    first, told = FileLock(folder / "out/.decoding.lock"), []
+    first.acquire()
+
+    def finish_the_first(message, **options):
+        told.append(message)
+        for name in ("asked.txt", "generate.txt"):
+            (folder / "kept" / name).rename(folder / "out" / name)
+        first.release()
+
+    monkeypatch.setattr(decoding, "print", finish_the_first, raising=False)
+    assert "BLEU, detokenised" in output_of(capsys, *decoded, "--reference", "raw.de")
+    assert told == ["waiting for another decoding that writes to out"]  # and nothing is decoded again
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (
+            "ein Hund bellt.\neine Katze schläft.\nder Vogel singt.\n",
+            "raw.de is not the reference of .*: its line 1 is",
+        ),
+        ("ein kleines Haus steht hier.\n\ndort steht ein Haus.\n", "raw.de, line 2: blank, nothing could be compared"),
+        ("\n\n\n", "raw.de, line 1: blank, nothing could be compared with it: give a reference"),
+    ],
+)
+def test_references_of_another_text_are_refused(content, told, folder, capsys):
+    (folder / "raw.de").write_text(content)
+    assert re.search(told, refusal(capsys, "--input", "generate.txt", "--reference", "raw.de"))
+
+
+def test_blank_references_of_plain_text_are_refused(folder, capsys):
+    (folder / "raw.de").write_text("\n\n\n")
+    arguments = ["--input", "reference", "--input-format", "text", "--reference", "raw.de"]
+    assert "raw.de, line 1: blank" in refusal(capsys, *arguments)
+
+
+def test_words_that_the_wrong_kind_of_subwords_joined_are_refused(folder, capsys):
+    """--remove-bpe=sentencepiece takes the blanks of text that sentencepiece did not split."""
+    joined = (folder / "generate.txt").read_text().replace(" ", "")
+    (folder / "generate.txt").write_text(joined)
+    told = refusal(capsys, "--input", "generate.txt", "--reference", "raw.de")
+    assert "the words of target 0, 'einkleinesHausstehthier.', are joined" in told and "--bpe" in told
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (["--reference", "raw.de", "--target-lang", "xx"], "--target-lang xx: no language; give its code, such as de"),
+        (["--reference", "raw.txt"], "raw.txt does not end in a language: name that of the detokeniser"),
+    ],
+)
+def test_what_is_no_language_is_refused(flags, told, folder, capsys):
+    (folder / "raw.txt").write_text((folder / "raw.de").read_text())
+    assert told in refusal(capsys, "--input", "generate.txt", *flags)
+
+
+def test_another_language_than_that_of_the_data_is_refused(decoded, folder, capsys):
+    told = refusal(capsys, *decoded, "--reference", "raw.de", "--target-lang", "fr")
+    assert "--target-lang fr: data translates into de: leave it out" in told and not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (
+            OLDER / "lstm_lm_doc.pt",
+            "model.pt was trained for --task stateful_lm, not for translation: give an encoder-",
+        ),
+        (OLDER / "expected.json", "model.pt is no checkpoint or was cut short"),
+    ],
+)
+def test_what_cannot_decode_is_refused_before_earlier_scores_are_removed(content, told, decoded, folder, capsys):
+    output_of(capsys, *decoded, "--reference", "raw.de")
+    before = (folder / "out/scores.txt").read_text()
+    shutil.copy(content, folder / "model.pt")
+    assert told in refusal(capsys, *decoded, "--reference", "raw.de")
+    assert (folder / "out/scores.txt").read_text() == before
+
+
+def test_what_the_host_refuses_is_told_in_a_line(decoded, folder, capsys):
+    (folder / "stub/fairseq_cli/generate.py").write_text("raise ValueError('model.pt is damaged: take another')")
+    assert "error: model.pt is damaged: take another (log: out/generate.log)" in refusal(
+        capsys, *decoded, "--reference", "raw.de"
+    )
+
+
+def refusal(capsys, *arguments):
+    """The line of a command that ends with status 2."""
+    with pytest.raises(SystemExit) as error:
+        EvaluateTranslation().main(arguments)
+    shown = capsys.readouterr()
+    assert error.value.code == 2 and shown.out == ""
+    return shown.err.splitlines()[-1]

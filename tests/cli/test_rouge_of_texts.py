@@ -66,10 +66,32 @@ def test_output_of_the_host_in_shards_is_one_text(folder, capsys):
     """Each shard has the sentences of its part, in the order of their lengths."""
     shards = {"a": [2, 0], "b": [1]}
     for name, numbers in shards.items():
-        lines = [f"T-{n}\tx\nH-{n}\t-1\t{TEXTS['my hypotheses'][n]}\n" for n in numbers]
+        pairs = [(n, TEXTS["first reference"][n], TEXTS["my hypotheses"][n]) for n in numbers]
+        lines = [f"T-{n}\t{target}\nH-{n}\t-1\t{hypothesis}\n" for n, target, hypothesis in pairs]
         (folder / name).write_text("".join(lines))
     scores, _ = scored(capsys, "--input", "a", "b", "--reference", "first reference")
     assert scores == expected(TEXTS["my hypotheses"], TEXTS["first reference"])
+
+
+@pytest.mark.parametrize(
+    "references, told",
+    [
+        (["second reference"], "second reference is not the reference of the text that a was decoded from: its line 1"),
+        (["second reference", "first reference"], None),
+        (["blank"], "blank is not the reference of .*: its line 1 is '', and decoding printed the target 'prices of"),
+    ],
+)
+def test_one_reference_is_that_of_the_decoded_text(references, told, folder, capsys):
+    rows = zip(TEXTS["first reference"], TEXTS["my hypotheses"])
+    (folder / "a").write_text("".join(f"T-{n}\t{target}\nH-{n}\t-1\t{text}\n" for n, (target, text) in enumerate(rows)))
+    (folder / "blank").write_text("\n\n\n")
+    arguments = ["--input", "a", *(word for name in references for word in ("--reference", name))]
+    if told is None:
+        assert scored(capsys, *arguments)[1].startswith("#:2|")
+        return
+    with pytest.raises(SystemExit) as error:
+        EvaluateRouge().main(arguments)
+    assert error.value.code == 2 and re.search(told, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("flags", [[], ["--input", "-"]])
@@ -84,6 +106,10 @@ def test_the_standard_input_is_a_text(flags, monkeypatch, capsys):
     "arguments, told",
     [
         (["--input", "empty", "--input-format", "text", "--reference", "first reference"], "empty is empty"),
+        (
+            ["--input", "my hypotheses", "--input-format", "text", "--reference", "blank"],
+            "blank, line 1: blank, nothing could be compared with it: give a reference",
+        ),
         (["--input", "my hypotheses", "--reference", "first reference"], "my hypotheses holds no hypothesis: .*"),
         (
             ["--input", "my hypotheses", "--input-format", "text", "--reference", "first reference"]
@@ -101,6 +127,7 @@ def test_the_standard_input_is_a_text(flags, monkeypatch, capsys):
 )
 def test_what_cannot_be_scored_is_refused_with_one_line(arguments, told, folder, capsys):
     (folder / "empty").touch()
+    (folder / "blank").write_text("\n\n\n")
     with pytest.raises(SystemExit) as error:
         EvaluateRouge().main(arguments)
     shown = capsys.readouterr()

@@ -1,5 +1,8 @@
 """What decides a decoding: flags, the environment and DATA, in this order."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from fairseq_plugins.cli.scored_text import add_scored_text, read_decoding, read_scored_text
@@ -18,7 +21,8 @@ def data(tmp_path, monkeypatch):
     data.mkdir()
     for side in ("en", "de"):
         (data / f"test.en-de.{side}.idx").touch()
-    for name in ("model.pt", "references.txt", "test.de", "test.en"):
+    shutil.copy(Path(__file__).parents[1] / "fixtures/older_checkpoints/lstm_encdec_doc.pt", tmp_path / "model.pt")
+    for name in ("references.txt", "test.de", "test.en"):
         (tmp_path / name).write_text("text\n")
     return data
 

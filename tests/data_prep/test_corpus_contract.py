@@ -220,6 +220,28 @@ def test_second_run_waits_for_the_first(small: SmallCorpus, here: Path, monkeypa
     assert [path.name for path in (here / "work").iterdir()] == [".lock"]
 
 
+def test_runs_in_two_folders_make_one_result(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one waits until the result of the first is there, and takes it."""
+    small = SMALL_CORPORA[0]
+    write_corpus(here / "x", small)
+    options = [small.corpus, *small.options, "--from", "x", "--dest", "result"]
+    succeed(*options, "--work", "one", cwd=here)
+    made = snapshot(here / "result")
+    (here / "result").rename(here / "kept")
+    first = steps.reserved(here / "result")
+    first.__enter__()
+
+    def finish_the_first_run(message: str) -> None:
+        if message.startswith("waiting for another run that makes"):
+            (here / "kept").rename(here / "result")
+            first.__exit__(None, None, None)
+
+    monkeypatch.setattr(steps, "note", finish_the_first_run)
+    done = succeed(*options, "--work", "two", cwd=here)
+    assert "already complete" in done.stderr and "binarising" not in done.stderr
+    assert snapshot(here / "result") == made and not (here / ".result.lock").exists()
+
+
 @each_corpus
 def test_result_with_an_empty_record(small: SmallCorpus, here: Path) -> None:
     message = fail_with_record(small, here, "")

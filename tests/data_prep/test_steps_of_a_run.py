@@ -53,3 +53,20 @@ def test_folder_like_a_former_step_is_not_replaced(name: str, tmp_path: Path) ->
     with pytest.raises(DataError, match="text holds something that this script did not write"):
         steps.run_step(tmp_path / "text", {}, lambda folder: None)
     assert snapshot(tmp_path / "text") == before
+
+
+def test_result_is_made_by_one_run_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is removed with the run that held it, and the one that waited holds another."""
+    first = steps.reserved(tmp_path / "result")
+    first.__enter__()
+    told = []
+
+    def end_the_first_run(message: str) -> None:
+        told.append(message)
+        first.__exit__(None, None, None)
+
+    monkeypatch.setattr(steps, "note", end_the_first_run)
+    with steps.reserved(tmp_path / "result"):
+        assert told == [f"waiting for another run that makes {tmp_path / 'result'}"]
+        assert (tmp_path / ".result.lock").exists()
+    assert list(tmp_path.iterdir()) == []

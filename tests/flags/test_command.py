@@ -88,6 +88,25 @@ def test_a_mistake_ends_with_one_line_and_status_2(arguments, told, capsys):
     assert line.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (FileNotFoundError(2, "No such file or directory", "model.pt"), "model.pt: No such file or directory"),
+        (OSError("no device"), "no device"),
+        (ValueError("one line\nand another"), "one line and another"),
+    ],
+)
+def test_an_error_is_told_in_a_line_that_begins_with_its_file(error, told, monkeypatch, capsys):
+    def fail(command, args):
+        raise error
+
+    monkeypatch.setattr(Show, "run", fail)
+    assert ends(Show(), ["data", "--path", "a.pt"], capsys) == (
+        2,
+        f"python -m fairseq_plugins.cli.show: error: {told}\n",
+    )
+
+
 def test_a_program_that_fails_is_told_with_status_1(capsys):
     assert ends(Show(), ["broken", "--path", "a.pt"], capsys) == (1, "last line of a log\n")
 

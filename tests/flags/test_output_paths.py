@@ -46,3 +46,23 @@ def test_a_closed_folder_is_refused(tmp_path):
     for read, name in ((output_file, "a.txt"), (output_folder, "folder")):
         with pytest.raises(ArgumentTypeError, match="nothing can be written"):
             read(str(tmp_path / name))
+
+
+def test_what_a_file_would_replace_is_refused(tmp_path):
+    """A file is written aside and renamed, which would put it in the place of a device."""
+    os.mkfifo(tmp_path / "pipe.png")
+    for read in (output_file, picture_file):
+        with pytest.raises(ArgumentTypeError, match="pipe.png: this is a device or a pipe, which a file would replace"):
+            read(str(tmp_path / "pipe.png"))
+
+
+@pytest.mark.parametrize("read", [output_file, picture_file, output_folder])
+def test_a_name_that_is_too_long_is_refused(read, tmp_path):
+    with pytest.raises(ArgumentTypeError, match=r"nothing can be written there \(File name too long\)"):
+        read(str(tmp_path / f"{'x' * 300}.png"))
+
+
+def test_a_format_that_cannot_be_drawn_here_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ArgumentTypeError, match="a.pgf: no picture of this format can be drawn here .*: take .png"):
+        picture_file(str(tmp_path / "a.pgf"))

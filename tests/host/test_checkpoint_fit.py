@@ -1,12 +1,16 @@
 """What a training is told about a checkpoint that does not fit."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.host.checkpoint_fit import _check_checkpoint
 
+OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
 TRAINER = SimpleNamespace(task=SimpleNamespace())
 
 
@@ -81,3 +85,27 @@ def test_the_host_alone_says_that_architectures_must_match(trainer, save_checkpo
     with pytest.raises(Exception, match="please ensure that the architectures match.$") as told:
         Trainer.load_checkpoint.__wrapped__(trainer, save_checkpoint())
     assert type(told.value) is Exception and "the reason" not in str(told.value)
+
+
+def test_of_several_models_the_one_that_does_not_fit_is_named(tmp_path):
+    good, bad = OLDER / "lstm_lm_doc.pt", tmp_path / "bad.pt"
+    overrides = {"data": str(OLDER / "data/lm")}
+    models, config, task = checkpoint_utils.load_model_ensemble_and_task([str(good), str(good)], overrides)
+    assert len(models) == 2 and config.task._name == "stateful_lm" and len(task.dictionary) == 24
+    state = torch.load(good)
+    del state["model"]["decoder.embedding.weight"]
+    torch.save(state, bad)
+    with pytest.raises(
+        ValueError, match=r"^.*bad.pt does not fit the model that its flags .* \(Missing key.*embedding"
+    ):
+        checkpoint_utils.load_model_ensemble_and_task([str(good), str(bad)], overrides)
+
+
+def test_the_host_alone_does_not_name_it(tmp_path):
+    state = torch.load(OLDER / "lstm_lm_doc.pt")
+    del state["model"]["decoder.embedding.weight"]
+    torch.save(state, tmp_path / "bad.pt")
+    load, overrides = checkpoint_utils.load_model_ensemble_and_task.__wrapped__, {"data": str(OLDER / "data/lm")}
+    with pytest.raises(RuntimeError, match="Missing key") as told:
+        load([str(tmp_path / "bad.pt")], overrides)
+    assert "bad.pt" not in str(told.value)

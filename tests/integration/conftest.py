@@ -1,5 +1,6 @@
-"""Small corpora and trained models, made once."""
+"""Small corpora and trained models, made once; commands that are run in this process."""
 
+import io
 import json
 import logging
 import os
@@ -13,6 +14,8 @@ import pytest
 from commands import ENVIRONMENT, PLUGINS, preprocess, train
 from generated_corpora.stories import write_stories
 from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
+
+from fairseq_plugins.flags.command import Command
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -112,3 +115,23 @@ def run_here(monkeypatch, capsys, caplog):
         return capsys.readouterr().out + caplog.text
 
     return run
+
+
+@pytest.fixture
+def refuse(monkeypatch, capsys, caplog):
+    """``refuse(command, *arguments, stdin="")``: the one line that a command of the package ends with.
+
+    It must end with status 2 and print nothing.
+    """
+
+    def refuse(command: Command, *arguments, stdin: str = "") -> str:
+        caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        with pytest.raises(SystemExit) as end:
+            command.main(arguments)
+        shown = capsys.readouterr()
+        assert end.value.code == 2 and shown.out == "", shown
+        (line,) = shown.err.splitlines()
+        return line.removeprefix(f"{command.program}: error: ")
+
+    return refuse

@@ -82,6 +82,8 @@ def test_the_language_of_translations_is_that_of_the_data_whatever_the_reference
     (tmp_path / "test.en-fr.fr.idx").touch()
     (tmp_path / "references.txt").write_text("l'ami est là.\n", encoding="utf-8")
     (tmp_path / "test").mkdir()
-    (tmp_path / "test/generate.txt").write_text("T-0\tl&apos; ami\nH-0\t-1\tl&apos; ami est là .\n", encoding="utf-8")
+    (tmp_path / "test/generate.txt").write_text(
+        "T-0\tl&apos; ami est là .\nH-0\t-1\tl&apos; ami est là .\n", encoding="utf-8"
+    )
     figures = BleuMetric(tmp_path / "references.txt").measure(SimpleNamespace(save_dir=tmp_path, data=str(tmp_path)))
     assert figures["scores"][0]["value"] == pytest.approx(100)

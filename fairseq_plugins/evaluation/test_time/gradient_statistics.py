@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fairseq_plugins.evaluation.checkpoints import scores_in_float32
 from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.flags.written_file import replaced_file
+from fairseq_plugins.host.unreadable_checkpoints import check_archive
 
 
 @contextmanager
@@ -114,13 +115,15 @@ def kept_gradient_statistics(
 def _read(path: Path, *, key: Dict[str, str], model: nn.Module, device: str) -> Optional[Dict[str, Tensor]]:
     """What the file holds for the key, or None."""
     try:
+        check_archive(path)  # torch compares no checksum
         kept = torch.load(path, map_location=device, weights_only=True)
         statistics: Dict[str, Tensor] = kept["mean_squares"]
         fits = all(kept[name] == value for name, value in key.items())
-    except (OSError, RuntimeError, UnpicklingError, EOFError, KeyError, TypeError):
+        found = {name: one.shape for name, one in statistics.items()}
+    except (OSError, RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError):
         return None
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    return statistics if fits and {name: one.shape for name, one in statistics.items()} == shapes else None
+    return statistics if fits and found == shapes else None
 
 
 def _digest_of_file(path: Path) -> str:

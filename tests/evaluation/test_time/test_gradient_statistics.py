@@ -68,7 +68,9 @@ def test_rows_and_segments_have_files_of_their_own(kept, tokens):
         assert not kept(tokens, **options)[1]
 
 
-@pytest.mark.parametrize("damage", ["other text", "other checkpoint", "cut off", "no file of torch", "other keys"])
+@pytest.mark.parametrize(
+    "damage", ["other text", "other checkpoint", "cut off", "a flipped bit", "no file of torch", "other keys", "a list"]
+)
 def test_what_does_not_belong_is_replaced(damage, kept, tokens, tmp_path):
     kept(tokens)
     path, text = file_in(tmp_path), tokens
@@ -78,6 +80,12 @@ def test_what_does_not_belong_is_replaced(damage, kept, tokens, tmp_path):
         (tmp_path / "checkpoint_best.pt").write_bytes(b"another checkpoint")
     elif damage == "cut off":
         path.write_bytes(path.read_bytes()[:-100])
+    elif damage == "a flipped bit":
+        content = bytearray(path.read_bytes())
+        content[content.index(next(iter(kept(tokens)[0].values())).numpy().tobytes())] ^= 1
+        path.write_bytes(content)
+    elif damage == "a list":
+        torch.save([1], path)
     elif damage == "no file of torch":
         path.write_text("nothing")
     else:

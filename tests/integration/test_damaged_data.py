@@ -1,0 +1,109 @@
+"""Damaged dictionaries, binarised text and codes of subwords end a command with a line that names file and cause."""
+
+import re
+import shutil
+import struct
+
+import fairseq_cli.train
+import pytest
+from binarised_lines import write_split
+from commands import ROOT, training_arguments
+from translation_commands import training_flags
+
+from fairseq_plugins.cli.__main__ import all_commands
+
+OLDER = ROOT / "tests/fixtures/older_checkpoints"
+LM, DATA, PAIRS = OLDER / "lstm_lm_doc.pt", OLDER / "data/lm", OLDER / "data/translation"
+COMMANDS = all_commands()
+LENGTHS = 26  # where they begin in an index
+
+
+def put(place, content):
+    return lambda whole: whole[:place] + content + whole[place + len(content) :]
+
+
+def cut(length):
+    return lambda whole: whole[:length]
+
+
+DAMAGES = {
+    "a word twice": (
+        "dict.txt",
+        lambda rows: rows + rows.splitlines()[0] + b"\n",
+        "line 21: its word stands there twice",
+    ),
+    "another encoding": ("dict.txt", lambda rows: rows + b"caf\xe9 1\n", "line 21: not UTF-8"),
+    "no count": ("dict.txt", lambda rows: b"x\n" + rows, "line 1: not a word and its count"),
+    "fewer words": ("dict.txt", lambda rows: b"a 1\n", "test.bin has word [0-9]+, but the dictionary has 5 words"),
+    "an index cut in its head": ("test.idx", cut(12), "test.idx is damaged: copy it again, or binarise the text again"),
+    "an index cut": ("test.idx", cut(60), "test.idx is damaged"),
+    "no index": ("test.idx", lambda whole: bytes(100), "test.idx is damaged or of another --dataset-impl"),
+    "a length": ("test.idx", put(LENGTHS, b"\x7f"), "test.idx is damaged"),
+    "a length below 0": ("test.idx", put(LENGTHS + 3, b"\xff"), "test.idx is damaged"),
+    "a place": ("test.idx", lambda whole: whole[:-8] + struct.pack("<q", 3), "test.idx is damaged"),
+    "a type": ("test.idx", put(17, b"\x77"), "test.idx is damaged"),
+    "text cut": ("test.bin", cut(21), "test.bin has 21 bytes, and .*test.idx tells of [0-9]+"),
+    "a word": ("test.bin", put(4, b"\xff\x7f"), "test.bin has word 32,767, but the dictionary has 24 words"),
+}
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """``damaged(file, change, data)``: a copy of a folder with one file changed."""
+
+    def damaged(file, change, data=DATA):
+        copy = shutil.copytree(data, tmp_path / "data")
+        (copy / file).write_bytes(change((copy / file).read_bytes() if (copy / file).exists() else b""))
+        return copy
+
+    return damaged
+
+
+@pytest.mark.parametrize("file, change, told", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_data_are_named(file, change, told, damaged, refuse, tmp_path):
+    folder = damaged(file, change)
+    line = refuse(COMMANDS["train_ngram"], folder, "--split", "test", "--out", tmp_path / "new.arpa")
+    assert re.match(
+        f"{re.escape(str(folder))}/{told}" if told.startswith("test") else f"{folder}/dict.txt, {told}", line
+    )
+    assert not (tmp_path / "new.arpa").exists()
+
+
+def test_model_and_python_are_told_the_same(damaged, refuse):
+    folder = damaged(*DAMAGES["a word"][:2])
+    line = refuse(COMMANDS["evaluate_lm"], folder, "--path", LM, "--cpu")
+    assert re.match(f"{re.escape(str(folder))}/{DAMAGES['a word'][2]}", line)
+
+
+@pytest.mark.parametrize("impl", ["mmap", "cached"])
+def test_training_refuses_text_of_another_dictionary(impl, damaged, run_here, tmp_path):
+    folder = damaged("train.bin", put(4, b"\xff\x7f"))
+    if impl == "cached":
+        write_split(folder, "train", [[5, 6, 2], [99, 2]] * 30, impl=impl)
+    with pytest.raises(ValueError, match="train.bin has word .*: it was binarised with another dictionary") as error:
+        run_here(fairseq_cli.train, *training_arguments(folder, tmp_path / "model", "--max-update", 1))
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("file", ["train.src-tgt.tgt.bin", "train.src-tgt.src.idx", "dict.tgt.txt"])
+def test_training_of_a_translator_names_damaged_data(file, damaged, run_here, tmp_path):
+    folder = damaged(file, lambda whole: b"\xff\x7f" + whole[2:], PAIRS)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(folder))}/{file}") as error:
+        run_here(fairseq_cli.train, *training_flags(folder, tmp_path / "model", "--max-update", 1))
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "file, content",
+    [
+        ("bpe.codes", b""),
+        ("bpe.codes", b"#version: 0.2\na b c\n"),
+        ("bpe.codes", b"#version: 0.2\nx \xe9</w>\n"),
+        ("sentencepiece.bpe.model", b"nothing that was learnt"),
+    ],
+)
+def test_damaged_subwords_are_named(file, content, damaged, refuse):
+    folder = damaged(file, lambda whole: content)
+    (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
+    line = refuse(COMMANDS["score_text"], folder, "--path", LM, stdin="a b\n")
+    assert line.startswith(f"{folder / file} is damaged: copy it again, or run the corpus' data-prep")
