@@ -1,5 +1,6 @@
-"""What a training is told that diverges; the commands are tested in integration/test_divergence.py."""
+"""What a training is told that diverges; the commands are tested in integration/test_diverging_trainings.py."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,17 +11,19 @@ from fairseq.nan_detector import NanDetector
 from fairseq.trainer import Trainer
 from torch import nn
 
-import fairseq_plugins  # noqa: F401
+from fairseq_plugins.host.divergence import _check_loss
 
 
-def make_trainer(gradients, *, fp16=False):
+def make_trainer(gradients, *, fp16=False, clip_norm=0.25):
     """What ``Trainer.clip_grad_norm`` reads of a trainer; two weights with these gradients."""
     model = nn.ParameterDict({f"weight{place}": nn.Parameter(torch.ones(2)) for place in range(len(gradients))})
     for weight, gradient in zip(model.values(), gradients):
         weight.grad = gradient
     settings = SimpleNamespace(lr=[0.5], momentum=0.0, weight_decay=0.0)
     return SimpleNamespace(
-        cfg=SimpleNamespace(common=SimpleNamespace(fp16=fp16, amp=False)),
+        cfg=SimpleNamespace(
+            common=SimpleNamespace(fp16=fp16, amp=False), optimization=SimpleNamespace(clip_norm=clip_norm)
+        ),
         is_fsdp=False,
         optimizer=optim.OPTIMIZER_REGISTRY["sgd"](settings, list(model.parameters())),
         get_model=lambda: model,
@@ -47,8 +50,23 @@ def test_gradients_are_named_before_they_are_clipped(gradients, told):
     lower = r"lower --lr \(now 0.5\), --clip-norm \(now 0.25\), --balance \(now 2\)"
     with pytest.raises(FloatingPointError, match=f"^the training diverged at update 7: {told} {lower}$"):
         Trainer.clip_grad_norm(trainer, 0.25)
+
+
+def test_clipping_is_advised():
     with pytest.raises(FloatingPointError, match=r"lower --lr \(now 0.5\), --balance \(now 2\), or give --clip-norm$"):
-        Trainer.clip_grad_norm(trainer, 0)
+        Trainer.clip_grad_norm(make_trainer([NAN], clip_norm=0), 0)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_without_a_number_ends_the_training(loss):
+    logged = [{"loss": 3.5}, {"loss": loss}, None]
+    step = partial(_check_loss, lambda trainer: logged.pop(0))
+    trainer = make_trainer([ONES, ONES])
+    assert step(trainer) == {"loss": 3.5}
+    told = "^the training diverged at update 6: the loss is infinite or no number, the largest weight is 1 in weight1;"
+    with pytest.raises(ValueError, match=told):
+        step(trainer)
+    assert step(trainer) is None
 
 
 def test_weights_come_first():

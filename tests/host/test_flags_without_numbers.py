@@ -11,6 +11,7 @@ import fairseq_plugins  # noqa: F401
 def read(parse_args_and_arch, *flags):
     parser = argparse.ArgumentParser(prog="fairseq-train")
     parser.add_argument("--clip-norm", type=float, default=0.0)
+    parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--lr", type=options.eval_str_list, default=[0.25])
     return parse_args_and_arch(parser, list(flags))
 

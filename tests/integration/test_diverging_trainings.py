@@ -7,7 +7,7 @@ import pytest
 from commands import training_arguments
 from translation_commands import TRANSFORMER_SIZES, training_flags
 
-RATE = ["--lr", "1e37", "--max-epoch", 2, "--disable-validation"]
+RATE = ["--lr", "1e37", "--max-epoch", 1, "--disable-validation"]
 
 
 def diverge(run_here, arguments) -> str:
@@ -20,8 +20,8 @@ def diverge(run_here, arguments) -> str:
 def test_a_language_model(data, tmp_path, run_here):
     line = diverge(run_here, training_arguments(data, tmp_path, *RATE))
     lower = r"lower --lr \(now 1e\+37\), --clip-norm \(now 0.25\), --activation-regularization \(now 2\), .*, --balance"
-    assert re.match(rf"the training diverged at update [2-9]: .* in decoder\.[\w.]+.*; {lower} \(now 0.001\)$", line)
-    assert {path.name for path in tmp_path.glob("*.pt")} == {"crash.pt"}
+    assert re.match(rf"the training diverged at update \d+: .* in decoder\.[\w.]+; {lower} \(now 0.001\)$", line)
+    assert not list(tmp_path.glob("checkpoint*.pt"))
 
 
 @pytest.mark.slow
