@@ -108,6 +108,7 @@ keep them."""
 
     def run(self, args: argparse.Namespace) -> None:
         check_coefficient(args.restarts, flag="--restarts")
+        check_coefficient(args.seed, flag="--seed")
         check_at_least_one(args.max_tokens, flag="--max-tokens")
         if len(set(args.path)) < len(args.path):
             raise ValueError("--path: give each checkpoint once")
