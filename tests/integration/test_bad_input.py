@@ -67,11 +67,10 @@ def test_parts_that_do_not_go_together(data, tmp_path, task, arch, optimizer, me
     assert line.startswith("ValueError: ") and message in line
 
 
-@pytest.mark.parametrize("flags", [["--clip-norm", "nan"], ["--lr", "nan"]])
-def test_flag_of_the_host_without_a_number(data, tmp_path, flags, run_here, capsys):
+def test_flag_of_the_host_without_a_number(data, tmp_path, run_here, capsys):
     with pytest.raises(SystemExit):
-        run_here(fairseq_cli.train, *training_arguments(data, tmp_path, *flags))
-    assert capsys.readouterr().err.endswith(f"error: {flags[0]} nan: give a number\n")
+        run_here(fairseq_cli.train, *training_arguments(data, tmp_path, "--clip-norm", "nan"))
+    assert capsys.readouterr().err.endswith("error: --clip-norm nan: give a number\n")
 
 
 @pytest.mark.parametrize(
