@@ -20,7 +20,8 @@ def diverge(run_here, arguments) -> str:
 def test_a_language_model(data, tmp_path, run_here):
     line = diverge(run_here, training_arguments(data, tmp_path, *RATE, "--clip-norm", 0))
     lower = r"lower --lr \(now 1e\+37\), --activation-regularization \(now 2\), .*, --balance \(now 0.001\)"
-    told = rf"the training diverged at update [2-9]: .* in decoder\.[\w.]+(| and \d+ others); {lower}, or give --clip-norm$"
+    where = r"decoder\.[\w.]+(| and \d+ others)"
+    told = rf"the training diverged at update [2-9]: .* in {where}; {lower}, or give --clip-norm$"
     assert re.match(told, line), line
     assert not list(tmp_path.glob("checkpoint*.pt"))
 
