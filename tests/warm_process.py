@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import traceback
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Union
@@ -193,7 +192,7 @@ def _run(words: List[str], environment: Dict[str, str], folder: Union[str, Path]
     except SystemExit as error:
         status = error.code
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         status = 1
     finally:
         sys.stdout.flush()

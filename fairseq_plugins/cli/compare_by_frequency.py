@@ -1,7 +1,6 @@
 """Two language models compared by word frequency: ``python -m fairseq_plugins.cli.compare_by_frequency --help``."""
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 
@@ -21,6 +20,7 @@ from fairseq_plugins.flags.common_arguments import (
 )
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.frequency_bands import as_markdown, draw
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.provenance import with_origin
 
@@ -71,7 +71,7 @@ whole band's loss. The end mark is left out."""
         )
         if args.json:
             figures = {"bands": [asdict(band) for band in bands]}
-            print(json.dumps(with_origin(figures, command=args.command_line)))
+            print(json_text(with_origin(figures, command=args.command_line)))
         else:
             print(as_markdown(bands))
         if args.plot:

@@ -1,8 +1,6 @@
 """Perplexity of trained language models: ``python -m fairseq_plugins.cli.evaluate_lm --help``."""
 
 import argparse
-import json
-import math
 import shlex
 import sys
 from pathlib import Path
@@ -26,6 +24,7 @@ from fairseq_plugins.flags.common_arguments import (
 )
 from fairseq_plugins.flags.written_file import check_replaceable, write_text
 from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.perplexity import as_figures, as_lines
 from fairseq_plugins.reports.provenance import with_origin
 
@@ -122,18 +121,15 @@ def choice_file(checkpoint: Path) -> Path:
 
 def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> None:
     """Write the flags that did best, and every point of the grid with its perplexity, in JSON; null is infinite."""
-    points = [
-        {"flags": point.flags, "perplexity": point.perplexity if math.isfinite(point.perplexity) else None}
-        for point in tuned
-    ]
+    points = [{"flags": point.flags, "perplexity": point.perplexity} for point in tuned]
     choice = with_origin({"split": TUNED_SPLIT, **points[0], "grid": points}, command=command)
-    write_text(path, json.dumps(choice, indent=2) + "\n")
+    write_text(path, json_text(choice, indent=2) + "\n")
 
 
 def as_json(evaluation: Evaluation, *, flags: FlagValues) -> str:
     """All figures with full precision, and the flags of test-time methods."""
     speed = {"words_per_second": evaluation.words_per_second}
-    return json.dumps({**as_figures(evaluation.perplexity), **speed, "methods": dict(flags)})
+    return json_text({**as_figures(evaluation.perplexity), **speed, "methods": dict(flags)})
 
 
 def as_text(evaluation: Evaluation, *, flags: FlagValues) -> str:

@@ -1,7 +1,6 @@
 """Perplexity of n-gram language models: ``python -m fairseq_plugins.cli.evaluate_ngram --help``."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_data, add_json, add_split
 from fairseq_plugins.ngrams.ngram_model import NGramModel
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.perplexity import as_figures, as_lines
 
 
@@ -50,7 +50,7 @@ Words of dict.txt that the file lacks share the probability of its <unk>."""
 def as_json(result: NGramPerplexity) -> str:
     """All figures with full precision."""
     without_first = {"perplexity_without_first_token": result.without_first.perplexity}
-    return json.dumps({**as_figures(result.all_tokens), **without_first})
+    return json_text({**as_figures(result.all_tokens), **without_first})
 
 
 def as_text(result: NGramPerplexity) -> str:

@@ -1,7 +1,6 @@
 """ROUGE of headlines and summaries: ``python -m fairseq_plugins.cli.evaluate_rouge --help``."""
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 from typing import List
@@ -12,6 +11,7 @@ from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json
 from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES, TOKENIZERS, RougeScore, RougeSettings
 
 
@@ -55,7 +55,10 @@ and precision. Two scores can be compared if the last line, their signature, is 
             "--max-words", type=int, default=0, help="cut texts after so many words (default: 0, no limit)"
         )
         parser.add_argument(
-            "--processes", type=int, help="processes that score (default: all cores, one for fewer than 1,000 texts)"
+            "--processes",
+            type=int,
+            help="processes that score, at most as many as cores and texts allow (default: that many, one for fewer "
+            "than 1,000 texts)",
         )
         add_json(parser)
 
@@ -85,7 +88,7 @@ and precision. Two scores can be compared if the last line, their signature, is 
 
 def as_json(scores: List[RougeScore], signature: str) -> str:
     """All figures with full precision."""
-    return json.dumps({"scores": [asdict(item) for item in scores], "signature": signature})
+    return json_text({"scores": [asdict(item) for item in scores], "signature": signature})
 
 
 def as_text(scores: List[RougeScore], signature: str) -> str:

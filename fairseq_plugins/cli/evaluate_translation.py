@@ -1,7 +1,6 @@
 """BLEU and chrF of translations: ``python -m fairseq_plugins.cli.evaluate_translation --help``."""
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import List, Sequence
@@ -27,6 +26,7 @@ from fairseq_plugins.evaluation.translations import (
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_output_file
 from fairseq_plugins.flags.written_file import write_text
+from fairseq_plugins.reports.json_text import json_text
 
 
 class EvaluateTranslation(Command):
@@ -113,7 +113,7 @@ def _baseline_file(path: Path) -> Path:
 
 def as_json(scores: List[Score], comparisons: List[Comparison]) -> str:
     """All figures with full precision."""
-    return json.dumps({"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]})
+    return json_text({"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]})
 
 
 def as_text(scores: List[Score], comparisons: List[Comparison]) -> str:

@@ -1,7 +1,6 @@
 """Words that a gate raises after an input word: ``python -m fairseq_plugins.cli.gate_words --help``."""
 
 import argparse
-import json
 from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
@@ -11,6 +10,7 @@ from fairseq_plugins.evaluation.gate_words import raised_words, word_gate, word_
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_checkpoints, add_data, add_json
 from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
 
@@ -58,7 +58,7 @@ with few occurrences in the training text are left out, because their gates hard
         )
         if args.json:
             figures = {"words": {word: [asdict(one) for one in found] for word, found in raised.items()}}
-            print(json.dumps(with_origin(figures, command=args.command_line)))
+            print(json_text(with_origin(figures, command=args.command_line)))
         else:
             rows = [
                 (word, one.word, f"{one.gate:.4f}", f"{one.count:,}") for word, found in raised.items() for one in found

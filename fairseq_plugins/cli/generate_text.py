@@ -1,7 +1,6 @@
 """Text that language models write: ``python -m fairseq_plugins.cli.generate_text --help``."""
 
 import argparse
-import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +27,7 @@ from fairseq_plugins.flags.common_arguments import (
 )
 from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
 from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.json_text import json_text
 
 
 class GenerateText(Command):
@@ -125,7 +125,7 @@ object for each text, in which they are line breaks."""
 
 def _as_json(prefix: str, found: Continuation) -> str:
     figures = {"prefix": prefix, "text": found.text, "log_prob": found.total}
-    return json.dumps({**figures, "tokens": found.tokens, "log_probs": found.log_probs}, ensure_ascii=False)
+    return json_text({**figures, "tokens": found.tokens, "log_probs": found.log_probs}, letters="kept")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Perplexity with randomly masked layers: ``python -m fairseq_plugins.cli.mask_layers --help``."""
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 
@@ -20,6 +19,7 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.masked_layers import as_markdown, draw
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.provenance import with_origin
@@ -95,7 +95,7 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
         )
         if args.json:
             figures = {"curves": [asdict(runs) for runs in curves]}
-            print(json.dumps(with_origin(figures, command=args.command_line)))
+            print(json_text(with_origin(figures, command=args.command_line)))
         else:
             print(as_markdown(curves))
         if args.plot:

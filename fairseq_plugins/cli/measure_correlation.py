@@ -1,7 +1,6 @@
 """Correlation of the features of a layer: ``python -m fairseq_plugins.cli.measure_correlation --help``."""
 
 import argparse
-import json
 import sys
 
 import fairseq_plugins  # noqa: F401  registers the architectures
@@ -19,6 +18,7 @@ from fairseq_plugins.flags.common_arguments import (
 )
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.correlation import as_markdown, as_row
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
 
 
@@ -55,7 +55,7 @@ of each."""
         groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
         figures = [as_row(name, layer, groups) for name, layer in found]
         if args.json:
-            print(json.dumps(with_origin({"layers": figures}, command=args.command_line)))
+            print(json_text(with_origin({"layers": figures}, command=args.command_line)))
         else:
             print(as_markdown(figures, groups))
 

@@ -1,7 +1,6 @@
 """Rank of a language model's log-probabilities: ``python -m fairseq_plugins.cli.measure_rank --help``."""
 
 import argparse
-import json
 import sys
 
 import fairseq_plugins  # noqa: F401  registers the architectures
@@ -17,6 +16,8 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
+from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.reports.json_text import json_text
 
 
 class MeasureRank(Command):
@@ -44,8 +45,9 @@ are: 1.6 GB for 10,000 words."""
         add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        if args.positions is not None and args.positions < 1:
-            raise ValueError(f"--positions {args.positions}: give at least 1")
+        if args.positions is not None:
+            check_at_least_one(args.positions, flag="--positions")
+        check_coefficient(args.threshold, flag="--threshold")
         if len(args.path) > 1:
             raise ValueError(f"--path: give one checkpoint; there are {len(args.path)}")
         device = choose_device(args)
@@ -65,7 +67,7 @@ are: 1.6 GB for 10,000 words."""
             "rank_at_default_threshold": rank(values, threshold=default),
         }
         if args.json:
-            print(json.dumps(figures))
+            print(json_text(figures))
         else:
             print(
                 f"positions, words           {num_positions:,}, {len(values):,}\n"

@@ -1,7 +1,6 @@
 """Which experts of a mixture served which words: ``python -m fairseq_plugins.cli.plot_experts --help``."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -41,6 +40,7 @@ from fairseq_plugins.flags.common_arguments import (
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.reports.expert_map import draw_expert_map, expert_names
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
@@ -172,7 +172,7 @@ def as_json(uses: Dict[str, ExpertUse], args: argparse.Namespace) -> str:
         }
         for path, use in uses.items()
     ]
-    return json.dumps(with_origin({"models": figures}, command=args.command_line))
+    return json_text(with_origin({"models": figures}, command=args.command_line))
 
 
 def as_text(uses: Dict[str, ExpertUse], split: str) -> str:

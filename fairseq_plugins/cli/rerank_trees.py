@@ -1,7 +1,6 @@
 """Parse reranking: ``python -m fairseq_plugins.cli.rerank_trees --help``."""
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from fairseq_plugins.flags.common_arguments import (
 )
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.flags.written_file import write_text
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.trees.bracket_scores import PunctuationOf
@@ -121,7 +121,7 @@ line, from 0. Files may be compressed by gzip."""
                 write_choices(of_split, scores, paths=args.path, folder=args.out, name=name)
         if args.json:
             figures = {name: as_figures(sentences[name], results[name]) for name in splits}
-            print(json.dumps(with_origin({"splits": figures}, command=args.command_line)))
+            print(json_text(with_origin({"splits": figures}, command=args.command_line)))
         else:
             print("\n\n".join(as_text(name, sentences[name], results[name]) for name in splits))
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from fairseq_plugins.flags.output_paths import output_file
 from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
@@ -107,6 +109,7 @@ keep them."""
 
     def run(self, args: argparse.Namespace) -> None:
         check_coefficient(args.restarts, flag="--restarts")
+        check_coefficient(args.seed, flag="--seed")
         check_at_least_one(args.max_tokens, flag="--max-tokens")
         if args.target_lang is not None:
             check_language(args.target_lang, flag="--target-lang")
@@ -146,7 +149,7 @@ keep them."""
         after = [int(place) for place in sums.argmax(1)]
         if args.tune is not None:
             found = {"metric": metric, "weights": dict(zip(features.names, weights.tolist()))}
-            write_text(args.tune, f"{json.dumps(with_origin(found, command=args.command_line), indent=2)}\n")
+            write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")
         if output == "scores":
             significance = "printed" if args.tune is None else "left out"  # it says nothing of what was tuned to
             print(as_text(texts, after, metric=metric, significance=significance))
@@ -191,6 +194,8 @@ def read_weights(path: Path, *, paths: Sequence[str]) -> TunedWeights:
     try:
         content = json.loads(path.read_text("utf-8"))
         found: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
+        if not all(map(math.isfinite, found.values())):
+            raise ValueError("a weight is no number")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} holds no weights: write it with --tune") from error
     names = {LIST_SCORE, LENGTH, *paths}

@@ -1,7 +1,6 @@
 """Scores of plain text: ``python -m fairseq_plugins.cli.score_text --help``."""
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -28,6 +27,7 @@ from fairseq_plugins.flags.common_arguments import (
 )
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.surprisal import draw_surprisal
 
@@ -164,7 +164,7 @@ def _as_text(line: ScoredLine, number: int, *, per: str) -> str:
 
 def _as_json(line: ScoredLine, number: int) -> str:
     figures = {"line": number, "text": line.text, "log_prob": line.total, "tokens": line.tokens}
-    return json.dumps({**figures, "nats": line.nats, "bits": line.bits, "unknown": line.unknown}, ensure_ascii=False)
+    return json_text({**figures, "nats": line.nats, "bits": line.bits, "unknown": line.unknown}, letters="kept")
 
 
 if __name__ == "__main__":

@@ -151,6 +151,11 @@ class RegularizedCrossEntropy(FairseqCriterion):
                 logged[name] = penalty.detach() * num_tokens
         return loss, sample_size, logged
 
+    @property
+    def penalty_factors(self) -> Dict[str, float]:
+        """The coefficients above zero, by their flags."""
+        return {PENALTIES[name]: factor for name, factor in self.coefficients.items() if factor > 0}
+
     def penalties(self, model: nn.Module, extra: Mapping[str, Any], mask: Tensor) -> Dict[str, Tensor]:
         """The penalties with a coefficient above zero, each a scalar: a mean, or of the weights a sum."""
         wanted = {name for name, coefficient in self.coefficients.items() if coefficient > 0}

@@ -20,6 +20,20 @@ def check_file(path: Path, *, wanted: str) -> None:
         raise ValueError(f"{path} does not exist: give {wanted}")
 
 
+def check_line_ends(first_line: bytes, *, name: object) -> None:
+    """Refuse text whose lines end in carriage returns alone; it would be one line.
+
+    Args:
+        first_line: up to the first newline, or more.
+        name: of the file, for the message.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if b"\n" not in first_line and b"\r" in first_line.rstrip(b"\r"):
+        raise ValueError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
+
+
 def byte_lines(path: Path, *, wanted: str = "a text file") -> Iterator[bytes]:
     """Lines of a file with their newlines; a file that begins as gzip does is decompressed, whatever its name.
 
@@ -50,9 +64,11 @@ def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int,
         name: of the file, for messages.
 
     Raises:
-        ValueError: on the way, with the line that is not UTF-8.
+        ValueError: on the way, with the line that is not UTF-8, or if lines end in carriage returns alone.
     """
     for number, line in enumerate(lines, start=1):
+        if number == 1:
+            check_line_ends(line, name=name)
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:

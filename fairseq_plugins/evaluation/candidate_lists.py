@@ -7,7 +7,13 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_plugins.evaluation.generated_text import SUBWORD_MARKS, name_of, read_lines
+from fairseq_plugins.evaluation.generated_text import (
+    SUBWORD_MARKS,
+    name_of,
+    read_generated_line,
+    read_lines,
+    read_sentence_number,
+)
 
 
 @dataclass(frozen=True)
@@ -68,14 +74,11 @@ Line = Tuple[str, int, str, Optional[Candidate]]
 
 
 def _read_generate(line: str) -> Optional[Line]:
-    kind, _, rest = line.partition("-")
-    number, _, text = rest.partition("\t")
-    if kind not in ("S", "T", "H") or not number.isdigit():
+    found = read_generated_line(line)
+    if found is None:
         return None
-    if kind != "H":
-        return kind, int(number), text, None
-    score, _, text = text.partition("\t")
-    return "H", int(number), text, Candidate(text=text, score=float(score))
+    candidate = Candidate(text=found.text, score=float(found.score)) if found.kind == "H" else None
+    return found.kind, found.number, found.text, candidate
 
 
 def _read_moses(line: str) -> Optional[Line]:
@@ -83,12 +86,12 @@ def _read_moses(line: str) -> Optional[Line]:
     number, text, *rest = fields
     score = rest[min(1, len(rest) - 1)]
     more = (rest[0], *rest[2:]) if len(rest) > 1 else ()
-    return "H", int(number), text, Candidate(text=text, score=float(score), more=more)
+    return "H", read_sentence_number(number), text, Candidate(text=text, score=float(score), more=more)
 
 
 def _read_tab(line: str) -> Optional[Line]:
     number, score, text = line.split("\t", 2)
-    return "H", int(number), text, Candidate(text=text, score=float(score))
+    return "H", read_sentence_number(number), text, Candidate(text=text, score=float(score))
 
 
 def _write_moses(number: int, candidate: Candidate, score: str) -> str:
@@ -143,7 +146,7 @@ def read_nbest(paths: Sequence[Path], *, form: str) -> NBestLists:
         for place, line in enumerate(read_lines(path), start=1):
             try:
                 found = read(line) if line.strip() else None
-                if found is not None and (found[1] < 0 or found[3] and not math.isfinite(found[3].score)):
+                if found is not None and found[3] and not math.isfinite(found[3].score):
                     raise ValueError
             except (ValueError, IndexError):
                 raise ValueError(f"{name_of(path)}, line {place}: not {LIST_FORMATS[form].form}") from None

@@ -4,9 +4,11 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Literal, Sequence
+from typing import Dict, List, Literal, Optional, Sequence
 
 from fairseq.data import Dictionary
+
+from fairseq_plugins.data.text_files import check_line_ends
 
 SUBWORD_MARKS = (
     (re.compile(r"@@( |$)"), "@@", "subword_nmt"),
@@ -15,6 +17,8 @@ SUBWORD_MARKS = (
 
 STANDARD_INPUT = Path("-")
 """Stands for the standard input where a file can be given."""
+
+_SENTENCE_NUMBER = re.compile("[0-9]{1,15}")
 
 UNKNOWN = Dictionary().unk_string(escape=True)
 """How the host writes a reference's word that the dictionary lacks; it equals no word."""
@@ -37,25 +41,73 @@ def read_generated(*paths: Path) -> Generated:
         paths: ``-`` is the standard input.
 
     Raises:
-        ValueError: if a file is missing or not UTF-8, if there is no hypothesis, or if sentences are missing.
+        ValueError: if a file is missing or not UTF-8, if a line is cut short or has no number, if there is no
+            hypothesis, or if sentences are missing.
     """
     hypotheses: Dict[int, str] = {}
     references: Dict[int, str] = {}
-    for line in (line for path in paths for line in read_lines(path, when_empty="kept")):
-        kind, _, rest = line.partition("-")
-        number, _, text = rest.partition("\t")
-        if kind == "T" and number.isdigit():
-            references[int(number)] = text
-        elif kind == "H" and number.isdigit() and int(number) not in hypotheses:
-            hypotheses[int(number)] = text.partition("\t")[2]
+    for path in paths:
+        for place, line in enumerate(read_lines(path, when_empty="kept"), start=1):
+            try:
+                found = read_generated_line(line)
+            except ValueError as error:
+                raise ValueError(f"{name_of(path)}, line {place}: {error}") from None
+            if found is not None and found.kind == "T":
+                references[found.number] = found.text
+            elif found is not None and found.kind == "H":
+                hypotheses.setdefault(found.number, found.text)
     name = name_of(*paths)
     if not hypotheses:
         raise ValueError(f"{name} holds no hypothesis: give the output of fairseq-generate")
     order = range(max(max(hypotheses), max(references, default=0)) + 1)
-    missing = [number for number in order if number not in hypotheses or number not in references]
-    if missing:
-        raise ValueError(f"{name}: sentence {missing[0]} has no hypothesis or no reference: was generation cut short?")
+    missing = next((number for number in order if number not in hypotheses or number not in references), None)
+    if missing is not None:
+        raise ValueError(f"{name}: sentence {missing} has no hypothesis or no reference: was generation cut short?")
     return Generated([hypotheses[number] for number in order], [references[number] for number in order])
+
+
+@dataclass(frozen=True)
+class GeneratedLine:
+    """A line that ``fairseq-generate`` writes for a sentence.
+
+    Attributes:
+        kind: S of a source, T of a reference, H of a hypothesis.
+        number: of the sentence, from 0.
+        score: of a hypothesis, as it is written; empty in other lines.
+        text: without number and score.
+    """
+
+    kind: str
+    number: int
+    score: str
+    text: str
+
+
+def read_generated_line(line: str) -> Optional[GeneratedLine]:
+    """What stands in a line; None of lines of other kinds, and of what else a program prints.
+
+    Raises:
+        ValueError: if a line begins as one of those kinds and does not go on so.
+    """
+    kind, dash, rest = line.partition("-")
+    head, *fields = rest.split("\t", 2 if kind == "H" else 1)
+    if kind not in ("S", "T", "H") or not dash or not (fields or head.isdigit()):
+        return None
+    number = read_sentence_number(head)
+    if len(fields) < (2 if kind == "H" else 1):
+        raise ValueError(f"{kind}-{number} is cut short")
+    return GeneratedLine(kind, number, score=fields[0] if kind == "H" else "", text=fields[-1])
+
+
+def read_sentence_number(text: str) -> int:
+    """The number of a sentence, from 0.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if not _SENTENCE_NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"'{text[:30]}' is no number of a sentence")
+    return int(text)
 
 
 def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused") -> List[str]:
@@ -66,9 +118,12 @@ def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused"
         when_empty: what is done with a file without a line.
 
     Raises:
-        ValueError: if the file is missing, empty or not UTF-8; the message names the line.
+        ValueError: if the file is missing, empty or not UTF-8, or knows carriage returns alone; the message names the
+            line.
     """
-    lines = _read_bytes(path).split(b"\n")
+    content = _read_bytes(path)
+    check_line_ends(content, name=name_of(path))
+    lines = content.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
     if not lines and when_empty == "refused":

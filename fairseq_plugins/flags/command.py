@@ -18,6 +18,21 @@ UNREAD = 128 + signal.SIGPIPE
 """Exit status of a command whose reader has gone, as a shell tells it."""
 
 
+def _discard_output() -> None:
+    """Let go what was printed and not yet written, which would fail again at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _discard_unwritable_output() -> str:
+    """Write what was printed; where that fails, such as on a full disk, let it go and return what to tell of it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
+        return ": the output is cut short"
+    return ""
+
+
 class ProgramFailed(Exception):
     """A program that a command ran has failed; the text is what it told last."""
 
@@ -105,11 +120,10 @@ class Command(ABC):
             self.run(args)
             sys.stdout.flush()
         except BrokenPipeError:
-            # what is left to be written at the end of the process would fail again
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             sys.exit(UNREAD)
         except (ValueError, OSError) as error:
-            parser.exit(2, f"{parser.prog}: error: {_in_a_line(error)}\n")
+            parser.exit(2, f"{parser.prog}: error: {_in_a_line(error)}{_discard_unwritable_output()}\n")
         except ProgramFailed as failure:
             parser.exit(1, f"{failure}\n")
         except KeyboardInterrupt:

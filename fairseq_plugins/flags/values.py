@@ -6,15 +6,20 @@ from pathlib import Path
 from typing import List, Literal, Sequence, Tuple
 
 
-def parse_int_list(text: str, *, flag: str) -> List[int]:
+def parse_int_list(text: str, *, flag: str, example: str = "400 400 200") -> List[int]:
     """Read a list of whole numbers such as ``"0 0 5 15"`` or ``"0,0,5,15"``.
+
+    Args:
+        text: from the command line.
+        flag: that it is the value of, for the message.
+        example: of a value that makes sense, for the message.
 
     Raises:
         ValueError: if the list is empty or an item is not a whole number.
     """
     items = text.replace(",", " ").split()
     if not items or not all(re.fullmatch(r"-?[0-9]+", item) for item in items):
-        raise ValueError(f'{flag} "{text}": give whole numbers, for example {flag} "400 400 200"')
+        raise ValueError(f'{flag} "{text}": give whole numbers, for example {flag} "{example}"')
     return [int(item) for item in items]
 
 
@@ -71,9 +76,9 @@ def check_positive(value: float, *, flag: str) -> float:
     Raises:
         ValueError: if it is not.
     """
-    if not 0 < value < math.inf:
+    if not value > 0:
         raise ValueError(f"{flag} {value}: give a value above 0")
-    return value
+    return _check_finite(value, flag=flag)
 
 
 def check_at_least_one(value: int, *, flag: str) -> int:
@@ -88,11 +93,17 @@ def check_at_least_one(value: int, *, flag: str) -> int:
 
 
 def check_coefficient(value: float, *, flag: str) -> float:
-    """Return ``value`` if it is zero or more and not NaN.
+    """Return ``value`` if it is zero or more and finite.
 
     Raises:
         ValueError: if it is not.
     """
     if not value >= 0:
         raise ValueError(f"{flag} {value}: give 0 or more")
+    return _check_finite(value, flag=flag)
+
+
+def _check_finite(value: float, *, flag: str) -> float:
+    if value == math.inf:
+        raise ValueError(f"{flag} {value}: give a finite value")
     return value

@@ -12,9 +12,14 @@ from fairseq_plugins.host import (
     checkpoint_classes,
     checkpoint_fit,
     damaged_binaries,
+    divergence,
     exact_resume,
+    filtered_sentences,
+    flags_without_numbers,
     numpy_compat,
+    one_line_errors,
     replace_unk,
+    resumed_epoch,
     save_dir_lock,
     sparse_gradients,
     unreadable_checkpoints,
@@ -31,9 +36,14 @@ def mend_host() -> None:
     damaged_binaries.mend()
     broadcast.mend()
     batch_by_size.mend()
+    filtered_sentences.mend()
     atomic_copy.mend()
     save_dir_lock.mend()
     exact_resume.mend()
+    resumed_epoch.mend()
+    divergence.mend()
+    flags_without_numbers.mend()
+    one_line_errors.mend()
     bf16.mend()
     amp.mend()
     sparse_gradients.mend()

@@ -13,6 +13,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.model_flags import ModelFlags
+from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
@@ -132,6 +133,8 @@ class TransformerWithOutputLayer(TransformerModel):
         """
         if args.adaptive_softmax_cutoff:
             raise ValueError("--adaptive-softmax-cutoff is an output layer of the host: leave it out")
+        check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
+        check_coefficient(args.encoder_layers, flag="--encoder-layers")
         model = super().build_model(args, task)
         provide_word_counts(model.decoder.output, task)
         return keep_vocabularies(model, task, embeddings=[model.encoder.embed_tokens, model.decoder.embed_tokens])

@@ -126,7 +126,8 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
         """
         if text is None:
             return cls.default_experts(num_layers)
-        experts = parse_int_list(text, flag="--experts-per-layer")
+        example = " ".join(map(str, cls.default_experts(num_layers)))
+        experts = parse_int_list(text, flag="--experts-per-layer", example=example)
         if len(experts) != num_layers:
             raise ValueError(
                 f'--experts-per-layer "{text}" has {len(experts)} numbers: give {num_layers}, one for the embedding '

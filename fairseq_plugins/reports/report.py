@@ -1,11 +1,11 @@
 """A report: figures as a table in Markdown, as JSON for machines, and as a picture; each with where it comes from."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from fairseq_plugins.flags.written_file import write_text
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.provenance import with_origin
 
@@ -41,7 +41,7 @@ class Report:
         text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **recorded)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / f"{name}.md", text)
-        content = json.dumps(recorded, indent=1)
+        content = json_text(recorded, indent=1)
         write_text(folder / (figures or f"{name}.json"), f"{content}\n")
         if self.picture is not None:
             save_picture(self.picture, folder / (picture or f"{name}.png"))

@@ -19,6 +19,15 @@ EPOCH_OF_INTERVAL = re.compile(r"\| train_inner \| epoch (\d+):")
 FREE_GIBIBYTES = re.compile(r"gb_free=([\d.]+)")
 
 
+def read_log(path: Path) -> str:
+    """A log as text; bytes that are no UTF-8, such as a full disk or a broken terminal leaves, say nothing.
+
+    Raises:
+        OSError: if there is no log.
+    """
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 def read_valid_curve(path: Path) -> Dict[int, float]:
     """Validation perplexity by epoch.
 
@@ -26,7 +35,7 @@ def read_valid_curve(path: Path) -> Dict[int, float]:
         ValueError: if the log holds none.
         OSError: if there is no log.
     """
-    curve = {int(epoch): float(ppl) for epoch, ppl in VALIDATION.findall(path.read_text(encoding="utf-8"))}
+    curve = {int(epoch): float(ppl) for epoch, ppl in VALIDATION.findall(read_log(path))}
     if not curve:
         raise ValueError(f"{path} holds no validation: log with --log-format simple")
     return curve
@@ -88,7 +97,7 @@ def read_median_speed(path: Path) -> float:
         ValueError: if the log holds none.
         OSError: if there is no log.
     """
-    speeds = read_speeds(path.read_text(encoding="utf-8"))
+    speeds = read_speeds(read_log(path))
     if not speeds:
         raise ValueError(f"{path} holds no training speed: log with --log-format simple and a smaller --log-interval")
     return statistics.median(speeds)

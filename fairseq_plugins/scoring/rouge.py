@@ -4,10 +4,11 @@ Where this differs from ROUGE-1.5.5: words of several letters are kept, stop wor
 of several references the one with the highest F1 counts, for each metric by itself, where ``-f A`` takes the best
 recall and drops references in turn; ROUGE-L treats a text as one sentence (rouge-score's rougeL), so that texts of
 several lines should not be compared with published summary-level ROUGE-L (rougeLsum); the stemmer is NLTK's Porter
-stemmer, which has a few exceptions of its own. ROUGE-L takes time in the product of the lengths: seconds for texts of
-1,000 words, which headlines are not.
+stemmer, which has a few exceptions of its own. ROUGE-L is computed here, with the package's result, because the package
+takes memory in the product of the lengths.
 """
 
+import math
 import os
 import signal
 import unicodedata
@@ -23,10 +24,14 @@ import regex
 from rouge_score import rouge_scorer, scoring, tokenizers
 from tqdm import tqdm
 
+from fairseq_plugins.scoring.common_subsequence import common_subsequence_length
+
 METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 NUM_BOOTSTRAP_SAMPLES = 1000
 SEED = 12345
 TOKENIZERS = ("rouge", "unicode")
+TEXTS_AT_ONCE = 100
+"""That a process is handed."""
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = regex.compile(
@@ -94,6 +99,13 @@ class UnicodeTokenizer(tokenizers.Tokenizer):
         return stemmed[0] if len(stemmed) == 1 else word
 
 
+class _Tokenised(tokenizers.Tokenizer):
+    """Takes words for a text; rouge-score is handed what was split once."""
+
+    def tokenize(self, text: List[str]) -> List[str]:
+        return text
+
+
 class Rouge:
     """Scores of one text at a time."""
 
@@ -103,11 +115,13 @@ class Rouge:
         if settings.tokenizer == "unicode":
             tokenizer = UnicodeTokenizer(tokenizer)
         self.tokenizer = tokenizer
-        self._scorer = rouge_scorer.RougeScorer(list(METRICS), tokenizer=tokenizer)
+        self._scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2"], tokenizer=_Tokenised())
 
     def score(self, hypothesis: str, references: Sequence[str]) -> Dict[str, scoring.Score]:
         """Precision, recall and F1 (0 to 1) of each of :data:`METRICS`; an empty text scores 0."""
-        return self._scorer.score_multi([self.cut(text) for text in references], self.cut(hypothesis))
+        words, *others = (self.tokenizer.tokenize(self.cut(text)) for text in (hypothesis, *references))
+        longest = [_rouge_l(words, other) for other in others]
+        return {**self._scorer.score_multi(others, words), "rougeL": max(longest, key=lambda score: score.fmeasure)}
 
     def cut(self, text: str) -> str:
         """The text within the limit."""
@@ -116,6 +130,14 @@ class Rouge:
         if self.settings.max_words:
             return " ".join(text.split()[: self.settings.max_words])
         return text
+
+
+def _rouge_l(hypothesis: Sequence[str], reference: Sequence[str]) -> scoring.Score:
+    if not hypothesis or not reference:
+        return scoring.Score(precision=0, recall=0, fmeasure=0)
+    length = common_subsequence_length(reference, hypothesis)
+    precision, recall = length / len(hypothesis), length / len(reference)
+    return scoring.Score(precision=precision, recall=recall, fmeasure=scoring.fmeasure(precision, recall))
 
 
 @dataclass(frozen=True)
@@ -143,7 +165,8 @@ def score_corpus(
         hypotheses: a text each.
         references: of every hypothesis, one or more.
         settings: what decides the score.
-        num_processes: by default as many as there are cores to use, and one for a short corpus.
+        num_processes: at most, by default one for a short corpus; there are no more than cores to use, nor than
+            a hundredth of the texts.
         show_progress: draw a bar.
 
     Raises:
@@ -156,7 +179,8 @@ def score_corpus(
     if not all(references):
         raise ValueError(f"line {[bool(texts) for texts in references].index(False) + 1} has no reference")
     if num_processes is None:
-        num_processes = max(1, min(len(os.sched_getaffinity(0)), len(hypotheses) // 500))
+        num_processes = max(1, len(hypotheses) // 500)
+    num_processes = min(num_processes, len(os.sched_getaffinity(0)), math.ceil(len(hypotheses) / TEXTS_AT_ONCE))
     pairs = list(zip(hypotheses, references))
     bar = partial(tqdm, total=len(pairs), unit=" texts", desc="ROUGE", disable=not show_progress)
     if num_processes == 1:
@@ -165,7 +189,7 @@ def score_corpus(
     else:
         with ProcessPoolExecutor(num_processes, initializer=_start_worker, initargs=(settings,)) as pool:
             try:
-                scores = list(bar(pool.map(_score_in_worker, pairs, chunksize=100)))
+                scores = list(bar(pool.map(_score_in_worker, pairs, chunksize=TEXTS_AT_ONCE)))
             except BrokenProcessPool:
                 raise ValueError("a scoring process ended (out of memory?): score with one process") from None
             except KeyboardInterrupt:

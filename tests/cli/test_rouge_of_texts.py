@@ -2,13 +2,16 @@
 
 import io
 import json
+import random
 import re
+import tracemalloc
 from statistics import fmean
 
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
+from fairseq_plugins.scoring import rouge
 from fairseq_plugins.scoring.rouge import METRICS
 
 TEXTS = {
@@ -52,6 +55,42 @@ def test_texts_with_several_references_score_as_rouge_score_says(capsys):
     references = ["--reference", "first reference", "--reference", "second reference"]
     scores, signature = scored(capsys, "--input", "my hypotheses", "--input-format", "text", *references)
     assert scores == expected(*TEXTS.values()) and signature.startswith("#:2|")
+
+
+def test_long_lines_take_memory_in_the_sum_of_their_lengths(folder, capsys):
+    generator = random.Random(1)
+    for name in ("long", "longer"):
+        (folder / name).write_text(" ".join(str(generator.randrange(500)) for _ in range(4000)))
+    tracemalloc.start()
+    scored(capsys, "--input", "long", "--input-format", "text", "--reference", "longer")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6  # a table has 16 million entries
+
+
+def test_there_are_no_more_processes_than_texts_are_for(capsys, monkeypatch):
+    monkeypatch.setattr(rouge, "ProcessPoolExecutor", None)
+    arguments = ["--input", "my hypotheses", "--input-format", "text", "--reference", "first reference"]
+    scores, _ = scored(capsys, *arguments, "--processes", "100000")
+    assert scores == expected(TEXTS["my hypotheses"], TEXTS["first reference"])
+
+
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ("H-²\t-1\tx", "generated, line 3: '²' is no number of a sentence"),
+        ("H-999999999999\t-1\tx", "generated: sentence 1 has no hypothesis or no reference: was generation cut short?"),
+        ("x\ry", "text: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'"),
+    ],
+)
+def test_lines_that_no_decoder_writes_are_named(line, told, folder, capsys):
+    (folder / "generated").write_text(f"T-0\ta\nH-0\t-1\ta\n{line}\n")
+    (folder / "text").write_text(line)
+    name, form = ("text", "text") if told.startswith("text") else ("generated", "generate")
+    with pytest.raises(SystemExit) as error:
+        EvaluateRouge().main(["--input", name, "--input-format", form, "--reference", "first reference"])
+    assert error.value.code == 2
+    assert capsys.readouterr().err == f"python -m fairseq_plugins.cli.evaluate_rouge: error: {told}\n"
 
 
 def test_several_files_are_one_text(folder, capsys):

@@ -53,6 +53,32 @@ def test_output_that_is_cut_short_is_refused(text, told, tmp_path):
         read_generated(write(tmp_path / "generate.txt", text))
 
 
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ("H-²\t-1\ta", "'²' is no number of a sentence"),
+        ("T-1x\ta", "'1x' is no number"),
+        (f"H-{'9' * 5000}\t-1\ta", "'999.* is no number"),
+        ("H-1\t-0.5", "H-1 is cut short"),
+        ("T-1", "T-1 is cut short"),
+    ],
+)
+def test_a_line_of_another_form_is_named(line, told, tmp_path):
+    with pytest.raises(ValueError, match=f"generate.txt, line 3: {told}"):
+        read_generated(write(tmp_path / "generate.txt", f"T-0\ta\nH-0\t-1\ta\n{line}\n"))
+
+
+def test_a_large_number_is_a_sentence_that_is_missing(tmp_path):
+    with pytest.raises(ValueError, match="sentence 1 has no hypothesis or no reference"):
+        read_generated(write(tmp_path / "generate.txt", "T-0\ta\nH-0\t-1\ta\nH-999999999999\t-1\tb\n"))
+
+
+def test_lines_that_end_in_carriage_returns_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"a: its lines end in carriage returns, .* by tr '\\r' '\\n'"):
+        read_lines(write(tmp_path / "a", "x\ry\r"))
+    assert read_lines(write(tmp_path / "b", "x\r")) == ["x"]
+
+
 def test_lines_end_at_newlines_only(tmp_path):
     assert read_lines(write(tmp_path / "a", "x\u2028y\r\nz\x0b\n")) == ["x\u2028y", "z\x0b"]
     assert read_lines(write(tmp_path / "b", "x\n\ny")) == ["x", "", "y"]

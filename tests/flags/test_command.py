@@ -62,6 +62,14 @@ def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
     assert (code, told) == (128 + signal.SIGPIPE, "")
 
 
+def test_output_on_a_full_disk_ends_with_one_line(monkeypatch, capsys):
+    with open("/dev/full", "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        code, told = ends(Show(), ["data", "--path", "a.pt"], capsys)
+        assert code == 2 and told.endswith("No space left on device: the output is cut short\n")
+        assert told.count("\n") == 1
+
+
 def test_flags_of_another_program_follow_two_dashes(capsys):
     Forward().main(["data", "--path", "a.pt", "--json", "--", "--path", "x", "--", "y"])
     assert "|True|['--path', 'x', '--', 'y']|" in capsys.readouterr().out

@@ -4,7 +4,13 @@ import math
 
 import pytest
 
-from fairseq_plugins.flags.values import check_dropout, check_positive, parse_float_list, parse_int_list
+from fairseq_plugins.flags.values import (
+    check_coefficient,
+    check_dropout,
+    check_positive,
+    parse_float_list,
+    parse_int_list,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +25,8 @@ def test_lists_are_separated_by_spaces_or_commas(text, expected):
 def test_what_is_no_whole_number_is_refused_with_the_flag(text):
     with pytest.raises(ValueError, match="--sizes"):
         parse_int_list(text, flag="--sizes")
+    with pytest.raises(ValueError, match='for example --sizes "0 1 3"$'):
+        parse_int_list(text, flag="--sizes", example="0 1 3")
 
 
 @pytest.mark.parametrize("text, expected", [("0.9 1 .5", [0.9, 1.0, 0.5]), ("0.9,0.6", [0.9, 0.6]), (" 7 ", [7.0])])
@@ -51,3 +59,9 @@ def test_a_positive_value_is_passed_on():
 def test_a_value_that_is_not_positive_is_refused_with_the_flag(value):
     with pytest.raises(ValueError, match="--width"):
         check_positive(value, flag="--width")
+
+
+@pytest.mark.parametrize("check", [check_coefficient, check_positive])
+def test_an_infinite_value_is_refused_with_the_flag(check):
+    with pytest.raises(ValueError, match="^--width inf: give a finite value$"):
+        check(math.inf, flag="--width")

@@ -3,12 +3,14 @@
 import multiprocessing
 from argparse import Namespace
 
-from fairseq import checkpoint_utils, utils
+from fairseq import checkpoint_utils, options, trainer, utils
 from fairseq.data import data_utils
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import AMPOptimizer
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 import fairseq_plugins
@@ -18,6 +20,8 @@ MENDED = [
     *((checkpoint_utils, "load_checkpoint_to_cpu"), (checkpoint_utils, "load_checkpoint")),
     *((distributed_utils, "broadcast_object"), (distributed_utils, "call_main"), (data_utils, "batch_by_size")),
     *((Trainer, "load_checkpoint"), (PathManager, "copy"), (AMPOptimizer, "step")),
+    *((Trainer, "train_step"), (Trainer, "clip_grad_norm"), (trainer, "NanDetector"), (options, "parse_args_and_arch")),
+    *((FairseqTask, "filter_indices_by_size"), (EpochBatchIterator, "load_state_dict")),
 ]
 
 

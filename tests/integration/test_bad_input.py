@@ -7,7 +7,7 @@ import shutil
 import fairseq_cli.train
 import pytest
 from commands import PLUGINS, preprocess, run, run_training, training_arguments
-from translation_commands import EPOCHS, HOST_FLAGS, train_translation
+from translation_commands import EPOCHS, HOST_FLAGS, TRANSFORMER_SIZES, train_translation, training_flags
 
 
 @pytest.fixture
@@ -31,6 +31,8 @@ def fail(run_here):
         (["--dropout-weight", "1.5"], r"--dropout-weight 1.5: a dropout rate is the probability to drop"),
         (["--latent-dropout", "1"], r"--latent-dropout 1.0: a dropout rate is the probability to drop"),
         (["--experts-per-layer", "1 3"], r'--experts-per-layer "1 3" has 2 numbers: give 3'),
+        (["--experts-per-layer", "3.5"], r'--experts-per-layer "3.5": .* for example --experts-per-layer "0 1 3"'),
+        (["--balance", "inf"], r"--balance inf: give a finite value"),
         (["--experts-per-layer", "0 0 0"], r'--experts-per-layer "0 0 0" has no expert'),
         (["--label-depth", "2"], r"--label-depth: not a flag of --output-layer doc"),
         (["--label-encoder", "drill", "--label-depth", "-1"], r"--label-depth -1: give 0 or more"),
@@ -63,6 +65,26 @@ def test_parts_that_do_not_go_together(data, tmp_path, task, arch, optimizer, me
     assert result.returncode != 0
     line = result.stderr.strip().splitlines()[-1]
     assert line.startswith("ValueError: ") and message in line
+
+
+def test_flag_of_the_host_without_a_number(data, tmp_path, run_here, capsys):
+    with pytest.raises(SystemExit):
+        run_here(fairseq_cli.train, *training_arguments(data, tmp_path, "--clip-norm", "nan"))
+    assert capsys.readouterr().err.endswith("error: --clip-norm nan: give a number\n")
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--decoder-layers", 0], "--decoder-layers 0: give at least 1"),
+        (["--max-source-positions", 1], r"all \d+ sentences are longer than \(1, 1024\) tokens, the least of"),
+    ],
+)
+def test_translation_flag(pair_data, tmp_path, flags, message, run_here):
+    model = ["--arch", "transformer_doc", "--skip-invalid-size-inputs-valid-test", *TRANSFORMER_SIZES, *flags]
+    with pytest.raises(ValueError, match=message):
+        run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path, model=model, sizes=[]))
+    assert not list(tmp_path.glob("*.pt"))
 
 
 def test_missing_data_directory(tmp_path, fail):

@@ -44,6 +44,15 @@ def test_validations_and_speeds(tmp_path):
     assert read_speeds(LOG) == [900.5, 1100, 100] and read_free_memory(LOG) == [100.5, 99.5, 100]
 
 
+def test_bytes_that_are_no_text_say_nothing(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_bytes(b"\xff\x00\n" + LOG.encode())
+    assert read_valid_curve(log) == {1: 181.02, 2: 128.0} and read_median_speed(log) == 900.5
+    log.write_bytes(bytes(range(256)))
+    with pytest.raises(ValueError, match="train.log holds no validation"):
+        read_valid_curve(log)
+
+
 @pytest.mark.parametrize("read, told", [(read_valid_curve, "no validation"), (read_median_speed, "no training speed")])
 def test_a_log_without_them_is_refused(read, told, tmp_path):
     log = tmp_path / "train.log"

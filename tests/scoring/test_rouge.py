@@ -115,13 +115,18 @@ def test_a_text_scores_all_against_itself_escapes_or_not(tmp_path):
     assert read_headlines(generated) == ["Moody 's cuts AT &amp; T", "the B&regional bank < [ x"]
 
 
-def test_a_process_that_ends_ends_the_scoring(monkeypatch):
+@pytest.fixture
+def three_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+
+
+def test_a_process_that_ends_ends_the_scoring(monkeypatch, three_cores):
     monkeypatch.setattr(Rouge, "score", lambda *_: os._exit(1))
     with pytest.raises(ValueError, match="a scoring process ended.*score with one process"):
         score_corpus(["a"] * 300, [["a"]] * 300, RougeSettings(), num_processes=2)
 
 
-def test_order_survives_processes_of_different_speed(monkeypatch):
+def test_order_survives_processes_of_different_speed(monkeypatch, three_cores):
     hypotheses, references = draw(1200, seed=1), [[line] for line in draw(1200, seed=2)]
     rouge = Rouge(RougeSettings())
     in_order = [rouge.score(*pair) for pair in zip(hypotheses, references)]

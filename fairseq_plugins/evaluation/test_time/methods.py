@@ -51,8 +51,8 @@ class CacheOptions:
     start: str
 
     def build(self, text: EvaluatedText) -> Component:
-        """The cache, empty."""
-        return ContinuousCache(window=self.window, theta=self.theta, start=self.start)
+        """The cache, empty; its window is no longer than the text, for which it makes room."""
+        return ContinuousCache(window=min(self.window, text.tokens.numel()), theta=self.theta, start=self.start)
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class UnigramCacheOptions:
     window: int
 
     def build(self, text: EvaluatedText) -> Component:
-        """The cache, empty."""
-        return UnigramCache(window=self.window)
+        """The cache, empty; its window is no longer than the text, for which it makes room."""
+        return UnigramCache(window=min(self.window, text.tokens.numel()))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,41 @@
+"""What a user gave wrongly ends the host's commands with one line.
+
+Mends: the host lets Python print a traceback above the line. Errors of other kinds, and those that were not raised by
+this package, keep it; so do all errors in processes that the host starts, one for each GPU.
+Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+Needed as long as the host's ``call_main`` lets ``ValueError`` pass.
+"""
+
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, Optional, Type
+
+from fairseq.distributed import utils as distributed_utils
+from omegaconf import DictConfig
+
+from fairseq_plugins.host.wrapping import wrap
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def mend() -> None:
+    """Wrap the host's ``call_main``, through which all of its commands run."""
+    wrap(distributed_utils, "call_main", _show_lines)
+
+
+def _show_lines(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = show_error
+    return call_main(cfg, *args, **kwargs)
+
+
+def show_error(kind: Type[BaseException], error: BaseException, frames: Optional[TracebackType]) -> None:
+    """Print a ``ValueError`` of this package as one line, and other errors as Python does."""
+    *_, last = [None, *traceback.walk_tb(frames)]
+    is_ours = last is not None and PACKAGE in Path(last[0].f_code.co_filename).resolve().parents
+    if issubclass(kind, ValueError) and is_ours:
+        print("".join(traceback.format_exception_only(kind, error)), end="", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, frames)

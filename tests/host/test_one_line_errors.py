@@ -1,0 +1,47 @@
+"""How errors of the host's commands are shown."""
+
+import sys
+
+import pytest
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.distributed import utils as distributed_utils
+from omegaconf import OmegaConf
+
+from fairseq_plugins.flags.values import check_positive
+from fairseq_plugins.host.one_line_errors import show_error
+
+
+def refuse(cfg):
+    check_positive(-1, flag="--width")
+
+
+def fail(cfg):
+    raise ValueError("not of this package")
+
+
+def run(monkeypatch, call_main, main):
+    """Run a command of the host to its error, and show that as Python does at the end of a process."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    with pytest.raises(ValueError) as error:
+        call_main(OmegaConf.structured(FairseqConfig), main)
+    sys.excepthook(error.type, error.value, error.tb)
+
+
+def test_a_mistake_is_one_line(monkeypatch, capsys):
+    run(monkeypatch, distributed_utils.call_main, refuse)
+    assert capsys.readouterr().err == "ValueError: --width -1: give a value above 0\n"
+    assert sys.excepthook is show_error
+
+
+def test_other_errors_keep_their_traceback(monkeypatch, capsys):
+    run(monkeypatch, distributed_utils.call_main, fail)
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback") and told.endswith("ValueError: not of this package\n")
+
+
+def test_the_host_alone_prints_a_traceback(monkeypatch, capsys):
+    call_main = distributed_utils.call_main
+    while hasattr(call_main, "__wrapped__"):
+        call_main = call_main.__wrapped__
+    run(monkeypatch, call_main, refuse)
+    assert capsys.readouterr().err.startswith("Traceback")
