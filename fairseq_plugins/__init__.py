@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional, Sequence, Union
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fairseq_plugins.evaluation.raw_text import TextKind
+    from fairseq_plugins.evaluation.text.raw_text import TextKind
     from fairseq_plugins.evaluation.trained_models import TrainedLanguageModel, TrainedTranslator
 
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX when imported

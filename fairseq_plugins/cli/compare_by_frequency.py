@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.analyses.frequency_bands import compare_bands, losses_by_type
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.frequency_bands import compare_bands, losses_by_type
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_cpu,

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.binarised_pairs import raw_reference
+from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
 from fairseq_plugins.flags.values import named_paths

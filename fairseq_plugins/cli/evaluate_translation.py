@@ -12,8 +12,8 @@ from fairseq_plugins.cli.scored_text import (
     add_scored_text,
     read_scored_text,
 )
-from fairseq_plugins.evaluation.generated_text import check_same_text, read_lines
-from fairseq_plugins.evaluation.translations import (
+from fairseq_plugins.evaluation.translation.generated_text import check_same_text, read_lines
+from fairseq_plugins.evaluation.translation.translations import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,
     Score,

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
+from fairseq_plugins.evaluation.analyses.gate_words import raised_words, word_gate, word_indices
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.gate_words import raised_words, word_gate, word_indices
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_checkpoints, add_data, add_json
 from fairseq_plugins.flags.values import check_at_least_one, check_coefficient

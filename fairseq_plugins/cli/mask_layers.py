@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.analyses.layer_masking import LAYER_MASKS, masking_curves
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
-from fairseq_plugins.evaluation.layer_masking import LAYER_MASKS, masking_curves
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_cpu,

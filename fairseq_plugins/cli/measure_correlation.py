@@ -5,8 +5,8 @@ import sys
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.analyses.feature_correlation import layer_correlations
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
-from fairseq_plugins.evaluation.feature_correlation import layer_correlations
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_cpu,

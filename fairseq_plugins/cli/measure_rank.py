@@ -5,8 +5,8 @@ import sys
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.analyses.rank import default_threshold, rank, singular_values
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.rank import default_threshold, rank, singular_values
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,

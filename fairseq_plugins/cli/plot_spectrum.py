@@ -3,8 +3,8 @@
 import argparse
 
 import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.analyses.spectra import spectra
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
-from fairseq_plugins.evaluation.spectra import spectra
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_data, add_named_models, add_plot
 from fairseq_plugins.flags.values import named_paths

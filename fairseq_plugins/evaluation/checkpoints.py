@@ -15,7 +15,7 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
 from fairseq_plugins.data.corpus import load_dictionary
-from fairseq_plugins.evaluation.binarised_pairs import check_pair_dictionaries
+from fairseq_plugins.evaluation.translation.binarised_pairs import check_pair_dictionaries
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.output_layers.output_precision import OutputPrecision

@@ -13,12 +13,12 @@ from fairseq.tasks.translation import TranslationTask
 
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision, trained_task
 from fairseq_plugins.evaluation.perplexity import exponential
-from fairseq_plugins.evaluation.raw_text import SideText, TextKind, check_text_kind, load_side_text
-from fairseq_plugins.evaluation.text_generator import Continuation, Stop, TextGenerator, UnknownWords
-from fairseq_plugins.evaluation.text_scorer import Context, ScoredLine, TextScorer
-from fairseq_plugins.evaluation.translator import TranslatedSentence, Translator, load_translator
-from fairseq_plugins.evaluation.word_attention import WordAttention, word_attention
-from fairseq_plugins.evaluation.word_choice import Sampling
+from fairseq_plugins.evaluation.text.raw_text import SideText, TextKind, check_text_kind, load_side_text
+from fairseq_plugins.evaluation.text.text_generator import Continuation, Stop, TextGenerator, UnknownWords
+from fairseq_plugins.evaluation.text.text_scorer import Context, ScoredLine, TextScorer
+from fairseq_plugins.evaluation.text.word_choice import Sampling
+from fairseq_plugins.evaluation.translation.translator import TranslatedSentence, Translator, load_translator
+from fairseq_plugins.evaluation.translation.word_attention import WordAttention, word_attention
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
 
@@ -48,7 +48,7 @@ class TrainedLanguageModel:
 
         Args:
             lines: of text.
-            context: see :meth:`~fairseq_plugins.evaluation.text_scorer.TextScorer.score_stream`.
+            context: see :meth:`~fairseq_plugins.evaluation.text.text_scorer.TextScorer.score_stream`.
 
         Raises:
             ValueError: if a line is longer than the models read, or the context asks for state that they do not carry.
@@ -98,10 +98,10 @@ class TrainedLanguageModel:
             prefix: the beginning of a line, or empty.
             num: of texts.
             seed: the same one gives the same texts.
-            temperature, top_k, top_p: see :class:`~fairseq_plugins.evaluation.word_choice.Sampling`.
+            temperature, top_k, top_p: see :class:`~fairseq_plugins.evaluation.text.word_choice.Sampling`.
             beam: hypotheses of a beam search, in place of chance; it has no temperature, top_k and top_p.
             after: lines that the prefix follows; the models must carry state.
-            max_length, stop, unknown: see :class:`~fairseq_plugins.evaluation.text_generator.TextGenerator`.
+            max_length, stop, unknown: see :class:`~fairseq_plugins.evaluation.text.text_generator.TextGenerator`.
 
         Raises:
             ValueError: if a value does not fit.

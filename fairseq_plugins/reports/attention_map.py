@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_plugins.evaluation.text_preparation import TextPreparation
-from fairseq_plugins.evaluation.translator import TranslatedSentence
-from fairseq_plugins.evaluation.word_attention import WordAttention, word_attention
+from fairseq_plugins.evaluation.text.text_preparation import TextPreparation
+from fairseq_plugins.evaluation.translation.translator import TranslatedSentence
+from fairseq_plugins.evaluation.translation.word_attention import WordAttention, word_attention
 from fairseq_plugins.reports.pictures import new_picture, save_picture
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Sequence
 
-from fairseq_plugins.evaluation.feature_correlation import LayerCorrelation
+from fairseq_plugins.evaluation.analyses.feature_correlation import LayerCorrelation
 from fairseq_plugins.reports.tables import as_table
 
 

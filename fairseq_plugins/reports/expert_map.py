@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, List, Sequence, Tuple
 
-from fairseq_plugins.evaluation.expert_use import WordExperts
+from fairseq_plugins.evaluation.analyses.expert_use import WordExperts
 from fairseq_plugins.reports.pictures import new_picture
 
 if TYPE_CHECKING:

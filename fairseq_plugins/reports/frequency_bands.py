@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Sequence
 
-from fairseq_plugins.evaluation.frequency_bands import FrequencyBand
+from fairseq_plugins.evaluation.analyses.frequency_bands import FrequencyBand
 from fairseq_plugins.reports.pictures import new_picture
 from fairseq_plugins.reports.tables import as_table
 

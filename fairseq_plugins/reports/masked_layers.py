@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Sequence
 
-from fairseq_plugins.evaluation.layer_masking import MaskedRuns
+from fairseq_plugins.evaluation.analyses.layer_masking import MaskedRuns
 from fairseq_plugins.reports.pictures import new_picture
 from fairseq_plugins.reports.tables import as_table
 

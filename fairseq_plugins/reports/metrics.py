@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
-from fairseq_plugins.evaluation.binarised_pairs import target_language
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
-from fairseq_plugins.evaluation.generated_text import read_lines
-from fairseq_plugins.evaluation.headlines import read_headlines, score_headlines
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
-from fairseq_plugins.evaluation.translations import Translation, read_plain_translation, read_translation, score
+from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
+from fairseq_plugins.evaluation.translation.generated_text import read_lines
+from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
+from fairseq_plugins.evaluation.translation.translations import (
+    Translation,
+    read_plain_translation,
+    read_translation,
+    score,
+)
 from fairseq_plugins.reports.tables import Cell
 from fairseq_plugins.reports.trained_run import TrainedRun
 from fairseq_plugins.reports.training_log import read_median_speed

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Mapping, Sequence
 
-from fairseq_plugins.evaluation.spectra import Spectrum
+from fairseq_plugins.evaluation.analyses.spectra import Spectrum
 from fairseq_plugins.reports.pictures import new_picture
 from fairseq_plugins.reports.tables import as_table
 

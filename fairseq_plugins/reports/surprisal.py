@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, List
 
-from fairseq_plugins.evaluation.raw_text import SideText
-from fairseq_plugins.evaluation.text_scorer import ScoredLine
+from fairseq_plugins.evaluation.text.raw_text import SideText
+from fairseq_plugins.evaluation.text.text_scorer import ScoredLine
 from fairseq_plugins.reports.pictures import new_picture
 
 if TYPE_CHECKING:

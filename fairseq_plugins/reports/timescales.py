@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Mapping, Sequence
 
-from fairseq_plugins.evaluation.timescales import Timescales
+from fairseq_plugins.evaluation.analyses.timescales import Timescales
 from fairseq_plugins.reports.pictures import new_picture
 from fairseq_plugins.reports.tables import as_table
 

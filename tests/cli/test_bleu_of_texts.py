@@ -11,7 +11,7 @@ import sacrebleu
 from filelock import FileLock
 
 from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
-from fairseq_plugins.evaluation import decoding
+from fairseq_plugins.evaluation.translation import decoding
 
 OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
 LINES = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt er .", "hier steht ein Haus ."]

@@ -9,8 +9,8 @@ from translation_commands import translate
 from fairseq_plugins.cli.plot_attention import PlotAttention
 from fairseq_plugins.cli.plot_experts import PlotExperts
 from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.analyses.expert_use import stream_expert_use
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.expert_use import stream_expert_use
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from test_two_processes import run_two
 from translation_commands import parse, training_flags
 
-from fairseq_plugins.evaluation.translator import load_translator
+from fairseq_plugins.evaluation.translation.translator import load_translator
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus
 

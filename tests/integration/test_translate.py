@@ -11,7 +11,7 @@ from commands import ENVIRONMENT, command
 from translation_commands import TRANSFORMER, generate, train_to_the_end
 
 from fairseq_plugins.cli.translate import Translate
-from fairseq_plugins.evaluation.translator import load_translator
+from fairseq_plugins.evaluation.translation.translator import load_translator
 
 LINES = ["a b c d", "", "e f", "g h i a b"]
 

@@ -1,6 +1,6 @@
 import torch
 
-from fairseq_plugins.evaluation.word_attention import WordAttention
+from fairseq_plugins.evaluation.translation.word_attention import WordAttention
 from fairseq_plugins.reports.attention_map import draw_attention_map
 
 

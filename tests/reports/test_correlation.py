@@ -1,6 +1,6 @@
 """The table and the figures of correlations, for machines and people who joined them before."""
 
-from fairseq_plugins.evaluation.feature_correlation import LayerCorrelation
+from fairseq_plugins.evaluation.analyses.feature_correlation import LayerCorrelation
 from fairseq_plugins.reports.correlation import as_markdown, as_row
 
 PLAIN = LayerCorrelation(layer=1, width=1400, num_constant=2, mean=0.125, within={}, between=None)

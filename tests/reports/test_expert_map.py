@@ -1,6 +1,6 @@
 import torch
 
-from fairseq_plugins.evaluation.expert_use import WordExperts
+from fairseq_plugins.evaluation.analyses.expert_use import WordExperts
 from fairseq_plugins.reports.expert_map import draw_expert_map, expert_names
 
 

@@ -1,6 +1,6 @@
 """Table and picture of gains by word frequency."""
 
-from fairseq_plugins.evaluation.frequency_bands import FrequencyBand
+from fairseq_plugins.evaluation.analyses.frequency_bands import FrequencyBand
 from fairseq_plugins.reports.frequency_bands import as_markdown, draw
 
 BANDS = [

@@ -1,6 +1,6 @@
 """Tables and curves of models with masked layers."""
 
-from fairseq_plugins.evaluation.layer_masking import MaskedRuns
+from fairseq_plugins.evaluation.analyses.layer_masking import MaskedRuns
 from fairseq_plugins.reports.masked_layers import as_markdown, draw
 
 

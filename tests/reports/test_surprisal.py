@@ -2,9 +2,9 @@
 
 import pytest
 
-from fairseq_plugins.evaluation.raw_text import Blanks, SideText
-from fairseq_plugins.evaluation.subwords import SubwordNMT
-from fairseq_plugins.evaluation.text_scorer import ScoredLine
+from fairseq_plugins.evaluation.text.raw_text import Blanks, SideText
+from fairseq_plugins.evaluation.text.subwords import SubwordNMT
+from fairseq_plugins.evaluation.text.text_scorer import ScoredLine
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.surprisal import MOST_WORDS, draw_surprisal, word_surprisals
 

@@ -1,0 +1,1 @@
+"""Choices among the candidates of a decoder."""

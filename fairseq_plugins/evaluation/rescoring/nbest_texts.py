@@ -1,0 +1,84 @@
+"""The texts of n-best lists as a reader sees them, and weights that are tuned to their references.
+
+Shapes: N sentences, K candidates of the longest list, F features, S statistics of a metric.
+"""
+
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+import numpy as np
+from fairseq.data.data_utils import post_process
+from tqdm import tqdm
+
+from fairseq_plugins.evaluation.rescoring.candidate_lists import NBestLists, subword_kind
+from fairseq_plugins.evaluation.rescoring.log_linear import TuningSet, tune_weights
+from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeatures
+from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
+from fairseq_plugins.evaluation.translation.translations import detokenize
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+
+
+class CandidateTexts:
+    """Candidates whose subwords are joined, where they have marks, and whose tokenisation is undone where asked.
+
+    Args:
+        lists: the candidates.
+        reference: a file of references, or None for those of the lists, which may be none.
+        language: of the Moses tokenisation that is undone; None undoes none.
+
+    Attributes:
+        references: a sentence each, or empty.
+
+    Raises:
+        ValueError: if there are not as many references as sentences, they are not those of the lists, where these have
+            any, or one is blank.
+    """
+
+    def __init__(self, lists: NBestLists, *, reference: Optional[Path], language: Optional[str]):
+        self.lists = lists
+        self._kind = subword_kind(lists.texts)
+        self._language = language
+        self.references = self._readable(lists.references) if reference is None else self._read(reference)
+
+    def chosen(self, places: Sequence[int]) -> List[str]:
+        """The candidate of each sentence at its place in the list."""
+        return self._readable([found[place].text for found, place in zip(self.lists.candidates, places)])
+
+    def tune(
+        self,
+        features: CandidateFeatures,
+        *,
+        metric: str,
+        num_restarts: int,
+        seed: int,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Weights (F,) of features whose choice has the highest metric; see :func:`tune_weights`.
+
+        ``metric`` is a name of :data:`CORPUS_METRICS`.
+        """
+        judge = CORPUS_METRICS[metric]()
+        statistics = np.zeros((*features.is_candidate.shape, len(judge.statistics("", ""))))  # (N, K, S)
+        lists = tqdm(self.lists.candidates, desc=metric, unit="list", disable=not show_progress)
+        for row, found, reference in zip(statistics, lists, self.references):
+            texts = self._readable([candidate.text for candidate in found])
+            row[: len(found)] = [judge.statistics(text, reference) for text in texts]
+        data = TuningSet(
+            values=features.values, is_candidate=features.is_candidate, statistics=statistics, metric=judge
+        )
+        return tune_weights(data, num_restarts=num_restarts, seed=seed, show_progress=show_progress)
+
+    def _read(self, reference: Path) -> List[str]:
+        """Raw references from a file."""
+        lines, name = self.lists.lines_of(reference), str(reference)
+        check_blank_references(lines, name=name)
+        targets = self._joined(self.lists.references)
+        check_raw_references(targets, lines, name="the list", reference_name=name)
+        return lines
+
+    def _readable(self, texts: Sequence[str]) -> List[str]:
+        words = self._joined(texts)
+        return detokenize(words, language=self._language) if self._language else words
+
+    def _joined(self, texts: Sequence[str]) -> List[str]:
+        return [post_process(text, self._kind) if self._kind else text for text in texts]

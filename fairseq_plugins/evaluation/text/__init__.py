@@ -1,0 +1,1 @@
+"""Plain text that is scored or written by language models."""

@@ -1,0 +1,36 @@
+"""Lines of text as they come, without waiting for the end of the file."""
+
+import sys
+from pathlib import Path
+from typing import Iterator, Sequence
+
+from fairseq_plugins.data.text_files import check_file, decode_lines, numbered_lines
+from fairseq_plugins.evaluation.translation.generated_text import STANDARD_INPUT, name_of
+
+
+def stream_lines(paths: Sequence[Path]) -> Iterator[str]:
+    """Lines of files that are read as one text, split at newlines only; files may be compressed by gzip.
+
+    Args:
+        paths: ``-`` is the standard input.
+
+    Raises:
+        ValueError: at once if a file is missing; on the way if a file is damaged or a line is not UTF-8; at the end if
+            there was no line.
+    """
+    for path in paths:
+        if path != STANDARD_INPUT:
+            check_file(path, wanted="a text file")
+    return _lines_of(paths)
+
+
+def _lines_of(paths: Sequence[Path]) -> Iterator[str]:
+    is_empty = True
+    for path in paths:
+        is_standard = path == STANDARD_INPUT
+        lines = decode_lines(sys.stdin.buffer, name=name_of(path)) if is_standard else numbered_lines(path)
+        for _, line in lines:
+            is_empty = False
+            yield line
+    if is_empty:
+        raise ValueError(f"{name_of(*paths)} is empty: give a sentence a line")

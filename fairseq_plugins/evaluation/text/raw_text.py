@@ -1,0 +1,161 @@
+"""Raw lines of one side of a corpus as what data-prep made of them, and back.
+
+A word is a token of a tokenizer; a piece is a part of a word.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Callable, Dict, List, Literal, Optional, Sequence
+
+from sacremoses import MosesDetokenizer, MosesTokenizer
+
+from fairseq_plugins.evaluation.text.subwords import Subwords, find_subwords, load_subwords
+from fairseq_plugins.evaluation.translation.languages import check_language
+
+TEXT_RECORD = "text.json"
+"""What data-prep writes beside the dictionary of a language model; it tells tokenizer and case."""
+
+Case = Literal["kept", "lower tokens", "lower lines"]
+"""Case is kept, or put down in the tokens, or in the lines that the tokenizer reads."""
+CASES: Sequence[Case] = ("kept", "lower tokens", "lower lines")
+
+
+class Tokenizer(ABC):
+    """Splits lines into words, and joins them."""
+
+    @abstractmethod
+    def split(self, line: str) -> List[str]:
+        """Words of a line; none of a blank one."""
+
+    @abstractmethod
+    def join(self, words: Sequence[str]) -> str:
+        """The line that words make."""
+
+
+class Blanks(Tokenizer):
+    """Words are what stands between white space, as for the host."""
+
+    def split(self, line: str) -> List[str]:
+        return line.split()
+
+    def join(self, words: Sequence[str]) -> str:
+        return " ".join(words)
+
+
+class Moses(Tokenizer):
+    """Moses' words; ``& | < > ' " [ ]`` are escaped.
+
+    Args:
+        language: such as "de".
+    """
+
+    def __init__(self, language: str):
+        self._tokenizer = MosesTokenizer(lang=language)
+        self._detokenizer = MosesDetokenizer(lang=language)
+
+    def split(self, line: str) -> List[str]:
+        return list(self._tokenizer.tokenize(line, escape=True))
+
+    def join(self, words: Sequence[str]) -> str:
+        return str(self._detokenizer.detokenize(list(words), unescape=True))
+
+
+class Characters(Tokenizer):
+    """Characters are words, ``_`` is the blank between words."""
+
+    def split(self, line: str) -> List[str]:
+        return list("_".join(line.split()))
+
+    def join(self, words: Sequence[str]) -> str:
+        return "".join(words).replace("_", " ")
+
+
+TOKENIZERS: Dict[str, Callable[[Dict[str, str]], Tokenizer]] = {
+    "blanks": lambda record: Blanks(),
+    "moses": lambda record: Moses(record["language"]),
+    "characters": lambda record: Characters(),
+}
+"""What the record calls a tokenizer, and that tokenizer."""
+
+
+class SideText:
+    """How a side of a corpus was prepared.
+
+    Args:
+        tokenizer: makes words.
+        case: what becomes of case.
+        subwords: split words into pieces; without them each word is one piece.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, case: Case = "kept", subwords: Optional[Subwords] = None):
+        self.tokenizer = tokenizer
+        self.case = case
+        self.subwords = subwords
+
+    def split(self, line: str) -> List[str]:
+        """Pieces of a raw line; none of a blank one."""
+        words = self.tokenizer.split(line.lower() if self.case == "lower lines" else line)
+        if self.case == "lower tokens":
+            words = [word.lower() for word in words]
+        return words if self.subwords is None else self.subwords.split(" ".join(words))
+
+    def group(self, pieces: Sequence[str]) -> List[List[str]]:
+        """The pieces of each word, without the marks that join them."""
+        return [[piece] for piece in pieces] if self.subwords is None else self.subwords.group(pieces)
+
+    def words(self, pieces: Sequence[str]) -> List[str]:
+        """The words that pieces make."""
+        return ["".join(word) for word in self.group(pieces)]
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """The raw line that pieces make."""
+        return self.tokenizer.join(self.words(pieces))
+
+
+TextKind = Literal["raw", "tokenised"]
+"""Raw lines, or words and subwords between blanks as the model was trained on them."""
+TEXT_KINDS: Sequence[TextKind] = ("raw", "tokenised")
+
+
+def check_text_kind(kind: str) -> None:
+    """Refuse what is no :data:`TextKind`.
+
+    Raises:
+        ValueError: with those there are.
+    """
+    if kind not in TEXT_KINDS:
+        raise ValueError(f"text {kind}: give one of {', '.join(TEXT_KINDS)}")
+
+
+def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
+    """How text of a language model is read and written.
+
+    Args:
+        data: directory that data-prep wrote; raw text is read as what lies there tells.
+        kind: of the text.
+
+    Raises:
+        ValueError: if there is no such kind, or a file is missing that raw text needs, or tells something else.
+    """
+    check_text_kind(kind)
+    if kind == "tokenised":
+        return SideText(Blanks())
+    path = data / TEXT_RECORD
+    if not path.is_file():
+        raise ValueError(
+            f"{path} is missing, which tells how raw text becomes words: run the corpus' data-prep/<corpus>/prepare.sh "
+            "again, which adds it, or give tokenised text (--tokenised, text='tokenised')"
+        )
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        check_language(record.get("language", "en"), flag="language")
+        tokenizer = TOKENIZERS[record["tokenizer"]](record)
+        (case,) = (case for case in CASES if case == record["case"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is not as data-prep writes it: tokenizer is one of {', '.join(TOKENIZERS)}, moses with a "
+            f"language, and case one of {', '.join(CASES)}"
+        ) from error
+    found = find_subwords(data)
+    return SideText(tokenizer, case=case, subwords=None if found is None else load_subwords(found))

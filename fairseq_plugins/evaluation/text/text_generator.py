@@ -1,0 +1,252 @@
+"""Text that language models write after a prefix, by sampling or beam search.
+
+Shapes: R rows, V vocabulary.
+"""
+
+from dataclasses import dataclass, field
+from typing import List, Literal, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+from fairseq.models import FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.evaluation.scored_sequences import check_vocabularies, longest_sequence
+from fairseq_plugins.evaluation.scored_stream import ScoredStream, carry_state, check_carries_state
+from fairseq_plugins.evaluation.text.encoded_lines import LineEncoder
+from fairseq_plugins.evaluation.text.next_words import NextWords
+from fairseq_plugins.evaluation.text.raw_text import SideText
+from fairseq_plugins.evaluation.text.word_choice import Sampling
+from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+
+Stop = Literal["end", "length"]
+"""Where a text stops: at an end mark, or only at its length; end marks are words like others then."""
+STOPS: Sequence[Stop] = ("end", "length")
+
+UnknownWords = Literal["allowed", "excluded"]
+"""Whether the unknown word may be written."""
+UNKNOWN_WORDS: Sequence[UnknownWords] = ("allowed", "excluded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """A prefix and what models wrote after it.
+
+    Attributes:
+        text: both together as a reader expects them; each end mark within is a line break.
+        tokens: what was written, an end mark at the end where the text ended there.
+        log_probs: natural logarithm of the probability that the models gave to each of them.
+    """
+
+    text: str
+    tokens: List[str]
+    log_probs: List[float]
+
+    @property
+    def total(self) -> float:
+        """Natural logarithm of the probability of what was written."""
+        return sum(self.log_probs)
+
+
+@dataclass
+class _Row:
+    numbers: List[int] = field(default_factory=list)
+    log_probs: List[float] = field(default_factory=list)
+
+    def and_then(self, number: int, log_prob: float) -> "_Row":
+        return _Row([*self.numbers, number], [*self.log_probs, log_prob])
+
+    @property
+    def mean(self) -> float:
+        return sum(self.log_probs) / max(len(self.log_probs), 1)
+
+
+class TextGenerator:
+    """Continues prefixes; several threads can do so at the same time.
+
+    Each prefix is read and continued by itself, so that no other has a part in the result.
+
+    Args:
+        models: language models on ``device``, the host's included; several are averaged as probabilities.
+        text: how lines become tokens, and tokens lines.
+        max_length: tokens that are written at most.
+        stop: at an end mark, or at ``max_length`` only.
+        unknown: whether the unknown word may be written.
+        device: where the models are.
+
+    Raises:
+        ValueError: if the models have different vocabularies or a value does not fit.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[FairseqLanguageModel],
+        text: SideText,
+        *,
+        max_length: int = 100,
+        stop: Stop = "end",
+        unknown: UnknownWords = "allowed",
+        device: str = "cpu",
+    ):
+        if stop not in STOPS:
+            raise ValueError(f"stop {stop}: give one of {', '.join(STOPS)}")
+        if unknown not in UNKNOWN_WORDS:
+            raise ValueError(f"unknown words {unknown}: give one of {', '.join(UNKNOWN_WORDS)}")
+        self.models = models
+        self.text = text
+        self.max_length = check_at_least_one(max_length, flag="maximum length")
+        self.stop = stop
+        self.device = device
+        self.dictionary = check_vocabularies(models)
+        self._encoder = LineEncoder(text, self.dictionary)
+        self._never = [self.dictionary.bos(), self.dictionary.pad()]
+        if unknown == "excluded":
+            self._never.append(self.dictionary.unk())
+
+    def sample(
+        self,
+        prefix: str,
+        *,
+        num: int = 1,
+        seed: int = 1,
+        sampling: Optional[Sampling] = None,
+        after: Optional[ScoredStream] = None,
+    ) -> List[Continuation]:
+        """Draw ``num`` continuations of a prefix.
+
+        They depend on the prefix, the seed and their number alone: the same seed gives the same text, and another
+        prefix draws anew.
+
+        Args:
+            prefix: the beginning of a line, or empty.
+            num: of texts.
+            seed: 0 or more.
+            sampling: how words are drawn (default: from the distribution as it is).
+            after: text that the prefix follows, which stays where it is; by default the prefix begins a text.
+
+        Raises:
+            ValueError: if a number is below one, the seed below zero, or a model cannot read so long a text.
+        """
+        check_at_least_one(num, flag="number of texts")
+        check_coefficient(seed, flag="seed")
+        sampling = sampling or Sampling()
+        pieces, words = self._read(prefix, num_rows=num, after=after)
+        seeds = [(seed, k, *self._encoder.numbers(pieces)) for k in range(num)]
+        draws = np.stack([np.random.default_rng(one).random(self.max_length) for one in seeds])
+        rows, alive = [_Row() for _ in range(num)], list(range(num))
+        for step in range(self.max_length):
+            log_probs = words.log_probs()
+            chosen = sampling.choose(self._allowed(log_probs), torch.from_numpy(draws[alive, step]))
+            for row, number, log_prob in zip(alive, chosen.tolist(), _picked(log_probs, chosen)):
+                rows[row] = rows[row].and_then(number, log_prob)
+            goes_on = [i for i, number in enumerate(chosen.tolist()) if not self._stops(number)]
+            if not goes_on or step + 1 == self.max_length:
+                break
+            if len(goes_on) < len(alive):
+                words.select(torch.tensor(goes_on))
+                alive = [alive[i] for i in goes_on]
+            words.append(chosen[goes_on])
+        return [self._continuation(pieces, row) for row in rows]
+
+    def search(
+        self, prefix: str, *, beam: int = 5, num: int = 1, after: Optional[ScoredStream] = None
+    ) -> List[Continuation]:
+        """The ``num`` best continuations that a beam search finds, the best mean log-probability of a token first.
+
+        A text ends at an end mark that is among the ``beam`` best words, or at the maximum length; the search stops
+        when so many texts have ended.
+
+        Args:
+            prefix: the beginning of a line, or empty.
+            beam: hypotheses that are kept.
+            num: of texts, at most ``beam``.
+            after: see :meth:`sample`.
+
+        Raises:
+            ValueError: if a number does not fit, or a model cannot read so long a text.
+        """
+        check_at_least_one(num, flag="number of texts")
+        if num > beam:
+            raise ValueError(f"{num} texts of a beam of {beam}: give a beam of at least {num}")
+        pieces, words = self._read(prefix, num_rows=1, after=after)
+        alive = [_Row()]
+        ended: List[_Row] = []
+        for step in range(self.max_length):
+            candidates = self._candidates(alive, words.log_probs(), num=2 * beam)
+            best = [(row, source) for row, source in candidates[:beam] if self._stops(row.numbers[-1])]
+            ended += [row for row, _ in best]
+            kept = [(row, source) for row, source in candidates if not self._stops(row.numbers[-1])][:beam]
+            alive = [row for row, _ in kept]
+            if len(ended) >= beam or not alive or step + 1 == self.max_length:
+                break
+            words.select(torch.tensor([source for _, source in kept]))
+            words.append(torch.tensor([row.numbers[-1] for row in alive]))
+        found = ended if len(ended) >= beam else [*ended, *alive]
+        found.sort(key=lambda row: row.mean, reverse=True)
+        return [self._continuation(pieces, row) for row in found[:num]]
+
+    def open_stream(self, text: Sequence[str]) -> ScoredStream:
+        """Lines that prefixes follow, read once.
+
+        Raises:
+            ValueError: if a model carries no state.
+        """
+        check_carries_state(self.models, remedy="leave out the text before the prefix")
+        stream = ScoredStream(self.models, device=self.device)
+        numbers = [number for line in text for number in self._encoder.encode(line).numbers]
+        stream.score(torch.tensor(numbers, dtype=torch.long))
+        return stream
+
+    def _read(self, prefix: str, *, num_rows: int, after: Optional[ScoredStream]) -> Tuple[List[str], NextWords]:
+        pieces = self.text.split(prefix)
+        numbers = torch.tensor(self._encoder.numbers(pieces), dtype=torch.long)
+        words = NextWords(self.models, num_rows=num_rows, device=self.device)
+        if carry_state(self.models):
+            before = ScoredStream(self.models, device=self.device) if after is None else after.fork()
+            with before as stream:
+                stream.score(numbers)
+                words.follow_stream(stream)
+            return pieces, words
+        longest = longest_sequence(self.models)
+        if len(pieces) + self.max_length > longest:  # an end mark is read before them, and the last token is not
+            raise ValueError(
+                f"a prefix of {len(pieces):,} tokens and {self.max_length:,} more: the model reads at most "
+                f"{longest:,}; give a lower --max-length"
+            )
+        assert after is None
+        words.follow_tokens(torch.cat([torch.tensor([self.dictionary.eos()]), numbers]))
+        return pieces, words
+
+    def _allowed(self, log_probs: Tensor) -> Tensor:
+        """The log-probabilities without the words that are never written."""
+        return log_probs.index_fill(1, torch.tensor(self._never), -torch.inf)
+
+    def _candidates(self, alive: Sequence[_Row], log_probs: Tensor, *, num: int) -> List[Tuple[_Row, int]]:
+        """The best rows by one word more, each with its place before, the best first."""
+        totals = torch.tensor([sum(row.log_probs) for row in alive], dtype=torch.float64)
+        scores = (totals.unsqueeze(1) + self._allowed(log_probs)).flatten()
+        best = scores.topk(min(num, int(scores.isfinite().sum()))).indices
+        sources, numbers = best // log_probs.size(1), best % log_probs.size(1)
+        return [
+            (alive[source].and_then(number, float(log_probs[source, number])), source)
+            for source, number in zip(sources.tolist(), numbers.tolist())
+        ]
+
+    def _stops(self, number: int) -> bool:
+        return self.stop == "end" and number == self.dictionary.eos()
+
+    def _continuation(self, prefix: Sequence[str], row: _Row) -> Continuation:
+        tokens: List[str] = [self.dictionary[number] for number in row.numbers]
+        end = self.dictionary.eos_word
+        lines: List[List[str]] = [[]]
+        for piece in [*prefix, *(tokens[:-1] if row.numbers and self._stops(row.numbers[-1]) else tokens)]:
+            if piece == end:
+                lines.append([])
+            else:
+                lines[-1].append(piece)
+        text = "\n".join(self.text.join(line) for line in lines)
+        return Continuation(text=text, tokens=tokens, log_probs=row.log_probs)
+
+
+def _picked(log_probs: Tensor, words: Tensor) -> List[float]:
+    return log_probs.gather(1, words.unsqueeze(1)).squeeze(1).tolist()

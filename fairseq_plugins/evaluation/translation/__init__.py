@@ -1,0 +1,1 @@
+"""Translations and headlines: decoding, raw text, attention."""

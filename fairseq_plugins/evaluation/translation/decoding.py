@@ -1,0 +1,143 @@
+"""A split decoded by ``fairseq-generate``, once for the same models, data and flags."""
+
+import hashlib
+import os
+import shlex
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator, List, Sequence
+
+from filelock import FileLock, Timeout
+
+from fairseq_plugins.evaluation.checkpoints import check_no_language_models
+from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
+from fairseq_plugins.programs.host_program import USER_DIR, run_host
+
+ASKED_FILE, LOCK_FILE = "asked.txt", ".decoding.lock"
+"""In the folder of a decoding: what decided its output, and what is locked by the run that writes it."""
+
+IN_ONE_PROCESS = ("--num-workers", "0")
+"""Flags of every decoding, before the user's; a process that loads the data takes up to five seconds to end.
+
+The output is the same, so they are not part of what a decoding is known by.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """What is decoded, and where to.
+
+    Attributes:
+        data: directory of sentence pairs.
+        models: checkpoints; several are an ensemble.
+        split: such as "test".
+        out: folder for ``generate.txt``, the output, and ``generate.log``.
+        beam: hypotheses that are kept.
+        max_tokens: of a batch.
+        subwords: the kind that is joined, as ``--remove-bpe`` takes it.
+        flags: more of ``fairseq-generate``.
+    """
+
+    data: Path
+    models: Sequence[str]
+    split: str
+    out: Path
+    beam: int = 5
+    max_tokens: int = 4000
+    subwords: str = "subword_nmt"
+    flags: Sequence[str] = ()
+
+    @property
+    def generated(self) -> Path:
+        """The output of ``fairseq-generate``, with subwords joined."""
+        return self.out / "generate.txt"
+
+    @property
+    def arguments(self) -> List[str]:
+        """Of ``fairseq-generate``."""
+        chosen = {
+            "--user-dir": str(USER_DIR),
+            "--path": os.pathsep.join(self.models),
+            "--gen-subset": self.split,
+            "--beam": str(self.beam),
+            "--max-tokens": str(self.max_tokens),
+        }
+        pairs = (part for pair in chosen.items() for part in pair)
+        return [str(self.data), *pairs, f"--remove-bpe={self.subwords}", *self.flags]
+
+    def check(self) -> None:
+        """Refuse what could not be decoded.
+
+        Raises:
+            ValueError: if a model, the data or the split is missing, or a model is damaged or a language model.
+        """
+        target_language(self.data, self.split)
+        check_no_language_models(self.models)
+
+    def run(self) -> None:
+        """Decode what :meth:`check` has seen, unless that was done; the output is written aside and renamed.
+
+        A second run that writes to the same folder waits.
+
+        Raises:
+            ValueError: if ``fairseq-generate`` tells what was given wrongly.
+            ProgramFailed: if ``fairseq-generate`` fails in another way.
+        """
+        asked = self._describe()
+        if self._is_done(asked):
+            return
+        self.out.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if not self._is_done(asked):  # by the run that this one waited for
+                self._run(asked)
+
+    def _is_done(self, asked: str) -> bool:
+        asked_file = self.out / ASKED_FILE
+        return _holds(self.generated) and _holds(asked_file) and asked_file.read_text(encoding="utf-8") == asked
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = FileLock(self.out / LOCK_FILE)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"waiting for another decoding that writes to {self.out}", file=sys.stderr, flush=True)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _run(self, asked: str) -> None:
+        log = self.out / "generate.log"
+        print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
+        aside = self.out / "generate.txt.tmp"
+        for path in (self.generated, aside):  # what a killed run still writes is lost with the name
+            path.unlink(missing_ok=True)
+        try:
+            run_host("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
+            (self.out / ASKED_FILE).write_text(asked, encoding="utf-8")
+            aside.replace(self.generated)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _describe(self) -> str:
+        """What decides the output: the checksums of all that is read, and the arguments."""
+        read = [
+            *map(Path, self.models),
+            *sorted(self.data.glob("dict.*.txt")),
+            *sorted(self.data.glob(f"{self.split}.*")),
+        ]
+        sums = [f"{_checksum(path)}  {path}" for path in read]
+        return "\n".join([*sums, shlex.join(self.arguments), ""])
+
+
+def _holds(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,153 @@
+"""Translations: detokenised, and scored by sacreBLEU."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Sequence, Tuple
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+from sacrebleu.significance import PairedTest, Result
+from sacremoses import MosesDetokenizer
+
+from fairseq_plugins.evaluation.translation.generated_text import (
+    check_pairs,
+    check_words,
+    name_of,
+    read_generated,
+    read_lines,
+)
+from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
+
+NUM_BOOTSTRAP_SAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a system made of a text, in the order of the text.
+
+    Attributes:
+        tokenized: its hypotheses in words; empty where the translation is a text of another origin.
+        tokenized_references: those that fairseq-generate wrote beside them.
+        detokenized: the hypotheses as a reader expects them.
+    """
+
+    tokenized: List[str]
+    tokenized_references: List[str]
+    detokenized: List[str]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric of one system.
+
+    Attributes:
+        name: the metric and what it compares.
+        value: 0 to 100.
+        interval: half the width of the 95 % confidence interval, by bootstrap.
+        signature: sacreBLEU's, which two scores must share to be compared.
+    """
+
+    name: str
+    value: float
+    interval: float
+    signature: str
+
+
+def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
+    """Undo the tokenisation of Moses."""
+    detokenizer = MosesDetokenizer(lang=language)
+    return [str(detokenizer.detokenize(line.split(), unescape=True)) for line in lines]
+
+
+def read_translation(*paths: Path, references: Sequence[str], reference_name: str, language: str) -> Translation:
+    """Read the output of ``fairseq-generate`` in the given language.
+
+    Args:
+        paths: files that are read as one; ``-`` is the standard input.
+        references: raw text, a sentence each.
+        reference_name: of the references, in messages.
+        language: of the detokeniser, such as "de".
+
+    Raises:
+        ValueError: if it does not belong to the references, is cut short or holds subword marks, or a reference is
+            blank.
+    """
+    generated = read_generated(*paths)
+    name = name_of(*paths)
+    check_pairs(generated.hypotheses, references, name=name, reference_name=reference_name)
+    check_words(generated.hypotheses, name=f"{name}, hypotheses")
+    check_words(generated.references, name=f"{name}, references")
+    check_blank_references(references, name=reference_name)
+    check_raw_references(generated.references, references, name=name, reference_name=reference_name)
+    return Translation(
+        tokenized=generated.hypotheses,
+        tokenized_references=generated.references,
+        detokenized=detokenize(generated.hypotheses, language=language),
+    )
+
+
+def read_plain_translation(*paths: Path, references: Sequence[str], reference_name: str) -> Translation:
+    """Read a translation of another origin, a detokenised sentence a line; see :func:`read_translation`.
+
+    Raises:
+        ValueError: if it does not belong to the references or holds subword marks, or a reference is blank.
+    """
+    lines = [line for path in paths for line in read_lines(path)]
+    name = name_of(*paths)
+    check_pairs(lines, references, name=name, reference_name=reference_name)
+    check_words(lines, name=name)
+    check_blank_references(references, name=reference_name)
+    return Translation(tokenized=[], tokenized_references=[], detokenized=lines)
+
+
+def score(translation: Translation, references: Sequence[str]) -> List[Score]:
+    """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens, where there are any.
+
+    The last is what papers report.
+    """
+    comparisons: List[Tuple[str, Metric, Sequence[str], Sequence[str]]] = [
+        ("BLEU, detokenised (sacreBLEU)", BLEU(), translation.detokenized, references),
+        ("chrF, detokenised (sacreBLEU)", CHRF(), translation.detokenized, references),
+    ]
+    if translation.tokenized:
+        plain = BLEU(tokenize="none", smooth_method="none", force=True)
+        texts = translation.tokenized, translation.tokenized_references
+        comparisons.append(("BLEU, tokenised (as multi-bleu.perl)", plain, *texts))
+    scores = []
+    for name, metric, hypotheses, compared in comparisons:
+        result = metric.corpus_score(list(hypotheses), [list(compared)], n_bootstrap=NUM_BOOTSTRAP_SAMPLES)
+        scores.append(Score(name, float(result.score), float(result._ci), metric.get_signature().format(short=True)))
+    return scores
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric of two systems on the same references.
+
+    Attributes:
+        metric: its name.
+        value: of the system, 0 to 100.
+        other_value: of the baseline.
+        p: chance of such a difference between equal systems.
+    """
+
+    metric: str
+    value: float
+    other_value: float
+    p: float
+
+
+def compare(hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str]) -> List[Comparison]:
+    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline."""
+    metrics = {"BLEU": BLEU(references=[list(references)]), "chrF": CHRF(references=[list(references)])}
+    if list(hypotheses) == list(others):
+        same = [metric.corpus_score(list(others), None) for metric in metrics.values()]
+        return [Comparison(result.name, value=result.score, other_value=result.score, p=1.0) for result in same]
+    systems: List[Tuple[str, Sequence[str]]] = [("baseline", list(others)), ("system", list(hypotheses))]
+    _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES)()
+    found = []
+    for name, (baseline, system) in results.items():
+        if isinstance(baseline, Result) and isinstance(system, Result):  # not the row of the systems' names
+            assert system.p_value is not None
+            found.append(Comparison(name, value=system.score, other_value=baseline.score, p=system.p_value))
+    return found

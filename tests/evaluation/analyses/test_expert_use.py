@@ -1,0 +1,81 @@
+"""The prior of a mixture's experts, word by word and over a text."""
+
+import math
+
+import pytest
+import torch
+from builders import build_tiny_encdec, build_tiny_gated_lm, build_tiny_lm, build_tiny_transformer, tiny_base_flags
+
+from fairseq_plugins.evaluation.analyses.expert_use import (
+    ExpertUse,
+    expert_layers,
+    line_experts,
+    pair_experts,
+    pairs_expert_use,
+    stream_expert_use,
+)
+
+END = 2
+
+
+def test_the_balance_is_the_deviation_of_the_summed_prior_by_its_mean():
+    use = ExpertUse(layers=[2, 3, 3], mass=torch.tensor([1.0, 2.0, 6.0]).double(), num_words=9)
+    assert use.shares == pytest.approx([1 / 9, 2 / 9, 6 / 9])
+    assert use.balance == pytest.approx(math.sqrt((4 + 1 + 9) / 3) / 3)
+    assert use.sample_balance == pytest.approx(math.sqrt((4 + 1 + 9) / 2) / 3)
+    alone = ExpertUse(layers=[3], mass=torch.tensor([9.0]).double(), num_words=9)
+    assert alone.balance == 0 and math.isnan(alone.sample_balance)
+
+
+@torch.no_grad()
+def prior_by_hand(model, inputs):
+    """softmax(W h^N) of a language model that reads inputs (n,) from a fresh state, (n, J)."""
+    states = model.eval()(inputs[None])[1]["states"]
+    return torch.softmax(states.layers[-1][0] @ model.decoder.output.prior.weight.t(), dim=-1)
+
+
+def test_the_use_of_a_stream_is_the_sum_of_the_prior_before_every_word():
+    model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2").double(), torch.randint(4, 23, (41,))
+    use = stream_expert_use(model, tokens)
+    expected = prior_by_hand(model, tokens[:-1]).sum(0)
+    assert use.layers == [0, 2, 2] and use.num_words == 40
+    torch.testing.assert_close(use.mass, expected)
+    assert sum(use.shares) == pytest.approx(1)
+    by_rows = stream_expert_use(model, tokens, num_rows=2)
+    halves = [prior_by_hand(model, half[:-1]).sum(0) for half in tokens[:40].split(20)]
+    torch.testing.assert_close(by_rows.mass, sum(halves))
+
+
+def test_a_line_has_the_prior_before_each_of_its_words():
+    model, line = build_tiny_lm("mos", experts_per_layer="0 0 3").double(), torch.tensor([7, 11, 3, END])
+    found = line_experts(model, line)
+    torch.testing.assert_close(found.weights, prior_by_hand(model, torch.tensor([END, 7, 11, 3])))
+    assert found.words == [model.decoder.dictionary[word] for word in line.tolist()] and found.layers == [2, 2, 2]
+    assert found.words[-1] == "</s>"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: build_tiny_encdec("doc", experts_per_layer="0 0 1 2"),
+        lambda: build_tiny_transformer("transformer_doc", experts_per_layer="0 1 2"),
+    ],
+    ids=["recurrent", "transformer"],
+)
+def test_the_use_of_pairs_is_the_sum_over_their_targets(build):
+    model = build().double()
+    sources = [torch.tensor([5, 6, END]), torch.tensor([7, END]), torch.tensor([8, 9, 10, END])]
+    targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END]), torch.tensor([END])]
+    use = pairs_expert_use(model, sources, targets)
+    alone = [pair_experts(model, *pair) for pair in zip(sources, targets)]
+    assert use.num_words == 8 and len(use.layers) == 3
+    torch.testing.assert_close(use.mass, sum(one.weights.sum(0) for one in alone))
+    for one, target in zip(alone, targets):
+        torch.testing.assert_close(one.weights.sum(1), torch.ones(len(target)).double())
+        assert one.layers == use.layers == expert_layers(model)
+
+
+def test_models_without_a_mixture_are_told():
+    for model in (build_tiny_lm("tied"), build_tiny_gated_lm(tiny_base_flags("mos")), torch.nn.Linear(1, 1)):
+        with pytest.raises(ValueError, match="the model has no mixture of softmaxes: give one with --output-layer mos"):
+            expert_layers(model)

@@ -1,0 +1,118 @@
+"""Reading what the host and others wrote, and refusing what cannot be compared."""
+
+import pytest
+
+from fairseq_plugins.evaluation.translation.generated_text import (
+    check_pairs,
+    check_same_text,
+    check_words,
+    read_generated,
+    read_lines,
+)
+
+GENERATED = """S-1\tb
+T-1\tein Haus .
+H-1\t-0.5\tein Haus .
+D-1\t-0.5\tein Haus .
+P-1\t-0.1 -0.2
+H-1\t-0.9\tdas Haus .
+S-0\ta
+T-0\tja !
+H-0\t-0.2\tja !
+2026-11-21 | INFO | fairseq_cli.generate | Generate test with beam=5: BLEU4 = 1
+"""
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_the_best_hypothesis_of_each_sentence_in_the_order_of_the_text(tmp_path):
+    generated = read_generated(write(tmp_path / "generate.txt", GENERATED))
+    assert generated.hypotheses == ["ja !", "ein Haus ."] and generated.references == ["ja !", "ein Haus ."]
+
+
+def test_an_empty_hypothesis_and_odd_separators_are_kept(tmp_path):
+    text = "T-0\ta\u2028b\nH-0\t-1\t\nT-1\tc\x85d\nH-1\t-1\tc\x0cd\n"
+    generated = read_generated(write(tmp_path / "generate.txt", text))
+    assert generated.hypotheses == ["", "c\x0cd"] and generated.references == ["a\u2028b", "c\x85d"]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("", "holds no hypothesis"),
+        ("T-0\ta\n", "holds no hypothesis"),
+        ("H-0\t-1\ta\nT-0\ta\nH-2\t-1\tc\nT-2\tc\n", "sentence 1 has no hypothesis or no reference"),
+        ("H-0\t-1\ta\nT-0\ta\nT-1\tc\n", "sentence 1 has no hypothesis"),
+    ],
+)
+def test_output_that_is_cut_short_is_refused(text, told, tmp_path):
+    with pytest.raises(ValueError, match=told):
+        read_generated(write(tmp_path / "generate.txt", text))
+
+
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ("H-²\t-1\ta", "'²' is no number of a sentence"),
+        ("T-1x\ta", "'1x' is no number"),
+        (f"H-{'9' * 5000}\t-1\ta", "'999.* is no number"),
+        ("H-1\t-0.5", "H-1 is cut short"),
+        ("T-1", "T-1 is cut short"),
+    ],
+)
+def test_a_line_of_another_form_is_named(line, told, tmp_path):
+    with pytest.raises(ValueError, match=f"generate.txt, line 3: {told}"):
+        read_generated(write(tmp_path / "generate.txt", f"T-0\ta\nH-0\t-1\ta\n{line}\n"))
+
+
+def test_a_large_number_is_a_sentence_that_is_missing(tmp_path):
+    with pytest.raises(ValueError, match="sentence 1 has no hypothesis or no reference"):
+        read_generated(write(tmp_path / "generate.txt", "T-0\ta\nH-0\t-1\ta\nH-999999999999\t-1\tb\n"))
+
+
+def test_lines_that_end_in_carriage_returns_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"a: its lines end in carriage returns, .* by tr '\\r' '\\n'"):
+        read_lines(write(tmp_path / "a", "x\ry\r"))
+    assert read_lines(write(tmp_path / "b", "x\r")) == ["x"]
+
+
+def test_lines_end_at_newlines_only(tmp_path):
+    assert read_lines(write(tmp_path / "a", "x\u2028y\r\nz\x0b\n")) == ["x\u2028y", "z\x0b"]
+    assert read_lines(write(tmp_path / "b", "x\n\ny")) == ["x", "", "y"]
+
+
+@pytest.mark.parametrize("content, told", [(b"", "is empty"), (b"ok\n\xff\n", "line 2: not UTF-8")])
+def test_files_that_cannot_be_read_are_refused(content, told, tmp_path):
+    with pytest.raises(ValueError, match=told):
+        read_lines(write(tmp_path / "reference", content))
+    with pytest.raises(ValueError, match="does not exist"):
+        read_lines(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    "line, remedy",
+    [("ein Ha@@ us", "--remove-bpe=subword_nmt"), ("Ha@@", "subword_nmt"), ("\u2581ein", "--remove-bpe=sentencepiece")],
+)
+def test_subword_marks_are_refused_with_their_line(line, remedy):
+    with pytest.raises(ValueError, match=f"hyp, line 3: subword mark .*{remedy}"):
+        check_words(["ein Haus", "mail@@x.de @ _", line], name="hyp")
+
+
+def test_text_that_cannot_be_compared_is_refused():
+    with pytest.raises(ValueError, match="hyp has 1 lines and ref 2: line 2 has no counterpart"):
+        check_pairs(["a"], ["a", "b"], name="hyp", reference_name="ref")
+    with pytest.raises(ValueError, match="hyp, line 1: empty, as all lines are"):
+        check_pairs(["", " "], ["a", "b"], name="hyp", reference_name="ref")
+    check_pairs(["", "x"], ["a", "b"], name="hyp", reference_name="ref")
+
+
+def test_systems_of_other_texts_are_refused_with_the_line_that_differs():
+    text = ["ein Haus .", "das alte Haus .", "ja !"]
+    check_same_text(text, ["ein <<unk>> .", "das alte Haus .", "<<unk>> !"], name="a", other_name="b")
+    check_same_text(["ein <<unk>> .", "<<unk>> alte Haus .", "ja !"], text, name="a", other_name="b")
+    for line in ("das neue Haus .", "das neue <<unk>> .", "das alte Haus", "das <<unk>> alte Haus ."):
+        with pytest.raises(ValueError, match="a and b translate different texts: .* differ in line 2$"):
+            check_same_text(text, [text[0], line, "nein !"], name="a", other_name="b")

@@ -1,0 +1,67 @@
+"""Scores of translations against sacreBLEU's own."""
+
+import json
+import random
+from dataclasses import asdict
+
+import pytest
+import sacrebleu
+
+from fairseq_plugins.cli.evaluate_translation import as_json
+from fairseq_plugins.evaluation.translation.translations import (
+    Translation,
+    compare,
+    detokenize,
+    read_translation,
+    score,
+)
+
+
+def sentences(seed, num=200):
+    draw = random.Random(seed)
+    return [" ".join(draw.choice(["ein", "Haus", "das", "steht", "hier", ","]) for _ in range(9)) for _ in range(num)]
+
+
+def test_detokenised_text_is_written_as_a_reader_expects():
+    assert detokenize(["ein Haus , und &quot; ja &quot; !"], language="de") == ['ein Haus, und "ja"!']
+
+
+def test_scores_are_those_of_sacrebleu():
+    hypotheses, references = sentences(1), sentences(2)
+    bleu, chrf, tokenized = score(Translation(hypotheses, references, hypotheses), references)
+    assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-9)
+    assert chrf.value == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-9)
+    assert "tok:13a" in bleu.signature and "tok:none" in tokenized.signature and 0 < bleu.interval < bleu.value
+
+
+def test_figures_survive_json_with_full_precision():
+    first, second, references = sentences(1, 30), sentences(2, 30), sentences(3, 30)
+    scores = score(Translation(first, references, first), references)
+    for other in (first, second):
+        comparisons = compare(first, other, references)
+        expected = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
+        assert json.loads(as_json(scores, comparisons)) == expected
+    assert len(expected["scores"]) == 3 and len(expected["against"]) == 2
+
+
+def test_paired_bootstrap_tells_a_better_system_from_an_equal_one():
+    references = sentences(1)
+    worse = [line if n % 2 else "hier steht ein ein ein" for n, line in enumerate(references)]
+    better, as_bad = compare(references, worse, references), compare(sentences(3), sentences(4), references)
+    assert [item.metric for item in better] == ["BLEU", "chrF2"]
+    assert all(item.value > item.other_value and item.p < 0.01 for item in better)
+    assert all(item.p > 0.05 for item in as_bad)
+    assert all(item.value == item.other_value > 0 and item.p == 1 for item in compare(worse, worse, references))
+
+
+def test_a_translation_is_read_checked_and_detokenised(tmp_path):
+    path = tmp_path / "generate.txt"
+    path.write_text("T-0\tja <<unk>>\nH-0\t-1\tja , sagt er !\n")
+    options = dict(reference_name="reference", language="de")
+    found = read_translation(path, references=["ja, sagt sie!"], **options)
+    assert found == Translation(["ja , sagt er !"], ["ja <<unk>>"], ["ja, sagt er!"])
+    with pytest.raises(ValueError, match="has 1 lines and reference 2"):
+        read_translation(path, references=["ja", "nein"], **options)
+    path.write_text("T-0\tja\nH-0\t-1\tj@@ a\n")
+    with pytest.raises(ValueError, match="generate.txt, hypotheses, line 1: subword mark @@"):
+        read_translation(path, references=["ja"], **options)

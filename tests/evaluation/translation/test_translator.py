@@ -1,0 +1,60 @@
+"""Translators of the host's own models, and folders that hold no pairs."""
+
+import shutil
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.models.fconv import FConvModel, base_architecture
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+import fairseq_plugins
+from fairseq_plugins.evaluation.text.text_preparation import load_text_preparation
+from fairseq_plugins.evaluation.translation.translator import Translator
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+
+
+@pytest.fixture
+def pair_data(tmp_path):
+    folder = shutil.copytree(FIXTURES / "data/translation", tmp_path / "pairs")
+    (folder / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    return folder
+
+
+@pytest.fixture
+def build_translator(pair_data):
+    """``build_translator(beam)`` of the host's convolutional model; equal weights every time."""
+
+    def build(beam):
+        task = TranslationTask.setup_task(TranslationConfig(data=str(pair_data), source_lang="src", target_lang="tgt"))
+        args = Namespace(encoder_layers="[(8, 3)]", decoder_layers="[(8, 3)]", encoder_embed_dim=8)
+        args.decoder_embed_dim = args.decoder_out_embed_dim = 8
+        args.max_source_positions = args.max_target_positions = 50
+        base_architecture(args)
+        torch.manual_seed(3)
+        model = FConvModel.build_model(args, task).eval()
+        preparation = load_text_preparation(pair_data, source="en", target="de")
+        return Translator(models=[model], task=task, preparation=preparation, beam=beam)
+
+    return build
+
+
+def test_convolutional_models_translate_with_any_beam(build_translator):
+    lines, translator = ["i c k", "a h l e"], build_translator(5)
+    for beam in (3, 5, 1):
+        found = translator.translate(lines, beam=beam)
+        assert [one.score for one in found] == pytest.approx(
+            [one.score for one in build_translator(beam).translate(lines)], rel=1e-5
+        )
+
+
+@pytest.mark.parametrize("languages", ["known", "of the data"])
+def test_a_folder_without_pairs_is_told(languages, tmp_path):
+    state = torch.load(FIXTURES / "lstm_encdec_doc.pt", weights_only=True)
+    known = {"known": ("src", "tgt"), "of the data": (None, None)}[languages]
+    state["cfg"]["task"]["source_lang"], state["cfg"]["task"]["target_lang"] = known
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="lm has no dictionaries.* of sentence pairs: give the folder that data-prep"):
+        fairseq_plugins.load(tmp_path / "model.pt", FIXTURES / "data/lm")
