@@ -13,7 +13,7 @@ import fairseq_plugins
 from fairseq_plugins.evaluation.text.text_preparation import load_text_preparation
 from fairseq_plugins.evaluation.translation.translator import Translator
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+FIXTURES = Path(__file__).parents[2] / "fixtures/older_checkpoints"
 
 
 @pytest.fixture
