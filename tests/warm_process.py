@@ -28,7 +28,8 @@ import fairseq_plugins
 TIMEOUT_SECONDS = 300
 PYTHON = sys.executable
 """Python itself, where ``warm_programs`` stand in for it."""
-PRELOADED = ["fairseq_plugins", "sacrebleu", "sacremoses", "matplotlib.pyplot"]
+PRELOADED = ["fairseq_plugins", "torch._dynamo", "sacrebleu", "sacremoses", "matplotlib.pyplot"]
+"""By the server; torch imports the second when the first optimiser is made."""
 HOST_PROGRAMS = ("train", "generate", "interactive", "preprocess", "validate", "eval-lm", "score")
 
 _server = multiprocessing.get_context("forkserver")

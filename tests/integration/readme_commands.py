@@ -27,6 +27,7 @@ ADDITIONS = {
 }
 # replaced in commands that train by hand
 SHORTER = {
+    "--user-dir fairseq_plugins": "--user-dir fairseq_plugins --num-workers 0",  # a worker takes seconds to end
     "--arch lstm_lm_doc": "--arch lstm_lm_doc --embed-dim 20 --hidden-sizes '20 20 20' --cpu",
     "--arch lstm_encdec_doc": "--arch lstm_encdec_doc --embed-dim 16 --hidden-sizes '16 16'",
     "--arch fpnn_lm_text8_words": "--arch fpnn_lm_text8_words --embed-dim 20 --hidden-sizes 20 --cpu",
