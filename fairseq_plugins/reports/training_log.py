@@ -50,7 +50,7 @@ def read_score_curves(path: Path) -> Dict[str, Dict[int, float]]:
         OSError: if there is no log.
     """
     curves: Dict[str, Dict[int, float]] = {}
-    for epoch, line in VALIDATION_LINE.findall(path.read_text(encoding="utf-8")):
+    for epoch, line in VALIDATION_LINE.findall(read_log(path)):
         for name, score in VALIDATION_SCORE.findall(line):
             curves.setdefault(name, {})[int(epoch)] = float(score)
     return curves

@@ -74,20 +74,19 @@ def run_sections(sections: Sequence[Tuple[str, str]], folder: Path) -> List[str]
     """
     for name in ("data-prep", "fairseq_plugins", "scripts"):
         (folder / name).symlink_to(ROOT / name)
-    blocks = [block for document, title in sections for block in _sections(document)[title]]
     outputs = []
-    environment = {**ENVIRONMENT, "PYTHONPATH": str(ROOT), "EXPECTED_COUNTS": "skip"}
-    for block in blocks:
-        result = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", shortened(block)],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert result.returncode == 0, f"{shortened(block)}\n{(result.stdout + result.stderr)[-3000:]}"
-        outputs.append(result.stdout)
+    for document, title in sections:
+        for block in _sections(document)[title]:
+            result = subprocess.run(
+                ["bash", "-e", "-o", "pipefail", "-c", shortened(block)],
+                cwd=folder,
+                env={**ENVIRONMENT, "PYTHONPATH": str(ROOT), "EXPECTED_COUNTS": "skip"},
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            assert result.returncode == 0, f"{shortened(block)}\n{(result.stdout + result.stderr)[-3000:]}"
+            outputs.append(result.stdout)
     return outputs
 
 

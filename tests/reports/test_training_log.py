@@ -51,6 +51,7 @@ def test_bytes_that_are_no_text_say_nothing(tmp_path):
     log.write_bytes(bytes(range(256)))
     with pytest.raises(ValueError, match="train.log holds no validation"):
         read_valid_curve(log)
+    assert read_score_curves(log) == {}
 
 
 @pytest.mark.parametrize("read, told", [(read_valid_curve, "no validation"), (read_median_speed, "no training speed")])
