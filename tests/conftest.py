@@ -12,6 +12,10 @@ from warm_process import warm_programs
 pytest.register_assert_rewrite("cell_contract", "decoder_contract", "every_part", "recurrent_model_contract")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--faults", type=int, default=150, help="how many faults tests/faults tries of each kind")
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes longer than a few seconds")
     config.addinivalue_line("markers", "data: needs a real corpus on disk")

@@ -4,13 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
-import torch
-
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.checkpoint_average import average_checkpoints, last_epoch_checkpoints
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_checkpoints, add_output_file
-from fairseq_plugins.flags.written_file import replaced_file
+from fairseq_plugins.flags.written_file import write_tensors
 
 
 class AverageCheckpoints(Command):
@@ -43,8 +41,7 @@ Recipes write them under --keep-last-epochs N."""
         if args.out.resolve() in {path.resolve() for path in paths}:
             raise ValueError(f"--out {args.out} is one of the checkpoints: give another name")
         mean = average_checkpoints(paths, show_progress=sys.stderr.isatty())
-        with replaced_file(args.out) as aside:
-            torch.save(mean, aside)
+        write_tensors(args.out, mean)
         updates = ", ".join(f"{num_updates:,}" for _, num_updates in mean["averaged_checkpoints"])
         print(f"mean of {len(paths)} checkpoints, of updates {updates}, written to {args.out}")
 

@@ -41,8 +41,8 @@ class OneLineParser(argparse.ArgumentParser):
     """A parser that refuses wrong arguments with one line and exit status 2."""
 
     def error(self, message: str) -> NoReturn:
-        """End with the message."""
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        """End with the message; line breaks in it, such as those of a file's name, become blanks."""
+        self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())}\n")
 
 
 class Command(ABC):
@@ -115,9 +115,8 @@ class Command(ABC):
         logging.getLogger().setLevel(logging.WARNING)  # what the host notes while importing and loading
         given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
         parser = self.get_parser()
-        args = self._parse(parser, given)
         try:
-            self.run(args)
+            self.run(self._parse(parser, given))
             sys.stdout.flush()
         except BrokenPipeError:
             _discard_output()

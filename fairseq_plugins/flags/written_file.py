@@ -1,9 +1,12 @@
 """Files that are written aside and renamed, so that a name holds a whole file or none."""
 
+import io
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
+from typing import Dict, Iterator
+
+import torch
 
 
 @contextmanager
@@ -48,3 +51,14 @@ def write_text(path: Path, text: str) -> None:
     """Write a text in UTF-8."""
     with replaced_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def write_tensors(path: Path, content: Dict) -> None:
+    """Write what torch can save; equal contents are equal files.
+
+    It is written at once, since torch hides why a write of its own has failed, such as for want of room.
+    """
+    archive = io.BytesIO()
+    torch.save(content, archive)
+    with replaced_file(path) as aside:
+        aside.write_bytes(archive.getbuffer())

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Optional, Type
 
+from fairseq import tasks
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig
 
@@ -20,15 +21,30 @@ from fairseq_plugins.host.wrapping import wrap
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
+GENERATE = ("fairseq-generate", "generate")
+"""What the host's only command without ``call_main`` is called: the installed program, and the file of the module."""
+
+
 def mend() -> None:
-    """Wrap the host's ``call_main``, through which all of its commands run."""
+    """Wrap the host's ``call_main``, through which its commands run, and ``setup_task``, with which generate begins."""
     wrap(distributed_utils, "call_main", _show_lines)
+    wrap(tasks, "setup_task", _show_lines_of_generate)
 
 
 def _show_lines(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
+    _show_errors()
+    return call_main(cfg, *args, **kwargs)
+
+
+def _show_lines_of_generate(setup_task: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if Path(sys.argv[0]).stem in GENERATE:
+        _show_errors()
+    return setup_task(*args, **kwargs)
+
+
+def _show_errors() -> None:
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show_error
-    return call_main(cfg, *args, **kwargs)
 
 
 def show_error(kind: Type[BaseException], error: BaseException, frames: Optional[TracebackType]) -> None:

@@ -1,8 +1,9 @@
 """A name holds a whole file or none."""
 
 import pytest
+import torch
 
-from fairseq_plugins.flags.written_file import replaced_file, write_text
+from fairseq_plugins.flags.written_file import replaced_file, write_tensors, write_text
 
 
 def test_a_text_takes_its_name_when_it_is_whole(tmp_path):
@@ -22,3 +23,10 @@ def test_what_fails_leaves_the_earlier_file_alone(tmp_path):
             aside.write_text("half")
             raise RuntimeError
     assert path.read_text() == "earlier\n" and list(tmp_path.iterdir()) == [path]
+
+
+def test_equal_tensors_are_equal_files(tmp_path):
+    for name in ("a.pt", "b.pt"):
+        write_tensors(tmp_path / name, {"weight": torch.arange(3.0), "updates": 2})
+    assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
+    assert torch.load(tmp_path / "a.pt")["weight"].tolist() == [0, 1, 2]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.evaluation.checkpoints import scores_in_float32
 from fairseq_plugins.evaluation.scored_windows import score_windows
-from fairseq_plugins.flags.written_file import replaced_file
+from fairseq_plugins.flags.written_file import write_tensors
 from fairseq_plugins.host.unreadable_checkpoints import check_archive
 
 
@@ -107,8 +107,7 @@ def kept_gradient_statistics(
         model, tokens, num_rows=num_rows, segment=segment, device=device, show_progress=show_progress
     )
     if writable:
-        with replaced_file(path) as aside:
-            torch.save({**key, "mean_squares": {name: one.cpu() for name, one in statistics.items()}}, aside)
+        write_tensors(path, {**key, "mean_squares": {name: one.cpu() for name, one in statistics.items()}})
     return statistics
 
 

@@ -1,0 +1,82 @@
+"""Processes that are killed where they change the file system."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Callable, List, Optional
+
+from forks import Ended, in_fork
+
+CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
+"""Audit events, beside opening to write, that change the file system; syncs have none."""
+
+
+class Watch:
+    """Counts the changes that this process makes to a folder, and kills it before one of them.
+
+    Args:
+        folder: changes elsewhere do not count.
+        last: how many changes are made; None for all.
+        log: takes a line for each.
+    """
+
+    def __init__(self, folder: Path, *, last: Optional[int], log: int):
+        self._folder = os.fspath(folder)
+        self._last = last
+        self._log = log
+        self._num_changes = 0
+
+    def begin(self) -> None:
+        """Watch this process from now on; there is no way back."""
+        fsync = os.fsync
+
+        def counted_fsync(descriptor) -> None:
+            self._change("sync", os.readlink(f"/proc/self/fd/{getattr(descriptor, 'fileno', lambda: descriptor)()}"))
+            fsync(descriptor)
+
+        os.fsync = counted_fsync
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, arguments: tuple) -> None:
+        if event in CHANGES:
+            self._change(event, arguments[0])
+        elif event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            self._change("open to write", arguments[0])
+
+    def _change(self, what: str, path: object) -> None:
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        place = os.path.abspath(os.fsdecode(path))
+        if not place.startswith(f"{self._folder}/"):
+            return
+        if self._num_changes == self._last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._num_changes += 1
+        os.write(self._log, f"{what} {place.removeprefix(self._folder)}\n".encode())
+
+
+def changes_of(work: Callable[[], None], folder: Path) -> List[str]:
+    """The changes that work makes to a folder, which it then has made."""
+    log = os.memfd_create("changes")
+    ended = _watched(work, folder, None, log)
+    assert ended.status == 0, ended
+    changes = os.pread(log, os.fstat(log).st_size, 0).decode().splitlines()
+    os.close(log)
+    return changes
+
+
+def killed_after(work: Callable[[], None], folder: Path, num_changes: int) -> Ended:
+    """Work that is killed when it has made so many changes to a folder."""
+    log = os.memfd_create("changes")
+    ended = _watched(work, folder, num_changes, log)
+    os.close(log)
+    return ended
+
+
+def _watched(work: Callable[[], None], folder: Path, last: Optional[int], log: int) -> Ended:
+    def watched() -> None:
+        Watch(folder, last=last, log=log).begin()
+        work()
+
+    return in_fork(watched, folder=folder)

@@ -1,0 +1,100 @@
+"""Command lines that read files, of every command that does, and the files that each reads."""
+
+from typing import Dict, List, NamedTuple
+
+LM = ["lm/dict.txt", "lm/test.idx", "lm/test.bin"]
+PAIRS = [f"translation/test.src-tgt.{side}.{kind}" for side in ("src", "tgt") for kind in ("idx", "bin")]
+PAIRS += ["translation/dict.src.txt", "translation/dict.tgt.txt"]
+DYNAMIC = ("--dynamic", "rms", "--dynamic-rows", "2", "--dynamic-segment", "5")
+STATISTICS = "lm.gradients-2x5.pt"
+"""What dynamic evaluation keeps."""
+
+
+class Reading(NamedTuple):
+    """A command line that ends well on undamaged files.
+
+    Attributes:
+        words: the module and its arguments.
+        files: what it reads.
+        stdin: what is typed.
+    """
+
+    words: List[str]
+    files: List[str]
+    stdin: bytes = b""
+
+
+def _ours(name: str, *words: str, files: List[str], stdin: bytes = b"") -> Reading:
+    return Reading([f"fairseq_plugins.cli.{name}", *words], files, stdin)
+
+
+_LM = ("lm", "--path", "lm.pt")
+_HOST = ("--user-dir", "{plugins}", "--cpu", "--num-workers", "0")
+READINGS: Dict[str, Reading] = {
+    "average_checkpoints": _ours(
+        *("average_checkpoints", "--path", "run/checkpoint1.pt", "run/checkpoint2.pt", "--out", "mean.pt"),
+        files=["run/checkpoint1.pt", "run/checkpoint2.pt"],
+    ),
+    "compare_by_frequency": _ours("compare_by_frequency", "lm", "--path", "A=lm.pt", "B=mos.pt", files=[*LM, "mos.pt"]),
+    "compare_runs": _ours(
+        "compare_runs", "lm", "--path", "A=run", "--out", "out", files=[*LM, "run/train.log", "run/checkpoint_best.pt"]
+    ),
+    "evaluate_lm": _ours("evaluate_lm", *_LM, "--json", files=[*LM, "lm.pt"]),
+    "evaluate_lm, n-grams": _ours("evaluate_lm", *_LM, "--ngram", "ngram.arpa,0.3", files=["ngram.arpa"]),
+    "evaluate_lm, statistics": _ours("evaluate_lm", *_LM, *DYNAMIC, files=["lm/train.idx", STATISTICS]),
+    "evaluate_ngram": _ours("evaluate_ngram", "lm", "--path", "ngram.arpa", files=[*LM, "ngram.arpa"]),
+    "evaluate_rouge": _ours(
+        "evaluate_rouge", "--input", "generated", "--reference", "targets", files=["generated", "targets"]
+    ),
+    "evaluate_translation": _ours(
+        *("evaluate_translation", "--input", "generated", "--reference", "targets", "--target-lang", "de"),
+        files=["generated", "targets"],
+    ),
+    "gate_words": _ours("gate_words", "lm", "--path", "gated.pt", "--words", "the", files=["gated.pt"]),
+    "generate_split": _ours(
+        *("generate_split", "translation", "--path", "translator.pt", "--out", "out", "--bpe", "none"),
+        files=[*PAIRS, "translator.pt"],
+    ),
+    "generate_text": _ours("generate_text", *_LM, "--max-length", "5", files=["lm.pt", "lm/text.json"], stdin=b"the\n"),
+    "headline_baselines": _ours(
+        *("headline_baselines", "--articles", "sources", "--titles", "targets", "--out", "out"),
+        files=["sources", "targets"],
+    ),
+    "mask_layers": _ours("mask_layers", "lm", "--path", "A=mos.pt", "--runs", "1", files=[*LM, "mos.pt"]),
+    "measure_correlation": _ours("measure_correlation", "lm", "--path", "A=mos.pt", files=[*LM, "mos.pt"]),
+    "measure_rank": _ours("measure_rank", *_LM, files=[*LM, "lm.pt"]),
+    "plot_attention": _ours(
+        *("plot_attention", "translation", "--path", "translator.pt", "--out", "out"),
+        files=["translator.pt", "translation/bpe.codes"],
+        stdin=b"a b\n",
+    ),
+    "plot_experts": _ours("plot_experts", *_LM, "--out", "out", files=["lm.pt"], stdin=b"the cat eats\n"),
+    "rescore_nbest": _ours(
+        *("rescore_nbest", "translation", "--path", "translator.pt", "--input", "generated", "--reference", "targets"),
+        *("--tune", "tuned"),
+        files=["translator.pt", "generated", "targets"],
+    ),
+    "plot_spectrum": _ours("plot_spectrum", "lm", "--path", "A=rnn.pt", "--plot", "out.png", files=["rnn.pt"]),
+    "plot_timescales": _ours("plot_timescales", "lm", "--path", "A=fpnn.pt", files=["fpnn.pt", "lm/dict.txt"]),
+    "rerank_trees": _ours(
+        *("rerank_trees", "parses", "--path", "trees.pt"),
+        *("--lists", "parses/nbest.valid.txt", "--gold", "parses/trees/gold.valid.trees"),
+        files=["parses/nbest.valid.txt", "parses/trees/gold.valid.trees", "parses/dict.txt", "trees.pt"],
+    ),
+    "score_text": _ours("score_text", *_LM, files=["lm.pt", "lm/dict.txt", "lm/text.json"], stdin=b"the cat eats\n"),
+    "train_ngram": _ours(
+        "train_ngram", "lm", "--order", "2", "--out", "more.arpa", files=["lm/train.bin", "lm/train.idx"]
+    ),
+    "translate": _ours(
+        *("translate", "translation", "--path", "translator.pt"),
+        files=["translator.pt", "translation/bpe.codes", "translation/dict.tgt.txt"],
+        stdin=b"a b\n",
+    ),
+    "fairseq-generate": Reading(
+        ["fairseq_cli.generate", "translation", "--path", "translator.pt", "--beam", "2", *_HOST],
+        files=[*PAIRS, "translator.pt"],
+    ),
+    "fairseq-eval-lm": Reading(
+        ["fairseq_cli.eval_lm", "lm", "--path", "lm.pt", "--task", "stateful_lm", *_HOST], files=[*LM, "lm.pt"]
+    ),
+}

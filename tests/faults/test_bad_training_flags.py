@@ -1,0 +1,58 @@
+"""Whatever flags of the package fairseq-train is given, it trains, or ends with one line before it saves anything."""
+
+import re
+
+import pytest
+from budget import faults
+from command_lines import hostile_values
+from forks import in_fork
+from hypothesis import strategies as st
+from programs import program
+from workplace import ROOT
+
+from fairseq_plugins.cli.explain_flags import flags_parser
+from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS
+
+pytestmark = pytest.mark.slow
+
+FULL_SIZE = re.compile(r"_(medium|large|big|ptb|wt2|wt103|wsj|iwslt16|wmt14|gigaword|text8_words|text8_chars)(_|$)")
+SMALL = [name for name in ARCHITECTURES if not FULL_SIZE.search(name) and name not in GATED_LANGUAGE_MODELS]
+TRAINING = [
+    *("--user-dir", str(ROOT / "fairseq_plugins"), "--cpu", "--num-workers", "0", "--log-format", "simple"),
+    *("--save-dir", "trained", "--max-update", "1", "--batch-size", "2", "--lr", "0.1"),
+]
+STREAMS = ["lm", "--task", "stateful_lm", "--tokens-per-sample", "10", "--batch-size-valid", "2"]
+PAIRS = ["translation", "--task", "translation", "--max-source-positions", "100", "--max-target-positions", "100"]
+
+
+@st.composite
+def training_flags(draw, arch):
+    """Flags of fairseq-train, one or two of the package's with hostile values."""
+    is_lm = arch in LANGUAGE_MODELS
+    criterion = draw(st.sampled_from(["regularized_cross_entropy"] * 3 + ["noise_contrastive"]))
+    optimizer = draw(st.sampled_from(["nt_asgd", "l2_adam", "sgd"]))
+    words = [*(STREAMS if is_lm else PAIRS), "--arch", arch, "--criterion", criterion, "--optimizer", optimizer]
+    actions = [action for action in flags_parser(arch)._actions if action.option_strings]
+    for action in draw(st.lists(st.sampled_from(actions), min_size=1, max_size=2, unique=True)):
+        words.append(action.option_strings[-1])
+        choices = [] if action.choices is None else sorted(map(str, action.choices))
+        if action.nargs != 0:
+            words.append(draw(st.one_of(hostile_values(), st.sampled_from(choices)) if choices else hostile_values()))
+    return words
+
+
+@pytest.mark.parametrize("arch", SMALL)
+def test_it_trains_or_ends_with_a_line(arch, workplace, pytestconfig):
+    @faults(pytestconfig, share=1 / len(SMALL))
+    def check(words):
+        with workplace() as folder:
+            ended = in_fork(program(["fairseq_cli.train", *TRAINING, *words]), folder=folder)
+            assert not ended.hung and "Traceback" not in ended.err, ended.err
+            assert ended.status in (0, 1, 2), ended
+            saved = list((folder / "trained").glob("*.pt"))
+            if ended.status == 0:
+                assert saved and not re.search(r"\bloss (nan|inf)", ended.out + ended.err), ended.err
+            else:
+                assert not saved and re.match(r"ValueError: |\S+: error: ", ended.err.split("\n")[-2]), ended.err
+
+    check(training_flags(arch))

@@ -1,0 +1,56 @@
+"""A damaged file ends a command with one line, or changes no figure of what has a checksum or a fixed length."""
+
+import pytest
+from budget import faults
+from damages import damages
+from forks import in_fork
+from hypothesis import strategies as st
+from outcomes import check_end, check_figures, check_files, figures
+from programs import program
+from readings import READINGS
+from workplace import COMMANDS, ROOT, contents
+
+pytestmark = pytest.mark.slow
+CHECKED = (".pt", ".idx")
+"""Damage to these is always found: archives have checksums, and the numbers of an index must fit together."""
+MEASURED = (".bin", ".arpa")
+"""Loss of an end of these is always found."""
+
+
+def run(reading, folder):
+    """Run a command line of READINGS in a folder."""
+    words = [word.format(plugins=ROOT / "fairseq_plugins") for word in reading.words]
+    return in_fork(program(words), folder=folder, stdin=reading.stdin)
+
+
+def test_every_command_that_reads_files_is_tried():
+    measure = {"benchmark_lm", "benchmark_output_layer", "benchmark_translation", "gpu_report"}
+    train = {"fine_tune", "train"}
+    ask_nothing = {"explain_flags", "preset_flags", "provenance"}
+    tried = {reading.words[0].rpartition(".")[2] for reading in READINGS.values()}
+    assert tried >= set(COMMANDS) - measure - train - ask_nothing
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_damage_is_told_or_changes_nothing(name, workplace, pytestconfig):
+    reading = READINGS[name]
+    module = reading.words[0]
+    told = f"python -m {module}: error: " if module.startswith("fairseq_plugins") else "ValueError: "
+    with workplace() as folder:
+        whole = run(reading, folder)
+        assert whole.status == 0, whole
+
+    @faults(pytestconfig, share=1 / len(READINGS))
+    def check(file, damage):
+        with workplace() as folder:
+            damage.apply(folder / file)
+            before = contents(folder)
+            ended = run(reading, folder)
+            check_end(ended, told=told)
+            check_figures(ended)
+            check_files(before, folder)
+            checked = file.endswith(CHECKED) and damage.kind != "exchanged"
+            if checked or damage.kind == "cut" and file.endswith(MEASURED):
+                assert ended.status != 0 or figures(ended) == figures(whole), damage
+
+    check(st.sampled_from(reading.files), damages())

@@ -1,0 +1,91 @@
+"""A folder with small files of every kind that the commands read."""
+
+import gzip
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Dict
+
+import torch
+from generated_corpora.parses import write_parses
+from readings import DYNAMIC
+
+from fairseq_plugins.cli.__main__ import all_commands
+
+ROOT = Path(__file__).resolve().parents[2]
+OLDER = ROOT / "tests/fixtures/older_checkpoints"
+COMMANDS = all_commands()
+SMALL = ("--embed-dim", 8, "--hidden-sizes", "8")
+PAIRS = [("a b c", "xa xb xc"), ("d e", "xd xe"), ("f", "xf")]
+
+
+def furnish(folder: Path, *, python: str) -> Path:
+    """Fill an empty folder by commands of a Python.
+
+    ``lm`` and ``translation`` are data, ``lm.pt``, ``mos.pt`` and ``translator.pt`` models, ``run`` a save directory;
+    the others are texts, lists and records.
+    """
+    shutil.copytree(OLDER / "data", folder, dirs_exist_ok=True)
+    (folder / "lm/text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
+    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "lm.pt")
+    shutil.copy(OLDER / "mmlstm_lm_mos.pt", folder / "mos.pt")
+    shutil.copy(OLDER / "lstm_encdec_doc.pt", folder / "translator.pt")
+    (folder / "run").mkdir()
+    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "run/checkpoint_best.pt")
+    state = torch.load(OLDER / "lstm_lm_doc.pt")
+    for epoch in (1, 2):
+        state["optimizer_history"][-1]["num_updates"] = epoch
+        torch.save(state, folder / f"run/checkpoint{epoch}.pt")
+    (folder / "run/train.log").write_text(
+        "2026-11-21 10:00:00 | INFO | train_inner | epoch 001: 10 / 20 loss=3, ppl=8, wps=900.5, ups=5, lr=0.1\n"
+        "2026-11-21 10:00:01 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000\n"
+    )
+    (folder / "text").write_text("the big cat wants a mouse today\nthe dog finds a bone\n")
+    (folder / "sources").write_text("".join(f"{source}\n" for source, _ in PAIRS))
+    (folder / "targets").write_text("".join(f"{target}\n" for _, target in PAIRS))
+    (folder / "generated").write_text(
+        "".join(f"S-{i}\t{s}\nT-{i}\t{t}\nH-{i}\t-0.5\t{t}\nD-{i}\t-0.5\t{t}\n" for i, (s, t) in enumerate(PAIRS))
+    )
+    (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    (folder / "weights").write_text('{"weights": {"list": 1.0, "length": 0.0, "model 1": 0.5}, "metric": "bleu"}\n')
+    COMMANDS["train_ngram"].main([str(folder / "lm"), "--order", "2", "--out", str(folder / "ngram.arpa")])
+    COMMANDS["evaluate_lm"].main([str(folder / "lm"), "--path", str(folder / "lm.pt"), *DYNAMIC, "--cpu"])
+    _train(python, folder / "lm", folder / "fpnn.pt", "--arch", "fpnn_lm", *SMALL)
+    _train(python, folder / "lm", folder / "rnn.pt", "--arch", "rectifier_rnn_lm", *SMALL)
+    gate = ("--arch", "gated_lm", "--base-model", folder / "lm.pt", "--gate-dim", 4)
+    _train(python, folder / "lm", folder / "gated.pt", *gate)
+    _furnish_trees(python, folder)
+    return folder
+
+
+def _furnish_trees(python: str, folder: Path) -> None:
+    write_parses(folder / "downloads")
+    prepare = ["bash", ROOT / "data-prep/wsj/prepare.sh", "--from", folder / "downloads"]
+    prepare += ["--dest", folder / "parses", "--work", folder / "downloads/work"]
+    subprocess.run(prepare, check=True, capture_output=True, env={**os.environ, "EXPECTED_COUNTS": "skip"})
+    for path in (folder / "downloads").glob("nbest.*.gz"):
+        (folder / "parses" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+    shutil.rmtree(folder / "downloads/work")
+    sizes = ("--embed-dim", 8, "--hidden-sizes", "8 8")
+    _train(python, folder / "parses", folder / "trees.pt", "--arch", "lstm_lm_awd", *sizes)
+
+
+def _train(python: str, data: Path, checkpoint: Path, *flags) -> None:
+    """Train a language model for two updates."""
+    flags = ("--task", "stateful_lm", "--batch-size", 2, "--tokens-per-sample", 5, "--max-update", 2, "--cpu", *flags)
+    flags += ("--user-dir", ROOT / "fairseq_plugins", "--num-workers", 0, "--optimizer", "sgd", "--lr", 1)
+    command = [python, "-m", "fairseq_cli.train", data, "--save-dir", checkpoint.with_suffix(""), *flags]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    (checkpoint.with_suffix("") / "checkpoint_last.pt").rename(checkpoint)
+    shutil.rmtree(checkpoint.with_suffix(""))
+
+
+def contents(folder: Path) -> Dict[str, str]:
+    """A digest of every file in a folder by its path."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
