@@ -13,7 +13,7 @@ pytest.register_assert_rewrite("cell_contract", "decoder_contract", "every_part"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--faults", type=int, default=150, help="how many faults tests/faults tries of each kind")
+    parser.addoption("--faults", type=int, default=60, help="how many faults tests/faults tries of each kind")
 
 
 def pytest_configure(config):

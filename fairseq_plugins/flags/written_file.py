@@ -4,7 +4,7 @@ import io
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator
+from typing import Any, Dict, Iterator
 
 import torch
 
@@ -53,7 +53,7 @@ def write_text(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
-def write_tensors(path: Path, content: Dict) -> None:
+def write_tensors(path: Path, content: Dict[str, Any]) -> None:
     """Write what torch can save; equal contents are equal files.
 
     It is written at once, since torch hides why a write of its own has failed, such as for want of room.

@@ -1,0 +1,91 @@
+"""A short training of each family of models, and its loss at every update.
+
+The numbers are computed in 64 bits, so that they are the same on every processor.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Dict, List
+
+import torch
+from fairseq import utils
+from fairseq.criterions import CRITERION_REGISTRY
+
+ROOT = Path(__file__).resolve().parents[2]
+OLDER = ROOT / "tests/fixtures/older_checkpoints"
+RECORD = ROOT / "tests/fixtures/golden.json"
+NUM_UPDATES = 200
+_STREAMS = [
+    *(str(OLDER / "data/lm"), "--task", "stateful_lm", "--batch-size", "4", "--tokens-per-sample", "10"),
+    *("--window-lengths", "random", "--clip-norm", "0.5"),
+]
+_AVERAGED = [
+    *(*_STREAMS, "--criterion", "regularized_cross_entropy"),
+    *("--optimizer", "nt_asgd", "--nonmonotone-interval", "2", "--lr", "2"),
+]
+_PAIRS = [
+    *(str(OLDER / "data/translation"), "--task", "translation", "--batch-size", "10"),
+    *("--criterion", "regularized_cross_entropy", "--label-smoothing", "0.1"),
+    *("--optimizer", "adam", "--lr", "0.002", "--clip-norm", "1"),
+]
+_SMALL = ["--embed-dim", "8", "--hidden-sizes", "12 8"]
+_WIDE = ["--embed-dim", "8", "--hidden-sizes", "8 8"]
+_SIZES = [
+    f"--{side}-{size}"
+    for side in ("encoder", "decoder")
+    for size in ("embed-dim=8", "ffn-embed-dim=16", "attention-heads=2", "layers=1")
+]
+FAMILIES: Dict[str, List[str]] = {
+    "AWD-LSTM": [*_AVERAGED, "--arch", "lstm_lm_awd", *_SMALL, "--activation-regularization", "2"],
+    "MoS": [*_AVERAGED, "--arch", "lstm_lm_mos", *_SMALL, "--experts-per-layer", "0 0 3"],
+    "DOC": [*_AVERAGED, "--arch", "lstm_lm_doc", *_SMALL, "--experts-per-layer", "0 1 2", "--balance", "0.001"],
+    "DRILL": [*_AVERAGED, "--arch", "lstm_lm_drill", *_WIDE],
+    "Major-Minor LSTM": [*_AVERAGED, "--arch", "mmlstm_lm_mos", "--embed-dim", "8", "--hidden-sizes", "8 8 8"],
+    "variational LSTM": [*_AVERAGED, "--arch", "lstm_lm_variational_medium", *_WIDE],
+    "recurrent highway network": [*_AVERAGED, "--arch", "rhn_lm", "--embed-dim", "8", "--hidden-sizes", "8"],
+    "Mogrifier": [*_AVERAGED, "--arch", "mogrifier_lm", *_WIDE],
+    "FPNN": [*_AVERAGED, "--arch", "fpnn_lm", "--embed-dim", "8", "--hidden-sizes", "8"],
+    "rectifier network, noise contrastive": [
+        *(*_STREAMS, "--arch", "rectifier_rnn_lm", "--embed-dim", "8", "--hidden-sizes", "8"),
+        *("--criterion", "noise_contrastive", "--noise-samples", "5", "--optimizer", "adagrad", "--lr", "0.05"),
+    ],
+    "Input-to-Output Gate": [
+        *(*_STREAMS, "--arch", "gated_lm", "--base-model", str(OLDER / "lstm_lm_doc.pt"), "--gate-dim", "6"),
+        *("--criterion", "regularized_cross_entropy", "--optimizer", "l2_adam", "--lr", "0.002"),
+    ],
+    "encoder-decoder, DOC": [*_PAIRS, "--arch", "lstm_encdec_doc", *_WIDE, "--expert-warmup", "20"],
+    "Major-Minor encoder-decoder": [*_PAIRS, "--arch", "mmlstm_encdec", *_WIDE],
+    "Transformer, DRILL": [*_PAIRS, "--arch", "transformer_drill", *_SIZES],
+}
+"""Flags of fairseq-train."""
+
+
+def train(name: str, losses: List[float]) -> None:
+    """Train one in this process, whose torch computes in 64 bits from then on, and append its losses.
+
+    The process should end after it.
+    """
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    # the host's knows 32 bits alone
+    utils.clip_grad_norm_ = lambda weights, max_norm, _: torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    flags = FAMILIES[name]
+    criterion = CRITERION_REGISTRY[flags[len(flags) - 1 - flags[::-1].index("--criterion") + 1]]
+    forward = criterion.forward
+
+    def recorded(self, model, sample, *args, **options):
+        loss, sample_size, logged = forward(self, model, sample, *args, **options)
+        if model.training:
+            losses.append(float(loss.detach()) / float(sample_size))
+        return loss, sample_size, logged
+
+    criterion.forward = recorded
+    with tempfile.TemporaryDirectory() as folder:
+        sys.argv = ["fairseq-train", *flags, "--save-dir", os.path.join(folder, "trained"), "--no-save", "--cpu"]
+        sys.argv += ["--user-dir", str(ROOT / "fairseq_plugins"), "--seed", "1", "--num-workers", "0"]
+        sys.argv += ["--max-update", str(NUM_UPDATES), "--disable-validation", "--log-format", "none"]
+        from fairseq_cli.train import cli_main
+
+        cli_main()

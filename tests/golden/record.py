@@ -1,0 +1,42 @@
+"""Record what tests/golden compares with: ``python tests/golden/record.py``, after a change that is meant to be one.
+
+It replaces tests/fixtures/golden.json; look at the difference before it is committed.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import List
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
+
+from families import FAMILIES, RECORD, train
+from forks import in_fork
+
+import fairseq_plugins  # noqa: F401  imported once, for all forks
+
+
+def losses_of(name: str, folder: Path) -> List[float]:
+    """Loss at every update of one family's training, in a process of its own.
+
+    Args:
+        folder: where the process runs.
+    """
+
+    def work() -> None:
+        losses: List[float] = []
+        train(name, losses)
+        print(f"\n{json.dumps([round(loss, 8) for loss in losses])}")
+
+    ended = in_fork(work, folder=folder)
+    assert ended.status == 0, ended.err[-3000:]
+    return json.loads(ended.out.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    record = {}
+    for name in FAMILIES:
+        print(f"{name} ...", flush=True)
+        record[name] = losses_of(name, Path.cwd())
+    text = ",\n".join(f"{json.dumps(name)}: {json.dumps(losses)}" for name, losses in record.items())
+    RECORD.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")

@@ -1,0 +1,21 @@
+"""Two hundred updates of one model of each family have the losses that were recorded."""
+
+import json
+
+import pytest
+from families import FAMILIES, NUM_UPDATES, RECORD
+from record import losses_of
+
+pytestmark = pytest.mark.slow
+RECORDED = json.loads(RECORD.read_text(encoding="utf-8"))
+RECORDING = "python tests/golden/record.py, if the change is meant"
+
+
+def test_every_family_is_recorded():
+    assert RECORDED.keys() == FAMILIES.keys(), RECORDING
+    assert {len(losses) for losses in RECORDED.values()} == {NUM_UPDATES}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_losses_are_those_recorded(name, tmp_path):
+    assert losses_of(name, tmp_path) == pytest.approx(RECORDED[name], rel=1e-4), RECORDING
