@@ -1,14 +1,11 @@
-"""Record what tests/golden compares with: ``python tests/golden/record.py``, after a change that is meant to be one.
+"""Record what tests/golden compares with: ``PYTHONPATH=.:tests python tests/golden/record.py``, after a change that is meant to be one.
 
 It replaces tests/fixtures/golden.json; look at the difference before it is committed.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import List
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 
 from families import FAMILIES, RECORD, train
 from forks import in_fork

@@ -8,7 +8,7 @@ from record import losses_of
 
 pytestmark = pytest.mark.slow
 RECORDED = json.loads(RECORD.read_text(encoding="utf-8"))
-RECORDING = "python tests/golden/record.py, if the change is meant"
+RECORDING = "PYTHONPATH=.:tests python tests/golden/record.py, if the change is meant"
 
 
 def test_every_family_is_recorded():
