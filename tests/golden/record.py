@@ -1,4 +1,6 @@
-"""Record what tests/golden compares with: ``PYTHONPATH=.:tests python tests/golden/record.py``, after a change that is meant to be one.
+"""Record what tests/golden compares with, after a change that is meant to be one.
+
+    PYTHONPATH=.:tests python tests/golden/record.py
 
 It replaces tests/fixtures/golden.json; look at the difference before it is committed.
 """
