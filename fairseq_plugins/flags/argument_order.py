@@ -3,7 +3,7 @@
 import argparse
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Literal, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Literal, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 
 def arranged_arguments(
@@ -81,10 +81,16 @@ def _read(
         found = reader.parse_intermixed_args(places)
     except ValueError:  # a flag that the command does not have, or one without its value
         return [], [], list(given), reader.num_positionals
-    words, models = ([int(text) for text in getattr(found, name, None) or () if text.isdigit()] for name in _POOLS)
+    words, models = (_places(getattr(found, name, None)) for name in _POOLS)
     taken = Counter([*words, *models])
     rest = [text for place, text in enumerate(given) if not taken[place] and text != "--path"]
     return [given[place] for place in words], [given[place] for place in models], rest, reader.num_positionals
+
+
+def _places(values: Union[str, Sequence[str], None]) -> List[int]:
+    """The places among one or more values; some values, such as negative numbers, were not replaced by theirs."""
+    several = [values] if isinstance(values, str) else values or ()
+    return [int(text) for text in several if text.isdigit()]
 
 
 def _place_by_order(words: Sequence[str], order: Sequence[str]) -> Optional[Dict[str, List[str]]]:

@@ -77,3 +77,18 @@ def test_a_former_flag_is_replaced():
 
 def test_models_take_the_names_of_their_folders():
     assert arranged("x/a.pt y=b.pt d", named_models="on") == ["d", "--path", "x=x/a.pt", "y=b.pt"]
+
+
+@pytest.mark.parametrize("text", ["data --path -0.5", "--cpu " * 10 + "data --path model", "data more --path a.pt"])
+def test_one_value_of_path(text):
+    def declare_one(parser: argparse.ArgumentParser):
+        parser.add_argument("data")
+        parser.add_argument("--path", required=True)
+        parser.add_argument("--cpu", action="store_true")
+
+    def read():
+        return arranged_arguments(
+            text.split(), declare=declare_one, former_flags={}, former_orders=(), named_models="off"
+        )
+
+    assert read() is None
