@@ -64,6 +64,12 @@ class Command:
         """Whether it runs no longer."""
         return self._process.exitcode is not None
 
+    @property
+    def printed(self) -> str:
+        """What it has printed so far."""
+        paths = [self._folder / name for name in ("stdout", "stderr")]
+        return "".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
+
     def kill(self) -> None:
         """End it by SIGKILL, and wait until it has ended."""
         self._process.kill()

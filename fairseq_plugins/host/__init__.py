@@ -16,6 +16,7 @@ from fairseq_plugins.host import (
     exact_resume,
     filtered_sentences,
     flags_without_numbers,
+    heartbeat,
     numpy_compat,
     one_line_errors,
     replace_unk,
@@ -43,6 +44,7 @@ def mend_host() -> None:
     resumed_epoch.mend()
     divergence.mend()
     flags_without_numbers.mend()
+    heartbeat.mend()
     one_line_errors.mend()
     bf16.mend()
     amp.mend()

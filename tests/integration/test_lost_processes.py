@@ -1,0 +1,92 @@
+"""One of two processes of a training is killed, hangs, or is slow."""
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+
+import pytest
+from commands import assert_same, load, started_training, training_arguments
+from test_two_processes import FLAGS, train_two
+
+pytestmark = pytest.mark.slow
+SECONDS = 60
+"""Within which the other process must have ended; the host's limit of heartbeats is set to three."""
+MOMENTS = {"training": "| train_inner |", "validation": "begin validation", "saving": "Preparing to save checkpoint"}
+
+
+@contextmanager
+def two_processes(data, save_dir, *flags):
+    """Both, with two rows each."""
+    save_dir.mkdir(exist_ok=True)
+    (save_dir / "rendezvous").unlink(missing_ok=True)
+    shared = ["--distributed-world-size", 2, "--distributed-no-spawn", "--distributed-backend", "gloo"]
+    shared += ["--ddp-backend", "legacy_ddp", "--distributed-init-method", f"file://{save_dir / 'rendezvous'}"]
+    shared += [*FLAGS, *flags, "--batch-size", 2, "--batch-size-valid", 1, "--log-interval", 1]
+    with (
+        started_training(*training_arguments(data, save_dir, *shared, "--distributed-rank", 0)) as first,
+        started_training(*training_arguments(data, save_dir, *shared, "--distributed-rank", 1)) as second,
+    ):
+        yield first, second
+
+
+def wait_until(condition):
+    """Wait for something that comes soon."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.005)
+
+
+def check_goes_on(data, save_dir):
+    """What was saved is whole, and two processes go on from it."""
+    epoch = load(save_dir / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"]
+    train_two(data, save_dir, "--max-epoch", epoch + 1)
+    assert load(save_dir / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] > epoch
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory):
+    save_dir = tmp_path_factory.mktemp("undisturbed")
+    train_two(data, save_dir, "--max-epoch", 3)
+    return load(save_dir / "checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("rank, moment", [(0, "training"), (1, "training"), (1, "validation"), (1, "saving")])
+def test_killed(rank, moment, data, tmp_path):
+    with two_processes(data, tmp_path, "--max-epoch", 1000, "--keep-last-epochs", 1) as processes:
+        first = processes[0]
+        wait_until(lambda: (tmp_path / "checkpoint_last.pt").exists())
+        seen = first.printed.count(MOMENTS[moment])
+        wait_until(lambda: first.printed.count(MOMENTS[moment]) > seen)
+        processes[rank].kill()
+        wait_until(processes[1 - rank].has_ended)
+        assert processes[1 - rank].finish().returncode != 0
+    check_goes_on(data, tmp_path)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_hung(rank, data, tmp_path):
+    with two_processes(data, tmp_path, "--max-epoch", 1000, "--heartbeat-timeout", 3) as processes:
+        wait_until(lambda: (tmp_path / "checkpoint_last.pt").exists())
+        os.kill(processes[rank].pid, signal.SIGSTOP)
+        wait_until(processes[1 - rank].has_ended)
+        ended = processes[1 - rank].finish()
+        assert ended.returncode == -signal.SIGTERM and "Killing job for not making progress in 3 sec" in ended.stdout
+        processes[rank].kill()
+    check_goes_on(data, tmp_path)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_slow(rank, data, tmp_path, undisturbed):
+    with two_processes(data, tmp_path, "--max-epoch", 3) as processes:
+        wait_until(lambda: MOMENTS["training"] in processes[0].printed)
+        for _ in range(3):
+            os.kill(processes[rank].pid, signal.SIGSTOP)
+            time.sleep(0.3)
+            os.kill(processes[rank].pid, signal.SIGCONT)
+            time.sleep(0.1)
+        for process in processes:
+            assert process.finish().returncode == 0
+    found = load(tmp_path / "checkpoint_last.pt")
+    assert_same(found["model"], undisturbed["model"], "model")
