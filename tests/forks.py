@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 HANGING = 60
-"""Seconds after which work that has not ended is killed."""
+"""Seconds after which work is killed that has not ended."""
 MEMORY = 3 * 2**30
 """Bytes that a process may hold; one that has imported torch holds half of one gibibyte."""
 
@@ -43,6 +43,7 @@ class Fork:
         stdin: what it reads.
         file_bytes: no file may become longer, as on a full disk; None for as long as it likes.
         at_limit: what SIGXFSZ does there: SIG_IGN, the write fails; SIG_DFL, it kills.
+        seconds: after which it is killed.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Fork:
         stdin: bytes = b"",
         file_bytes: Optional[int] = None,
         at_limit: signal.Handlers = signal.SIG_IGN,
+        seconds: float = HANGING,
     ):
+        self._seconds = seconds
         typed = os.memfd_create("stdin")
         os.pwrite(typed, stdin, 0)
         printed, told = os.pipe(), os.pipe()
@@ -80,7 +83,7 @@ class Fork:
     def finish(self) -> Ended:
         """Wait for its end; where it hangs it is killed, with what it started."""
         ended = os.pidfd_open(self._pid)
-        hung = not select.select([ended], [], [], HANGING)[0]
+        hung = not select.select([ended], [], [], self._seconds)[0]
         os.close(ended)
         with suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)

@@ -9,10 +9,14 @@ import json
 from pathlib import Path
 from typing import List
 
-from families import FAMILIES, RECORD, train
+import torch
 from forks import in_fork
+from short_trainings import FAMILIES, ROOT, train
 
 import fairseq_plugins  # noqa: F401  imported once, for all forks
+
+RECORD = ROOT / "tests/fixtures/golden.json"
+NUM_UPDATES = 200
 
 
 def losses_of(name: str, folder: Path) -> List[float]:
@@ -24,7 +28,7 @@ def losses_of(name: str, folder: Path) -> List[float]:
 
     def work() -> None:
         losses: List[float] = []
-        train(name, losses)
+        train(name, num_updates=NUM_UPDATES, heard=losses.append, dtype=torch.float64)
         print(f"\n{json.dumps([round(loss, 8) for loss in losses])}")
 
     ended = in_fork(work, folder=folder)

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from families import FAMILIES, NUM_UPDATES, RECORD
-from record import losses_of
+from record import NUM_UPDATES, RECORD, losses_of
+from short_trainings import FAMILIES
 
 pytestmark = pytest.mark.slow
 RECORDED = json.loads(RECORD.read_text(encoding="utf-8"))

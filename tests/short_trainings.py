@@ -1,22 +1,18 @@
-"""A short training of each family of models, and its loss at every update.
-
-The numbers are computed in 64 bits, so that they are the same on every processor.
-"""
+"""A training of each family of models on a few sentences, for as many updates as asked for."""
 
 import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Dict, List
+from typing import Callable, Dict, List
 
 import torch
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
+from fairseq_cli.train import cli_main
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 OLDER = ROOT / "tests/fixtures/older_checkpoints"
-RECORD = ROOT / "tests/fixtures/golden.json"
-NUM_UPDATES = 200
 _STREAMS = [
     *(str(OLDER / "data/lm"), "--task", "stateful_lm", "--batch-size", "4", "--tokens-per-sample", "10"),
     *("--window-lengths", "random", "--clip-norm", "0.5"),
@@ -32,6 +28,7 @@ _PAIRS = [
 ]
 _SMALL = ["--embed-dim", "8", "--hidden-sizes", "12 8"]
 _WIDE = ["--embed-dim", "8", "--hidden-sizes", "8 8"]
+_ONE_LAYER = ["--embed-dim", "8", "--hidden-sizes", "8", "--column-norm", "3"]
 _SIZES = [
     f"--{side}-{size}"
     for side in ("encoder", "decoder")
@@ -46,9 +43,9 @@ FAMILIES: Dict[str, List[str]] = {
     "variational LSTM": [*_AVERAGED, "--arch", "lstm_lm_variational_medium", *_WIDE],
     "recurrent highway network": [*_AVERAGED, "--arch", "rhn_lm", "--embed-dim", "8", "--hidden-sizes", "8"],
     "Mogrifier": [*_AVERAGED, "--arch", "mogrifier_lm", *_WIDE],
-    "FPNN": [*_AVERAGED, "--arch", "fpnn_lm", "--embed-dim", "8", "--hidden-sizes", "8"],
+    "FPNN": [*_AVERAGED, "--arch", "fpnn_lm", *_ONE_LAYER],
     "rectifier network, noise contrastive": [
-        *(*_STREAMS, "--arch", "rectifier_rnn_lm", "--embed-dim", "8", "--hidden-sizes", "8"),
+        *(*_STREAMS, "--arch", "rectifier_rnn_lm", *_ONE_LAYER),
         *("--criterion", "noise_contrastive", "--noise-samples", "5", "--optimizer", "adagrad", "--lr", "0.05"),
     ],
     "Input-to-Output Gate": [
@@ -62,30 +59,32 @@ FAMILIES: Dict[str, List[str]] = {
 """Flags of fairseq-train."""
 
 
-def train(name: str, losses: List[float]) -> None:
-    """Train one in this process, whose torch computes in 64 bits from then on, and append its losses.
+def train(name: str, *, num_updates: int, heard: Callable[[float], None], dtype: torch.dtype) -> None:
+    """Train one in this process, which should end after it.
 
-    The process should end after it.
+    Args:
+        name: of FAMILIES.
+        num_updates: after so many it ends.
+        heard: is called with the loss of each update, per token.
+        dtype: what torch computes in from then on; in 64 bits the losses are the same on every processor.
     """
-    torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(dtype)
     torch.set_num_threads(1)
     # the host's knows 32 bits alone
     utils.clip_grad_norm_ = lambda weights, max_norm, _: torch.nn.utils.clip_grad_norm_(weights, max_norm)
     flags = FAMILIES[name]
-    criterion = CRITERION_REGISTRY[flags[len(flags) - 1 - flags[::-1].index("--criterion") + 1]]
+    criterion = CRITERION_REGISTRY[flags[flags.index("--criterion") + 1]]
     forward = criterion.forward
 
     def recorded(self, model, sample, *args, **options):
         loss, sample_size, logged = forward(self, model, sample, *args, **options)
         if model.training:
-            losses.append(float(loss.detach()) / float(sample_size))
+            heard(float(loss.detach()) / float(sample_size))
         return loss, sample_size, logged
 
     criterion.forward = recorded
     with tempfile.TemporaryDirectory() as folder:
         sys.argv = ["fairseq-train", *flags, "--save-dir", os.path.join(folder, "trained"), "--no-save", "--cpu"]
         sys.argv += ["--user-dir", str(ROOT / "fairseq_plugins"), "--seed", "1", "--num-workers", "0"]
-        sys.argv += ["--max-update", str(NUM_UPDATES), "--disable-validation", "--log-format", "none"]
-        from fairseq_cli.train import cli_main
-
+        sys.argv += ["--max-update", str(num_updates), "--disable-validation", "--log-format", "none"]
         cli_main()
