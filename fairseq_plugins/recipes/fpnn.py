@@ -22,5 +22,6 @@ PTB = Recipe(
     notes="""512 hidden units. fpnn, rectifier: nothing is regularised. fpnn+l1: L1 of all matrices.
 fpnn+dropout+norm, rectifier+dropout+norm: half of the units are dropped before the softmax, and columns of both word
 matrices keep their length. The paper publishes neither optimiser, learning rate, length, strength of L1 nor
-schedule; all but the strength were searched on valid (results/fpnn).""",
+schedule; those of FPNNs but the strength were searched on valid
+(results/fpnn), those of rectifier networks are first guesses.""",
 )
