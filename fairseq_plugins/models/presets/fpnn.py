@@ -1,9 +1,9 @@
 """Impulse-response networks (FPNN) and rectifier networks of Pachitariu & Sahani 2013.
 
 The paper gives the networks, their widths, dropout and what is held at a constant length. Length, optimiser, learning
-rate, rows, window and epochs are not published; those of FPNNs of words were searched on the valid split of Penn Treebank
-(results/fpnn), the others are first guesses. There is no skipping network for words: it joins the first letters of
-words.
+rate, rows, window and epochs are not published; those of FPNNs of words were searched on the valid split of Penn
+Treebank (results/fpnn), the others are first guesses. There is no skipping network for words: it joins the first
+letters of words.
 """
 
 from typing import Dict
@@ -40,8 +40,8 @@ _TRAINING = {
     "max-epoch": 8,
     "seed": 1,
 }
-# the gradients of a rectifier network can grow without bound, which the clipping of plain gradients stands: with Adagrad
-# and Adam, which undo it, networks diverged within 24 updates
+# gradients of a rectifier network can grow without bound: clipping bounds plain steps, but not those of Adagrad and Adam,
+# with which networks diverged within 24 updates
 _RECTIFIER_TRAINING = {
     **_WORD_STREAMS,
     "optimizer": "nt_asgd",
