@@ -40,8 +40,8 @@ _TRAINING = {
     "max-epoch": 8,
     "seed": 1,
 }
-# gradients of a rectifier network can grow without bound: clipping bounds plain steps, but not those of Adagrad and Adam,
-# with which networks diverged within 24 updates
+# gradients of a rectifier network can grow without bound: clipping bounds plain steps, but not those of Adagrad and
+# Adam, with which networks diverged within 24 updates
 _RECTIFIER_TRAINING = {
     **_WORD_STREAMS,
     "optimizer": "nt_asgd",
