@@ -40,8 +40,8 @@ _TRAINING = {
     "max-epoch": 8,
     "seed": 1,
 }
-# the first gradients of a rectifier network, all of one sign, drive its recurrent matrix out of the stable range: Adagrad
-# and Adam diverged within 83 updates, plain gradients of rates from 0.5 on for hundreds (results/fpnn)
+# the first gradients of a rectifier network, all of one sign, drive its recurrent matrix out of the stable range: with
+# Adagrad and Adam it diverged within 83 updates, plain gradients at rates from 0.5 on for hundreds (results/fpnn)
 _RECTIFIER_TRAINING = {
     **_WORD_STREAMS,
     "optimizer": "nt_asgd",
