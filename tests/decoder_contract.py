@@ -184,6 +184,18 @@ class DecoderContract:
         torch.testing.assert_close(first[:, :4], second[:, :4], rtol=1e-5, atol=1e-5)
         assert (first[:, 4] != second[:, 4]).any(-1).all()
 
+    @torch.no_grad()
+    def test_neighbours_and_padding_do_not_change_a_row(self, build, tokens):
+        decoding = build()
+        decoding.model.double()
+        together = decoding(tokens)[0]
+        for row, length in enumerate(range(T, T - B, -1)):
+            alone = decoding(tokens[row : row + 1, :length], rows=torch.tensor([row]))[0]
+            torch.testing.assert_close(alone[0], together[row, :length], rtol=1e-9, atol=1e-9)
+            padded = tokens.clone()
+            padded[row, length:] = PAD
+            torch.testing.assert_close(decoding(padded)[0][row, :length], alone[0], rtol=1e-9, atol=1e-9)
+
     # decoding
 
     @torch.no_grad()
