@@ -92,6 +92,24 @@ def test_two_processes_resume_bit_for_bit(data, tmp_path, two):
     assert_same(resumed["extra_state"][TASK], two["extra_state"][TASK], TASK)
 
 
+def test_one_process_goes_on_where_two_stopped_and_two_where_one_did(data, tmp_path, two):
+    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
+    train_two(data, tmp_path / "to one", "--max-update", num_updates)
+    train(data, tmp_path / "to one", *FLAGS, "--max-epoch", 2)
+    train(data, tmp_path / "to two", *FLAGS, "--max-update", num_updates)
+    train_two(data, tmp_path / "to two", "--max-epoch", 2)
+    for name in ("to one", "to two"):
+        assert_same_but_for_rounding(load(tmp_path / name / "checkpoint_last.pt"), two)
+
+
+def test_a_number_of_processes_that_changes_the_rows_is_refused_in_one_line(data, tmp_path):
+    train_two(data, tmp_path, "--max-update", 5)
+    one_process = training_arguments(data, tmp_path, *FLAGS, "--max-epoch", 2, "--batch-size", 2)
+    result = run("fairseq_cli.train", *one_process)
+    assert result.returncode != 0
+    assert "4 rows" in result.stderr.strip().splitlines()[-1], result.stderr[-2000:]
+
+
 def test_two_processes_with_rotated_rows_equal_one_and_resume_bit_for_bit(data, tmp_path):
     flags = ["--row-offsets", "random", "--adversarial-epsilon", 0.01]
     train(data, tmp_path / "one", *FLAGS, *flags, "--max-epoch", 2)
