@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, LayerState
-from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.modules.simple_recurrent import SimpleRecurrentLayer, SimpleRecurrentOptions
 from fairseq_plugins.ops.linear_scan import linear_scan
 
@@ -48,7 +47,7 @@ SHORTEST_TIMESCALE, LONGEST_TIMESCALE = 0.25, 100_000
 
 
 @RECURRENT_CELLS.register("diagonal")
-class DiagonalRNN(SimpleRecurrentLayer, SavesSettings):
+class DiagonalRNN(SimpleRecurrentLayer):
     """x_t = W y_t + r * x_{t-1}, a linear network (Pachitariu & Sahani 2013, FPNN).
 
     r = tanh(s_0 + s) with a trained s, which keeps it within -1 and 1; s_0 is where the timescales -1 / log r start. A

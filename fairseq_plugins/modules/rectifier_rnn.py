@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.modules.simple_recurrent import SimpleRecurrentLayer, SimpleRecurrentOptions
 
 
@@ -45,7 +44,7 @@ class SmoothRectifierOptions(SimpleRecurrentOptions):
 
 
 @RECURRENT_CELLS.register("smooth-rectifier")
-class SmoothRectifierRNN(RectifierRNN, SavesSettings):
+class SmoothRectifierRNN(RectifierRNN):
     """x_t = f(W y_t + R x_{t-1}) with f(z) = max(0, z - a tanh(z / a)), whose derivative has no jump.
 
     Raises:

@@ -13,8 +13,10 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.modules.initialisation import StartsByLayer, orthogonal_
 from fairseq_plugins.modules.recurrent_cell import CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.ops.linear import linear
 from fairseq_plugins.ops.step_products import StepProducts
 
@@ -43,6 +45,14 @@ class SimpleRecurrentOptions(FairseqDataclass):
             "no such matrix)"
         },
     )
+    recurrent_scale: float = field(
+        default=1.0,
+        metadata={
+            "help": "recurrent matrices, not diagonal ones, are this multiple of their parameters. Steps of Adagrad and "
+            "Adam are as long for small gradients as for large ones; by a multiple below 1 these matrices learn more "
+            "slowly than others, and start nearer to zero (default: 1.0)"
+        },
+    )
 
 
 class PreparedSteps(NamedTuple):
@@ -59,14 +69,15 @@ class PreparedSteps(NamedTuple):
     boundaries: Tuple[Tensor, ...]
 
 
-class SimpleRecurrentLayer(StartsByLayer, RecurrentCell):
+class SimpleRecurrentLayer(StartsByLayer, RecurrentCell, SavesSettings):
     """x_t = f(W y_t + R x_{t-1}), without biases.
 
     With ``--word-skip`` R' x_{t'} is added at the first letter of each word, where t' is the first letter of the word
     before (a skipping network). The output is x, and the state x, (B, D), and with the skip x at the last first letter,
     (B, D), and whether the token before was inside a word, 1 or 0, (B, 1). A text begins with a first letter.
 
-    A subclass gives f in :meth:`activation`, and R as :attr:`recurrent` or as :meth:`self_connections`.
+    A subclass gives f in :meth:`activation`, and R as :attr:`recurrent` or as :meth:`self_connections`. With
+    ``--recurrent-scale`` c, R and R' are c times the parameters :attr:`recurrent` and :attr:`skip`.
 
     Args:
         input_size: C.
@@ -74,11 +85,11 @@ class SimpleRecurrentLayer(StartsByLayer, RecurrentCell):
         options: flags.
 
     Raises:
-        ValueError: without an input matrix if the input is not as wide as the layer.
+        ValueError: without an input matrix if the input is not as wide as the layer; if the scale is not above zero.
     """
 
     recurrent: Optional[nn.Linear]
-    """R, (D, D), or None where it is diagonal."""
+    """R / c, (D, D), or None where R is diagonal."""
     is_boundary: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, options: SimpleRecurrentOptions):
@@ -90,15 +101,24 @@ class SimpleRecurrentLayer(StartsByLayer, RecurrentCell):
             )
         self.input_size, self.hidden_size = input_size, hidden_size
         self.input = nn.Linear(input_size, hidden_size, bias=False) if options.input_matrix == "on" else None
+        self.recurrent_scale = check_positive(options.recurrent_scale, flag="--recurrent-scale")
+        self.save_setting("scale_text", flag="--recurrent-scale", value=f"{options.recurrent_scale:g}")
         self.word_skip = options.word_skip
         self.skip = None if options.word_skip is None else nn.Linear(hidden_size, hidden_size, bias=False)
         self.register_buffer("is_boundary", torch.zeros(0, dtype=torch.bool), persistent=False)
 
+    @torch.no_grad()
     def start_by_layer(self) -> None:
         """R and R' are orthogonal."""
         for matrix in (self.recurrent, self.skip):
             if matrix is not None:
                 orthogonal_(matrix.weight)
+                matrix.weight.div_(self.recurrent_scale)
+
+    def recurrent_matrices(self) -> List[Tensor]:
+        """R and R', (D, D) each, where there are such."""
+        weights = [matrix.weight for matrix in (self.recurrent, self.skip) if matrix is not None]
+        return weights if self.recurrent_scale == 1 else [self.recurrent_scale * weight for weight in weights]
 
     def activation(self, sums: Tensor) -> Tensor:
         """f, element by element."""
@@ -145,7 +165,7 @@ class SimpleRecurrentLayer(StartsByLayer, RecurrentCell):
         weights: List[Tensor] = []
         if self.input is not None and late:
             weights.append(self.input.weight[:, num_known:])
-        weights.extend(matrix.weight for matrix in (self.recurrent, self.skip) if matrix is not None)
+        weights.extend(self.recurrent_matrices())
         products = StepProducts(known, torch.cat(weights, dim=1).t()) if weights else None
         boundaries: Tuple[Tensor, ...] = ()
         if self.skip is not None:

@@ -8,8 +8,9 @@ from fairseq.data import Dictionary
 
 from fairseq_plugins.modules.diagonal_rnn import DiagonalOptions, DiagonalRNN
 from fairseq_plugins.modules.initialisation import initialise_uniformly
-from fairseq_plugins.modules.rectifier_rnn import SmoothRectifierOptions, SmoothRectifierRNN
+from fairseq_plugins.modules.rectifier_rnn import RectifierRNN, SmoothRectifierOptions, SmoothRectifierRNN
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late
+from fairseq_plugins.modules.simple_recurrent import SimpleRecurrentOptions
 from fairseq_plugins.ops.linear_scan import linear_scan
 
 B, T, C, D = 4, 9, 5, 6
@@ -19,6 +20,7 @@ CASES = {
     "diagonal": ("diagonal", {}, lambda z: z),
     "full": ("diagonal", {"transition": "full"}, lambda z: z),
     "rectifier": ("rectifier", {}, plain_formulas.rectified),
+    "scaled": ("rectifier", {"recurrent_scale": 0.3}, plain_formulas.rectified),
     "smooth": (
         "smooth-rectifier",
         {"rectifier_smoothing": SMOOTHING},
@@ -48,12 +50,16 @@ def make(case, *, input_size=C, dictionary=None, **options):
     return layer
 
 
+def scale_of(case):
+    return CASES[case][1].get("recurrent_scale", 1)
+
+
 def by_hand(case, layer, x, state, **skip):
     w_x = torch.eye(D, dtype=x.dtype) if layer.input is None else layer.input.weight
     w_h = (
         torch.diag(torch.tanh(layer.start + layer.connection_bias))
         if layer.recurrent is None
-        else layer.recurrent.weight
+        else scale_of(case) * layer.recurrent.weight
     )
     outputs = plain_formulas.simple_recurrent(x, state["x"], w_x, w_h, CASES[case][2], **skip)
     return outputs, {"x": outputs[:, -1]}
@@ -79,7 +85,7 @@ def test_the_skip_joins_the_first_letters_of_words(case, num_known, dictionary):
     x = torch.randn(B, T, C, dtype=torch.float64)
     state = layer.initial_state(x)
     boundaries = tokens.eq(dictionary.index("_"))
-    expected, _ = by_hand(case, layer, x, state, skip=layer.skip.weight, boundaries=boundaries)
+    expected, _ = by_hand(case, layer, x, state, skip=scale_of(case) * layer.skip.weight, boundaries=boundaries)
     if num_known is None:
         found, _ = layer(x, state, CellContext(stack_input=x, tokens=tokens))
     else:
@@ -164,6 +170,49 @@ def test_connections_stay_within_their_bounds():
 def test_a_timescale_out_of_range_is_refused(longest):
     with pytest.raises(ValueError, match="--longest-timescale .* give a number of tokens above 0.25"):
         DiagonalRNN(3, 4, options=DiagonalOptions(longest_timescale=longest))
+
+
+# the scale of recurrent matrices
+
+
+def test_a_scale_makes_adagrads_steps_shorter():
+    layers = [RectifierRNN(2, 3, options=SimpleRecurrentOptions(recurrent_scale=scale)) for scale in (1.0, 0.01)]
+    starts = [layer.recurrent_matrices()[0].detach().clone() for layer in layers]
+    steps = []
+    for layer, start in zip(layers, starts):
+        optimizer = torch.optim.Adagrad(layer.parameters(), lr=0.05)
+        layer.recurrent_matrices()[0].sum().backward()
+        optimizer.step()
+        steps.append((layer.recurrent_matrices()[0].detach() - start).abs())
+    torch.testing.assert_close(steps[0], torch.full((3, 3), 0.05))
+    torch.testing.assert_close(steps[1], torch.full((3, 3), 0.0005))
+
+
+def test_scaled_matrices_are_orthogonal_where_they_start_by_layer():
+    layer = RectifierRNN(2, 5, options=SimpleRecurrentOptions(recurrent_scale=0.01, word_skip="_"))
+    layer.start_by_layer()
+    for matrix in layer.recurrent_matrices():
+        torch.testing.assert_close(matrix @ matrix.t(), torch.eye(5))
+
+
+def test_another_scale_than_the_checkpoints_is_refused():
+    layer, other = (RectifierRNN(2, 3, options=SimpleRecurrentOptions(recurrent_scale=scale)) for scale in (1.0, 0.01))
+    with pytest.raises(ValueError, match="trained with --recurrent-scale 0.01"):
+        layer.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_scale_that_is_not_above_zero_is_refused(scale):
+    with pytest.raises(ValueError, match="--recurrent-scale"):
+        RectifierRNN(2, 3, options=SimpleRecurrentOptions(recurrent_scale=scale))
+
+
+def test_a_diagonal_is_not_scaled():
+    layer, other = (make("diagonal", recurrent_scale=scale) for scale in (1.0, 0.1))
+    assert other.recurrent_matrices() == []
+    with torch.no_grad():
+        other.connection_bias.copy_(layer.connection_bias)
+    assert torch.equal(layer.self_connections(), other.self_connections())
 
 
 # the smooth rectifier

@@ -50,7 +50,7 @@ def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectru
                 f"{path}: layer {number} has no recurrent matrix without gates: give a model with --rnn-cell "
                 "rectifier, smooth-rectifier, or diagonal with --transition full"
             )
-        found.append(_spectrum(number, layer.recurrent.weight.detach().double().cpu()))
+        found.append(_spectrum(number, layer.recurrent_matrices()[0].detach().double().cpu()))
     return found
 
 
