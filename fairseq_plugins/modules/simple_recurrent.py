@@ -48,9 +48,9 @@ class SimpleRecurrentOptions(FairseqDataclass):
     recurrent_scale: float = field(
         default=1.0,
         metadata={
-            "help": "recurrent matrices, not diagonal ones, are this multiple of their parameters. Steps of Adagrad and "
-            "Adam are as long for small gradients as for large ones; by a multiple below 1 these matrices learn more "
-            "slowly than others, and start nearer to zero (default: 1.0)"
+            "help": "recurrent matrices, not diagonal ones, are this multiple of their parameters. Steps of Adagrad "
+            "and Adam are as long for small gradients as for large ones; by a multiple below 1 these matrices learn "
+            "more slowly than others, and start nearer to zero (default: 1.0)"
         },
     )
 
