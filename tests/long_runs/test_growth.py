@@ -1,0 +1,128 @@
+"""Long trainings, decodings and scorings take as much memory and time at their end as soon after their beginning."""
+
+import json
+import os
+import shutil
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Callable, List
+
+import pytest
+import torch
+from forks import in_fork
+from short_trainings import OLDER, train
+
+import fairseq_plugins
+from fairseq_plugins.evaluation.test_time.flags import read_methods
+from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
+from fairseq_plugins.evaluation.test_time.token_scores import score_tokens
+
+pytestmark = pytest.mark.slow
+MEMORY_GROWTH, TIME_GROWTH = 1.05, 2
+TRAINED = ["DOC", "encoder-decoder, DOC", "Transformer, DRILL"]
+SECONDS_EACH = 0.5
+"""Far more than a step takes, beside other work; so long is waited."""
+
+
+def resident() -> int:
+    """Memory of this process, in bytes."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What the last fifth of a run takes, over what the second fifth does.
+
+    Attributes:
+        memory: in medians of steps.
+        seconds: a step, in those that took least, which other work on the machine delays least.
+    """
+
+    memory: float
+    seconds: float
+
+
+def check_growth(work: Callable[[Callable[[], None]], None], folder, num_steps: int) -> None:
+    """Run a process of its own; it takes as much in the end as soon after the beginning.
+
+    Args:
+        work: calls what it is given at each of its steps.
+        num_steps: how many.
+    """
+
+    def measured() -> None:
+        sizes: List[int] = []
+        times = [time.perf_counter()]
+
+        def step() -> None:
+            sizes.append(resident())
+            times.append(time.perf_counter())
+
+        work(step)
+        assert len(sizes) == num_steps
+        seconds = [after - before for before, after in zip(times, times[1:])]
+        early, late = slice(num_steps // 5, 2 * num_steps // 5), slice(-(num_steps // 5), None)
+        memory = statistics.median(sizes[late]) / statistics.median(sizes[early])
+        print(f"\n{json.dumps([memory, min(seconds[late]) / min(seconds[early])])}")
+
+    ended = in_fork(measured, folder=folder, seconds=60 + SECONDS_EACH * num_steps)
+    assert ended.status == 0, ended.err[-3000:]
+    growth = Growth(*json.loads(ended.out.splitlines()[-1]))
+    print(f"{num_steps:,} steps: memory x {growth.memory:.3f}, time of a step x {growth.seconds:.2f}")
+    assert growth.memory < MEMORY_GROWTH and growth.seconds < TIME_GROWTH
+
+
+@pytest.fixture
+def num_steps(pytestconfig) -> int:
+    return pytestconfig.getoption("--long-run")
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training(name, num_steps, tmp_path):
+    def work(step):
+        train(name, num_updates=num_steps, heard=lambda loss: step(), dtype=torch.float32)
+
+    check_growth(work, tmp_path, num_steps)
+
+
+def test_scored_lines(num_steps, tmp_path):
+    model = fairseq_plugins.load(OLDER / "lstm_lm_doc.pt", data=OLDER / "data/lm", text="tokenised")
+
+    def work(step):
+        for _ in range(num_steps):
+            model.score(["the big cat wants a mouse today"])
+            step()
+
+    check_growth(work, tmp_path, num_steps)
+
+
+def test_decoded_sentences(num_steps, tmp_path):
+    data = shutil.copytree(OLDER / "data/translation", tmp_path / "data")
+    (data / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    model = fairseq_plugins.load(OLDER / "lstm_encdec_doc.pt", data=data)
+
+    def work(step):
+        for _ in range(num_steps):
+            model.translate(["a b c d"])
+            step()
+
+    check_growth(work, tmp_path, num_steps)
+
+
+def test_segments_of_dynamic_evaluation_with_a_cache(num_steps, tmp_path):
+    model = fairseq_plugins.load(OLDER / "lstm_lm_doc.pt", data=OLDER / "data/lm", text="tokenised")
+    dictionary = model.models[0].decoder.dictionary
+    flags = {"dynamic": "sgd", "dynamic-rate": "0.01", "dynamic-segment": "5", "cache": "50,0.1,1"}
+
+    def work(step):
+        tokens = torch.randint(dictionary.nspecial, len(dictionary), (5 * num_steps + 1,))
+        text, methods = EvaluatedText(tokens, dictionary=dictionary, num_rows=1), read_methods(flags)
+        components = [options.build(text) for options in methods.components]
+        setting = dict(passes=methods.passes, components=components, mean_squares=(), window=5, device="cpu")
+        for scored in score_tokens(model.models, text, **setting, show_progress=False):
+            scored.mixed(methods.weights)
+            step()
+
+    check_growth(work, tmp_path, num_steps)
