@@ -8,8 +8,9 @@ TUNABLES = "glibc.malloc.trim_threshold=1073741824:glibc.malloc.mmap_threshold=3
 """Value of ``GLIBC_TUNABLES``.
 
 ``trim_threshold``: freed memory stays with the process, up to 1 GiB. By default the C library returns what an update
-freed to the system and is given fresh pages for the next one, which takes up to a fifth of a language model's time on
-a CPU. ``mmap_threshold``: 32 MiB, to which the default rises by itself; a fixed ``trim_threshold`` stops that.
+freed to the system and is given fresh pages for the next one, which takes a tenth to almost a quarter of a language
+model's time on a CPU. ``mmap_threshold``: 32 MiB, to which the default rises by itself; a fixed ``trim_threshold``
+stops that.
 
 ``tcache_count``: no cache of small freed blocks for a thread. An aligned block leaves two small remainders. In that
 cache they are handed out again and so keep the large block between them from being joined and reused: with DRILL,

@@ -22,5 +22,6 @@ from the first epochs, add --expert-warmup 1000, which is not in the paper (resu
 Score: BEAM=20 python -m fairseq_plugins.cli.evaluate_rouge DATA --path CKPT --out OUT
 The beam is that of Kiyono et al. 2017, which the paper follows. A length may be asked for: at most 8 subwords by
 -- --max-len-b 8, from 8 to 12 with a preference for longer ones by -- --min-len 8 --max-len-b 12 --lenpen 2, and the
-75 bytes of DUC 2004 by --max-bytes 75.""",
+75 bytes of DUC 2004 by --max-bytes 75. The figures are on the test set of Zhou et al. 2017, which data-prep takes by
+--test-source and --test-target; without them test is that of Rush et al. 2015.""",
 )
