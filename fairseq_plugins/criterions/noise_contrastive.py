@@ -5,7 +5,7 @@ Shapes: B batch, T time, V vocabulary.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -101,6 +101,10 @@ class NoiseContrastive(FairseqCriterion):
         log_normaliser = torch.tensor([math.log(len(dictionary))], dtype=torch.double)
         self.log_normaliser = nn.Parameter(log_normaliser.float()) if normaliser == "learned" else log_normaliser
         self._distribution: Optional[UnigramNoise] = None
+
+    def load_state_dict(self, state_dict: Optional[Mapping[str, Any]], *args: Any, **kwargs: Any) -> Any:
+        """Go on from a checkpoint; the normaliser starts anew where it holds none, for which the host gives None."""
+        return super().load_state_dict(self.state_dict() if state_dict is None else state_dict, *args, **kwargs)
 
     def forward(
         self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True

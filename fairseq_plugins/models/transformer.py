@@ -22,6 +22,7 @@ from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.mixture import MixtureOutput
 from fairseq_plugins.output_layers.noise import Noise
 
 FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES)
@@ -136,6 +137,11 @@ class TransformerWithOutputLayer(TransformerModel):
         check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
         check_coefficient(args.encoder_layers, flag="--encoder-layers")
         model = super().build_model(args, task)
+        if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):
+            raise ValueError(
+                f"--decoder-layerdrop {args.decoder_layerdrop}: --output-layer {args.output_layer} reads layers by "
+                "their numbers, so that none can be dropped: leave it out"
+            )
         provide_word_counts(model.decoder.output, task)
         return keep_vocabularies(model, task, embeddings=[model.encoder.embed_tokens, model.decoder.embed_tokens])
 

@@ -102,6 +102,7 @@ class SimpleRecurrentLayer(StartsByLayer, RecurrentCell, SavesSettings):
         self.input_size, self.hidden_size = input_size, hidden_size
         self.input = nn.Linear(input_size, hidden_size, bias=False) if options.input_matrix == "on" else None
         self.recurrent_scale = check_positive(options.recurrent_scale, flag="--recurrent-scale")
+        self.save_setting("cell_name", flag="--rnn-cell", value=self.name)
         self.save_setting("scale_text", flag="--recurrent-scale", value=f"{options.recurrent_scale:g}")
         self.word_skip = options.word_skip
         self.skip = None if options.word_skip is None else nn.Linear(hidden_size, hidden_size, bias=False)

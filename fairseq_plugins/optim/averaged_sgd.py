@@ -83,7 +83,8 @@ class AveragedSGD(SGD):
     def _exchange(self, group: Dict[str, Any]) -> None:
         for param in group["params"]:
             state, norm = self.state[param], column_norm(param)
-            if norm is not None and group["model_holds_average"]:
+            # an average that was saved before its columns kept their length has no divisors
+            if norm is not None and group["model_holds_average"] and "divisors" in state:
                 param.data.mul_(state["divisors"])
             param.data, state["exchanged"] = state["exchanged"], param.data
             if norm is not None and not group["model_holds_average"]:

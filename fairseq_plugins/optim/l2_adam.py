@@ -7,7 +7,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from torch import nn
 from torch.optim import Adam
 
-from fairseq_plugins.flags.values import parse_float_list
+from fairseq_plugins.flags.values import check_coefficient, parse_float_list
 from fairseq_plugins.optim.weight_decay import WeightDecayConfig
 
 FUSED_ON = ("cpu", "cuda")
@@ -30,7 +30,7 @@ class L2Adam(FairseqOptimizer):
     from the gradient (AdamW).
 
     Raises:
-        ValueError: if ``--adam-betas`` are not two numbers.
+        ValueError: if ``--adam-betas`` are not two numbers from 0 on, below 1, or another value is below zero.
     """
 
     def __init__(self, cfg: L2AdamConfig, params: Iterable[nn.Parameter]):
@@ -42,13 +42,15 @@ class L2Adam(FairseqOptimizer):
     @property
     def optimizer_config(self) -> Dict[str, Any]:
         betas = parse_float_list(self.cfg.adam_betas.strip("()[] "), flag="--adam-betas")
-        if len(betas) != 2:
-            raise ValueError(f"--adam-betas {self.cfg.adam_betas}: give two numbers, for example (0.9, 0.999)")
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(
+                f"--adam-betas {self.cfg.adam_betas}: give two numbers from 0 on, below 1, for example (0.9, 0.999)"
+            )
         return {
             "lr": self.cfg.lr[0],
             "betas": tuple(betas),
-            "eps": self.cfg.adam_eps,
-            "weight_decay": self.cfg.weight_decay,
+            "eps": check_coefficient(self.cfg.adam_eps, flag="--adam-eps"),
+            "weight_decay": check_coefficient(self.cfg.weight_decay, flag="--weight-decay"),
         }
 
     @property

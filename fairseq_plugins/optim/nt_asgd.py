@@ -11,6 +11,7 @@ from omegaconf import II
 from torch import nn
 
 from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.flags.values import check_coefficient
 from fairseq_plugins.optim.averaged_sgd import AveragedSGD
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 from fairseq_plugins.optim.weight_decay import WeightDecayConfig
@@ -73,8 +74,8 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
     which is how the host ends a training.
 
     Raises:
-        ValueError: on a negative interval, a task that does not hand over validation losses, 16-bit training
-            without ``--amp``, or fine-tuning with a scheduler that does not let it end.
+        ValueError: on a negative interval or weight decay, a task that does not hand over validation losses, 16-bit
+            training without ``--amp``, or fine-tuning with a scheduler that does not let it end.
     """
 
     def __init__(self, cfg: NTASGDConfig, params: Iterable[nn.Parameter]):
@@ -86,6 +87,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
                 f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
                 "over: use --task stateful_lm, or another optimizer"
             )
+        check_coefficient(cfg.weight_decay, flag="--weight-decay")
         if cfg.averaging == "immediate" and cfg.lr_scheduler not in STOPPABLE_SCHEDULERS:
             raise ValueError(
                 f"--averaging immediate cannot end a training with --lr-scheduler {cfg.lr_scheduler}: "
@@ -95,7 +97,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
             raise ValueError("--optimizer nt_asgd averages 32-bit weights: use --amp in place of --fp16 or --bf16")
         self._optimizer = AveragedSGD(params, **self.optimizer_config)
         for group in self.param_groups:
-            group.update(validation_losses=[], is_finished=False)
+            group.update(validation_losses=[], is_finished=False, averaging=str(cfg.averaging))
         if cfg.averaging == "immediate":
             self._optimizer.start_averaging()
 
@@ -118,11 +120,15 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
                 state.
         """
         super().load_state_dict(state_dict, optimizer_overrides)
-        if self.cfg.averaging == "immediate" and not self._optimizer.is_averaging:
+        group = self.param_groups[0]
+        # a state without the name is of an earlier version
+        was_immediate = group.setdefault("averaging", "immediate") == "immediate" and self._optimizer.is_averaging
+        if self.cfg.averaging == "immediate" and not was_immediate:
             raise ValueError(
-                "--averaging immediate needs a fresh average, and the checkpoint brings the state of a plain training: "
-                "name it with --finetune-from-model, or add --reset-optimizer"
+                "--averaging immediate needs a fresh average, and the checkpoint brings the state of a training that "
+                "was not averaged from its start: name it with --finetune-from-model, or add --reset-optimizer"
             )
+        group["averaging"] = str(self.cfg.averaging)
 
     def record_validation(self, loss: float) -> None:
         """Take the validation loss of an epoch and act on the trigger."""

@@ -34,7 +34,13 @@ class AccumulatedWindows:
 
     @contextmanager
     def scaled_learning_rate(self, optimizer: FairseqOptimizer) -> Generator[None, None, None]:
-        """Within the context, the learning rate is multiplied by mean window length / base length."""
+        """Within the context, the learning rate is multiplied by mean window length / base length.
+
+        It stays as it is where there is no window, as when memory ran out in all of several processes.
+        """
+        if not self._nominal_lengths:
+            yield
+            return
         # windows of an update are averaged as shares of the base length, which rounds as earlier releases did
         scale = sum(length / self._base_length for length in self._nominal_lengths) / len(self)
         lr = optimizer.param_groups[0]["lr"]

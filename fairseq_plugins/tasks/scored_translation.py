@@ -64,6 +64,14 @@ class EvalScorerConfig(FairseqDataclass):
     )
 
 
+GENERATION_ARGUMENTS = {
+    *("beam", "max_len_a", "max_len_b", "min_len", "match_source_len", "unnormalized", "lenpen", "unkpen"),
+    *("temperature", "no_repeat_ngram_size", "sampling", "sampling_topk", "sampling_topp"),
+    *("diverse_beam_groups", "diverse_beam_strength", "diversity_rate"),
+}
+"""What ``--eval-scorer-args`` may hold: what the host's ``build_generator`` reads and a score of decoding allows."""
+
+
 @dataclass
 class ScoredTranslationConfig(EvalScorerConfig, TranslationConfig):
     """Flags of ``--task scored_translation``."""
@@ -151,11 +159,11 @@ def _generation_arguments(text: str) -> Namespace:
     """What ``--eval-scorer-args`` asks of generation, by the types of the host's flags."""
     flag = "--eval-scorer-args"
     given = _read_json(text, flag=flag)
-    unknown = given.keys() - {argument.name for argument in fields(GenerationConfig)}
+    unknown = given.keys() - GENERATION_ARGUMENTS
     if unknown:
         raise ValueError(
-            f"{flag}: generation has no argument {sorted(unknown)[0]}; names are those of fairseq-generate's flags "
-            "with underscores, such as max_len_b"
+            f"{flag}: generation while training has no argument {sorted(unknown)[0]}; it has "
+            f"{', '.join(sorted(GENERATION_ARGUMENTS))}"
         )
     typed = _typed(given, GenerationConfig, flag=flag)
     check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")

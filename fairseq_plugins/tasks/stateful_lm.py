@@ -232,8 +232,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         """Prepare a validation; it sees averaged weights even where the last update was skipped."""
         self._first_subset_pending = True
-        if isinstance(self._optimizer, FollowsValidation):
-            self._optimizer.show_average()
+        self._show_average()
 
     def post_validate(self, model: nn.Module, stats: Dict[str, Any], agg: MetersDict) -> None:
         """Tell the optimiser the loss of the first validation subset at the end of an epoch."""
@@ -248,10 +247,18 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         if isinstance(self._optimizer, FollowsValidation):
             self._optimizer.record_validation(loss)
 
+    def _show_average(self) -> None:
+        if isinstance(self._optimizer, FollowsValidation):
+            self._optimizer.show_average()
+
     # checkpoints
 
     def get_checkpoint_dict(self) -> Dict[str, Dict[str, Any]]:
-        """Position in the training text, under a key of its own, for the host to save."""
+        """Position in the training text, under a key of its own, for the host to save.
+
+        The host asks for it before it takes the weights, averaged ones even where the last update was skipped.
+        """
+        self._show_average()
         return {type(self).__name__: self._stream_position.checkpoint()}
 
     def set_checkpoint_dict(self, saved: Dict[str, Any]) -> None:

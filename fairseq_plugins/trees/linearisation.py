@@ -11,9 +11,6 @@ from typing import Collection, Iterable, List, Union
 from fairseq_plugins.trees.cleaning import plain_label
 from fairseq_plugins.trees.tree import TOP_LABELS, Tree, Visit, leaves, walk
 
-MIN_COUNT = 10
-"""Occurrences that a word needs in the training text."""
-
 KEPT_WORDS = "kept_words.txt"
 """Name of the file of kept words beside the gold trees of a prepared corpus."""
 

@@ -1,9 +1,13 @@
 """The host's optimiser for --amp; that it clips correctly is tested with the task."""
 
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
+import torch
 from fairseq.optim import AMPOptimizer
+
+from fairseq_plugins.optim.nt_asgd import NTASGD
 
 
 class Scaler:
@@ -22,3 +26,37 @@ def test_what_is_stepped(step, stepped):
     optimizer = SimpleNamespace(scaler=Scaler(), optimizer="inner", fp32_optimizer="wrapper")
     step(optimizer)
     assert optimizer.scaler.calls == [stepped, "update"]
+
+
+def built(averaging="triggered"):
+    flags = dict(
+        nonmonotone_interval=1, averaging=averaging, task="stateful_lm", lr_scheduler="fixed", weight_decay=0.0
+    )
+    inner = NTASGD(Namespace(**flags, fp16=False, bf16=False, lr=[1.0]), [torch.nn.Parameter(torch.ones(2))])
+    common = Namespace(fp16_init_scale=128, amp_scale_window=None, min_loss_scale=1e-4)
+    optimizer = AMPOptimizer(Namespace(common=common, optimizer=None), [], inner)
+    optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0, growth_interval=2)
+    return optimizer
+
+
+def test_the_scale_of_the_loss_is_saved_and_goes_on():
+    stopped, resumed = built(), built()
+    for _ in range(3):
+        stopped.backward(stopped.optimizer.param_groups[0]["params"][0].sum())
+        stopped.step()
+        stopped.zero_grad()
+    saved = stopped.state_dict()
+    assert stopped.scaler.get_scale() == 256
+    resumed.load_state_dict(saved)
+    assert resumed.scaler.state_dict() == stopped.scaler.state_dict()
+
+
+def test_a_state_without_a_scale_is_loaded():
+    resumed = built()
+    resumed.load_state_dict(resumed.fp32_optimizer.state_dict())
+    assert resumed.scaler.get_scale() == 128
+
+
+def test_the_wrapped_optimizer_checks_what_it_loads():
+    with pytest.raises(ValueError, match="--averaging immediate needs a fresh average"):
+        built("immediate").load_state_dict(built("triggered").state_dict())

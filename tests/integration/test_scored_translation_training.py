@@ -99,7 +99,10 @@ def test_two_processes_score_like_one(pair_data, tmp_path, run_here):
     "flags, message",
     [
         (["--eval-scorer-args", "beam 4"], r"--eval-scorer-args 'beam 4': give a JSON object, such as"),
-        (["--eval-scorer-args", '{"beem": 4}'], "--eval-scorer-args: generation has no argument beem; names are"),
+        (
+            ["--eval-scorer-args", '{"beem": 4}'],
+            "--eval-scorer-args: generation while training has no argument beem; it has",
+        ),
         (["--eval-scorer-args", '{"sampling_topk": 3}'], "--eval-scorer-args: --sampling-topk requires --sampling"),
         (["--eval-scorer-detok-args", "[]"], r"--eval-scorer-detok-args '\[\]': give a JSON object"),
         (["--eval-bleu"], "--eval-bleu decodes as --eval-scorer bleu does: leave it out"),

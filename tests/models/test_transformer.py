@@ -89,6 +89,13 @@ def test_the_hosts_adaptive_softmax_is_refused():
         build_tiny_transformer("transformer_full", adaptive_softmax_cutoff="10,20")
 
 
+@pytest.mark.parametrize("name", ["mos", "doc"])
+def test_layers_that_mixtures_read_are_not_dropped(name):
+    with pytest.raises(ValueError, match="--decoder-layerdrop 0.2: --output-layer"):
+        with_layer(name, decoder_layerdrop=0.2)
+    with_layer("tied", decoder_layerdrop=0.2)
+
+
 @pytest.mark.parametrize("other", ["full", "drill", "doc"])
 def test_a_checkpoint_of_another_output_layer_is_refused_with_both_names(other):
     weights = with_layer(other).state_dict()

@@ -247,6 +247,12 @@ def test_another_smoothing_than_the_checkpoints_is_refused():
 # refusals and parameters
 
 
+@pytest.mark.parametrize("other", ["full", "smooth"])
+def test_another_cell_than_the_checkpoints_is_refused(other):
+    with pytest.raises(ValueError, match="trained with --rnn-cell rectifier, this model has --rnn-cell"):
+        make(other).load_state_dict(make("rectifier").state_dict())
+
+
 @every_case
 def test_an_input_of_another_width_needs_a_matrix(case):
     with pytest.raises(ValueError, match="--input-matrix off: the layer is 6 wide and its input 5"):

@@ -133,3 +133,18 @@ def test_a_model_without_such_columns_stays_as_it_is():
     hold_columns(model, optimizer)
     hold_columns(None, optimizer)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_an_average_that_was_saved_without_lengths_gets_them():
+    model = Model()
+    free = [nn.Parameter(parameter.detach().clone()) for parameter in model.parameters()]
+    optimizer = make_optimizer(free, averaging="immediate")
+    for _ in range(3):
+        optimizer.zero_grad()
+        ((free[1] * free[2]) @ free[0].t()).sum().backward()
+        optimizer.step()
+    resumed = make_optimizer(model.parameters(), averaging="immediate")
+    resumed.load_state_dict(optimizer.state_dict())
+    for _ in range(2):
+        update(model, resumed)
+        assert_held(model.encoding, model.decoding)

@@ -140,6 +140,7 @@ def test_the_first_learning_rate_and_the_weight_decay_reach_the_updates():
     "flags, told",
     [
         (dict(nonmonotone_interval=-1), "--nonmonotone-interval -1"),
+        (dict(weight_decay=-1.0), "--weight-decay -1.0: give 0 or more"),
         (dict(task="language_modeling"), "--task language_modeling.*--task stateful_lm"),
         (dict(task="no_such_task"), "--task no_such_task"),
         (dict(fp16=True), "--fp16"),
@@ -183,3 +184,24 @@ def test_fine_tuning_refuses_the_state_of_a_plain_training():
     plain = make()[1].state_dict()
     with pytest.raises(ValueError, match="--finetune-from-model, or add --reset-optimizer"):
         make(averaging="immediate")[1].load_state_dict(plain)
+
+
+def test_fine_tuning_refuses_an_average_that_was_triggered():
+    model, optimizer = make()
+    for loss in (1.0, 2.0):
+        optimizer.record_validation(loss)
+    update(model, optimizer)
+    update(model, optimizer)
+    with pytest.raises(ValueError, match="--finetune-from-model, or add --reset-optimizer"):
+        make(averaging="immediate")[1].load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize("averaging", ["triggered", "immediate"])
+def test_states_of_earlier_versions_do_not_name_the_kind_of_averaging(averaging):
+    model, optimizer = make(averaging=averaging)
+    update(model, optimizer)
+    saved = optimizer.state_dict()
+    del saved["param_groups"][0]["averaging"]
+    _, resumed = make(averaging=averaging)
+    resumed.load_state_dict(saved)
+    assert resumed.state_dict()["param_groups"][0]["averaging"] == averaging

@@ -43,6 +43,12 @@ def test_a_skipped_update_leaves_nothing_behind(training):
         torch.testing.assert_close(step, LR * second["nominal_length"] / BASE_LENGTH * gradient, rtol=1e-4, atol=1e-6)
 
 
+def test_without_a_window_the_learning_rate_stays(training):
+    with AccumulatedWindows(base_length=BASE_LENGTH).scaled_learning_rate(training.optimizer):
+        assert training.optimizer.get_lr() == LR
+    assert training.optimizer.get_lr() == LR
+
+
 def test_windows_add_up_until_the_gradients_are_cleared():
     model, windows = torch.nn.Linear(2, 1), AccumulatedWindows(base_length=10)
     for expected in (0, 1, 2):

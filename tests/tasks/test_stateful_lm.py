@@ -135,7 +135,8 @@ def test_an_optimizer_that_does_not_follow_validation_is_left_alone(training):
     assert isinstance(training.task, ReportsValidation)
 
 
-def test_validation_after_a_skipped_update_sees_the_average(training):
+@pytest.mark.parametrize("then", ["validated", "saved"])
+def test_a_skipped_update_leaves_the_average_to_validation_and_checkpoints(then, training):
     training.optimizer._optimizer.start_averaging()
     for _ in range(3):
         training.update([next(training.windows)])
@@ -143,7 +144,10 @@ def test_validation_after_a_skipped_update_sees_the_average(training):
     training.optimizer.zero_grad()
     training.accumulate(next(training.windows))
     assert not all(torch.equal(a, b) for a, b in zip(average, training.model.parameters()))
-    training.task.begin_valid_epoch(1, training.model)
+    if then == "validated":
+        training.task.begin_valid_epoch(1, training.model)
+    else:
+        training.task.get_checkpoint_dict()
     assert all(torch.equal(a, b) for a, b in zip(average, training.model.parameters()))
 
 

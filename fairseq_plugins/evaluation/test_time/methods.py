@@ -31,6 +31,11 @@ class EvaluatedText:
         self.num_rows = num_rows
         self._ngram_log_probs: Dict[Path, Tensor] = {}
 
+    @property
+    def row_length(self) -> int:
+        """Tokens of a row, 1 where there is not one for each."""
+        return max(1, self.tokens.numel() // self.num_rows)
+
     def ngram_log_probs(self, path: Path) -> Tensor:
         """Log-probability of each token by an n-gram model, (n,) float64, in nats; it is read once.
 
@@ -51,8 +56,8 @@ class CacheOptions:
     start: str
 
     def build(self, text: EvaluatedText) -> Component:
-        """The cache, empty; its window is no longer than the text, for which it makes room."""
-        return ContinuousCache(window=min(self.window, text.tokens.numel()), theta=self.theta, start=self.start)
+        """The cache, empty; its window is no longer than a row of the text, for which it makes room."""
+        return ContinuousCache(window=min(self.window, text.row_length), theta=self.theta, start=self.start)
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,8 @@ class UnigramCacheOptions:
     window: int
 
     def build(self, text: EvaluatedText) -> Component:
-        """The cache, empty; its window is no longer than the text, for which it makes room."""
-        return UnigramCache(window=min(self.window, text.tokens.numel()))
+        """The cache, empty; its window is no longer than a row of the text, for which it makes room."""
+        return UnigramCache(window=min(self.window, text.row_length))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ UnknownWords = Literal["allowed", "excluded"]
 """Whether the unknown word may be written."""
 UNKNOWN_WORDS: Sequence[UnknownWords] = ("allowed", "excluded")
 
+ROWS_AT_A_TIME = 256
+"""Texts that are drawn together; memory grows with the vocabulary times so many."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
@@ -129,14 +132,22 @@ class TextGenerator:
         """
         check_at_least_one(num, flag="number of texts")
         check_coefficient(seed, flag="seed")
-        sampling = sampling or Sampling()
-        pieces, words = self._read(prefix, num_rows=num, after=after)
-        seeds = [(seed, k, *self._encoder.numbers(pieces)) for k in range(num)]
-        draws = np.stack([np.random.default_rng(one).random(self.max_length) for one in seeds])
-        rows, alive = [_Row() for _ in range(num)], list(range(num))
+        groups = [range(first, min(first + ROWS_AT_A_TIME, num)) for first in range(0, num, ROWS_AT_A_TIME)]
+        drawn = [self._sample_group(prefix, group, seed, sampling or Sampling(), after) for group in groups]
+        return [one for group in drawn for one in group]
+
+    def _sample_group(
+        self, prefix: str, texts: range, seed: int, sampling: Sampling, after: Optional[ScoredStream]
+    ) -> List[Continuation]:
+        """The continuations of these numbers."""
+        pieces, words = self._read(prefix, num_rows=len(texts), after=after)
+        numbers = self._encoder.numbers(pieces)
+        chances = [np.random.default_rng((seed, k, *numbers)) for k in texts]
+        rows, alive = [_Row() for _ in texts], list(range(len(texts)))
         for step in range(self.max_length):
             log_probs = words.log_probs()
-            chosen = sampling.choose(self._allowed(log_probs), torch.from_numpy(draws[alive, step]))
+            draws = torch.tensor([chances[i].random() for i in alive], dtype=torch.float64)
+            chosen = sampling.choose(self._allowed(log_probs), draws)
             for row, number, log_prob in zip(alive, chosen.tolist(), _picked(log_probs, chosen)):
                 rows[row] = rows[row].and_then(number, log_prob)
             goes_on = [i for i, number in enumerate(chosen.tolist()) if not self._stops(number)]

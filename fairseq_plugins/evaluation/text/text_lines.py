@@ -1,14 +1,11 @@
 """Lines of text in the numbers of a model's vocabulary."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import List, Sequence
 
 from fairseq.data import Dictionary
 from torch import Tensor
 from tqdm import tqdm
-
-from fairseq_plugins.evaluation.translation.generated_text import read_lines
 
 
 @dataclass(frozen=True)
@@ -38,12 +35,3 @@ def encode_lines(lines: Sequence[str], dictionary: Dictionary, *, show_progress:
     ]
     num_unknown = sum(int(sequence.eq(dictionary.unk()).sum()) for sequence in sequences)
     return EncodedLines(sequences=sequences, num_unknown=num_unknown)
-
-
-def load_lines(path: Path, dictionary: Dictionary, *, show_progress: bool = False) -> EncodedLines:
-    """Read and encode a text file; see :func:`encode_lines`.
-
-    Raises:
-        ValueError: if the file is missing, empty or not UTF-8; the message names the line.
-    """
-    return encode_lines(read_lines(path), dictionary, show_progress=show_progress)

@@ -1,5 +1,6 @@
 """Lines of text, those that fairseq-generate wrote among them: read, and refused where they cannot be compared."""
 
+import codecs
 import re
 import sys
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ def read_sentence_number(text: str) -> int:
 
 
 def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused") -> List[str]:
-    """Lines of a text file, split at newlines only.
+    """Lines of a text file, split at newlines only; a byte order mark is left out.
 
     Args:
         path: ``-`` is the standard input.
@@ -121,7 +122,7 @@ def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused"
         ValueError: if the file is missing, empty or not UTF-8, or knows carriage returns alone; the message names the
             line.
     """
-    content = _read_bytes(path)
+    content = _read_bytes(path).removeprefix(codecs.BOM_UTF8)
     check_line_ends(content, name=name_of(path))
     lines = content.split(b"\n")
     if lines[-1] == b"":

@@ -104,6 +104,13 @@ def test_equal_seeds_give_equal_texts_that_depend_on_nothing_else(model):
     assert alone[0] != generator.sample("w1", seed=8)[0].tokens != generator.sample("w2", seed=8)[0].tokens
 
 
+def test_texts_that_are_drawn_in_groups_are_those_that_are_drawn_together(model, monkeypatch):
+    generator = generator_of(model, max_length=12)
+    together = [found.tokens for found in generator.sample("w1", seed=7, num=7)]
+    monkeypatch.setattr("fairseq_plugins.evaluation.text.text_generator.ROWS_AT_A_TIME", 3)
+    assert [found.tokens for found in generator.sample("w1", seed=7, num=7)] == together
+
+
 def test_first_words_are_drawn_by_their_probabilities(model):
     generator = generator_of(model, max_length=1, stop="length")
     words = [found.tokens[0] for found in generator.sample("w1", num=4000)]

@@ -5,7 +5,8 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq_cli import preprocess
 
-from fairseq_plugins.evaluation.text.text_lines import encode_lines, load_lines
+from fairseq_plugins.evaluation.text.text_lines import encode_lines
+from fairseq_plugins.evaluation.translation.generated_text import read_lines
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_a_file_reads_as_the_host_binarises_it(dictionary, tmp_path):
     flags = ["--only-source", "--srcdict", tmp_path / "dict.txt", "--testpref", text, "--destdir", tmp_path / "bin"]
     preprocess.main(preprocess.options.get_preprocessing_parser().parse_args([str(flag) for flag in flags]))
     expected = data_utils.load_indexed_dataset(str(tmp_path / "bin/test"), dictionary)
-    encoded = load_lines(text, dictionary)
+    encoded = encode_lines(read_lines(text), dictionary)
     assert [line.tolist() for line in encoded.sequences] == [expected[i].tolist() for i in range(len(expected))]
     assert len(encoded.sequences) == 5 and encoded.num_unknown == 1
 
@@ -61,4 +62,4 @@ def test_what_is_no_text_is_refused(content, told, dictionary, tmp_path):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ValueError, match=told):
-        load_lines(path, dictionary)
+        encode_lines(read_lines(path), dictionary)

@@ -116,3 +116,9 @@ def test_systems_of_other_texts_are_refused_with_the_line_that_differs():
     for line in ("das neue Haus .", "das neue <<unk>> .", "das alte Haus", "das <<unk>> alte Haus ."):
         with pytest.raises(ValueError, match="a and b translate different texts: .* differ in line 2$"):
             check_same_text(text, [text[0], line, "nein !"], name="a", other_name="b")
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"\xef\xbb\xbfHello world\n")
+    assert read_lines(path) == ["Hello world"]
