@@ -52,13 +52,18 @@ def _load_one_by_one(
     """Build the models of checkpoints, each by itself, so that the one that does not fit can be named.
 
     Raises:
-        ValueError: if the weights of one are not those of its model.
+        ValueError: if one does not exist, or its weights are not those of its model.
     """
     models: List[Any] = []
     config = None
     for filename in filenames:
-        with fitting_weights(filename):
-            (model,), config, task = load_models([filename], arg_overrides, task, *args, **kwargs)
+        try:
+            with fitting_weights(filename):
+                (model,), config, task = load_models([filename], arg_overrides, task, *args, **kwargs)
+        except OSError as error:
+            if "Model file not found" not in str(error):
+                raise
+            raise ValueError(f"{filename} does not exist: give a checkpoint of fairseq-train") from error
         models.append(model)
     return models, config, task
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional, Type
 
 import numpy as np
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import Dictionary, data_utils, indexed_dataset
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
 
 from fairseq_plugins.host.wrapping import wrap
@@ -28,8 +28,21 @@ REMEDY = "copy it again, or binarise the text again with fairseq-preprocess"
 
 
 def mend() -> None:
-    """Wrap the host's ``make_dataset``, which opens all binarised text."""
+    """Wrap the host's ``make_dataset``, which opens all binarised text, and ``load_indexed_dataset`` above it."""
     wrap(indexed_dataset, "make_dataset", _check_and_open)
+    wrap(data_utils, "load_indexed_dataset", _name_unreadable)
+
+
+def _name_unreadable(load_indexed_dataset: Callable[..., Any], path: str, *args: Any, **kwargs: Any) -> Any:
+    """Open a split.
+
+    Raises:
+        ValueError: if the system cannot read it.
+    """
+    try:
+        return load_indexed_dataset(path, *args, **kwargs)
+    except OSError as error:
+        raise ValueError(f"{error.filename or path}: {error.strerror}: {REMEDY}") from error
 
 
 def _check_and_open(

@@ -24,11 +24,15 @@ def _name_row(add_from_file: Callable[..., None], dictionary: Dictionary, file: 
     """Read a dictionary; ``file`` is a path or, where the host has opened it, the file.
 
     Raises:
-        ValueError: if it is damaged.
+        ValueError: if it is missing, cannot be read or is damaged.
     """
     num_before = len(dictionary)
     try:
         add_from_file(dictionary, file)
+    except OSError as error:
+        if not isinstance(file, str):
+            raise
+        raise ValueError(f"{file}: {error.strerror}: {REMEDY}") from error
     except Exception as error:
         row = len(dictionary) - num_before + 1  # every row is a word
         if not isinstance(file, str):

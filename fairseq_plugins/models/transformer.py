@@ -146,6 +146,25 @@ class TransformerWithOutputLayer(TransformerModel):
         return keep_vocabularies(model, task, embeddings=[model.encoder.embed_tokens, model.decoder.embed_tokens])
 
     @classmethod
+    def build_embedding(
+        cls, args: Namespace, dictionary: Dictionary, embed_dim: int, path: Optional[str] = None
+    ) -> Any:
+        """The host's embedding, from ``path`` where there is one.
+
+        Raises:
+            ValueError: if the file cannot be read or holds other numbers than the embedding.
+        """
+        try:
+            return super().build_embedding(args, dictionary, embed_dim, path)
+        except (OSError, ValueError, RuntimeError, StopIteration) as error:
+            if not path:
+                raise
+            raise ValueError(
+                f"--encoder-embed-path or --decoder-embed-path {path}: give a text of words with {embed_dim} numbers "
+                f"each, below a line of its own ({error})"
+            ) from error
+
+    @classmethod
     def build_decoder(
         cls, args: Namespace, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> TransformerDecoderWithOutputLayer:

@@ -41,3 +41,11 @@ def test_the_host_alone_reads_another_text(split):
     assert torch.equal(opened[1], torch.tensor([7, 2, 8]))
     with pytest.raises(ValueError, match="train.idx is damaged: copy it again, or binarise the text again with"):
         indexed_dataset.make_dataset(str(split), impl="mmap")
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".idx"])
+def test_a_folder_in_place_of_a_file_is_named(suffix, split):
+    split.with_suffix(suffix).unlink()
+    split.with_suffix(suffix).mkdir()
+    with pytest.raises(ValueError, match=f"train{suffix}.*binarise the text again"):
+        data_utils.load_indexed_dataset(str(split), make_dictionary(V))

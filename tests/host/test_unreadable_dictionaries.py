@@ -28,8 +28,14 @@ def test_the_host_alone_names_no_row(tmp_path):
     assert "line" not in str(error.value) and str(path) not in str(error.value)
 
 
-def test_a_missing_file_and_an_overwritten_word_are_the_hosts(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Dictionary.load(str(tmp_path / "nowhere"))
+def test_an_overwritten_word_is_the_hosts(tmp_path):
     (tmp_path / "dict.txt").write_text("a 1\n<unk> 2 #fairseq:overwrite\n")
     assert Dictionary.load(str(tmp_path / "dict.txt")).symbols[-2:] == ["a", "<unk>"]
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir()], ids=["missing", "a folder"])
+def test_a_dictionary_that_cannot_be_opened_is_named(make, tmp_path):
+    path = tmp_path / "dict.txt"
+    make(path)
+    with pytest.raises(ValueError, match=f"{path}: .*: take the file of the training"):
+        Dictionary.load(str(path))

@@ -89,6 +89,15 @@ def test_the_hosts_adaptive_softmax_is_refused():
         build_tiny_transformer("transformer_full", adaptive_softmax_cutoff="10,20")
 
 
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"1 3\nw0 1 2 3\n", b"1 8\nw0 a b\n"])
+def test_embeddings_of_a_file_that_holds_none_are_refused(content, tmp_path):
+    path = tmp_path / "embeddings"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"--decoder-embed-path {path}: give a text of words with 8 numbers"):
+        build_tiny_transformer("transformer_full", decoder_embed_path=str(path))
+
+
 @pytest.mark.parametrize("name", ["mos", "doc"])
 def test_layers_that_mixtures_read_are_not_dropped(name):
     with pytest.raises(ValueError, match="--decoder-layerdrop 0.2: --output-layer"):
