@@ -23,7 +23,6 @@ source .venv/bin/activate
 ruff check --quiet --line-length 120 --select E,F,I,B,W --ignore B905 .
 ruff format --quiet --check --line-length 120 .
 pyrefly check --config scripts/pyrefly.toml --summary=none
-# the option, not an argument, so that paths among the arguments take its place; one process more than cores, because
-# tests wait for the commands that they start
-python -m pytest -o testpaths=tests --quiet --durations 10 --numprocesses 3 --dist loadfile --no-loadscope-reorder \
+# the option, not an argument, so that paths among the arguments take its place
+python -m pytest -o testpaths=tests --quiet --durations 10 --numprocesses 2 --dist loadfile --no-loadscope-reorder \
   ${selected[@]+"${selected[@]}"} ${given[@]+"${given[@]}"}
