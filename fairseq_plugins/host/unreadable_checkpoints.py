@@ -53,6 +53,8 @@ def _explain_unreadable(
             "flags only, because other objects can run code when they are loaded"
         ) from None
     except OSError as error:
+        if error.errno == errno.EISDIR:
+            raise ValueError(f"{path} is a folder: give a checkpoint in it, such as checkpoint_best.pt") from error
         if error.errno != errno.EINVAL:
             raise
         raise ValueError(_cut_short(path)) from error

@@ -76,10 +76,9 @@ def test_other_errors_of_a_checkpoint_stay_as_they_are(save_checkpoint):
         checkpoint_utils.load_checkpoint_to_cpu(path, no_argument=1)
 
 
-@pytest.mark.parametrize("path", ["/nowhere/checkpoint.pt", "."])
-def test_missing_checkpoint_stays_a_missing_file(path):
+def test_missing_checkpoint_stays_a_missing_file():
     with pytest.raises(OSError):
-        checkpoint_utils.load_checkpoint_to_cpu(path)
+        checkpoint_utils.load_checkpoint_to_cpu("/nowhere/checkpoint.pt")
 
 
 def flip(path, *positions):
@@ -162,3 +161,8 @@ def test_checkpoints_of_the_format_before_archives_are_loaded(save_checkpoint, t
     path = str(tmp_path / "old.pt")
     torch.save(state, path, _use_new_zipfile_serialization=False)
     assert torch.equal(checkpoint_utils.load_checkpoint_to_cpu(path)["weight"], state["weight"])
+
+
+def test_a_folder_is_told(tmp_path):
+    with pytest.raises(ValueError, match=f"{tmp_path} is a folder: give a checkpoint in it"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path))

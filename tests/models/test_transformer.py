@@ -98,6 +98,13 @@ def test_embeddings_of_a_file_that_holds_none_are_refused(content, tmp_path):
         build_tiny_transformer("transformer_full", decoder_embed_path=str(path))
 
 
+@pytest.mark.parametrize("size", ["embed_dim", "ffn_embed_dim", "attention_heads"])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_sizes_below_one_are_refused(side, size):
+    with pytest.raises(ValueError, match=f"--{side}-{size.replace('_', '-')} 0: give at least 1"):
+        build_tiny_transformer("transformer_full", **{f"{side}_{size}": 0})
+
+
 @pytest.mark.parametrize("name", ["mos", "doc"])
 def test_layers_that_mixtures_read_are_not_dropped(name):
     with pytest.raises(ValueError, match="--decoder-layerdrop 0.2: --output-layer"):
