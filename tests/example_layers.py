@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from fairseq_plugins.output_layers.base import OutputLayer, Scores
+from fairseq_plugins.output_layers.base import OutputLayer
+from fairseq_plugins.output_layers.scores import Scores
 from fairseq_plugins.output_layers.softmax import FullSoftmax
 
 

@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from fairseq_plugins.evaluation.ensemble import average_nll
 from fairseq_plugins.evaluation.scored_sequences import nll_of
-from fairseq_plugins.output_layers.base import OutputLayer, Scores
+from fairseq_plugins.output_layers.base import OutputLayer
+from fairseq_plugins.output_layers.scores import Scores
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from tqdm import tqdm
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams
 from fairseq_plugins.data.windows import fixed_windows
 from fairseq_plugins.evaluation.ensemble import average_log_probs, average_nll
-from fairseq_plugins.output_layers.base import Scores
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.scores import Scores
 
 SCORED_WORDS = ("targets", "all")
 """The words whose probabilities are computed."""

@@ -72,6 +72,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             top=outputs.top,
             tokens=tokens,
             attention=outputs.attention,
+            source=encoder_out["src_tokens"][0],
             incremental=incremental_state is not None,
         )
         scores = self.output(

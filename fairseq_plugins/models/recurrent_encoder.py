@@ -23,12 +23,14 @@ class EncoderOutput(TypedDict):
     Attributes:
         encoder_out: one tensor of annotations, (B, S, D_N).
         encoder_padding_mask: one tensor, (B, S), True at padding; none where nothing is padded.
+        src_tokens: one tensor, the tokens, (B, S).
         start: the state where the layers of the decoder start.
         start_rows: the row of ``start`` that belongs to each sentence, (B); None where it is the sentence's own.
     """
 
     encoder_out: List[Tensor]
     encoder_padding_mask: List[Tensor]
+    src_tokens: List[Tensor]
     start: StackState
     start_rows: Optional[Tensor]
 
@@ -56,6 +58,7 @@ class RecurrentEncoder(FairseqEncoder):
         return {
             "encoder_out": [annotations],
             "encoder_padding_mask": [padding] if has_padding else [],
+            "src_tokens": [src_tokens],
             "start": state,
             "start_rows": None,
         }
@@ -66,6 +69,7 @@ class RecurrentEncoder(FairseqEncoder):
         return {
             "encoder_out": select_rows(encoder_out["encoder_out"], new_order),
             "encoder_padding_mask": select_rows(encoder_out["encoder_padding_mask"], new_order),
+            "src_tokens": select_rows(encoder_out["src_tokens"], new_order),
             "start": encoder_out["start"],
             "start_rows": new_order if rows is None else rows.index_select(0, new_order),
         }

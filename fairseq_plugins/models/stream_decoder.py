@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.modules.carried_state import CarriedState, DecoderState
-from fairseq_plugins.output_layers.base import Scores
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.noise import Noise
+from fairseq_plugins.output_layers.scores import Scores
 
 
 class ScoredTokens(NamedTuple):

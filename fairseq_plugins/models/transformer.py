@@ -9,7 +9,12 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
-from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModel,
+)
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.model_flags import ModelFlags
@@ -20,12 +25,22 @@ from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_F
 from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
+from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.output_layers.mixture import MixtureOutput
 from fairseq_plugins.output_layers.noise import Noise
 
-FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES)
+FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING)
+
+
+class TransformerEncoderWithTokens(TransformerEncoderBase):
+    """The host's encoder, whose output has the tokens (B, S) as well."""
+
+    # pyrefly: ignore[bad-override]
+    def forward(self, src_tokens: Tensor, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+        """As the host's, with one tensor in ``src_tokens``."""
+        return {**super().forward(src_tokens, *args, **kwargs), "src_tokens": [src_tokens]}
 
 
 class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
@@ -91,6 +106,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
             top=features,
             tokens=prev_output_tokens[:, -features.size(1) :],
             attention=extra["attn"][0],
+            source=encoder_out["src_tokens"][0] if encoder_out is not None else None,
             incremental=incremental_state is not None,
         )
         scores = self.output(
@@ -145,7 +161,15 @@ class TransformerWithOutputLayer(TransformerModel):
                 f"--decoder-layerdrop {args.decoder_layerdrop}: --output-layer {args.output_layer} reads layers by "
                 "their numbers, so that none can be dropped: leave it out"
             )
-        provide_word_counts(model.decoder.output, task)
+        output_layer = model.decoder.output
+        output_layer.copying = build_copying(
+            args, source=task.source_dictionary, target=task.target_dictionary, width=model.decoder.output_embed_dim
+        )
+        if args.no_cross_attention and not isinstance(output_layer.copying, NoCopying):
+            raise ValueError(
+                f"--copying {args.copying} needs an attention to the source: leave out --no-cross-attention"
+            )
+        provide_word_counts(output_layer, task)
         return keep_vocabularies(model, task, embeddings=[model.encoder.embed_tokens, model.decoder.embed_tokens])
 
     @classmethod
@@ -166,6 +190,12 @@ class TransformerWithOutputLayer(TransformerModel):
                 f"--encoder-embed-path or --decoder-embed-path {path}: give a text of words with {embed_dim} numbers "
                 f"each, below a line of its own ({error})"
             ) from error
+
+    @classmethod
+    def build_encoder(
+        cls, args: Namespace, src_dict: Dictionary, embed_tokens: nn.Embedding
+    ) -> TransformerEncoderWithTokens:
+        return TransformerEncoderWithTokens(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(

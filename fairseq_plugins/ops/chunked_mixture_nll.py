@@ -13,6 +13,7 @@ from torch import Tensor
 from fairseq_plugins.ops.autograd_graph import backward_keeps_graph
 from fairseq_plugins.ops.chunks import cut, default_chunk_size, even_chunk_size
 from fairseq_plugins.ops.float16_scale import float16_scale, logit_bound
+from fairseq_plugins.ops.interpolation import Interpolation
 from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, multiply_by_gate
 from fairseq_plugins.ops.logit_gradient import LogitGradient
 from fairseq_plugins.ops.matmul import add_matmul, matmul
@@ -27,7 +28,8 @@ class ChunkedMixtureNLL(torch.autograd.Function):
     """Loss and NLL, both (N), the loss summed to a scalar for ``reduction="sum"``.
 
     Takes latents (N, J, d), log_prior (N, J), weight (V, d), bias (V) or None, the gate's features (N, D_g),
-    weight (V, D_g) and bias (V), each None without a gate, and target and weights (N).
+    weight (V, D_g) and bias (V), each None without a gate, the log_weight and log_other (N) of an interpolation, each
+    None without one, and target and weights (N).
     """
 
     @staticmethod
@@ -41,6 +43,8 @@ class ChunkedMixtureNLL(torch.autograd.Function):
         gate_features: Optional[Tensor],
         gate_weight: Optional[Tensor],
         gate_bias: Optional[Tensor],
+        log_weight: Optional[Tensor],
+        log_other: Optional[Tensor],
         target: Tensor,
         weights: Tensor,
         options: LossOptions,
@@ -49,8 +53,16 @@ class ChunkedMixtureNLL(torch.autograd.Function):
         if gate_features is not None:
             assert gate_weight is not None and gate_bias is not None
             gate = LogitGate(gate_features, gate_weight, gate_bias)
+        interpolation = None
+        if log_weight is not None:
+            assert log_other is not None
+            interpolation = Interpolation(log_weight, log_other)
         inputs = MixtureInputs(latents, log_prior, weight, bias, gate)
-        tensors = (latents, log_prior, weight, bias, gate_features, gate_weight, gate_bias)
+        tensors = (
+            *(latents, log_prior, weight, bias),
+            *(gate_features, gate_weight, gate_bias),
+            *(log_weight, log_other),
+        )
         ctx.dtypes = [None if x is None else x.dtype for x in tensors]
         operand_dtype = options.chunk_dtype or autocast_dtype(latents) or latents.dtype
         chunk_size = options.chunk_size or default_chunk_size(
@@ -78,6 +90,7 @@ class ChunkedMixtureNLL(torch.autograd.Function):
                 inputs.with_operands_in(operand_dtype),
                 target,
                 weights,
+                interpolation,
                 chunk_size=chunk_size,
                 options=options,
                 scales=scales,
@@ -98,7 +111,7 @@ class ChunkedMixtureNLL(torch.autograd.Function):
             raise RuntimeError("mixture_nll was differentiated before: ask for retain_graph=True the first time")
         keep_graph = backward_keeps_graph()
         base, gate = (grad_loss if scale is None else grad_loss / scale for scale in ctx.scales)
-        factors = (base, base, base, base, gate, gate, gate)
+        factors = (*[base] * 4, *[gate] * 3, *[grad_loss] * 2)
         results = [
             None if gradient is None else (gradient * factor if keep_graph else gradient.mul_(factor)).to(dtype)
             for gradient, factor, dtype in zip(ctx.gradients, factors, ctx.dtypes)
@@ -127,6 +140,8 @@ class _Gradients(NamedTuple):
     gate_features: Optional[Tensor]
     gate_weight: Optional[Tensor]
     gate_bias: Optional[Tensor]
+    log_weight: Optional[Tensor]
+    log_other: Optional[Tensor]
 
     @property
     def logits_learn(self) -> bool:
@@ -138,8 +153,8 @@ class _Gradients(NamedTuple):
         return any(x is not None for x in (self.gate_features, self.gate_weight, self.gate_bias))
 
     @property
-    def any_learns(self) -> bool:
-        return any(x is not None for x in self)
+    def mixture_learns(self) -> bool:
+        return self.logits_learn or self.gate_learns or self.log_prior is not None
 
 
 class _Scales(NamedTuple):
@@ -163,6 +178,7 @@ def _run_chunks(
     inputs: MixtureInputs,
     target: Tensor,
     weights: Tensor,
+    interpolation: Optional[Interpolation],
     *,
     chunk_size: int,
     options: LossOptions,
@@ -176,6 +192,7 @@ def _run_chunks(
             inputs.of_tokens(chosen),
             target[chosen],
             weights[chosen],
+            None if interpolation is None else interpolation.of_tokens(chosen),
             chosen=chosen,
             options=options,
             scales=scales,
@@ -188,13 +205,14 @@ def _run_chunk(
     inputs: MixtureInputs,
     target: Tensor,
     weights: Tensor,
+    interpolation: Optional[Interpolation],
     *,
     chosen: Union[slice, Tensor],
     options: LossOptions,
     scales: _Scales,
     gradients: _Gradients,
 ) -> Tuple[Tensor, Tensor]:
-    """Weighted losses and NLL of the ``chosen`` tokens, both (n), whose inputs, target and weights are given."""
+    """Weighted losses and NLL of the ``chosen`` tokens, both (n), of which everything else is given."""
     gate, values = inputs.gate, inputs.gate_values()
     logits = inputs.logits(values, options=options)
     chunk: Union[MixtureChunk, SmoothedChunk]
@@ -214,9 +232,19 @@ def _run_chunk(
             keep_logits=gradients.gate_learns,
             logits_of=partial(_logits_of, inputs, options=options) if logits.is_cpu else None,
         )
-    losses, nll = chunk.loss * weights, chunk.nll
-    if gradients.any_learns:
-        gradient, d_log_prior = chunk.backward(weights if scales.base is None else weights * scales.base)
+    loss, nll, share = chunk.loss, chunk.nll, None
+    if interpolation is not None:
+        nll = interpolation.nll(chunk.nll)
+        share = interpolation.mixture_share(chunk.nll, nll)
+        loss = loss + (1 - options.label_smoothing) * (nll - chunk.nll)
+        target_weights = (1 - options.label_smoothing) * weights
+        if gradients.log_weight is not None:
+            gradients.log_weight[chosen] = -target_weights * share
+        if gradients.log_other is not None:
+            gradients.log_other[chosen] = -target_weights * (1 - share)
+    losses = loss * weights
+    if gradients.mixture_learns:
+        gradient, d_log_prior = chunk.backward(weights if scales.base is None else weights * scales.base, share)
         del chunk
         if gradients.log_prior is not None:
             gradients.log_prior[chosen] = d_log_prior

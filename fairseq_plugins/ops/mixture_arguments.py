@@ -1,11 +1,12 @@
 """Arguments of the mixture loss and what is refused among them."""
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import Dict, Optional, Tuple
 
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.interpolation import Interpolation
 from fairseq_plugins.ops.logit_gate import LogitGate, check_gate
 from fairseq_plugins.ops.precision import accumulation_dtype, autocast_dtype
 
@@ -42,6 +43,7 @@ def check_arguments(
     bias: Optional[Tensor],
     token_weights: Optional[Tensor],
     gate: Optional[LogitGate],
+    interpolation: Optional[Interpolation],
     options: LossOptions,
 ) -> None:
     """Refuse arguments of :func:`~fairseq_plugins.ops.mixture_nll.mixture_nll` that do not fit.
@@ -49,8 +51,16 @@ def check_arguments(
     Raises:
         ValueError: if one has a wrong shape, type, device or value; the message names it.
     """
-    _check_shapes(latents, log_prior, weight, target, bias=bias, token_weights=token_weights)
-    _check_types(latents, log_prior, weight, target, bias=bias)
+    _check_shapes(
+        latents,
+        log_prior,
+        weight,
+        target,
+        bias=bias,
+        token_weights=token_weights,
+        interpolation=interpolation,
+    )
+    _check_types(latents, log_prior, weight, target, bias=bias, interpolation=interpolation)
     check_gate(gate, latents, vocab_size=weight.size(0), caller="mixture_nll", name="latents")
     _check_options(options)
     if not options.differentiate:
@@ -63,6 +73,8 @@ def check_arguments(
         inputs = {"latents": latents, "log_prior": log_prior, "weight": weight, "bias": bias}
         if gate is not None:
             inputs.update({f"gate.{part}": tensor for part, tensor in gate._asdict().items()})
+        if interpolation is not None:
+            inputs.update(interpolation._asdict())
         learned = [name for name, tensor in inputs.items() if tensor is not None and tensor.requires_grad]
         _require(not learned, f'reduction="none" gives no gradient for {", ".join(learned)}: score under no_grad()')
 
@@ -93,6 +105,7 @@ def _check_shapes(
     *,
     bias: Optional[Tensor],
     token_weights: Optional[Tensor],
+    interpolation: Optional[Interpolation],
 ) -> None:
     _require(
         latents.dim() >= 2 and latents.size(-1) > 0 and latents.size(-2) > 0,
@@ -103,12 +116,14 @@ def _check_shapes(
         weight.dim() == 2 and weight.size(0) > 0 and weight.size(1) == width,
         f"weight is {tuple(weight.shape)}: it must be (vocabulary, {width}), as wide as latents",
     )
-    expected_shapes = {
+    expected_shapes: Dict[str, Tuple[Optional[Tensor], Tuple[int, ...]]] = {
         "log_prior": (log_prior, (*leading, num_experts)),
         "target": (target, leading),
         "bias": (bias, (weight.size(0),)),
         "token_weights": (token_weights, leading),
     }
+    if interpolation is not None:
+        expected_shapes.update({name: (tensor, leading) for name, tensor in interpolation._asdict().items()})
     for name, (tensor, shape) in expected_shapes.items():
         if tensor is not None:
             _require(tuple(tensor.shape) == shape, f"{name} is {tuple(tensor.shape)}: it must be {shape}")
@@ -117,17 +132,27 @@ def _check_shapes(
             _require(tensor.device == latents.device, f"{name} is on {tensor.device}, latents on {latents.device}")
 
 
-def _check_types(latents: Tensor, log_prior: Tensor, weight: Tensor, target: Tensor, *, bias: Optional[Tensor]) -> None:
+def _check_types(
+    latents: Tensor,
+    log_prior: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    bias: Optional[Tensor],
+    interpolation: Optional[Interpolation],
+) -> None:
     _require(latents.is_floating_point(), f"latents is {latents.dtype}: it must be a floating-point type")
     _require(target.dtype == torch.int64, f"target is {target.dtype}: it must be torch.int64")
     if autocast_dtype(latents) is None:
         for name, tensor in (("weight", weight), ("bias", bias)):
             if tensor is not None:
                 _require(tensor.dtype == latents.dtype, f"{name} is {tensor.dtype}, latents {latents.dtype}: cast one")
-    _require(
-        log_prior.dtype == accumulation_dtype(latents),
-        f"log_prior is {log_prior.dtype}: it must be {accumulation_dtype(latents)} for latents of {latents.dtype}",
-    )
+    sums = {"log_prior": log_prior, **({} if interpolation is None else interpolation._asdict())}
+    for name, tensor in sums.items():
+        _require(
+            tensor.dtype == accumulation_dtype(latents),
+            f"{name} is {tensor.dtype}: it must be {accumulation_dtype(latents)} for latents of {latents.dtype}",
+        )
 
 
 def _check_options(options: LossOptions) -> None:

@@ -58,9 +58,12 @@ class MixtureChunk:
         self.target_share = torch.exp(joint - log_prob.unsqueeze(-1))
         self.nll = self.loss = -log_prob
 
-    def backward(self, weights: Tensor) -> Tuple[LogitGradient, Tensor]:
-        """Gradients of the weighted loss by the logits and by log pi (n, J)."""
-        mass = weights.unsqueeze(-1) * self.target_share
+    def backward(self, weights: Tensor, share: Optional[Tensor] = None) -> Tuple[LogitGradient, Tensor]:
+        """Gradients of the weighted loss by the logits and by log pi (n, J).
+
+        ``share`` (n) is that of the mixture in the probability of the target, by default one.
+        """
+        mass = (weights if share is None else weights * share).unsqueeze(-1) * self.target_share
         self._write_targets(-self._rest)
         return LogitGradient(self._probs, mass.view(-1, 1) / self._total), -mass
 

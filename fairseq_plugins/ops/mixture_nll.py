@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.chunked_mixture_nll import ChunkedMixtureNLL
+from fairseq_plugins.ops.interpolation import Interpolation
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.mixture_arguments import LossOptions, check_arguments, check_target_range
 
@@ -34,6 +35,7 @@ def mixture_nll(
     *,
     bias: Optional[Tensor] = None,
     gate: Optional[LogitGate] = None,
+    interpolation: Optional[Interpolation] = None,
     token_weights: Optional[Tensor] = None,
     ignore_index: Optional[int] = None,
     label_smoothing: float = 0.0,
@@ -62,6 +64,9 @@ def mixture_nll(
     w_y . k_j > 0 (Wang, Gong & Liu 2019), before the gate; P is that of the lowered logits throughout, label smoothing
     included. No gradient passes through what is subtracted. It costs a row of W a token, and nothing a word.
 
+    An interpolation makes P(target) that of the mixture and another distribution; label smoothing remains the
+    mixture's, (1 - e) NLL + e mean_v(-log P_mixture(v)).
+
     Args:
         latents: k, (*, J, d).
         log_prior: log pi, (*, J), normalised over J, float32 or wider; -inf where pi is zero.
@@ -69,6 +74,7 @@ def mixture_nll(
         target: words to score, (*), int64, 0 <= target < V where a token is not ignored.
         bias: b, (V), finite.
         gate: g, one value a token and word that multiplies the logits of all experts, with features (*, D_g).
+        interpolation: of the mixture with another distribution, whose gradients are formed as well; none by default.
         token_weights: factor of each token's loss, (*), without gradient; by default one. On a GPU, giving them or
             ``ignore_index`` waits for the device once, to count the tokens.
         ignore_index: target of tokens that count as if their weight were zero.
@@ -97,7 +103,15 @@ def mixture_nll(
         differentiate=torch.is_grad_enabled(),
     )
     check_arguments(
-        latents, log_prior, weight, target, bias=bias, token_weights=token_weights, gate=gate, options=options
+        latents,
+        log_prior,
+        weight,
+        target,
+        bias=bias,
+        token_weights=token_weights,
+        gate=gate,
+        interpolation=interpolation,
+        options=options,
     )
     num_tokens, (num_experts, width) = target.numel(), latents.shape[-2:]
     weights = torch.ones_like(target, dtype=log_prior.dtype) if token_weights is None else token_weights.detach()
@@ -110,6 +124,7 @@ def mixture_nll(
         weight,
         bias,
         *((None, None, None) if gate is None else gate.flattened()),
+        *((None, None) if interpolation is None else interpolation.flattened()),
         target.reshape(num_tokens),
         weights.reshape(num_tokens).to(log_prior.dtype),
         options,

@@ -54,9 +54,13 @@ class SmoothedChunk:
             mean_log_prob = mean_logit + log_scale.squeeze(1)
         self.loss = (1 - label_smoothing) * self.nll - label_smoothing * mean_log_prob
 
-    def backward(self, weights: Tensor) -> Tuple[LogitGradient, Tensor]:
-        """Gradients of the weighted loss by the logits and by log pi (n, J)."""
-        on_target = (1 - self.label_smoothing) * weights.unsqueeze(-1) * self.target_share
+    def backward(self, weights: Tensor, share: Optional[Tensor] = None) -> Tuple[LogitGradient, Tensor]:
+        """Gradients of the weighted loss by the logits and by log pi (n, J).
+
+        ``share`` (n) is that of the mixture in the probability of the target, by default one.
+        """
+        target_weights = (1 - self.label_smoothing) * (weights if share is None else weights * share)
+        on_target = target_weights.unsqueeze(-1) * self.target_share
         on_word = (self.label_smoothing / self.probs.size(1)) * weights
         if self.share is None:
             mass = on_target + self.label_smoothing * weights.unsqueeze(-1)

@@ -1,11 +1,10 @@
 """The contract between decoders and output layers, and the registry of output layers.
 
-Shapes: B batch, T time, D_n width of layer n (D_0: embedding), N index of the last layer, V vocabulary,
-J experts.
+Shapes: B batch, T time, D_n width of layer n (D_0: embedding), N index of the last layer, V vocabulary.
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Callable, Optional, Sequence
 
@@ -15,38 +14,14 @@ from torch import Tensor, nn
 from fairseq_plugins.flags.registry import Component, Registry
 from fairseq_plugins.modules.recurrent_state import State
 from fairseq_plugins.modules.saved_setting import SavesSettings
+from fairseq_plugins.ops.interpolation import Interpolation
 from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.output_layers.copying import Copying, NoCopying
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import NoGate, OutputGate, build_output_gate
 from fairseq_plugins.output_layers.noise import Noise
 from fairseq_plugins.output_layers.saved_word_counts import SavedWordCounts
-
-
-@dataclass
-class Scores:
-    """What an output layer returns: a distribution, or the loss of given targets.
-
-    Attributes:
-        log_probs: log P(v) of every word, (B, T, V), normalised, in float32 or wider; None where targets were given.
-        loss: to minimise, a scalar in nats, summed with the weights of the tokens; None without targets.
-        nll: -log P(target) of every token, (B, T), without smoothing, weight and gradient, and 0 where the weight is 0;
-            None without targets, and in training where the layer learns by a loss that is formed without it.
-        mixture_weights: prior pi of the softmaxes of a mixture, (B, T, J), or None.
-        gate_state: state of the gate after the last token, empty for a gate without.
-    """
-
-    log_probs: Optional[Tensor] = None
-    loss: Optional[Tensor] = None
-    nll: Optional[Tensor] = None
-    mixture_weights: Optional[Tensor] = None
-    gate_state: State = field(default_factory=dict)
-
-    @property
-    def output(self) -> Tensor:
-        """What a decoder returns to the host: the loss where targets were given, or else the log-probabilities."""
-        output = self.log_probs if self.loss is None else self.loss
-        assert output is not None
-        return output
+from fairseq_plugins.output_layers.scores import Scores
 
 
 class Sharing(Enum):
@@ -68,13 +43,14 @@ class OutputLayer(Component, SavesSettings):
     :func:`build_output_layer` calls the constructor with keywords: ``dictionary``, the host's, whose size is V,
     ``layer_widths`` D_0 .. D_N, ``shared_weight``, the (V, D_0) input embedding where the model shares it or else None,
     and ``options``, an instance of ``Options``. It adds the gate and the word counts, which a layer first reads in its
-    forward pass: a checkpoint may bring them after the constructor.
+    forward pass: a checkpoint may bring them after the constructor. Models with attention set :attr:`copying`.
 
     Attributes:
         sharing: whether the layer uses the input embedding.
         takes_gate: whether the layer has logits that a gate can multiply; otherwise ``gate`` is always None.
         needs_word_counts: whether the layer reads :attr:`word_counts`.
         gate: what makes the gates of the logits.
+        copying: what gives source words a probability of their own.
         word_counts: of the training text, called without arguments; None unless the layer needs them.
     """
 
@@ -82,12 +58,14 @@ class OutputLayer(Component, SavesSettings):
     takes_gate = False
     needs_word_counts = False
     gate: OutputGate
+    copying: Copying
     word_counts: Optional[SavedWordCounts]
 
     def __init__(self):
         super().__init__()
         self.save_setting("layer_name", flag=OUTPUT_LAYERS.flag, value=self.name)
         self.gate = NoGate()
+        self.copying = NoCopying()
         self.word_counts = None
 
     def log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Scores:
@@ -102,8 +80,9 @@ class OutputLayer(Component, SavesSettings):
         *,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
+        interpolation: Optional[Interpolation] = None,
     ) -> Scores:
-        """Loss and NLL of given targets; see :meth:`forward`."""
+        """Loss and NLL of given targets, their probabilities interpolated; see :meth:`forward`."""
         scores = self.log_probs(states, gate)
         log_probs = scores.log_probs
         assert log_probs is not None
@@ -111,6 +90,8 @@ class OutputLayer(Component, SavesSettings):
         if ignored is not None:
             target = target.masked_fill(ignored, 0)
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        if interpolation is not None:
+            nll = interpolation.nll(nll)
         loss = nll
         if label_smoothing > 0:
             loss = (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
@@ -157,20 +138,30 @@ class OutputLayer(Component, SavesSettings):
         """The distribution at every position, or with ``target`` (B, T) the loss.
 
         The loss of a token is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``; the losses are
-        summed with ``token_weights`` (B, T), by default one, 0 at padding. With ``noise`` it is that of
-        :meth:`noise_loss` instead. ``gate_state`` is that of the :class:`Scores` of the tokens before, None at the
-        start.
+        summed with ``token_weights`` (B, T), by default one, 0 at padding. With copying the mean remains that of the
+        layer's own P. With ``noise`` it is that of :meth:`noise_loss` instead. ``gate_state`` is that of the
+        :class:`Scores` of the tokens before, None at the start.
+
+        Raises:
+            ValueError: on noise with copying, and as :meth:`noise_loss`.
         """
         if gate_state is None:
             gate_state = self.gate.initial_state(states.layers[0])
         gate, gate_state = self.gate(states, gate_state)
         if target is None:
-            scores = self.log_probs(states, gate)
+            scores = self.copying.blended(self.log_probs(states, gate), states)
         elif noise is not None:
+            if not isinstance(self.copying, NoCopying):
+                raise ValueError(
+                    f"--criterion noise_contrastive has no copying: leave --copying {self.copying.name} out, or train "
+                    "with --criterion regularized_cross_entropy"
+                )
             scores = self.noise_loss(states, target, gate, noise=noise, token_weights=token_weights)
         else:
             loss = self.training_loss if self.training else self.target_loss
-            scores = loss(states, target, gate, token_weights=token_weights, label_smoothing=label_smoothing)
+            interpolation = self.copying.interpolation(states, target)
+            options = {} if interpolation is None else {"interpolation": interpolation}
+            scores = loss(states, target, gate, token_weights=token_weights, label_smoothing=label_smoothing, **options)
         return replace(scores, gate_state=gate_state)
 
 

@@ -18,6 +18,7 @@ class DecoderStates:
         top: h^N before its dropout, (B, T, D_N).
         tokens: the input tokens, (B, T).
         attention: attention weights over the source, (B, T, S), or None.
+        source: the source tokens, (B, S), or None.
         incremental: whether these are of a step of a search, as beam search takes it.
     """
 
@@ -25,4 +26,5 @@ class DecoderStates:
     top: Tensor
     tokens: Tensor
     attention: Optional[Tensor] = None
+    source: Optional[Tensor] = None
     incremental: bool = False

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from fairseq_plugins.ops.ensemble import mean_log_probs, responsibilities
 from fairseq_plugins.ops.logit_gate import LogitGate
-from fairseq_plugins.output_layers.base import OutputLayer, Scores
+from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.scores import Scores
 
 
 def joint_states(states: Sequence[DecoderStates]) -> DecoderStates:

@@ -14,14 +14,16 @@ from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.modules.dropout import DropsAtRandom
 from fairseq_plugins.ops.autograd_graph import is_recorded
+from fairseq_plugins.ops.interpolation import Interpolation
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.precision import autocast_dtype
-from fairseq_plugins.output_layers.base import OutputLayer, Scores, Sharing
+from fairseq_plugins.output_layers.base import OutputLayer, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.noise import Gradients
 from fairseq_plugins.output_layers.output_precision import OutputPrecision, OutputPrecisionName
+from fairseq_plugins.output_layers.scores import Scores
 
 MadeOf = Tuple[int, int, torch.device, torch.dtype, Optional[torch.dtype]]
 """Storage, version, device, type, and the type under autocast of a parameter."""
@@ -260,10 +262,16 @@ class ProjectedOutput(OutputLayer):
         *,
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
+        interpolation: Optional[Interpolation] = None,
     ) -> Scores:
         if self.output_loss == "plain":
             return super().target_loss(
-                states, target, gate, token_weights=token_weights, label_smoothing=label_smoothing
+                states,
+                target,
+                gate,
+                token_weights=token_weights,
+                label_smoothing=label_smoothing,
+                interpolation=interpolation,
             )
         latents, log_prior = self.mixture(states)
         latents, bias = self._at_temperature(latents)
@@ -274,6 +282,7 @@ class ProjectedOutput(OutputLayer):
             target,
             bias=bias,
             gate=gate,
+            interpolation=interpolation,
             token_weights=token_weights,
             label_smoothing=label_smoothing,
             adversarial_epsilon=self.adversarial_epsilon if self.training else 0.0,

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.noise_contrast import noise_contrast
 from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Scores, Sharing
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.noise import Noise
 from fairseq_plugins.output_layers.noise_margins import noise_margins
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
+from fairseq_plugins.output_layers.scores import Scores
 
 
 class SoftmaxOutput(ProjectedOutput):

@@ -1,12 +1,14 @@
 """Every decoder keeps to the contract of decoders, below every output layer."""
 
 import pytest
+import torch
 from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
-from decoder_contract import SOURCES, DecoderContract, Decoding, TranslatorContract, V
+from decoder_contract import SOURCES, B, DecoderContract, Decoding, T, TranslatorContract, V
 
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.copying import NoCopying
 
 CELLS, LAYERS = sorted(RECURRENT_CELLS), sorted(OUTPUT_LAYERS)
 ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
@@ -63,3 +65,36 @@ class TestTransformer(TranslatorContract):
             return Decoding(model, sentences, num_layers=3)
 
         return build
+
+
+class CopyingContract(TranslatorContract):
+    """Tests of a decoder that copies source words."""
+
+    def test_token_weights_and_label_smoothing_reach_the_output_layer(self, build, tokens):
+        decoding, target, weights = build(), torch.randint(V, (B, T)), torch.rand(B, T).double()
+        decoding.model.double()
+        weights[1] = 0
+        nll = -decoding(tokens)[0].gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        loss, extra = decoding(tokens, target=target, token_weights=weights, label_smoothing=0.2)
+        decoding.model.decoder.output.copying = NoCopying()
+        expected = ((0.8 * nll - 0.2 * decoding(tokens)[0].mean(-1)) * weights).sum()
+        torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
+        assert torch.equal(extra["scores"].nll != 0, weights != 0)
+
+
+class TestCopyingEncoderDecoder(CopyingContract):
+    @pytest.fixture(params=[("doc", "on"), ("doc", "off"), ("full", "on")], ids=" ".join)
+    def build(self, request, sentences):
+        name, feeding = request.param
+        flags = {"experts_per_layer": "1 1 2 2"} if name == "doc" else {}
+        flags.update(copying="attention", input_feeding=feeding, source_size=SOURCES)
+        return lambda **others: Decoding(build_tiny_encdec(name, **flags, **others), sentences, num_layers=4)
+
+
+class TestCopyingTransformer(CopyingContract):
+    order = TestTransformer.order
+
+    @pytest.fixture
+    def build(self, sentences):
+        flags = dict(output_layer="drill", share_decoder_input_output_embed=True, vocab_size=V, copying="attention")
+        return lambda **others: Decoding(build_tiny_transformer("transformer_full", **flags, **others), sentences, 3)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fairseq_plugins.ops.interpolation import Interpolation
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 
 
@@ -53,6 +54,11 @@ def test_the_arguments_that_are_changed_below_are_taken():
         (dict(token_weights=torch.ones(6)), r"token_weights is \(6,\): it must be \(2, 3\)"),
         (dict(token_weights=torch.ones(2, 1)), "token_weights is"),
         (dict(token_weights=torch.ones(())), "token_weights is"),
+        (
+            dict(interpolation=Interpolation(torch.ones(6), torch.ones(2, 3))),
+            r"log_weight is \(6,\): it must be \(2, 3\)",
+        ),
+        (dict(interpolation=Interpolation(torch.ones(2, 3), torch.ones(3))), "log_other is"),
     ],
 )
 def test_shapes_that_do_not_fit(changes, told):
@@ -72,6 +78,10 @@ def test_shapes_that_do_not_fit(changes, told):
         (dict(bias=torch.zeros(7).half()), "bias is torch.float16"),
         (dict(log_prior=torch.zeros(2, 3, 4).double()), "log_prior is torch.float64: it must be torch.float32"),
         (dict(log_prior=torch.zeros(2, 3, 4).bfloat16()), "log_prior is torch.bfloat16: it must be torch.float32"),
+        (
+            dict(interpolation=Interpolation(torch.ones(2, 3), torch.ones(2, 3).double())),
+            "log_other is torch.float64: it must be torch.float32",
+        ),
         (half(log_prior=torch.zeros(2, 3, 4).bfloat16()), "log_prior is torch.bfloat16: it must be torch.float32"),
         (half(weight=torch.zeros(7, 5)), "weight is torch.float32, latents torch.bfloat16"),
         (half(bias=torch.zeros(7)), "bias is torch.float32, latents torch.bfloat16"),

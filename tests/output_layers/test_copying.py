@@ -1,0 +1,161 @@
+"""Copying of source words, above any output layer.
+
+Shapes: B sentences, S source positions, T target steps, V target words.
+"""
+
+import math
+import re
+from argparse import Namespace
+
+import pytest
+import torch
+from builders import build_encdec, build_output_layer, build_tiny_encdec, build_tiny_transformer
+from fairseq.data import Dictionary
+
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.copying import COPYING, AttentionCopying, NoCopying, build_copying
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.noise import Noise
+
+B, T, S, WIDTHS = 2, 3, 5, [8, 8]
+EXPERTS = {"mos": "0 2", "doc": "1 2"}
+
+
+def dictionary(words):
+    made = Dictionary()
+    for word in words:
+        made.add_symbol(word)
+    return made
+
+
+SOURCE, TARGET = dictionary("d c x a".split()), dictionary("a b c d e".split())
+V, UNK = len(TARGET), TARGET.unk()
+SENTENCES = [["<pad>", "d", "x", "d", "</s>"], ["c", "x", "unknown", "a", "</s>"]]
+
+
+@pytest.fixture
+def states():
+    """Two sentences, the first with padding and a word twice; both with the word x, which the target has not."""
+    source = torch.tensor([[SOURCE.index(word) for word in sentence] for sentence in SENTENCES])
+    scores = torch.randn(B, T, S).double().masked_fill(source.eq(SOURCE.pad()).unsqueeze(1), -math.inf)
+    layers = [torch.randn(B, T, width).double() for width in WIDTHS]
+    tokens = torch.randint(V, (B, T))
+    return DecoderStates(
+        layers=layers, top=layers[-1], tokens=tokens, attention=torch.softmax(scores, dim=-1), source=source
+    )
+
+
+def build(name, **flags):
+    if name in EXPERTS:
+        flags.update(experts_per_layer=EXPERTS[name], latent_dropout=0.0)
+    layer = build_output_layer(name, widths=WIDTHS, vocab_size=V, **flags).double()
+    layer.copying = AttentionCopying(source=SOURCE, target=TARGET, width=WIDTHS[-1]).double()
+    return layer.eval()
+
+
+def expected_probs(layer, states):
+    """(1 - g) P + g times the attention that each word gets, token by token."""
+    probs = layer.log_probs(states).log_probs.exp()
+    share = torch.sigmoid(layer.copying.share(states.layers[-1]))
+    copied = torch.zeros_like(probs)
+    for b, sentence in enumerate(SENTENCES):
+        for i, word in enumerate(sentence):
+            copied[b, :, TARGET.index(word)] += states.attention[b, :, i]
+    return (1 - share) * probs + share * copied
+
+
+every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+plain_or_fused = pytest.mark.parametrize("output_loss", ["fused", "plain"])
+
+
+@every_layer
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_the_distribution_is_that_of_the_paper(name, with_gradients, states):
+    layer = build(name)
+    expected = expected_probs(layer, states).detach()
+    torch.testing.assert_close(expected.sum(-1), torch.ones(B, T).double(), rtol=1e-12, atol=0)
+    with torch.set_grad_enabled(with_gradients):
+        log_probs = layer(states).log_probs
+    torch.testing.assert_close(log_probs.detach().exp(), expected, rtol=1e-9, atol=1e-12)
+
+
+@every_layer
+@plain_or_fused
+@pytest.mark.parametrize("training", [True, False])
+def test_the_loss_of_targets_and_its_gradients_are_those_of_the_distribution(name, output_loss, training, states):
+    layer, weights = build(name, output_loss=output_loss), torch.rand(B, T).double()
+    target = torch.tensor([[TARGET.index("d"), UNK, TARGET.index("b")], [TARGET.index("a"), TARGET.eos(), UNK]])
+    scores_of_attention = states.attention.log().requires_grad_()
+    states.attention = torch.softmax(scores_of_attention, dim=-1)
+    learned = [scores_of_attention, *layer.parameters()]
+    expected = -expected_probs(layer, states).log().gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    by_distribution = -layer(states).log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    scores = layer.train(training)(states, target, token_weights=weights)
+    torch.testing.assert_close(scores.nll, expected.detach(), rtol=1e-9, atol=1e-12)
+    losses = [scores.loss, *((weights * nll).sum() for nll in (expected, by_distribution))]
+    gradients = [torch.autograd.grad(loss, learned, retain_graph=True) for loss in losses]
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-8, atol=1e-11)
+    torch.testing.assert_close(gradients[2], gradients[1], rtol=1e-8, atol=1e-11)
+
+
+def test_a_word_that_nothing_looks_at_and_no_word_at_all_have_finite_gradients(states):
+    layer = build("full")
+    states.attention = torch.nn.functional.one_hot(torch.full((B, T), 4), S).double().requires_grad_()
+    for loss in (layer(states).log_probs.sum(), layer(states, torch.full((B, T), TARGET.index("b"))).loss):
+        gradients = torch.autograd.grad(loss, [states.attention, *layer.parameters()])
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_attention_of_which_some_is_dropped_counts_as_a_whole(states):
+    layer, half = build("full"), states.attention * torch.tensor([0, 1.0, 0, 1, 1]).double()
+    expected = half / half.sum(-1, keepdim=True)
+    states.attention = half
+    found = layer(states).log_probs
+    states.attention = expected
+    torch.testing.assert_close(found, layer(states).log_probs, rtol=1e-12, atol=1e-12)
+    states.attention = torch.zeros_like(half)
+    share = torch.sigmoid(layer.copying.share(states.layers[-1])).squeeze(-1)
+    torch.testing.assert_close(layer(states).log_probs.exp().sum(-1), 1 - share, rtol=1e-9, atol=0)
+
+
+def test_with_one_dictionary_every_word_is_its_own():
+    copying = AttentionCopying(source=TARGET, target=TARGET, width=3)
+    assert copying.target_words.tolist() == list(range(V))
+
+
+def test_noise_is_refused(states):
+    with pytest.raises(ValueError, match="^--criterion noise_contrastive has no copying: leave --copying attention ou"):
+        noise = Noise(torch.tensor([4]), torch.zeros(1), torch.zeros(B, T), "dense")
+        build("full")(states, torch.zeros(B, T).long(), noise=noise)
+
+
+# in models
+
+
+def test_what_names_none_copies_nothing():
+    args = Namespace()
+    assert isinstance(build_copying(args, source=SOURCE, target=TARGET, width=3), NoCopying)
+    assert args.copying == "none" and sorted(COPYING) == ["attention", "none"]
+
+
+@pytest.mark.parametrize(
+    "arch, flags, told",
+    [
+        ("lstm_encdec", {"attention": "none", "input_feeding": "off"}, "needs an --attention: take one"),
+        ("transformer_full", {"no_cross_attention": True}, "needs an attention to the source: leave out --no-cross-at"),
+    ],
+)
+def test_without_attention_it_is_refused(arch, flags, told):
+    with pytest.raises(ValueError, match=f"^--copying attention {re.escape(told)}"):
+        build_encdec(arch, 9, 9, copying="attention", **flags)
+
+
+@pytest.mark.parametrize(
+    "build_model", [build_tiny_encdec, lambda _, **flags: build_tiny_transformer("transformer_full", **flags)]
+)
+def test_a_checkpoint_without_copying_is_refused_and_one_that_knows_of_none_is_taken(build_model):
+    copies, other = (build_model("full", copying=name) for name in ("attention", "none"))
+    with pytest.raises(ValueError, match="trained with --copying none, this model has --copying attention"):
+        copies.load_state_dict(other.state_dict())
+    older = {name: x for name, x in other.state_dict().items() if "copying" not in name}
+    other.load_state_dict(older)
