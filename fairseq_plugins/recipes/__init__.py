@@ -7,11 +7,11 @@ for each recipe.
 from typing import Dict
 
 from fairseq_plugins.recipes import (
-    agnews,
     demo,
     drill,
     fpnn,
     gigaword,
+    headlines,
     iog,
     iwslt16,
     mmlstm,
@@ -34,7 +34,7 @@ RECIPES: Dict[str, Recipe] = {
         *(drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
         *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
         *(wsj.WSJ, wsj.SAMPLE),
-        *(agnews.RECIPE, gigaword.RECIPE, demo.LANGUAGE_MODELS, demo.TRANSLATORS),
+        *(headlines.AGNEWS, headlines.REUTERS, gigaword.RECIPE, demo.LANGUAGE_MODELS, demo.TRANSLATORS),
         *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.HOST),
         *speed.PRESETS.values(),
     )

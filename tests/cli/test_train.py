@@ -132,7 +132,7 @@ def typed(tmp_path):
 @pytest.mark.parametrize(
     "script, environment, recipe",
     [
-        *((f"headline/{name}.sh", {}, name) for name in ("agnews", "gigaword")),
+        *((f"headline/{name}.sh", {}, name) for name in ("agnews", "reuters21578", "gigaword")),
         *((f"translation/{name}.sh", {}, name) for name in ("iwslt16", "multi30k", "multi30k_transformer")),
         *((f"translation/{name}.sh", {}, name) for name in ("wmt14_mmlstm", "wmt14_transformer")),
         *((f"lm/{name}.sh", {}, name) for name in ("reduced", "reduced_base_models", "reduced_tricks")),

@@ -1,0 +1,50 @@
+"""Headlines of AG News and Reuters-21578 at a CPU budget."""
+
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
+
+_COPYING = {"copying": "attention"}
+_SYSTEMS = {
+    "encdec": System({"arch": "lstm_encdec", "output-layer": "tied"}, label="lstm_encdec, tied softmax"),
+    "mos": System({"arch": "lstm_encdec_mos", "latent-dropout": 0.4}, label="MoS"),
+    "doc": System({"arch": "lstm_encdec_doc", "latent-dropout": 0.4}, label="DOC"),
+    "encdec+copying": System(
+        {"arch": "lstm_encdec", "output-layer": "tied", **_COPYING}, label="lstm_encdec, tied softmax, copying"
+    ),
+    "mos+copying": System({"arch": "lstm_encdec_mos", "latent-dropout": 0.4, **_COPYING}, label="MoS, copying"),
+    "doc+copying": System({"arch": "lstm_encdec_doc", "latent-dropout": 0.4, **_COPYING}, label="DOC, copying"),
+}
+_TRAINING = {
+    **ON_CPUS,
+    "share-embeddings": "all",
+    "embed-dim": 128,
+    "hidden-sizes": "128 128",
+    "init-range": 0.2,
+    "dropout": 0.5,
+    "batch-size": 32,
+    "max-epoch": 14,
+    "lr": 0.003,
+    "force-anneal": 11,
+}
+_NOTES = """The models are small, much is dropped, and one embedding serves source, target and output, so that names can
+be copied; the systems with copying can point at them. The architecture of doc brings --expert-warmup 1000, which is not
+in the paper.
+Score: python -m fairseq_plugins.cli.evaluate_rouge DATA --path CKPT --out OUT
+Results, beside baselines without a model: results/{name}/README.md."""
+
+AGNEWS = Recipe(
+    name="agnews",
+    title="Headlines of AG News at a CPU budget: the same data, subwords, updates, widths and optimiser for all",
+    corpus="bash data-prep/agnews/prepare.sh --joined-dictionary",
+    systems=_SYSTEMS,
+    training=_TRAINING,
+    notes=_NOTES.format(name="agnews"),
+)
+
+REUTERS = Recipe(
+    name="reuters21578",
+    title="Headlines of Reuters-21578 at a CPU budget: the same data, subwords, updates, widths and optimiser for all",
+    corpus="bash data-prep/reuters21578/prepare.sh --joined-dictionary",
+    systems=_SYSTEMS,
+    training=_TRAINING,
+    notes=_NOTES.format(name="reuters21578"),
+)
