@@ -30,7 +30,8 @@ RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         presets.RECIPE,
-        *(reduced.RECIPE, reduced_base_models.RECIPE, reduced_tricks.RECIPE, iog.PTB, iog.WT2, fpnn.PTB),
+        *(reduced.RECIPE, reduced_base_models.RECIPE, reduced_tricks.RECIPE, iog.PTB, iog.WT2),
+        *(fpnn.PTB, fpnn.TEXT8_WORDS, fpnn.TEXT8_CHARACTERS),
         *(drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
         *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
         *(wsj.WSJ, wsj.SAMPLE),

@@ -1,4 +1,4 @@
-"""Impulse-response and rectifier networks of Pachitariu & Sahani 2013 on Penn Treebank: table 1."""
+"""Impulse-response and rectifier networks of Pachitariu & Sahani 2013: tables 1 (Penn Treebank) and 2 (text8)."""
 
 from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe, System
 
@@ -24,4 +24,41 @@ fpnn+dropout+norm, rectifier+dropout+norm: half of the units are dropped before 
 matrices keep their length. The paper publishes neither optimiser, learning rate, length, strength of L1 nor
 schedule; all but the strength were searched on valid (results/fpnn). The recurrent matrix of rectifier networks is 0.01
 of its parameters (--recurrent-scale): with Adagrad they diverge without it.""",
+)
+
+_NOISE = {"criterion": "noise_contrastive", "noise-samples": 25}
+_FPNN_WORDS, _RECTIFIER_WORDS = {"arch": "fpnn_lm_text8_words"}, {"arch": "rectifier_rnn_lm_text8_words"}
+
+TEXT8_WORDS = Recipe(
+    name="fpnn_text8",
+    title="text8 by words: FPNN and rectifier networks of Pachitariu & Sahani 2013",
+    corpus="bash data-prep/text8/prepare.sh",
+    systems={
+        "fpnn+nce": System({**_FPNN_WORDS, **_NOISE}, published={_TEST: "197"}),
+        "rectifier+nce": System({**_RECTIFIER_WORDS, **_NOISE}, published={_TEST: "191"}),
+        "fpnn": System(_FPNN_WORDS),
+        "rectifier": System(_RECTIFIER_WORDS),
+    },
+    training=FULL_SIZE,
+    metric="perplexity",
+    notes="""512 hidden units, nothing is regularised. +nce: noise-contrastive estimation, as published; the others
+learn by maximum likelihood. Both networks together (published: 168): python -m fairseq_plugins.cli.evaluate_lm DATA
+--path FPNN:RECTIFIER. The paper publishes neither optimiser, learning rate, number of noise words nor schedule, and
+those here were not searched.""",
+)
+
+TEXT8_CHARACTERS = Recipe(
+    name="fpnn_text8_chars",
+    title="text8 by characters: FPNN, smooth rectifier and skipping networks of Pachitariu & Sahani 2013",
+    corpus="bash data-prep/text8/prepare.sh --level char",
+    systems={
+        "fpnn+hidden": System({"arch": "fpnn_lm_text8_chars"}, published={_TEST: "2.12"}),
+        "smooth-rectifier": System({"arch": "rectifier_rnn_lm_text8_chars"}, published={_TEST: "1.55"}),
+        "skipping": System({"arch": "skipping_rnn_lm_text8_chars"}, published={_TEST: "1.48"}),
+    },
+    training=FULL_SIZE,
+    metric="bits a character",
+    notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. SGD with momentum near 1 and no
+clipping, as published; the learning rate, the number of rows and epochs and the a of the smooth rectifier are not
+published, and those here were not searched.""",
 )

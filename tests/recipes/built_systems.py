@@ -9,8 +9,11 @@ from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS
 from fairseq_plugins.recipes import Recipe, training_arguments
 
 
-def build_system(recipe: Recipe, system: str, *, vocab_size: int) -> nn.Module:
-    """The model of a system as the host reads its command line; gates stand on tiny base models."""
+def build_system(recipe: Recipe, system: str, *, vocab_size: int, word: str = "w") -> nn.Module:
+    """The model of a system as the host reads its command line; gates stand on tiny base models.
+
+    ``word`` is among the ``vocab_size``.
+    """
     arch = str(recipe.flags(system)["arch"])
     paths = [f"{n}.pt" for n in range(recipe.system(system).num_base_models or 1)]
     more = [f"--base-model={':'.join(paths)}"] if arch in GATED_LANGUAGE_MODELS else []
@@ -19,4 +22,6 @@ def build_system(recipe: Recipe, system: str, *, vocab_size: int) -> nn.Module:
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=typed)
     if more:
         args.base_model_flags = [tiny_base_flags("tied") for _ in paths]
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, make_task(vocab_size))
+    task = make_task(vocab_size - 1)
+    task.target_dictionary.add_symbol(word)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)

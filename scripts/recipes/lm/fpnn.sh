@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Impulse-response and rectifier networks of Pachitariu & Sahani 2013, Penn Treebank.
+# Impulse-response, rectifier and skipping networks of Pachitariu & Sahani 2013.
 set -euo pipefail
-recipe=fpnn_ptb corpus="ptb/prepare.sh"
+recipe=fpnn_${CORPUS:-ptb} corpus="{ptb,text8}/prepare.sh"
+environment="CORPUS=ptb (default), text8 or text8_chars, whose settings are taken"
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"

@@ -1,0 +1,43 @@
+"""Recipes of FPNN, rectifier and skipping networks: the sizes of Pachitariu & Sahani 2013."""
+
+import pytest
+import torch
+from built_systems import build_system
+
+from fairseq_plugins.recipes import find_recipe
+
+WORDS, CHARACTERS = 67_428, 27
+"""Published vocabularies of text8."""
+
+
+def num_parameters(recipe, system, *, vocab_size):
+    with torch.device("meta"):
+        model = build_system(find_recipe(recipe), system, vocab_size=vocab_size, word="_")
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("system, recurrent", [("fpnn", 512), ("rectifier", 512 * 512)])
+@pytest.mark.parametrize("training", ["", "+nce"])
+def test_networks_of_words_have_two_word_matrices_and_a_recurrence(system, recurrent, training):
+    found = num_parameters("fpnn_text8", system + training, vocab_size=WORDS)
+    assert found == 2 * 512 * WORDS + recurrent
+
+
+@pytest.mark.parametrize(
+    "system, inside",
+    [
+        ("fpnn+hidden", 2048 + 2048 * 2048 + 2048),
+        ("smooth-rectifier", 2048 * 2048),
+        ("skipping", 2 * 2048 * 2048),
+    ],
+)
+def test_networks_of_characters(system, inside):
+    found = num_parameters("fpnn_text8_chars", system, vocab_size=CHARACTERS)
+    assert found == 2 * 2048 * CHARACTERS + inside
+
+
+def test_noise_and_maximum_likelihood_differ_in_the_criterion_alone():
+    recipe = find_recipe("fpnn_text8")
+    for name in ("fpnn", "rectifier"):
+        by_noise, exact = (recipe.flags(system) for system in (f"{name}+nce", name))
+        assert by_noise == {**exact, "criterion": "noise_contrastive", "noise-samples": 25}
