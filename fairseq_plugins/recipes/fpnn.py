@@ -58,7 +58,7 @@ TEXT8_CHARACTERS = Recipe(
     },
     training=FULL_SIZE,
     metric="bits a character",
-    notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. SGD with momentum near 1 and no
-clipping, as published; the learning rate, the number of rows and epochs and the a of the smooth rectifier are not
+    notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. SGD with momentum near 1 and
+no clipping, as published; the learning rate, the number of rows and epochs and the a of the smooth rectifier are not
 published, and those here were not searched.""",
 )

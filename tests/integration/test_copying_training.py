@@ -21,7 +21,7 @@ MODELS = {
 
 
 def write_headlines(out):
-    """Articles of letters with a name in their middle; the headline is a letter that is always the same and the name."""
+    """Articles of letters with a name in their middle; the headline is the letter t and the name."""
     generator = random.Random(1)
     for split, size in SIZES.items():
         names = generator.choices(NAMES[KNOWN:] if split == "test" else NAMES[:KNOWN], k=size)
