@@ -12,7 +12,7 @@ from tqdm import tqdm
 from fairseq_plugins.evaluation.checkpoints import training_config
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 
-TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate", "copying")
+TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
 """Flags of a model in which checkpoints of one training do not differ, and which no weight's shape may show."""
 
 OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")

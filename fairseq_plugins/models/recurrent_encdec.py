@@ -32,7 +32,7 @@ from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderSta
 from fairseq_plugins.modules.initialisation import BIASES, STARTS, initialise_by_layer, initialise_uniformly
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
-from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
+from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
 Directions = choices(DIRECTIONS)
@@ -166,9 +166,13 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             layer_widths=[config.embed_dim, *hidden_sizes, *([] if attention is None else hidden_sizes[-1:])],
             shared_weight=SHARING_FLAGS.shared_weight(args, target_embedding),
         )
-        output_layer.copying = build_copying(args, source=source, target=target, width=hidden_sizes[-1])
-        if attention is None and not isinstance(output_layer.copying, NoCopying):
-            raise ValueError(f"--copying {args.copying} needs an --attention: take one, or leave it out")
+        output_layer.copying = build_copying(
+            args,
+            source=source,
+            target=target,
+            width=hidden_sizes[-1],
+            lacks_attention="--attention none" if attention is None else None,
+        )
         provide_word_counts(output_layer, task)
         decoder = RecurrentAttentionalDecoder(
             target, embedding=target_embedding, stack=stack, output_layer=output_layer

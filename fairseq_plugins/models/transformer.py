@@ -25,7 +25,7 @@ from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_F
 from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
-from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
+from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.output_layers.mixture import MixtureOutput
@@ -162,13 +162,14 @@ class TransformerWithOutputLayer(TransformerModel):
                 "their numbers, so that none can be dropped: leave it out"
             )
         output_layer = model.decoder.output
+        dropped = f"--decoder-layerdrop {args.decoder_layerdrop}" if args.decoder_layerdrop > 0 else None
         output_layer.copying = build_copying(
-            args, source=task.source_dictionary, target=task.target_dictionary, width=model.decoder.output_embed_dim
+            args,
+            source=task.source_dictionary,
+            target=task.target_dictionary,
+            width=model.decoder.output_embed_dim,
+            lacks_attention="--no-cross-attention" if args.no_cross_attention else dropped,
         )
-        if args.no_cross_attention and not isinstance(output_layer.copying, NoCopying):
-            raise ValueError(
-                f"--copying {args.copying} needs an attention to the source: leave out --no-cross-attention"
-            )
         provide_word_counts(output_layer, task)
         return keep_vocabularies(model, task, embeddings=[model.encoder.embed_tokens, model.decoder.embed_tokens])
 

@@ -40,7 +40,7 @@ class Attention(nn.Module):
         memory_width: M.
 
     Shape:
-        query: (B, T, H); output: h~ (B, T, H) and the weights a (B, T, S).
+        query: (B, T, H); output: h~ (B, T, H), and the weights a (B, T, S) in float32 or wider.
     """
 
     def __init__(self, width: int, memory_width: int):
@@ -71,12 +71,12 @@ class Attention(nn.Module):
         return AttentionSteps(self, memory, num_steps=num_steps)
 
     def context(self, query: Tensor, memory: Memory) -> Tuple[Tensor, Tensor]:
-        """c (B, T, M) and a (B, T, S)."""
+        """c (B, T, M), and a (B, T, S) in float32 or wider."""
         scores = self.scores(query, memory.keys)
         if memory.padding is not None:
             scores = scores.masked_fill(memory.padding.unsqueeze(1), float("-inf"))
         weights = _softmax(scores)
-        return torch.bmm(weights, memory.annotations), weights
+        return torch.bmm(weights.to(memory.annotations.dtype), memory.annotations), weights
 
     def forward(self, query: Tensor, memory: Memory) -> Tuple[Tensor, Tensor]:
         context, weights = self.context(query, memory)
@@ -105,14 +105,14 @@ class AttentionSteps:
         self._combine = StepProducts(nothing.expand(num_steps, num_rows, combine.out_features), combine.weight.t())
 
     def __call__(self, t: int, query: Tensor) -> Tuple[Tensor, Tensor]:
-        """h~ (B, H) and the weights (B, S) of step t for a query (B, H)."""
+        """h~ (B, H), and the weights (B, S) in float32 or wider, of step t for a query (B, H)."""
         weights = _softmax(self._scores(t, query))
         context = self._context(t, weights)
         return torch.tanh(self._combine(t, torch.cat([query, context], dim=-1))), weights
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    return torch.softmax(scores, dim=-1, dtype=accumulation_dtype(scores)).to(scores.dtype)
+    return torch.softmax(scores, dim=-1, dtype=accumulation_dtype(scores))
 
 
 class DotAttention(Attention):

@@ -241,7 +241,7 @@ def _run_chunk(
         if gradients.log_weight is not None:
             gradients.log_weight[chosen] = -target_weights * share
         if gradients.log_other is not None:
-            gradients.log_other[chosen] = -target_weights * (1 - share)
+            gradients.log_other[chosen] = -target_weights * interpolation.other_share(nll)
     losses = loss * weights
     if gradients.mixture_learns:
         gradient, d_log_prior = chunk.backward(weights if scales.base is None else weights * scales.base, share)

@@ -36,3 +36,7 @@ class Interpolation(NamedTuple):
     def mixture_share(self, mixture_nll: Tensor, nll: Tensor) -> Tensor:
         """Share of the mixture in P(y), (*)."""
         return torch.exp(self.log_weight - mixture_nll + nll)
+
+    def other_share(self, nll: Tensor) -> Tensor:
+        """Share of the other distribution in P(y), (*), exact where it is small."""
+        return torch.exp(self.log_other + nll)

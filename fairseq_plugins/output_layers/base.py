@@ -38,7 +38,8 @@ class OutputLayer(Component, SavesSettings):
     A subclass registers itself with ``OUTPUT_LAYERS.register``, names its flags in the dataclass
     ``Options`` and implements :meth:`log_probs`; it then is a value of ``--output-layer``. A layer
     that can score targets without building (B, T, V) overrides :meth:`target_loss`; one that learns by another loss
-    than the NLL overrides :meth:`training_loss`, and is evaluated by the NLL all the same.
+    than the NLL overrides :meth:`training_loss`, and is evaluated by the NLL all the same. Both are given an
+    ``interpolation`` where a model copies source words, and only there.
 
     :func:`build_output_layer` calls the constructor with keywords: ``dictionary``, the host's, whose size is V,
     ``layer_widths`` D_0 .. D_N, ``shared_weight``, the (V, D_0) input embedding where the model shares it or else None,
@@ -151,7 +152,7 @@ class OutputLayer(Component, SavesSettings):
         if target is None:
             scores = self.copying.blended(self.log_probs(states, gate), states)
         elif noise is not None:
-            if not isinstance(self.copying, NoCopying):
+            if self.copying.name != NoCopying.name:
                 raise ValueError(
                     f"--criterion noise_contrastive has no copying: leave --copying {self.copying.name} out, or train "
                     "with --criterion regularized_cross_entropy"

@@ -9,27 +9,29 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.registry import Component, Registry
-from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.ops.interpolation import Interpolation
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.scores import Scores
 
 
-class Copying(Component, SavesSettings):
+class Copying(Component, nn.Module):
     """Gives source words a probability of their own, whatever the output layer.
 
-    A subclass registers itself with ``COPYING.register`` and implements :meth:`interpolation` and :meth:`blended`; it
-    then is a value of ``--copying``. :func:`build_copying` calls the constructor with keywords: ``source`` and
-    ``target``, the dictionaries, and ``width``, D_N.
+    A subclass registers itself with ``COPYING.register``, names its flags in the dataclass ``Options`` and implements
+    :meth:`interpolation` and :meth:`blended`; it then is a value of ``--copying``. :func:`build_copying` calls the
+    constructor with keywords: ``source`` and ``target``, the dictionaries, ``width``, D_N, and ``options``, an instance
+    of ``Options``.
+
+    Attributes:
+        needs_attention: whether the states must have an attention to the source.
     """
 
-    def __init__(self):
-        super().__init__()
-        self.save_setting("copying_name", flag=COPYING.flag, value=self.name)
+    needs_attention = True
 
     def interpolation(self, states: DecoderStates, target: Tensor) -> Optional[Interpolation]:
         """What the loss of targets (B, T) makes of the output layer's probabilities; None leaves them."""
@@ -48,6 +50,8 @@ COPYING: Registry[Copying] = Registry("--copying", help="whether source words ar
 class NoCopying(Copying):
     """Leaves the output layer's probabilities as they are."""
 
+    needs_attention = False
+
     def __init__(self, **unused: Any):
         super().__init__()
 
@@ -63,14 +67,17 @@ class AttentionCopying(Copying):
     """P(v) = (1 - g) P_output(v) + g sum_{i: x_i = v} a_i, g = sigmoid(w . h^N + b)  (See et al. 2017, eq. 9).
 
     a is the attention over the source x_1 .. x_S. A source word that the target's dictionary has not counts as its
-    unknown word, for which ``--replace-unk`` writes the source word. g reads the last layer alone, which is made of the
-    state and of what attention found.
+    unknown word, for which ``--replace-unk`` writes the source word. The end mark is a source word like the others, so
+    that attention to it may end the target. g reads the last layer alone, which is made of the state and of what
+    attention found.
     """
 
-    def __init__(self, *, source: Dictionary, target: Dictionary, width: int):
+    target_words: Tensor
+
+    def __init__(self, *, source: Dictionary, target: Dictionary, width: int, options: FairseqDataclass):
         super().__init__()
         self.share = nn.Linear(width, 1)
-        self.register_buffer("target_words", torch.tensor(_words_in(source, target)), persistent=False)
+        self.register_buffer("target_words", torch.tensor(_target_words(source, target)), persistent=False)
 
     def interpolation(self, states: DecoderStates, target: Tensor) -> Interpolation:
         log_keep, log_share = self._log_shares(states)
@@ -80,15 +87,11 @@ class AttentionCopying(Copying):
 
     def blended(self, scores: Scores, states: DecoderStates) -> Scores:
         assert scores.log_probs is not None
-        log_keep, log_share = self._log_shares(states)
+        log_keep, log_share = (x.unsqueeze(-1) for x in self._log_shares(states))
         words, weights = self._pointed_at(states)
-        first_places = (words.unsqueeze(1) == words.unsqueeze(2)).byte().argmax(dim=-1)
-        words, first_places = (x.unsqueeze(1).expand_as(weights) for x in (words, first_places))
-        copied = torch.zeros_like(weights).scatter_add(-1, first_places, weights)
-        own = scores.log_probs + log_keep.unsqueeze(-1)
-        of_words = own.gather(-1, words)
-        raised = torch.logaddexp(of_words, log_share.unsqueeze(-1) + _log(copied)) - of_words
-        return replace(scores, log_probs=own.scatter_add(-1, words, raised))
+        places = words.unsqueeze(1).expand_as(weights)
+        copied = torch.zeros_like(scores.log_probs).scatter_add(-1, places, weights.to(scores.log_probs.dtype))
+        return replace(scores, log_probs=torch.logaddexp(scores.log_probs + log_keep, log_share + _log(copied)))
 
     def _log_shares(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         """log (1 - g) and log g, (B, T)."""
@@ -97,15 +100,25 @@ class AttentionCopying(Copying):
         return nn.functional.logsigmoid(-score), nn.functional.logsigmoid(score)
 
     def _pointed_at(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
-        """The target word of every source position, (B, S), and the attention, (B, T, S), which sums to one."""
-        assert states.source is not None and states.attention is not None
-        weights = states.attention.to(accumulation_dtype(states.attention))
-        # the host's Transformers drop some of the weights that they return
+        """The target word of every source position, (B, S), and the attention, (B, T, S), which sums to one.
+
+        Raises:
+            ValueError: if gradients by attention weights a, some of which are as large as 1 / a, are in float16.
+        """
+        weights = states.attention
+        assert states.source is not None and weights is not None
+        if weights.dtype == torch.float16 and weights.requires_grad:
+            raise ValueError(
+                "--copying attention: gradients by a Transformer's attention overflow in --fp16; train with --amp, "
+                "--bf16 or in 32 bits"
+            )
+        weights = weights.to(accumulation_dtype(weights))
+        # rounded to 16 bits, they need not
         total = weights.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
         return self.target_words[states.source], weights / total
 
 
-def _words_in(source: Dictionary, target: Dictionary) -> List[int]:
+def _target_words(source: Dictionary, target: Dictionary) -> List[int]:
     """The target's index of every word of the source's dictionary."""
     return [target.index(word) for word in source.symbols]
 
@@ -116,13 +129,24 @@ def _log(probabilities: Tensor) -> Tensor:
     return probabilities.masked_fill(is_zero, 1).log().masked_fill(is_zero, float("-inf"))
 
 
-def build_copying(args: Namespace, *, source: Dictionary, target: Dictionary, width: int) -> Copying:
+def build_copying(
+    args: Namespace, *, source: Dictionary, target: Dictionary, width: int, lacks_attention: Optional[str]
+) -> Copying:
     """Build what ``args.copying`` names, by default nothing.
 
+    Args:
+        args: parsed flags.
+        source, target: the dictionaries.
+        width: of the last layer.
+        lacks_attention: the flag for want of which the model has no attention for every target, or None.
+
     Raises:
-        ValueError: if it does not exist.
+        ValueError: if it does not exist, or needs an attention that is not there.
     """
     vars(args).setdefault(COPYING.destination, NoCopying.name)  # what older checkpoints hold names none
-    COPYING.read_options(args)
+    options = COPYING.read_options(args)
     copying_class: Callable[..., Copying] = COPYING[args.copying]
-    return copying_class(source=source, target=target, width=width)
+    copying = copying_class(source=source, target=target, width=width, options=options)
+    if lacks_attention is not None and copying.needs_attention:
+        raise ValueError(f"--copying {copying.name} needs attention to the source: leave out {lacks_attention}")
+    return copying

@@ -2,16 +2,17 @@
 
 from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
 
-_COPYING = {"copying": "attention"}
-_SYSTEMS = {
+_WITHOUT_COPYING = {
     "encdec": System({"arch": "lstm_encdec", "output-layer": "tied"}, label="lstm_encdec, tied softmax"),
     "mos": System({"arch": "lstm_encdec_mos", "latent-dropout": 0.4}, label="MoS"),
     "doc": System({"arch": "lstm_encdec_doc", "latent-dropout": 0.4}, label="DOC"),
-    "encdec+copying": System(
-        {"arch": "lstm_encdec", "output-layer": "tied", **_COPYING}, label="lstm_encdec, tied softmax, copying"
-    ),
-    "mos+copying": System({"arch": "lstm_encdec_mos", "latent-dropout": 0.4, **_COPYING}, label="MoS, copying"),
-    "doc+copying": System({"arch": "lstm_encdec_doc", "latent-dropout": 0.4, **_COPYING}, label="DOC, copying"),
+}
+_SYSTEMS = {
+    **_WITHOUT_COPYING,
+    **{
+        f"{name}+copying": System({**system.flags, "copying": "attention"}, label=f"{system.label}, copying")
+        for name, system in _WITHOUT_COPYING.items()
+    },
 }
 _TRAINING = {
     **ON_CPUS,
@@ -45,6 +46,6 @@ REUTERS = Recipe(
     title="Headlines of Reuters-21578 at a CPU budget: the same data, subwords, updates, widths and optimiser for all",
     corpus="bash data-prep/reuters21578/prepare.sh --joined-dictionary",
     systems=_SYSTEMS,
-    training=_TRAINING,
+    training={**_TRAINING, "max-epoch": 8, "force-anneal": 5},
     notes=_NOTES.format(name="reuters21578"),
 )

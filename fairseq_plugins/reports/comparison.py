@@ -1,15 +1,21 @@
 """Trained models compared: figures of each run, means over seeds, learning curves."""
 
 import statistics
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from tqdm import tqdm
+
+from fairseq_plugins.evaluation.translation.generated_text import read_lines
 from fairseq_plugins.reports.curves import draw_learning_curves
-from fairseq_plugins.reports.metrics import Figures, Metric
+from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import Cell, as_table
 from fairseq_plugins.reports.trained_run import read_run
-from fairseq_plugins.scoring.corpus_metrics import TITLES
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, TITLES
+from fairseq_plugins.scoring.paired_bootstrap import paired_bootstrap
 
 
 def compare_runs(
@@ -18,32 +24,88 @@ def compare_runs(
     *,
     data: str,
     texts: Sequence[Tuple[str, Path]] = (),
+    baseline: Optional[str] = None,
     command: str,
 ) -> Report:
-    """Measure runs and texts, and compare them in a table and a picture of the learning curves.
+    """Measure runs and texts, and compare them in tables and a picture of the learning curves.
 
     Args:
         runs: name and ``--save-dir`` of each; those of one name differ in their seed.
         metric: what they are compared by.
         data: directory with the data.
         texts: name and file of texts of other origin.
+        baseline: name of the runs or texts that the others are tested against, sentence by sentence; None is no test.
         command: what was typed.
 
     Raises:
-        ValueError, OSError: if a run or a text lacks what is measured.
+        ValueError, OSError: if a run or a text lacks what is measured, or there is no such baseline.
     """
+    _check_baseline(baseline, metric, names=[name for name, _ in (*runs, *texts)])
     read = [read_run(name, save_dir, data=data) for name, save_dir in runs]
     trained = [{**run.figures(), **metric.measure(run)} for run in read]
     others = [{"name": name, **metric.measure_text(path)} for name, path in texts]
     found = [*trained, *others]
-    text = as_markdown(found, metric)
-    note = metric.note(found)
+    figures: Figures = {"runs": found}
+    parts = [as_markdown(found, metric), metric.note(found)]
+    if baseline is not None and isinstance(metric, TextMetric):
+        written = [*((run.name, metric.read(run)) for run in read)]
+        written += [(name, metric.read_text(path)) for name, path in texts]
+        figures["differences"] = differences(written, metric, baseline=baseline)
+        parts.append(differences_as_markdown(figures["differences"], baseline=baseline))
     return Report(
-        text=f"{text}\n\n{note}" if note else text,
-        figures={"runs": found},
+        text="\n\n".join(filter(None, parts)),
+        figures=figures,
         command=command,
         picture=draw_learning_curves(trained),
     )
+
+
+def differences(
+    written: Sequence[Tuple[str, Sequence[str]]], metric: TextMetric, *, baseline: str
+) -> List[Dict[str, Any]]:
+    """How far each system is above the baseline by each metric, its runs taken together; see :func:`paired_bootstrap`.
+
+    Args:
+        written: name of the system and lines of every run or text.
+        metric: holds the reference and what is compared.
+        baseline: a system's name.
+    """
+    references = read_lines(metric.reference)
+    systems: Dict[str, List[Sequence[str]]] = {}
+    for name, lines in written:
+        systems.setdefault(name, []).append(lines)
+    others = [name for name in systems if name != baseline]
+    found: List[Dict[str, Any]] = []
+    for name in tqdm(others, "paired bootstrap", unit=" systems", disable=not sys.stderr.isatty()):
+        by_metric = {
+            TITLES[one]: asdict(paired_bootstrap(CORPUS_METRICS[one](), systems[name], systems[baseline], references))
+            for one in metric.compared
+        }
+        found.append({"name": name, "differences": by_metric})
+    return found
+
+
+def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -> str:
+    """A line for each system but the baseline."""
+    rows = [
+        [
+            one["name"],
+            *(f"{x['value']:+.2f} +- {x['interval']:.2f} (p = {x['p']:.3f})" for x in one["differences"].values()),
+        ]
+        for one in found
+    ]
+    columns = [f"minus {baseline}", *(found[0]["differences"] if found else ())]
+    told = "Paired bootstrap of the sentences, what all seeds made of one drawn together:"
+    return f"{told}\n\n{as_table(columns, rows)}"
+
+
+def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[str]) -> None:
+    if baseline is None:
+        return
+    if not isinstance(metric, TextMetric):
+        raise ValueError(f"--baseline {baseline}: sentences are compared by --metric bleu or rouge")
+    if baseline not in names:
+        raise ValueError(f"--baseline {baseline}: no such name, choose one of {', '.join(dict.fromkeys(names))}")
 
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:

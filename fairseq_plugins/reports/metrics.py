@@ -5,7 +5,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
@@ -27,6 +27,7 @@ from fairseq_plugins.scoring.rouge import RougeSettings
 
 Figures = Dict[str, Any]
 """What was found of a run, by name, for machines."""
+_DECODED = "test/generate.txt"
 
 
 class Metric(ABC):
@@ -57,6 +58,38 @@ class Metric(ABC):
         return ""
 
 
+class TextMetric(Metric):
+    """A metric of texts.
+
+    Args:
+        reference: file with the raw reference.
+
+    Attributes:
+        compared: metrics of :data:`CORPUS_METRICS` by which texts are compared sentence by sentence.
+    """
+
+    compared: Tuple[str, ...]
+
+    def __init__(self, reference: Path) -> None:
+        self.reference = reference
+
+    @abstractmethod
+    def read(self, run: TrainedRun) -> List[str]:
+        """What a run wrote, a line a reference.
+
+        Raises:
+            ValueError, OSError: if the run lacks it.
+        """
+
+    @abstractmethod
+    def read_text(self, path: Path) -> List[str]:
+        """A text of another origin, a line a reference.
+
+        Raises:
+            ValueError, OSError: if it cannot be compared.
+        """
+
+
 class PerplexityMetric(Metric):
     """Perplexity of language models: one row, carried state, as ``evaluate_lm``; and the speed of their training."""
 
@@ -85,25 +118,37 @@ class PerplexityMetric(Metric):
         }
 
 
-class BleuMetric(Metric):
+class BleuMetric(TextMetric):
     """BLEU and chrF of translations, as ``evaluate_translation`` left them in ``SAVE_DIR/test``."""
 
+    compared = ("bleu", "chrf")
+
     def __init__(self, reference: Path) -> None:
-        self.reference = reference
+        super().__init__(reference)
         self.lines = read_lines(reference)
 
     def measure(self, run: TrainedRun) -> Figures:
-        translation = read_translation(
-            run.save_dir / "test/generate.txt",
+        return self._scored(self._translation(run))
+
+    def measure_text(self, path: Path) -> Figures:
+        return self._scored(self._plain_translation(path))
+
+    def read(self, run: TrainedRun) -> List[str]:
+        return self._translation(run).detokenized
+
+    def read_text(self, path: Path) -> List[str]:
+        return self._plain_translation(path).detokenized
+
+    def _translation(self, run: TrainedRun) -> Translation:
+        return read_translation(
+            run.save_dir / _DECODED,
             references=self.lines,
             reference_name=str(self.reference),
             language=target_language(Path(run.data), "test"),
         )
-        return self._scored(translation)
 
-    def measure_text(self, path: Path) -> Figures:
-        name = str(self.reference)
-        return self._scored(read_plain_translation(path, references=self.lines, reference_name=name))
+    def _plain_translation(self, path: Path) -> Translation:
+        return read_plain_translation(path, references=self.lines, reference_name=str(self.reference))
 
     def _scored(self, translation: Translation) -> Figures:
         return {"scores": [asdict(item) for item in score(translation, self.lines)]}
@@ -116,18 +161,22 @@ class BleuMetric(Metric):
         return f"BLEU, chrF, tokenised BLEU: `{'; '.join(item['signature'] for item in figures[0]['scores'])}`."
 
 
-class RougeMetric(Metric):
+class RougeMetric(TextMetric):
     """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/test``, and their length."""
 
-    def __init__(self, reference: Path) -> None:
-        self.reference = reference
+    compared = tuple(ROUGE_METRICS)
 
     def measure(self, run: TrainedRun) -> Figures:
-        path = run.save_dir / "test/generate.txt"
-        return self._scored(read_headlines(path, references=[self.reference]), path)
+        return self._scored(self.read(run), run.save_dir / _DECODED)
 
     def measure_text(self, path: Path) -> Figures:
-        return self._scored(read_lines(path), path)
+        return self._scored(self.read_text(path), path)
+
+    def read(self, run: TrainedRun) -> List[str]:
+        return read_headlines(run.save_dir / _DECODED, references=[self.reference])
+
+    def read_text(self, path: Path) -> List[str]:
+        return read_lines(path)
 
     def _scored(self, hypotheses: List[str], path: Path) -> Figures:
         scores = score_headlines(hypotheses, str(path), [self.reference], RougeSettings())

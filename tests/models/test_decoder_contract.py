@@ -68,7 +68,13 @@ class TestTransformer(TranslatorContract):
 
 
 class CopyingContract(TranslatorContract):
-    """Tests of a decoder that copies source words."""
+    """Tests of a decoder that copies source words, each of which is another word of the target."""
+
+    @staticmethod
+    def decoding(model, sentences, *, num_layers):
+        copying = model.decoder.output.copying
+        copying.target_words = copying.target_words.roll(3)
+        return Decoding(model, sentences, num_layers)
 
     def test_token_weights_and_label_smoothing_reach_the_output_layer(self, build, tokens):
         decoding, target, weights = build(), torch.randint(V, (B, T)), torch.rand(B, T).double()
@@ -81,6 +87,16 @@ class CopyingContract(TranslatorContract):
         torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
         assert torch.equal(extra["scores"].nll != 0, weights != 0)
 
+    def test_every_word_of_the_source_is_more_probable_by_what_is_copied(self, build, tokens):
+        decoding = build()
+        copied, copying = decoding(tokens), decoding.model.decoder.output.copying
+        decoding.model.decoder.output.copying = NoCopying()
+        own, extra = decoding(tokens)
+        share = torch.sigmoid(copying.share(extra["states"].layers[-1]))
+        source = copying.target_words[decoding.source[0]].unsqueeze(1).expand(-1, T, -1)
+        expected = ((1 - share) * own.exp()).scatter_add(-1, source, share * extra["attn"][0])
+        torch.testing.assert_close(copied[0].exp(), expected, rtol=1e-4, atol=1e-6)
+
 
 class TestCopyingEncoderDecoder(CopyingContract):
     @pytest.fixture(params=[("doc", "on"), ("doc", "off"), ("full", "on")], ids=" ".join)
@@ -88,7 +104,7 @@ class TestCopyingEncoderDecoder(CopyingContract):
         name, feeding = request.param
         flags = {"experts_per_layer": "1 1 2 2"} if name == "doc" else {}
         flags.update(copying="attention", input_feeding=feeding, source_size=SOURCES)
-        return lambda **others: Decoding(build_tiny_encdec(name, **flags, **others), sentences, num_layers=4)
+        return lambda **others: self.decoding(build_tiny_encdec(name, **flags, **others), sentences, num_layers=4)
 
 
 class TestCopyingTransformer(CopyingContract):
@@ -97,4 +113,8 @@ class TestCopyingTransformer(CopyingContract):
     @pytest.fixture
     def build(self, sentences):
         flags = dict(output_layer="drill", share_decoder_input_output_embed=True, vocab_size=V, copying="attention")
-        return lambda **others: Decoding(build_tiny_transformer("transformer_full", **flags, **others), sentences, 3)
+
+        def build(**others):
+            return self.decoding(build_tiny_transformer("transformer_full", **flags, **others), sentences, num_layers=3)
+
+        return build

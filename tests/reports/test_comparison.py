@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import sacrebleu
 
-from fairseq_plugins.reports.comparison import as_markdown
+from fairseq_plugins.reports.comparison import as_markdown, compare_runs, differences, differences_as_markdown
 from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]
@@ -87,3 +87,29 @@ def test_the_language_of_translations_is_that_of_the_data_whatever_the_reference
     )
     figures = BleuMetric(tmp_path / "references.txt").measure(SimpleNamespace(save_dir=tmp_path, data=str(tmp_path)))
     assert figures["scores"][0]["value"] == pytest.approx(100)
+
+
+def test_systems_are_tested_against_a_baseline_with_all_their_seeds(tmp_path):
+    (tmp_path / "reference").write_text("oil prices rise\npolice kill gunman\nstocks fall\n" * 20)
+    good, bad = ["oil prices rise", "police kill man", "stocks fall"] * 20, ["oil", "gunman", "bonds"] * 20
+    written = [("A", bad), ("B", good), ("A", bad), ("words", bad)]
+    found = differences(written, RougeMetric(tmp_path / "reference"), baseline="A")
+    assert [one["name"] for one in found] == ["B", "words"]
+    ours, same = (one["differences"] for one in found)
+    assert list(ours) == ["ROUGE-1", "ROUGE-2", "ROUGE-L"] and ours["ROUGE-1"]["value"] > 40
+    assert same["ROUGE-L"] == {"value": 0, "interval": 0, "p": 1}
+    table = differences_as_markdown(found, baseline="A").splitlines()
+    assert "minus A" in table[2] and table[-1].split("|")[2].strip() == "+0.00 +- 0.00 (p = 1.000)"
+
+
+@pytest.mark.parametrize(
+    "metric, told",
+    [
+        (PerplexityMetric(), "sentences are compared by --metric bleu or rouge"),
+        (RougeMetric(None), "no such name, choose one of A, B"),
+    ],
+)
+def test_a_baseline_that_cannot_be_is_refused_before_anything_is_read(metric, told, tmp_path):
+    runs = [("A", tmp_path / "1"), ("A", tmp_path / "2"), ("B", tmp_path / "3")]
+    with pytest.raises(ValueError, match=f"^--baseline C: {told}$"):
+        compare_runs(runs, metric, data="data", baseline="C", command="")

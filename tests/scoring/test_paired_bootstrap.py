@@ -1,0 +1,73 @@
+"""Paired bootstrap of systems that were trained several times."""
+
+import random
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+from fairseq_plugins.scoring.paired_bootstrap import paired_bootstrap
+
+WORDS = [f"w{i}" for i in range(30)]
+
+
+def draw_references(number):
+    return [" ".join(random.choices(WORDS, k=random.randint(5, 12))) for _ in range(number)]
+
+
+def spoil(references, rate):
+    """The references with a share of the words exchanged."""
+    return [
+        " ".join(random.choice(WORDS) if random.random() < rate else w for w in line.split()) for line in references
+    ]
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    random.seed(1)
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "rouge1", "rouge2", "rougeL"])
+def test_a_better_system_is_found_whatever_the_metric(name):
+    references = draw_references(200)
+    system, baseline = ([spoil(references, rate) for _ in range(2)] for rate in (0.1, 0.2))
+    metric = CORPUS_METRICS[name]()
+    found = paired_bootstrap(metric, system, baseline, references)
+    means = [
+        np.mean([metric.score(sum(metric.statistics(*pair) for pair in zip(run, references))) for run in runs])
+        for runs in (system, baseline)
+    ]
+    assert found.value == pytest.approx(means[0] - means[1]) and found.value > found.interval > 0
+    assert found.p == pytest.approx(1 / 1001)
+    other = paired_bootstrap(metric, baseline, system, references)
+    assert (other.value, other.interval, other.p) == pytest.approx((-found.value, found.interval, found.p))
+
+
+def test_one_run_each_is_sacrebleus_test_which_counts_one_side_alone():
+    references = draw_references(300)
+    system, baseline = spoil(references, 0.2), spoil(references, 0.22)
+    found = paired_bootstrap(CORPUS_METRICS["bleu"](), [system], [baseline], references)
+    systems = [("baseline", baseline), ("system", system)]
+    _, results = PairedTest(systems, {"BLEU": BLEU(references=[references])}, None, test_type="bs", n_samples=1000)()
+    theirs, ours = results["BLEU"]
+    assert found.value == pytest.approx(ours.score - theirs.score)
+    assert 0.02 < ours.p_value < 0.2 and found.p == pytest.approx(2 * ours.p_value, abs=0.03)
+
+
+def test_equal_systems_do_not_differ():
+    references = draw_references(50)
+    text = spoil(references, 0.3)
+    found = paired_bootstrap(CORPUS_METRICS["rouge1"](), [text, text], [text], references)
+    assert (found.value, found.interval, found.p) == (0, 0, 1)
+
+
+def test_runs_of_systems_may_differ_in_number_and_seeds_narrow_no_interval():
+    references = draw_references(200)
+    system, baseline = spoil(references, 0.1), spoil(references, 0.2)
+    metric = CORPUS_METRICS["rouge1"]()
+    once = paired_bootstrap(metric, [system], [baseline], references)
+    again = paired_bootstrap(metric, [system] * 3, [baseline] * 2, references)
+    assert astuple(again) == pytest.approx(astuple(once))
