@@ -37,7 +37,6 @@ FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING)
 class TransformerEncoderWithTokens(TransformerEncoderBase):
     """The host's encoder, whose output has the tokens (B, S) as well."""
 
-    # pyrefly: ignore[bad-override]
     def forward(self, src_tokens: Tensor, *args: Any, **kwargs: Any) -> Dict[str, Any]:
         """As the host's, with one tensor in ``src_tokens``."""
         return {**super().forward(src_tokens, *args, **kwargs), "src_tokens": [src_tokens]}

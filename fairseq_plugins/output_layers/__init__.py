@@ -1,7 +1,8 @@
-"""Output layers and gates that work in every model. Importing the package registers them."""
+"""Output layers and gates of every model, and copying of translators. Importing the package registers them."""
 
-from fairseq_plugins.output_layers import (  # noqa: F401  # noqa: F401
+from fairseq_plugins.output_layers import (  # noqa: F401
     bilinear,
+    copying,
     drill,
     dual,
     hidden_gate,

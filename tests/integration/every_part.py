@@ -1,4 +1,4 @@
-"""Every output layer, cell and gate in a model trains, saves, loads, and decodes or scores, by host commands.
+"""Every output layer, cell, gate and way to copy trains, saves, loads, and decodes or scores, by host commands.
 
 Each kind of model has a test file of its own, so that two processes share them.
 """
@@ -14,6 +14,7 @@ from translation_commands import TRANSFORMER_SIZES
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.copying import COPYING
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
 RECURRENT = ["--embed-dim", "12", "--hidden-sizes", "16 12"]
@@ -28,30 +29,39 @@ MODELS = {
 SHARING = {"--share-embeddings", "output", "--share-decoder-input-output-embed"}
 
 
+USUAL = {"--output-layer": "doc", "--rnn-cell": "lstm", "--output-gate": "none", "--copying": "none"}
+
+
 def cases(model):
-    """Parameters "layer, cell, gate" of a model: each part beside the usual ones; slow are all but the first."""
-    parts = [("doc", "lstm", "none")]
-    parts += [(layer, "lstm", "none") for layer in sorted(set(OUTPUT_LAYERS) - {"doc"})]
+    """Parameter "parts" of a model: each part beside the usual ones; slow are all but the first."""
+    values = {"--output-layer": OUTPUT_LAYERS, "--output-gate": {*OUTPUT_GATES, *example_gates.EXAMPLES}}
     if model.startswith("recurrent_"):
-        parts += [("doc", cell, "none") for cell in sorted(set(RECURRENT_CELLS) - {"lstm"})]
-    parts += [("doc", "lstm", gate) for gate in sorted({*OUTPUT_GATES, *example_gates.EXAMPLES} - {"none"})]
-    return [parts[0], *(pytest.param(*part, marks=pytest.mark.slow) for part in parts[1:])]
+        values["--rnn-cell"] = RECURRENT_CELLS
+    if model != "recurrent_lm":
+        values["--copying"] = COPYING
+    parts = [USUAL]
+    parts += [{**USUAL, flag: name} for flag, names in values.items() for name in sorted(set(names) - {USUAL[flag]})]
+    return [
+        pytest.param(part, marks=[] if part is USUAL else pytest.mark.slow, id=" ".join(part.values()))
+        for part in parts
+    ]
 
 
-def check_part(model, layer, cell, gate, *, corpus, save_dir, run_here):
+def check_parts(model, parts, *, corpus, save_dir, run_here):
     """Two updates, a checkpoint and its use."""
     with example_gates.registered():
-        _check_part(model, layer, cell, gate, corpus, save_dir, run_here)
+        _check_parts(model, parts, corpus, save_dir, run_here)
 
 
-def _check_part(model, layer, cell, gate, corpus, save_dir, run_here):
+def _check_parts(model, parts, corpus, save_dir, run_here):
+    layer, gate = parts["--output-layer"], parts["--output-gate"]
     is_lm = model == "recurrent_lm"
     task = "stateful_lm" if is_lm else "translation"
     flags = [flag for flag in MODELS[model] if not (layer == "full" and flag in SHARING)]
     training = ["--task", task, *flags, "--output-layer", layer, "--criterion", "regularized_cross_entropy"]
     training += ["--optimizer", "adam", "--lr", "0.01", "--batch-size", "4", "--num-workers", "0"]
-    training += ["--rnn-cell", cell] if cell != "lstm" else []
-    training += ["--output-gate", gate] if gate != "none" else []
+    for flag in ("--rnn-cell", "--output-gate", "--copying"):
+        training += [flag, parts[flag]] if parts[flag] != USUAL[flag] else []
     training += ["--max-update", "2", "--log-format", "simple", "--save-dir", save_dir]
     run_here(train, corpus, *training)
     checkpoint = save_dir / "checkpoint_last.pt"

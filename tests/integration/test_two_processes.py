@@ -151,6 +151,7 @@ def test_two_processes_translate_like_one(pair_data, tmp_path, run_here):
     one, two = (tmp_path / name for name in ("one", "two"))
     # adam would follow the rounding errors where a gradient is zero, as those of the keys' biases are
     flags = ["--dropout", 0, "--optimizer", "sgd", "--lr", 0.5, "--batch-size", 8, "--max-epoch", 1]
+    flags += ["--copying", "attention"]
     run_here(fairseq_cli.train, *training_flags(pair_data, one, *flags, "--update-freq", 2, **TRANSFORMER))
     two.mkdir()
     run_two(training_flags(pair_data, two, *flags, **TRANSFORMER), two)

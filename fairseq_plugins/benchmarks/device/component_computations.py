@@ -19,7 +19,9 @@ from fairseq_plugins.modules.encoder_stack import EncoderStack
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 from fairseq_plugins.modules.recurrent_state import State, map_state, named_tensors
+from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing, build_output_layer
+from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES, NoGate
 
@@ -63,20 +65,25 @@ def attention_computations(attention: str) -> Iterator[Computation]:
 
 
 def output_computations(layer: str) -> Iterator[Computation]:
-    """An output layer with every gate that it takes: its loss in both modes, and its distribution with and without
-    gradients."""
+    """An output layer with every gate that it takes, and with every way of copying: its loss in both modes, and its
+    distribution with and without gradients."""
     for gate in OUTPUT_GATES:
         if gate != NoGate.name and not OUTPUT_LAYERS[layer].takes_gate:
             continue
         name = f"output layer {layer}" if gate == NoGate.name else f"output layer {layer}, gate {gate}"
-        module = _output_layer(layer, gate)
-        states = random_inputs(0, **{f"h{n}": (B, T, width) for n, width in enumerate(WIDTHS)})
-        inputs = {**states, "tokens": _tokens(T), "target": _tokens(T).flip(1)}
-        for mode in MODES:
-            yield Computation(name=f"{name}, loss in {mode}", compute=_lose, inputs=inputs, module=module, mode=mode)
-        common: Dict[str, Any] = dict(compute=_distribute, inputs=inputs, module=module, mode="evaluation")
-        yield Computation(name=f"{name}, distribution", **common)
-        yield Computation(name=f"{name}, distribution without gradients", **common, gradients="off")
+        yield from _scores(name, _output_layer(layer, gate, NoCopying.name))
+    for copying in sorted(set(COPYING) - {NoCopying.name}):
+        yield from _scores(f"output layer {layer}, copying {copying}", _output_layer(layer, NoGate.name, copying))
+
+
+def _scores(name: str, module: nn.Module) -> Iterator[Computation]:
+    states = random_inputs(0, **{f"h{n}": (B, T, width) for n, width in enumerate(WIDTHS)}, attention=(B, T, S))
+    inputs = {**states, "tokens": _tokens(T), "target": _tokens(T).flip(1), "source": _tokens(S)}
+    for mode in MODES:
+        yield Computation(name=f"{name}, loss in {mode}", compute=_lose, inputs=inputs, module=module, mode=mode)
+    common: Dict[str, Any] = dict(compute=_distribute, inputs=inputs, module=module, mode="evaluation")
+    yield Computation(name=f"{name}, distribution", **common)
+    yield Computation(name=f"{name}, distribution without gradients", **common, gradients="off")
 
 
 def with_dropout(options: Type[FairseqDataclass], rate: float) -> FairseqDataclass:
@@ -92,8 +99,8 @@ def _rates(options: Type[FairseqDataclass]) -> Set[str]:
     return {option.name for option in fields(options) if "dropout" in option.name and isinstance(option.default, float)}
 
 
-def _output_layer(layer: str, gate: str) -> nn.Module:
-    args = Namespace(output_layer=layer, output_gate=gate)
+def _output_layer(layer: str, gate: str, copying: str) -> nn.Module:
+    args = Namespace(output_layer=layer, output_gate=gate, copying=copying)
     component = OUTPUT_LAYERS[layer]
     for part in (component, OUTPUT_GATES[gate]):
         for rate in _rates(part.Options) & part.applicable_options(args):
@@ -103,6 +110,7 @@ def _output_layer(layer: str, gate: str) -> nn.Module:
         dictionary.add_symbol(f"w{number}")
     shared = None if component.sharing is Sharing.NEVER else nn.Parameter(torch.empty(V, WIDTHS[0]))
     module = build_output_layer(args, dictionary=dictionary, layer_widths=WIDTHS, shared_weight=shared)
+    module.copying = build_copying(args, source=dictionary, target=dictionary, width=WIDTHS[-1], lacks_attention=None)
     if module.word_counts is not None:
         module.word_counts.set(V - torch.arange(V))
     return _randomised(module)
@@ -156,7 +164,8 @@ def _attend(stack: nn.Module, x: Tensors) -> Dict[str, Tensor]:
 
 def _states(x: Tensors) -> DecoderStates:
     layers = [x[f"h{n}"] for n in range(len(WIDTHS))]
-    return DecoderStates(layers=layers, top=layers[-1], tokens=x["tokens"])
+    attention = torch.softmax(x["attention"], dim=-1, dtype=accumulation_dtype(x["attention"]))
+    return DecoderStates(layers=layers, top=layers[-1], tokens=x["tokens"], attention=attention, source=x["source"])
 
 
 def _lose(layer: nn.Module, x: Tensors) -> Dict[str, Tensor]:

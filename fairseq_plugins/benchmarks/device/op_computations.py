@@ -19,6 +19,7 @@ from fairseq_plugins.ops import regularizers
 from fairseq_plugins.ops.chosen_logits import chosen_logits
 from fairseq_plugins.ops.ensemble import mean_log_probs, responsibilities
 from fairseq_plugins.ops.float16_scale import float16_scale
+from fairseq_plugins.ops.interpolation import Interpolation
 from fairseq_plugins.ops.linear import linear
 from fairseq_plugins.ops.linear_scan import linear_scan
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
@@ -83,6 +84,9 @@ def _loss(x: Tensors, **options: Any) -> MixtureLoss:
     log_prior = torch.log_softmax(x["scores"], dim=-1)
     if "gate_weight" in x:
         options["gate"] = _gate(x)
+    if "share" in x:
+        log_share = torch.nn.functional.logsigmoid(x["share"])
+        options["interpolation"] = Interpolation(torch.nn.functional.logsigmoid(-x["share"]), log_share - 2)
     return mixture_nll(x["latents"], log_prior, x["weight"], _target(x["weight"]), bias=x["bias"], **options)
 
 
@@ -101,6 +105,9 @@ def _mixture_losses() -> Iterator[Computation]:
     yield _computation("mixture_nll, weighted tokens", _weighted_loss, **MIXTURE)
     yield _computation("mixture_nll, gate", _loss, **MIXTURE, **GATE)
     yield _computation("mixture_nll, one softmax, gate", _loss, **single, **GATE)
+    yield _computation("mixture_nll, interpolation", _loss, **MIXTURE, share=(N,))
+    smoothed = partial(_loss, label_smoothing=0.1)
+    yield _computation("mixture_nll, gate, label smoothing, interpolation", smoothed, **MIXTURE, **GATE, share=(N,))
     yield _without_gradients("mixture_nll, a loss a token", partial(_loss, reduction="none"), **MIXTURE)
 
 
