@@ -18,7 +18,7 @@ from fairseq.models.transformer import (
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.flags.values import check_at_least_one, check_coefficient, check_dropout
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
@@ -30,6 +30,9 @@ from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.output_layers.mixture import MixtureOutput
 from fairseq_plugins.output_layers.noise import Noise
+
+RATES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
+"""The host's flags of rates, which it takes unchecked."""
 
 FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING)
 
@@ -154,6 +157,8 @@ class TransformerWithOutputLayer(TransformerModel):
             for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
                 check_at_least_one(getattr(args, f"{side}_{size}"), flag=f"--{side}-{size.replace('_', '-')}")
         check_coefficient(args.encoder_layers, flag="--encoder-layers")
+        for name in RATES:
+            check_dropout(getattr(args, name), flag=f"--{name.replace('_', '-')}")
         model = super().build_model(args, task)
         if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):
             raise ValueError(

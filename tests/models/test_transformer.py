@@ -6,6 +6,7 @@ import torch
 from builders import build_encdec, build_tiny_transformer
 
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES
+from fairseq_plugins.models.transformer import RATES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 PAD = 1
@@ -110,6 +111,15 @@ def test_layers_that_mixtures_read_are_not_dropped(name):
     with pytest.raises(ValueError, match="--decoder-layerdrop 0.2: --output-layer"):
         with_layer(name, decoder_layerdrop=0.2)
     with_layer("tied", decoder_layerdrop=0.2)
+
+
+@pytest.mark.parametrize("name", RATES)
+@pytest.mark.parametrize("rate", [-1.0, 1.0, 1.5])
+def test_rates_that_are_no_probability_are_refused(name, rate):
+    with pytest.raises(
+        ValueError, match=f"^--{name.replace('_', '-')} {rate}: a dropout rate is the probability to dr"
+    ):
+        with_layer("tied", **{name: rate})
 
 
 @pytest.mark.parametrize("other", ["full", "drill", "doc"])
