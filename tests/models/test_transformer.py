@@ -113,6 +113,12 @@ def test_layers_that_mixtures_read_are_not_dropped(name):
     with_layer("tied", decoder_layerdrop=0.2)
 
 
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_attention_of_xformers_is_refused(side):
+    with pytest.raises(ValueError, match=f"^--{side}-xformers-att-config: nothing here is tested with"):
+        with_layer("tied", **{f"{side}_xformers_att_config": ""})
+
+
 @pytest.mark.parametrize("name", RATES)
 @pytest.mark.parametrize("rate", [-1.0, 1.0, 1.5])
 def test_rates_that_are_no_probability_are_refused(name, rate):
