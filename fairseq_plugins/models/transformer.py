@@ -154,9 +154,7 @@ class TransformerWithOutputLayer(TransformerModel):
             raise ValueError("--adaptive-softmax-cutoff is an output layer of the host: leave it out")
         for side in ("encoder", "decoder"):
             if getattr(args, f"{side}_xformers_att_config", None) is not None:
-                raise ValueError(
-                    f"--{side}-xformers-att-config needs xformers, with which nothing is tested: leave it out"
-                )
+                raise ValueError(f"--{side}-xformers-att-config: nothing here is tested with xformers, leave it out")
         check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
         for side in ("encoder", "decoder"):
             for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
