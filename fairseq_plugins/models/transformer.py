@@ -152,11 +152,10 @@ class TransformerWithOutputLayer(TransformerModel):
         """
         if args.adaptive_softmax_cutoff:
             raise ValueError("--adaptive-softmax-cutoff is an output layer of the host: leave it out")
+        check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
         for side in ("encoder", "decoder"):
             if getattr(args, f"{side}_xformers_att_config", None) is not None:
                 raise ValueError(f"--{side}-xformers-att-config: nothing here is tested with xformers, leave it out")
-        check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
-        for side in ("encoder", "decoder"):
             for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
                 check_at_least_one(getattr(args, f"{side}_{size}"), flag=f"--{side}-{size.replace('_', '-')}")
         check_coefficient(args.encoder_layers, flag="--encoder-layers")

@@ -58,11 +58,7 @@ class ChunkedMixtureNLL(torch.autograd.Function):
             assert log_other is not None
             interpolation = Interpolation(log_weight, log_other)
         inputs = MixtureInputs(latents, log_prior, weight, bias, gate)
-        tensors = (
-            *(latents, log_prior, weight, bias),
-            *(gate_features, gate_weight, gate_bias),
-            *(log_weight, log_other),
-        )
+        tensors = (latents, log_prior, weight, bias, gate_features, gate_weight, gate_bias, log_weight, log_other)
         ctx.dtypes = [None if x is None else x.dtype for x in tensors]
         operand_dtype = options.chunk_dtype or autocast_dtype(latents) or latents.dtype
         chunk_size = options.chunk_size or default_chunk_size(

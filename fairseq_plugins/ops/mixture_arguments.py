@@ -1,7 +1,7 @@
 """Arguments of the mixture loss and what is refused among them."""
 
 from dataclasses import dataclass
-from typing import Dict, Optional, Tuple
+from typing import Dict, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -51,15 +51,8 @@ def check_arguments(
     Raises:
         ValueError: if one has a wrong shape, type, device or value; the message names it.
     """
-    _check_shapes(
-        latents,
-        log_prior,
-        weight,
-        target,
-        bias=bias,
-        token_weights=token_weights,
-        interpolation=interpolation,
-    )
+    per_token = {"token_weights": token_weights, **({} if interpolation is None else interpolation._asdict())}
+    _check_shapes(latents, log_prior, weight, target, bias=bias, per_token=per_token)
     _check_types(latents, log_prior, weight, target, bias=bias, interpolation=interpolation)
     check_gate(gate, latents, vocab_size=weight.size(0), caller="mixture_nll", name="latents")
     _check_options(options)
@@ -104,8 +97,7 @@ def _check_shapes(
     target: Tensor,
     *,
     bias: Optional[Tensor],
-    token_weights: Optional[Tensor],
-    interpolation: Optional[Interpolation],
+    per_token: Mapping[str, Optional[Tensor]],
 ) -> None:
     _require(
         latents.dim() >= 2 and latents.size(-1) > 0 and latents.size(-2) > 0,
@@ -120,10 +112,8 @@ def _check_shapes(
         "log_prior": (log_prior, (*leading, num_experts)),
         "target": (target, leading),
         "bias": (bias, (weight.size(0),)),
-        "token_weights": (token_weights, leading),
+        **{name: (tensor, leading) for name, tensor in per_token.items()},
     }
-    if interpolation is not None:
-        expected_shapes.update({name: (tensor, leading) for name, tensor in interpolation._asdict().items()})
     for name, (tensor, shape) in expected_shapes.items():
         if tensor is not None:
             _require(tuple(tensor.shape) == shape, f"{name} is {tuple(tensor.shape)}: it must be {shape}")

@@ -15,7 +15,7 @@ from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import Cell, as_table
 from fairseq_plugins.reports.trained_run import read_run
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, TITLES
-from fairseq_plugins.scoring.paired_bootstrap import paired_bootstrap
+from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
 
 
 def compare_runs(
@@ -48,7 +48,7 @@ def compare_runs(
     figures: Figures = {"runs": found}
     parts = [as_markdown(found, metric), metric.note(found)]
     if baseline is not None and isinstance(metric, TextMetric):
-        written = [*((run.name, metric.read(run)) for run in read)]
+        written = [(run.name, metric.read(run)) for run in read]
         written += [(name, metric.read_text(path)) for name, path in texts]
         figures["differences"] = differences(written, metric, baseline=baseline)
         parts.append(differences_as_markdown(figures["differences"], baseline=baseline))
@@ -63,7 +63,7 @@ def compare_runs(
 def differences(
     written: Sequence[Tuple[str, Sequence[str]]], metric: TextMetric, *, baseline: str
 ) -> List[Dict[str, Any]]:
-    """How far each system is above the baseline by each metric, its runs taken together; see :func:`paired_bootstrap`.
+    """How far each system is above the baseline by each metric, its runs taken together; see :func:`bootstrap_scores`.
 
     Args:
         written: name of the system and lines of every run or text.
@@ -74,15 +74,13 @@ def differences(
     systems: Dict[str, List[Sequence[str]]] = {}
     for name, lines in written:
         systems.setdefault(name, []).append(lines)
-    others = [name for name in systems if name != baseline]
-    found: List[Dict[str, Any]] = []
-    for name in tqdm(others, "paired bootstrap", unit=" systems", disable=not sys.stderr.isatty()):
-        by_metric = {
-            TITLES[one]: asdict(paired_bootstrap(CORPUS_METRICS[one](), systems[name], systems[baseline], references))
-            for one in metric.compared
-        }
-        found.append({"name": name, "differences": by_metric})
-    return found
+    found: Dict[str, Dict[str, Dict[str, float]]] = {name: {} for name in systems if name != baseline}
+    for one in tqdm(metric.compared, "paired bootstrap", unit=" metrics", disable=not sys.stderr.isatty()):
+        corpus_metric = CORPUS_METRICS[one]()
+        scores = {name: bootstrap_scores(corpus_metric, runs, references) for name, runs in systems.items()}
+        for name, by_metric in found.items():
+            by_metric[TITLES[one]] = asdict(paired_difference(scores[name], scores[baseline]))
+    return [{"name": name, "differences": by_metric} for name, by_metric in found.items()]
 
 
 def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -> str:

@@ -9,9 +9,7 @@ from typing import List, Sequence
 import numpy as np
 
 from fairseq_plugins.scoring.corpus_metrics import CorpusMetric
-
-NUM_SAMPLES = 1000
-SEED = 12345
+from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES, SEED
 
 
 @dataclass(frozen=True)
@@ -29,42 +27,36 @@ class Difference:
     p: float
 
 
-def paired_bootstrap(
-    metric: CorpusMetric,
-    system: Sequence[Sequence[str]],
-    baseline: Sequence[Sequence[str]],
-    references: Sequence[str],
-) -> Difference:
-    """Compare what the runs of two systems made of the same sentences.
+def bootstrap_scores(metric: CorpusMetric, runs: Sequence[Sequence[str]], references: Sequence[str]) -> np.ndarray:
+    """The mean score of a system's runs on all sentences, and on each of K samples of them, (1 + K).
 
-    Sentences are drawn with replacement, and each brings what all runs of both systems made of it. So the interval says
-    what other sentences would change; what other seeds would change it does not say. p counts differences to both sides
-    and so is about twice that of sacreBLEU's test, which counts one.
+    Sentences are drawn with replacement, and each brings what all runs made of it. The samples are the same for every
+    system.
 
     Args:
-        metric: by which they are compared.
-        system, baseline: R texts each, as long as the references.
+        metric: by which systems are compared.
+        runs: R texts, each as long as the references.
         references: N lines.
     """
     count = np.random.default_rng(SEED).multinomial
-    weights = count(len(references), np.full(len(references), 1 / len(references)), size=NUM_SAMPLES)
+    weights = count(len(references), np.full(len(references), 1 / len(references)), size=NUM_BOOTSTRAP_SAMPLES)
     draws = np.vstack([np.ones(len(references), dtype=weights.dtype), weights])
-    whole, *samples = _mean_scores(metric, system, references, draws) - _mean_scores(
-        metric, baseline, references, draws
-    )
-    low, high = np.percentile(samples, [2.5, 97.5])
-    # a sample's distance from the mean of all samples is what equal systems would show (Riezler & Maxwell 2005)
-    num_as_large = int((np.abs(samples - np.mean(samples)) >= abs(whole)).sum())
-    return Difference(float(whole), float(high - low) / 2, (num_as_large + 1) / (NUM_SAMPLES + 1))
-
-
-def _mean_scores(
-    metric: CorpusMetric, runs: Sequence[Sequence[str]], references: Sequence[str], draws: np.ndarray
-) -> np.ndarray:
-    """The mean score of the runs on each sample, (K), whose sentences ``draws`` (K, N) counts."""
     scores: List[List[float]] = []
     for lines in runs:
         assert len(lines) == len(references)
         statistics = np.stack([metric.statistics(*pair) for pair in zip(lines, references)])
         scores.append([metric.score(total) for total in draws @ statistics])
     return np.mean(scores, axis=0)
+
+
+def paired_difference(system: np.ndarray, baseline: np.ndarray) -> Difference:
+    """Compare two systems by their :func:`bootstrap_scores`, (1 + K) each.
+
+    The interval says what other sentences would change; what other seeds would change it does not say. p counts
+    differences to both sides and so is about twice that of sacreBLEU's test, which counts one.
+    """
+    whole, *samples = system - baseline
+    low, high = np.percentile(samples, [2.5, 97.5])
+    # a sample's distance from the mean of all samples is what equal systems would show (Riezler & Maxwell 2005)
+    num_as_large = int((np.abs(samples - np.mean(samples)) >= abs(whole)).sum())
+    return Difference(float(whole), float(high - low) / 2, (num_as_large + 1) / (len(samples) + 1))

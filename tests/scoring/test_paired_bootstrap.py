@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
-from fairseq_plugins.scoring.paired_bootstrap import paired_bootstrap
+from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
 
 WORDS = [f"w{i}" for i in range(30)]
 
@@ -23,6 +23,10 @@ def spoil(references, rate):
     return [
         " ".join(random.choice(WORDS) if random.random() < rate else w for w in line.split()) for line in references
     ]
+
+
+def paired_bootstrap(metric, system, baseline, references):
+    return paired_difference(*(bootstrap_scores(metric, runs, references) for runs in (system, baseline)))
 
 
 @pytest.fixture(autouse=True)
