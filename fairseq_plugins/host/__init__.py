@@ -11,6 +11,7 @@ from fairseq_plugins.host import (
     broadcast,
     checkpoint_classes,
     checkpoint_fit,
+    crash_file,
     damaged_binaries,
     divergence,
     exact_resume,
@@ -46,6 +47,7 @@ def mend_host() -> None:
     flags_without_numbers.mend()
     heartbeat.mend()
     one_line_errors.mend()
+    crash_file.mend()
     bf16.mend()
     amp.mend()
     sparse_gradients.mend()

@@ -49,9 +49,15 @@ def _show_errors() -> None:
 
 def show_error(kind: Type[BaseException], error: BaseException, frames: Optional[TracebackType]) -> None:
     """Print a ``ValueError`` of this package as one line, and other errors as Python does."""
-    *_, last = [None, *traceback.walk_tb(frames)]
-    is_ours = last is not None and PACKAGE in Path(last[0].f_code.co_filename).resolve().parents
-    if issubclass(kind, ValueError) and is_ours:
+    if is_refusal(error, frames):
         print("".join(traceback.format_exception_only(kind, error)), end="", file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, frames)
+
+
+def is_refusal(error: BaseException, frames: Optional[TracebackType]) -> bool:
+    """Whether it is a ``ValueError`` that this package raised, of something that a user gave wrongly."""
+    *_, last = [None, *traceback.walk_tb(frames)]
+    return isinstance(error, ValueError) and (
+        last is not None and PACKAGE in Path(last[0].f_code.co_filename).resolve().parents
+    )

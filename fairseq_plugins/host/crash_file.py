@@ -1,0 +1,29 @@
+"""A training that is refused leaves no ``crash.pt``.
+
+Mends: the host saves the whole training beside its checkpoints on every error of an update, also where the error says
+that a flag does not fit the model.
+Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+Needed as long as ``test_the_host_alone_saves_a_refused_training`` passes.
+"""
+
+import sys
+from typing import Any, Callable, Optional
+
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.host.one_line_errors import is_refusal
+from fairseq_plugins.host.wrapping import wrap
+
+
+def mend() -> None:
+    """Wrap ``save_checkpoint`` of the host's ``Trainer``."""
+    wrap(Trainer, "save_checkpoint", _save_unless_refused)
+
+
+def _save_unless_refused(
+    save_checkpoint: Callable[..., Optional[str]], trainer: Trainer, *args: Any, **kwargs: Any
+) -> Optional[str]:
+    error = sys.exception()
+    if error is not None and is_refusal(error, error.__traceback__):
+        return None
+    return save_checkpoint(trainer, *args, **kwargs)
