@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
-from fairseq.tasks import setup_task
 from omegaconf import DictConfig
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from fairseq_plugins.evaluation.analyses.expert_use import (
     stream_expert_use,
 )
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
+from fairseq_plugins.evaluation.split_sentences import split_lines, split_pairs
 from fairseq_plugins.evaluation.text.text_lines import encode_lines
 from fairseq_plugins.evaluation.translation.generated_text import read_lines
 from fairseq_plugins.evaluation.translation.translator import load_translator
@@ -114,18 +114,11 @@ def _look_at_stream(
     dictionary: Dictionary = lm.decoder.dictionary
     tokens = load_token_stream(args.data, args.split, dictionary)
     if lines is None:
-        sequences = _first_lines(tokens, args.num, end=dictionary.eos())
+        sequences = split_lines(tokens, end=dictionary.eos())[: args.num]
     else:
         sequences = encode_lines(lines, dictionary).sequences
     use = stream_expert_use(lm, tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
     return use, [line_experts(lm, sequence, device=device) for sequence in sequences]
-
-
-def _first_lines(tokens: Tensor, num: int, *, end: int) -> List[Tensor]:
-    """The first lines that have a word."""
-    ends = (tokens == end).nonzero()[:, 0].tolist()
-    spans = zip([0, *(place + 1 for place in ends)], (place + 1 for place in ends))
-    return [tokens[start:stop] for start, stop in spans if stop - start > 1][:num]
 
 
 def _look_at_pairs(
@@ -133,13 +126,8 @@ def _look_at_pairs(
 ) -> Tuple[ExpertUse, List[WordExperts]]:
     """What an encoder-decoder makes of the split and of the lines."""
     assert isinstance(model, FairseqEncoderDecoderModel)
-    device, task = choose_device(args), setup_task(config.task)
-    try:
-        task.load_dataset(args.split)
-    except FileNotFoundError as error:
-        raise ValueError(f"there is no split '{args.split}' in {args.data}") from error
-    pairs = task.dataset(args.split)
-    sources, targets = ([side[number] for number in range(len(pairs))] for side in (pairs.src, pairs.tgt))
+    device = choose_device(args)
+    sources, targets = split_pairs(config.task, args.split)
     chosen = list(zip(sources, targets))[: args.num]
     if lines is not None:
         chosen = _translated(lines, model, path, args)

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from fairseq_plugins.evaluation.ensemble import average_nll
 from fairseq_plugins.evaluation.scored_sequences import nll_of
 from fairseq_plugins.output_layers.base import OutputLayer
+from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.scores import Scores
 
 
@@ -25,14 +26,18 @@ class ScoredPairs:
 
     Attributes:
         numbers: places of the pairs in what was given, B.
+        target: the tokens that are predicted, (B, T).
         is_token: where the target has a token, (B, T).
         nll: of the targets in nats, (B, T) float64, 0 where there is none.
+        states: what the output layer read; None of a model of the host.
         scores: what the output layer returned; None of a model of the host.
     """
 
     numbers: List[int]
+    target: Tensor
     is_token: Tensor
     nll: Tensor
+    states: Optional[DecoderStates]
     scores: Optional[Scores]
 
 
@@ -82,13 +87,21 @@ def score_pairs(
 def _score(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, padding: int) -> ScoredPairs:
     target, net_input = batch["target"], batch["net_input"]
     is_token = target.ne(padding)
-    scores = None
+    states = scores = None
     if isinstance(getattr(model.decoder, "output", None), OutputLayer):
-        scores = model(**net_input, target=target, token_weights=is_token)[1]["scores"]
+        extra = model(**net_input, target=target, token_weights=is_token)[1]
+        states, scores = extra["states"], extra["scores"]
         nll = scores.nll
     else:
         nll = nll_of(model.get_normalized_probs(model(**net_input), log_probs=True), target, is_token)
-    return ScoredPairs(numbers=batch["id"].tolist(), is_token=is_token, nll=average_nll([nll]), scores=scores)
+    return ScoredPairs(
+        numbers=batch["id"].tolist(),
+        target=target,
+        is_token=is_token,
+        nll=average_nll([nll]),
+        states=states,
+        scores=scores,
+    )
 
 
 def _check_lengths(sources: Sequence[Tensor], targets: Sequence[Tensor], *, limits: Sequence[int]) -> None:

@@ -26,6 +26,7 @@ PLAUSIBLE = {
     "ARPA,WEIGHT": ["ngram.arpa,0.3"],
     "FLAG=VALUES": ["temperature=0.9,1"],
     "LANGUAGE": ["de"],
+    "NAME=DIR": ["A=history", "A=run"],
     "NAME=SAVE_DIR": ["A=run"],
     "RECIPE": ["reduced"],
     "SYSTEM": ["doc"],

@@ -69,6 +69,10 @@ READINGS: Dict[str, Reading] = {
         stdin=b"a b\n",
     ),
     "plot_experts": _ours("plot_experts", *_LM, "--out", "out", files=["lm.pt"], stdin=b"the cat eats\n"),
+    "plot_expert_history": _ours(
+        *("plot_expert_history", "lm", "--path", "A=history", "--plot", "out.png"),
+        files=["history/checkpoint_1_20.pt", *LM],
+    ),
     "rescore_nbest": _ours(
         *("rescore_nbest", "translation", "--path", "translator.pt", "--input", "generated", "--reference", "targets"),
         *("--tune", "tuned"),

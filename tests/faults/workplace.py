@@ -24,8 +24,8 @@ PAIRS = [("a b c", "xa xb xc"), ("d e", "xd xe"), ("f", "xf")]
 def furnish(folder: Path, *, python: str) -> Path:
     """Fill an empty folder by commands of a Python.
 
-    ``lm`` and ``translation`` are data, ``lm.pt``, ``mos.pt`` and ``translator.pt`` models, ``run`` a save directory;
-    the others are texts, lists and records.
+    ``lm`` and ``translation`` are data, ``lm.pt``, ``mos.pt`` and ``translator.pt`` models, ``run`` and ``history`` save
+    directories; the others are texts, lists and records.
     """
     shutil.copytree(OLDER / "data", folder, dirs_exist_ok=True)
     (folder / "lm/text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
@@ -42,6 +42,8 @@ def furnish(folder: Path, *, python: str) -> Path:
         "2026-11-21 10:00:00 | INFO | train_inner | epoch 001: 10 / 20 loss=3, ppl=8, wps=900.5, ups=5, lr=0.1\n"
         "2026-11-21 10:00:01 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000\n"
     )
+    (folder / "history").mkdir()
+    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "history/checkpoint_1_20.pt")
     (folder / "text").write_text("the big cat wants a mouse today\nthe dog finds a bone\n")
     (folder / "sources").write_text("".join(f"{source}\n" for source, _ in PAIRS))
     (folder / "targets").write_text("".join(f"{target}\n" for _, target in PAIRS))

@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from translation_commands import translate
 
 from fairseq_plugins.cli.plot_attention import PlotAttention
+from fairseq_plugins.cli.plot_expert_history import PlotExpertHistory
 from fairseq_plugins.cli.plot_experts import PlotExperts
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.analyses.expert_use import stream_expert_use
@@ -96,3 +98,42 @@ def test_what_cannot_be_drawn_is_told(data, prepared, trained, translator, plain
         status, printed, told = call(PlotExperts(), *given, *out)
         assert status == 2 and printed == "" and message in told and told.count("\n") == 1, told
     assert not (tmp_path / "out").exists()
+
+
+def history(trained, folder):
+    """A save directory with checkpoints of updates."""
+    folder.mkdir()
+    for num_updates, name in ((5, "last"), (20, "best")):
+        shutil.copy(trained / f"checkpoint_{name}.pt", folder / f"checkpoint_1_{num_updates}.pt")
+    return folder
+
+
+def test_the_history_of_experts(data, trained, prepared, translator, call, tmp_path):
+    for given, folder, layers in ((data, trained, 3), (prepared, translator, 4)):
+        path = f"A={history(folder, tmp_path / folder.name)}"
+        flags = [given, "--path", path, "--num", 3, "--plot", tmp_path / f"{folder.name}.png"]
+        status, printed, told = call(PlotExpertHistory(), *flags, "--json")
+        assert (status, told) == (0, "")
+        (run,) = json.loads(printed)["runs"]
+        assert (run["name"], run["split"]) == ("A", "valid")
+        assert [one["updates"] for one in run["checkpoints"]] == [5, 20]
+        for one in run["checkpoints"]:
+            assert len(one["shares"]) == len(one["gradients"]) == layers and sum(one["shares"]) == pytest.approx(1)
+        assert (tmp_path / f"{folder.name}.png").read_bytes().startswith(b"\x89PNG")
+        status, printed, _ = call(PlotExpertHistory(), *flags)
+        assert status == 0 and re.search(r"^\| A +\| +20 \|", printed, re.MULTILINE)
+
+
+def test_a_history_that_is_none_is_told(data, trained, prepared, plain_translator, call, tmp_path):
+    plain = history(plain_translator, tmp_path / "plain")
+    (tmp_path / "empty").mkdir()
+    for given, message in (
+        ([data, "--path", f"A={tmp_path / 'nowhere'}"], "nowhere is no folder: give the --save-dir of a training"),
+        ([data, "--path", f"A={tmp_path / 'empty'}"], "empty has no checkpoint_EPOCH_UPDATES.pt: train with"),
+        ([data, "--path", str(trained)], "give it as NAME=PATH"),
+        ([prepared, "--path", f"A={plain}"], "checkpoint_1_5.pt: the model has no mixture"),
+        ([data, "--path", f"A={plain}", "--num", 0], "--num 0: give at least 1"),
+    ):
+        status, printed, told = call(PlotExpertHistory(), *given, "--plot", tmp_path / "out.png")
+        assert status == 2 and printed == "" and message in told and told.count("\n") == 1, told
+    assert not (tmp_path / "out.png").exists()
