@@ -20,7 +20,7 @@ MEASURES = {"shares": "share of the words", "gradients": "gradient by word, nats
 def history_table(runs: Mapping[str, History]) -> str:
     """A checkpoint a line; shares first, then gradients."""
     layers = read_layers(runs)
-    columns = ["model", "updates", *(f"{measure}, {layer_name(n)}" for measure in ("share", "gradient") for n in layers)]
+    measured = [f"{measure}, {layer_name(n)}" for measure in ("share", "gradient") for n in layers]
     rows = [
         [
             name,
@@ -31,7 +31,7 @@ def history_table(runs: Mapping[str, History]) -> str:
         for name, history in runs.items()
         for num_updates, one in history.items()
     ]
-    return as_table(columns, rows)
+    return as_table(["model", "updates", *measured], rows)
 
 
 def draw_history(runs: Mapping[str, History]) -> "Figure":

@@ -24,8 +24,8 @@ PAIRS = [("a b c", "xa xb xc"), ("d e", "xd xe"), ("f", "xf")]
 def furnish(folder: Path, *, python: str) -> Path:
     """Fill an empty folder by commands of a Python.
 
-    ``lm`` and ``translation`` are data, ``lm.pt``, ``mos.pt`` and ``translator.pt`` models, ``run`` and ``history`` save
-    directories; the others are texts, lists and records.
+    ``lm`` and ``translation`` are data, ``lm.pt``, ``mos.pt`` and ``translator.pt`` models, ``run`` and ``history``
+    save directories; the others are texts, lists and records.
     """
     shutil.copytree(OLDER / "data", folder, dirs_exist_ok=True)
     (folder / "lm/text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')

@@ -32,9 +32,7 @@ class LayerLearning:
     num_words: int
 
 
-def lines_learning(
-    model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str = "cpu"
-) -> LayerLearning:
+def lines_learning(model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str = "cpu") -> LayerLearning:
     """Of lines (n,) int64 with their end marks, each from a fresh state; without dropout.
 
     Raises:
@@ -72,9 +70,7 @@ def _read_lines(
         yield states, target, torch.ones_like(target, dtype=torch.bool)
 
 
-def _learning(
-    model: BaseFairseqModel, batches: Iterator[Tuple[DecoderStates, Tensor, Tensor]]
-) -> LayerLearning:
+def _learning(model: BaseFairseqModel, batches: Iterator[Tuple[DecoderStates, Tensor, Tensor]]) -> LayerLearning:
     """From what the output layer reads, the targets (B, T) and where they have a word (B, T)."""
     read_layers = torch.tensor(expert_layers(model))
     output = model.decoder.output

@@ -11,7 +11,7 @@ END = 2
 
 
 def learning_by_hand(model, states, target):
-    """Shares by expert and the norm of each word's gradient, from P = sum_j pi_j softmax(E k_j + b): a word at a time."""
+    """Shares by expert and norms by layer, summed over the words, with P = sum_j pi_j softmax(E k_j + b)."""
     output, width = model.decoder.output, model.decoder.output.latent_width
     shares, norms = torch.zeros(output.num_experts, dtype=torch.float64), torch.zeros(len(states.layers))
     for t, word in enumerate(target.tolist()):
