@@ -36,7 +36,7 @@ logged() {  # LOG COMMAND...: its output goes to the log, the end of it to the r
 }
 
 show_progress() {  # NAME: of the log on standard input, a line an epoch
-  sed --unbuffered -n "s/.*| valid | epoch 0*\([0-9]*\) |.*| ppl \([0-9.]*\) .*/   $1  epoch \1  valid perplexity \2/p"
+  sed --unbuffered -n "s/.*| valid | epoch 0*\([0-9]*\) |.*| ppl \([^ ]*\) .*/   $1  epoch \1  valid perplexity \2/p"
 }
 
 train() {  # RECIPE SYSTEM DATA: to demo-work/SYSTEM

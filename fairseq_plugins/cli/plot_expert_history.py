@@ -83,7 +83,7 @@ def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder: give the --save-dir of a training")
-    paths = [Path(path) for path in checkpoint_utils.checkpoint_paths(str(folder), pattern=CHECKPOINTS_OF_UPDATES)]
+    paths = [Path(str(path)) for path in checkpoint_utils.checkpoint_paths(str(folder), pattern=CHECKPOINTS_OF_UPDATES)]
     if not paths:
         raise ValueError(
             f"{folder} has no checkpoint_EPOCH_UPDATES.pt: train with --save-interval-updates N and without "

@@ -1,9 +1,8 @@
 """Sentences of a binarised split, one by one."""
 
-from typing import List, Tuple
+from typing import Any, List, Tuple
 
 from fairseq.tasks import setup_task
-from omegaconf import DictConfig
 from torch import Tensor
 
 
@@ -14,7 +13,7 @@ def split_lines(tokens: Tensor, *, end: int) -> List[Tensor]:
     return [tokens[start:stop] for start, stop in spans if stop - start > 1]
 
 
-def split_pairs(task: DictConfig, split: str) -> Tuple[List[Tensor], List[Tensor]]:
+def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
     """Sources and targets of a split, each (n,) with its end mark.
 
     Args:

@@ -7,16 +7,18 @@ from typing import Dict, List
 
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 
-VALIDATION = re.compile(r"\| valid \| epoch (\d+) \|.*?\| ppl ([\d.]+)")
+NUMBER = r"(-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan))"
+"""As the host prints one."""
+VALIDATION = re.compile(rf"\| valid \| epoch (\d+) \|.*?\| ppl {NUMBER}")
 VALIDATION_LINE = re.compile(r"\| valid \| epoch (\d+) (\|.*)")
-VALIDATION_SCORE = re.compile(rf"\| ({'|'.join(CORPUS_METRICS)}) ([\d.e+-]+)")
-SPEED = re.compile(r"\| train_inner \|.*? wps=([\d.]+)")
-LOSS = re.compile(r"\| train_inner \|.*? loss=([^,]+)")
-LOSS_SCALE = re.compile(r"\| train_inner \|.*? loss_scale=([\d.]+)")
-UPDATE_RATE = re.compile(r"\| train_inner \|.*? ups=([\d.]+)")
-EPOCH_SPEED = re.compile(r"\| train \| epoch (\d+) \|.*? wps ([\d.]+)")
+VALIDATION_SCORE = re.compile(rf"\| ({'|'.join(CORPUS_METRICS)}) {NUMBER}")
+SPEED = re.compile(rf"\| train_inner \|.*? wps={NUMBER}")
+LOSS = re.compile(rf"\| train_inner \|.*? loss={NUMBER}")
+LOSS_SCALE = re.compile(rf"\| train_inner \|.*? loss_scale={NUMBER}")
+UPDATE_RATE = re.compile(rf"\| train_inner \|.*? ups={NUMBER}")
+EPOCH_SPEED = re.compile(rf"\| train \| epoch (\d+) \|.*? wps {NUMBER}")
 EPOCH_OF_INTERVAL = re.compile(r"\| train_inner \| epoch (\d+):")
-FREE_GIBIBYTES = re.compile(r"gb_free=([\d.]+)")
+FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 
 
 def read_log(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,18 +26,27 @@ def test_every_command_is_run():
     assert found == {*SECTIONS, *RUN_BY_PEOPLE, *sections}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+READMES = sorted(
+    str(path.relative_to(ROOT))
+    for folder in ("", "data-prep/**/", "fairseq_plugins/**/", "results/**/", "scripts/**/", "tests/**/")
+    for path in ROOT.glob(f"{folder}README.md")
+)
+
+
+@pytest.mark.parametrize("document", READMES)
 def test_links_lead_somewhere(document):
     text = (ROOT / document).read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (ROOT / document).parent.joinpath(target).exists(), target
 
 
-READMES = sorted(
-    str(path.relative_to(ROOT))
-    for folder in ("", "data-prep/**/", "fairseq_plugins/**/", "results/**/", "scripts/**/", "tests/**/")
-    for path in ROOT.glob(f"{folder}README.md")
-)
+@pytest.mark.parametrize("document", READMES)
+def test_commands_are_well_formed(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S):
+        if language in ("", "bash"):
+            read = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True)
+            assert not read.stderr, block
 
 
 def slugs(document):

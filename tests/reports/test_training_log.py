@@ -1,9 +1,15 @@
 """What is read of fairseq-train's log."""
 
+import math
+
 import pytest
+from fairseq.logging.progress_bar import format_stat
 
 from fairseq_plugins.reports.training_log import (
+    read_epoch_speeds,
     read_free_memory,
+    read_loss_scales,
+    read_losses,
     read_median_speed,
     read_score_curves,
     read_speeds,
@@ -42,6 +48,24 @@ def test_validations_and_speeds(tmp_path):
     assert read_valid_curve(log) == {1: 181.02, 2: 128.0}
     assert read_median_speed(log) == 900.5
     assert read_speeds(LOG) == [900.5, 1100, 100] and read_free_memory(LOG) == [100.5, 99.5, 100]
+
+
+def test_numbers_of_any_size(tmp_path):
+    log, sizes = tmp_path / "train.log", [274.37, 2581897.0, 1e-7, math.inf, math.nan]
+    written = [format_stat(size) for size in sizes]
+    assert written[1] == "2.5819e+06"
+    log.write_text(
+        "".join(f"x | INFO | valid | epoch {n} | loss 1 | ppl {ppl} | wps 5\n" for n, ppl in enumerate(written))
+    )
+    assert list(read_valid_curve(log).values()) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
+    speeds = "".join(
+        f"x | INFO | train_inner | epoch 1: 1 / 9 loss={one}, wps={one}, loss_scale={one}, gb_free={one}, wall=4\n"
+        f"x | INFO | train | epoch {n} | loss 2 | wps {one} | ups 1\n"
+        for n, one in enumerate(written)
+    )
+    for read in (read_speeds, read_losses, read_loss_scales, read_free_memory):
+        assert read(speeds) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
+    assert list(read_epoch_speeds(speeds).values()) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
 
 
 def test_bytes_that_are_no_text_say_nothing(tmp_path):

@@ -63,16 +63,26 @@ class WordExperts:
     layers: List[int]
 
 
+def mixture_output(model: BaseFairseqModel) -> MixtureOutput:
+    """The output layer of a model with a mixture.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    output = getattr(getattr(model, "decoder", None), "output", None)
+    if not isinstance(output, MixtureOutput):
+        raise ValueError("the model has no mixture of softmaxes: give one with --output-layer mos or doc")
+    return output
+
+
 def expert_layers(model: BaseFairseqModel) -> List[int]:
     """The layer that each expert of a model reads, J.
 
     Raises:
         ValueError: if its output layer is no mixture.
     """
-    output = getattr(getattr(model, "decoder", None), "output", None)
-    if not isinstance(output, MixtureOutput):
-        raise ValueError("the model has no mixture of softmaxes: give one with --output-layer mos or doc")
-    return [layer for layer, number in enumerate(output.experts_per_layer) for _ in range(number)]
+    experts_per_layer = mixture_output(model).experts_per_layer
+    return [layer for layer, number in enumerate(experts_per_layer) for _ in range(number)]
 
 
 def stream_expert_use(

@@ -10,9 +10,8 @@ import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.evaluation.analyses.expert_use import expert_layers
+from fairseq_plugins.evaluation.analyses.expert_use import expert_layers, mixture_output
 from fairseq_plugins.evaluation.scored_pairs import score_pairs
-from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
 
@@ -72,10 +71,8 @@ def _read_lines(
 
 def _learning(model: BaseFairseqModel, batches: Iterator[Tuple[DecoderStates, Tensor, Tensor]]) -> LayerLearning:
     """From what the output layer reads, the targets (B, T) and where they have a word (B, T)."""
-    read_layers = torch.tensor(expert_layers(model))
-    output = model.decoder.output
-    assert isinstance(output, OutputLayer)
-    mass: Tensor = torch.zeros(len(read_layers), dtype=torch.float64)
+    output, read_layers = mixture_output(model), torch.tensor(expert_layers(model))
+    mass = torch.zeros(len(read_layers), dtype=torch.float64)
     norms: List[float] = []
     num_words = 0
     for states, target, is_token in batches:
