@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
@@ -81,7 +82,9 @@ def _metric(args: argparse.Namespace) -> Metric:
             raise ValueError("--reference and --text go with --metric bleu or rouge")
         return PerplexityMetric(device=choose_device(args))
     reference = args.reference or raw_reference(args.data, "test")
-    return BleuMetric(reference) if args.metric == "bleu" else RougeMetric(reference)
+    if args.metric == "rouge":
+        return RougeMetric(reference)
+    return BleuMetric(reference, case=compared_case(args.data))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_output_file
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.json_text import json_text
+from fairseq_plugins.scoring.corpus_metrics import LetterCase
 
 
 class EvaluateTranslation(Command):
@@ -55,6 +56,12 @@ match nothing; only the former can be compared between papers. Plain text has no
             "name ends in, such as de)",
         )
         parser.add_argument(
+            "--lowercase",
+            action="store_true",
+            help="ignore case, as sacrebleu -lc; signatures say so (default: with DATA whose text was put into lower "
+            "case; elsewhere case counts)",
+        )
+        parser.add_argument(
             "--against",
             type=Path,
             metavar="OUT",
@@ -79,14 +86,15 @@ match nothing; only the former can be compared between papers. Plain text has no
         references = read_lines(text.references[0])
         text.decode(result="scores.txt")
         system = self._read(text.files, text, language)
-        scores = score(system, references)
+        case: LetterCase = "ignored" if args.lowercase else text.case
+        scores = score(system, references, case=case)
         comparisons: List[Comparison] = []
         if against is not None:
             baseline = self._read([against], text, language)
             check_same_text(
                 system.tokenized_references, baseline.tokenized_references, name=text.name, other_name=str(against)
             )
-            comparisons = compare(system.detokenized, baseline.detokenized, references)
+            comparisons = compare(system.detokenized, baseline.detokenized, references, case=case)
         beside = None if text.decoding is None else text.decoding.out / "hypotheses.txt"
         for path in filter(None, (args.write_hypotheses, beside)):
             write_text(path, "".join(f"{line}\n" for line in system.detokenized))

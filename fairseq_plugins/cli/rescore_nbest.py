@@ -17,6 +17,7 @@ from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, r
 from fairseq_plugins.evaluation.rescoring.log_linear import weighted_sums
 from fairseq_plugins.evaluation.rescoring.nbest_features import LENGTH, LIST_SCORE, candidate_features
 from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
+from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.generated_text import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.translation.languages import check_language
 from fairseq_plugins.evaluation.translation.translations import compare
@@ -36,7 +37,8 @@ from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
-from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus, without_escapes
+from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
+from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
 
 OUTPUTS = ("text", "lists", "scores")
 DEFAULT_METRIC = "bleu"
@@ -121,7 +123,9 @@ keep them."""
         lists = read_nbest(paths, form=args.input_format)
         if args.source is not None:
             lists = replace(lists, sources=lists.lines_of(args.source))
-        texts = CandidateTexts(lists, reference=args.reference, language=args.target_lang)
+        texts = CandidateTexts(
+            lists, reference=args.reference, language=args.target_lang, case=compared_case(args.data)
+        )
         output = args.output or ("text" if args.tune is None else "scores")
         if (args.tune is not None or output == "scores") and not texts.references:
             raise ValueError(f"{name_of(*paths)} has no references: give --reference FILE")
@@ -215,18 +219,20 @@ def as_text(
     if metric in ("bleu", "chrf"):
         rows = [
             [item.metric, f"{item.other_value:.2f}", f"{item.value:.2f}", f"{item.p:.4f}"]
-            for item in compare(after, before, texts.references)
+            for item in compare(after, before, texts.references, case=texts.case)
         ]
-        columns = ["", "before", "after", "p (paired bootstrap)"]
-        num_columns = len(columns) if significance == "printed" else len(columns) - 1
-        return as_table(columns[:num_columns], [row[:num_columns] for row in rows])
-    references = [[without_escapes(line)] for line in texts.references]
-    both = [
-        score_corpus([without_escapes(line) for line in lines], references, RougeSettings())
-        for lines in (before, after)
-    ]
-    rows = [[old.metric, *(f"{one.f1:.2f} +- {one.f1_interval:.2f}" for one in (old, new))] for old, new in zip(*both)]
-    return as_table(["F1", "before", "after"], rows)
+        return _metric_table(rows, significance=significance)
+    rows = []
+    for name, title in ROUGE_METRICS.items():
+        old, new = (bootstrap_scores(CORPUS_METRICS[name](), [lines], texts.references) for lines in (before, after))
+        rows.append([f"{title} F1", f"{old[0]:.2f}", f"{new[0]:.2f}", f"{paired_difference(new, old).p:.4f}"])
+    return _metric_table(rows, significance=significance)
+
+
+def _metric_table(rows: Sequence[Sequence[str]], *, significance: Literal["printed", "left out"]) -> str:
+    columns = ["", "before", "after", "p (paired bootstrap)"]
+    num_columns = len(columns) if significance == "printed" else len(columns) - 1
+    return as_table(columns[:num_columns], [row[:num_columns] for row in rows])
 
 
 if __name__ == "__main__":

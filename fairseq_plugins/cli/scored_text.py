@@ -9,6 +9,7 @@ from typing import List, Optional, Sequence
 from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.evaluation.text.subwords import SUBWORD_FILES, SubwordNMT, find_subwords
+from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference, target_language
 from fairseq_plugins.evaluation.translation.decoding import Decoding
 from fairseq_plugins.evaluation.translation.generated_text import STANDARD_INPUT, name_of, read_lines
@@ -16,6 +17,7 @@ from fairseq_plugins.evaluation.translation.languages import LANGUAGES, check_la
 from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_data, add_input, add_out, add_split
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.flags.written_file import write_text
+from fairseq_plugins.scoring.corpus_metrics import LetterCase
 
 TEXT_FORMATS = ("generate", "text")
 """The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""
@@ -56,6 +58,11 @@ class ScoredText:
             suffix = self.references[0].suffix[1:]
             return suffix if is_language(suffix) else ""
         return target_language(self.decoding.data, self.decoding.split)
+
+    @property
+    def case(self) -> LetterCase:
+        """Of the references: ignored where DATA was put into lower case, for no model writes another."""
+        return "kept" if self.decoding is None else compared_case(self.decoding.data)
 
     def check_language(self, language: str) -> None:
         """Refuse a language of ``--target-lang`` that there is not, or that is not the one of DATA.

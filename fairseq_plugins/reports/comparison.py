@@ -14,7 +14,7 @@ from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import Cell, as_table
 from fairseq_plugins.reports.trained_run import read_run
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, TITLES
+from fairseq_plugins.scoring.corpus_metrics import TITLES
 from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
 
 
@@ -76,7 +76,7 @@ def differences(
         systems.setdefault(name, []).append(lines)
     found: Dict[str, Dict[str, Dict[str, float]]] = {name: {} for name in systems if name != baseline}
     for one in tqdm(metric.compared, "paired bootstrap", unit=" metrics", disable=not sys.stderr.isatty()):
-        corpus_metric = CORPUS_METRICS[one]()
+        corpus_metric = metric.judge(one)
         scores = {name: bootstrap_scores(corpus_metric, runs, references) for name, runs in systems.items()}
         for name, by_metric in found.items():
             by_metric[TITLES[one]] = asdict(paired_difference(scores[name], scores[baseline]))
@@ -125,8 +125,18 @@ def _training_cells(figures: Figures) -> Dict[str, Cell]:
         "parameters": Cell(figures["parameters"], ",d", mean="none"),
         "seed": Cell(figures["seed"], "d", mean="none"),
         "epochs": Cell(figures["epochs"], "d", mean="none"),
-        "valid perplexity": Cell(figures["valid_perplexity"]),
-        **{f"valid {TITLES[metric]}": Cell(score) for metric, score in figures.get("valid_scores", {}).items()},
+        **_valid_cells(figures),
+    }
+
+
+def _valid_cells(figures: Figures) -> Dict[str, Cell]:
+    """Of the checkpoint, where it was measured; or else the best of all epochs, whichever the checkpoint is of."""
+    if "valid_perplexity" in figures:
+        return {"valid perplexity": Cell(figures["valid_perplexity"])}
+    scores = figures.get("highest_valid_scores", {})
+    return {
+        "lowest valid perplexity": Cell(figures["lowest_valid_perplexity"]),
+        **{f"highest valid {TITLES[metric]}": Cell(score) for metric, score in scores.items()},
     }
 
 

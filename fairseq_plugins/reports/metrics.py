@@ -22,6 +22,7 @@ from fairseq_plugins.evaluation.translation.translations import (
 from fairseq_plugins.reports.tables import Cell
 from fairseq_plugins.reports.trained_run import TrainedRun
 from fairseq_plugins.reports.training_log import read_median_speed
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, CorpusMetric, LetterCase, RougeMean
 from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.scoring.rouge import RougeSettings
 
@@ -65,10 +66,14 @@ class TextMetric(Metric):
         reference: file with the raw reference.
 
     Attributes:
-        compared: metrics of :data:`CORPUS_METRICS` by which texts are compared sentence by sentence.
+        compared: names of metrics by which texts are compared sentence by sentence.
     """
 
     compared: Tuple[str, ...]
+
+    @abstractmethod
+    def judge(self, name: str) -> CorpusMetric:
+        """One of those compared, of texts as they are read here; it is that of the table."""
 
     def __init__(self, reference: Path) -> None:
         self.reference = reference
@@ -119,13 +124,22 @@ class PerplexityMetric(Metric):
 
 
 class BleuMetric(TextMetric):
-    """BLEU and chrF of translations, as ``evaluate_translation`` left them in ``SAVE_DIR/test``."""
+    """BLEU and chrF of translations, as ``evaluate_translation`` left them in ``SAVE_DIR/test``.
+
+    Args:
+        reference: file with the raw reference.
+        case: whether it counts.
+    """
 
     compared = ("bleu", "chrf")
 
-    def __init__(self, reference: Path) -> None:
+    def __init__(self, reference: Path, *, case: LetterCase = "kept") -> None:
         super().__init__(reference)
         self.lines = read_lines(reference)
+        self.case: LetterCase = case
+
+    def judge(self, name: str) -> CorpusMetric:
+        return CORPUS_METRICS[name](case=self.case)
 
     def measure(self, run: TrainedRun) -> Figures:
         return self._scored(self._translation(run))
@@ -151,7 +165,7 @@ class BleuMetric(TextMetric):
         return read_plain_translation(path, references=self.lines, reference_name=str(self.reference))
 
     def _scored(self, translation: Translation) -> Figures:
-        return {"scores": [asdict(item) for item in score(translation, self.lines)]}
+        return {"scores": [asdict(item) for item in score(translation, self.lines, case=self.case)]}
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
         names = ("BLEU", "chrF", "tokenised BLEU")
@@ -165,6 +179,9 @@ class RougeMetric(TextMetric):
     """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/test``, and their length."""
 
     compared = tuple(ROUGE_METRICS)
+
+    def judge(self, name: str) -> CorpusMetric:
+        return RougeMean(name, escapes="kept")  # hypotheses are read without them, raw references have none
 
     def measure(self, run: TrainedRun) -> Figures:
         return self._scored(self.read(run), run.save_dir / _DECODED)

@@ -34,15 +34,15 @@ class TrainedRun:
     score_curves: Dict[str, Dict[int, float]]
 
     def figures(self) -> Dict[str, Any]:
-        """What every report has: name, parameters, seed, epochs, the validation curves and their best points."""
+        """What every report has: name, parameters, seed, epochs, the validation curves, and the best point of each."""
         return {
             "name": self.name,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "seed": self.seed,
             "epochs": max(self.valid_curve),
-            "valid_perplexity": min(self.valid_curve.values()),
+            "lowest_valid_perplexity": min(self.valid_curve.values()),
             "valid_curve": self.valid_curve,
-            "valid_scores": {metric: max(curve.values()) for metric, curve in self.score_curves.items()},
+            "highest_valid_scores": {metric: max(curve.values()) for metric, curve in self.score_curves.items()},
             "score_curves": self.score_curves,
         }
 

@@ -5,7 +5,7 @@ Shapes: S statistics of a sentence.
 
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import Callable, Dict
+from typing import Dict, Literal, Protocol
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -27,6 +27,10 @@ class CorpusMetric(ABC):
         """The metric, 0 to 100, of the sentences whose statistics sum to ``total`` (S,)."""
 
 
+LetterCase = Literal["kept", "ignored"]
+"""Whether "The" is another word than "the"."""
+
+
 class SacrebleuMetric(CorpusMetric):
     """BLEU or chrF as sacreBLEU computes it."""
 
@@ -44,15 +48,23 @@ class SacrebleuMetric(CorpusMetric):
 class RougeMean(CorpusMetric):
     """Mean F1 of one of ROUGE's metrics; its statistics are the sum and the number of sentences.
 
-    Escapes of the Moses tokeniser are undone, because ROUGE would count their letters.
+    ROUGE ignores case always.
+
+    Args:
+        name: of the metric.
+        case: whatever.
+        escapes: whether those of the Moses tokeniser are undone, of which ROUGE would count the letters.
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, *, case: LetterCase = "kept", escapes: Literal["undone", "kept"] = "undone"):
         self.name = name
         self._rouge = Rouge(RougeSettings())
+        self._escapes = escapes
 
     def statistics(self, hypothesis: str, reference: str) -> np.ndarray:
-        scores = self._rouge.score(without_escapes(hypothesis), [without_escapes(reference)])
+        if self._escapes == "undone":
+            hypothesis, reference = without_escapes(hypothesis), without_escapes(reference)
+        scores = self._rouge.score(hypothesis, [reference])
         return np.array([scores[self.name].fmeasure, 1.0])
 
     def score(self, total: np.ndarray) -> float:
@@ -60,12 +72,26 @@ class RougeMean(CorpusMetric):
         return 100 * f1 / num_sentences if num_sentences else 0.0
 
 
-CORPUS_METRICS: Dict[str, Callable[[], CorpusMetric]] = {
-    "bleu": lambda: SacrebleuMetric(BLEU(force=True)),
-    "chrf": lambda: SacrebleuMetric(CHRF()),
+class MakesCorpusMetric(Protocol):
+    """Makes a metric."""
+
+    def __call__(self, *, case: LetterCase = "kept") -> CorpusMetric: ...
+
+
+def _bleu(*, case: LetterCase = "kept") -> CorpusMetric:
+    return SacrebleuMetric(BLEU(lowercase=case == "ignored", force=True))
+
+
+def _chrf(*, case: LetterCase = "kept") -> CorpusMetric:
+    return SacrebleuMetric(CHRF(lowercase=case == "ignored"))
+
+
+CORPUS_METRICS: Dict[str, MakesCorpusMetric] = {
+    "bleu": _bleu,
+    "chrf": _chrf,
     **{name: partial(RougeMean, name) for name in ROUGE_METRICS},
 }
-"""Metrics by name; each call makes one."""
+"""Metrics of tokenised or raw text, by name; each call makes one."""
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", **ROUGE_METRICS}
 """How tables and pictures call them."""

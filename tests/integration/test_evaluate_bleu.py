@@ -103,7 +103,22 @@ def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, c
     assert again.stdout == printed and DECODES not in again.stderr
 
 
-@pytest.mark.slow
+def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data, pairs, copy, tmp_path):
+    upper = tmp_path / "test.tgt"
+    upper.write_text((pairs / "test.tgt").read_text().upper())
+    for record, flags, signature in (
+        ("pairs, 9 merges", [], "c:mixed"),
+        ("pairs, 9 merges", ["--lowercase"], "c:lc"),
+        ("pairs, 9 merges, lowercase tokens", [], "c:lc"),
+    ):
+        data = shutil.copytree(pair_data, tmp_path / f"{record} {len(flags)}")
+        (data / "prepared.txt").write_text(f"{record}\n")
+        given = request_of(tmp_path / f"out of {data.name}", data=data, reference=upper)
+        result = evaluate_bleu(*given, *flags, "--", "--cpu")
+        assert f"|{signature}|" in result.stdout, result.stderr
+        assert bleu(result.stdout) == (bleu((evaluated / "printed.txt").read_text()) if signature == "c:lc" else 0)
+
+
 def test_two_systems_are_compared(evaluated, request_of, plain_translator, copy, tmp_path):
     other = tmp_path / "other"
     evaluate_bleu(*request_of(other, checkpoint=plain_translator / "checkpoint_last.pt"), "--", "--cpu")

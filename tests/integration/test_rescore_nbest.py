@@ -83,12 +83,13 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
     for metric, row in (("bleu", "BLEU"), ("rougeL", "ROUGE-L")):
         status, printed, told = rescore(*given, "--tune", tmp_path / "weights.json", "--metric", metric)
         assert (status, told) == (0, "")
-        before, after = re.search(rf"{row} *\| *([\d.]+).*? \| *([\d.]+)", printed).groups()
+        before, after = re.search(rf"{row}(?: F1)? *\| *([\d.]+).*? \| *([\d.]+)", printed).groups()
         assert float(after) >= float(before) > 20
     weights = ["--weights", tmp_path / "weights.json"]
     for flags, metric in (([], "ROUGE-L"), (["--metric", "chrf"], "chrF")):  # the weights were tuned to rougeL
         status, printed, _ = rescore(*given, *weights, "--output", "scores", *flags, "--max-tokens", 1)
         assert status == 0 and metric in printed and ("BLEU" in printed) == (metric == "chrF")
+        assert "p (paired bootstrap)" in printed and len(re.findall(r"\| +[01]\.\d{4} \|", printed)) >= 2
     status, printed, _ = rescore(*given, *weights, "--output", "lists")
     assert status == 0 and len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
 

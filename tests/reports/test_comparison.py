@@ -12,7 +12,7 @@ LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hie
 
 
 def run(name, seed, **figures):
-    return dict(name=name, seed=seed, parameters=1234, epochs=6, valid_perplexity=20.0 + seed, **figures)
+    return dict(name=name, seed=seed, parameters=1234, epochs=6, lowest_valid_perplexity=20.0 + seed, **figures)
 
 
 def rows_of(table):
@@ -23,24 +23,29 @@ def rows_of(table):
 def test_runs_of_one_name_have_a_mean():
     metric = PerplexityMetric()
     runs = [
-        *(run("A", seed, test_perplexity=10.0 * seed, words_per_second=1500.4) for seed in (1, 2)),
-        run("B", 3, test_perplexity=7.0, words_per_second=9.0),
+        *(
+            run("A", seed, valid_perplexity=19.0 + seed, test_perplexity=10.0 * seed, words_per_second=1500.4)
+            for seed in (1, 2)
+        ),
+        run("B", 3, valid_perplexity=8.0, test_perplexity=7.0, words_per_second=9.0),
     ]
     rows = rows_of(as_markdown(runs, metric))
     assert [row["model"] for row in rows] == ["A", "A", "A, mean", "B"]
     assert rows[0] == {
-        **{"model": "A", "parameters": "1,234", "seed": "1", "epochs": "6", "valid perplexity": "21.00"},
+        **{"model": "A", "parameters": "1,234", "seed": "1", "epochs": "6", "valid perplexity": "20.00"},
         **{"test perplexity": "10.00", "words per second": "1,500"},
     }
-    assert rows[2]["test perplexity"] == "15.00" and rows[2]["valid perplexity"] == "21.50"
+    assert rows[2]["test perplexity"] == "15.00" and rows[2]["valid perplexity"] == "20.50"
     assert rows[2]["seed"] == rows[2]["parameters"] == rows[2]["words per second"] == ""
 
 
 def test_the_best_scores_of_validation_stand_in_the_table():
-    scored = [run("A", seed, valid_scores={"bleu": 10.0 * seed}, words=3.0, scores=[]) for seed in (1, 2)]
-    rows = rows_of(as_markdown([*scored, run("B", 1, valid_scores={}, words=3.0, scores=[])], RougeMetric(None)))
-    assert [row["valid BLEU"] for row in rows] == ["10.00", "20.00", "15.00", ""]
-    assert list(rows[0])[4:6] == ["valid perplexity", "valid BLEU"]
+    scored = [run("A", seed, highest_valid_scores={"bleu": 10.0 * seed}, words=3.0, scores=[]) for seed in (1, 2)]
+    rows = rows_of(
+        as_markdown([*scored, run("B", 1, highest_valid_scores={}, words=3.0, scores=[])], RougeMetric(None))
+    )
+    assert [row["highest valid BLEU"] for row in rows] == ["10.00", "20.00", "15.00", ""]
+    assert list(rows[0])[4:6] == ["lowest valid perplexity", "highest valid BLEU"]
 
 
 def test_a_text_of_another_origin_stands_beside_runs(tmp_path):
@@ -100,6 +105,27 @@ def test_systems_are_tested_against_a_baseline_with_all_their_seeds(tmp_path):
     assert same["ROUGE-L"] == {"value": 0, "interval": 0, "p": 1}
     table = differences_as_markdown(found, baseline="A").splitlines()
     assert "minus A" in table[2] and table[-1].split("|")[2].strip() == "+0.00 +- 0.00 (p = 1.000)"
+
+
+def test_differences_are_those_of_the_table(tmp_path):
+    references = ["AT&amp;T rises &quot;more&quot; in May", "oil prices rise", "police kill gunman"] * 20
+    hypotheses = ["at&t rises in may", "oil rises", "police kill man"] * 20
+    texts = [references, ["oil prices"] * 60, hypotheses]
+    for name, lines in zip(("reference", "A", "B"), texts):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    for metric in (
+        RougeMetric(tmp_path / "reference"),
+        BleuMetric(tmp_path / "reference"),
+        BleuMetric(tmp_path / "reference", case="ignored"),
+    ):
+        read = {name: metric.read_text(tmp_path / name) for name in "AB"}
+        values = [
+            [item.get("f1", item.get("value")) for item in metric.measure_text(tmp_path / name)["scores"]]
+            for name in "AB"
+        ]
+        (found,) = differences(list(read.items()), metric, baseline="A")
+        told = [one["value"] for one in found["differences"].values()]
+        assert told == pytest.approx([b - a for a, b in zip(*values)])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, RougeMean
 from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus
 
 GENERATOR = random.Random(1)
@@ -43,3 +43,13 @@ def test_no_text_scores_nothing(name):
 def test_rouge_does_not_count_the_letters_of_escapes():
     metric = CORPUS_METRICS["rouge1"]()
     assert metric.score(metric.statistics("it &apos;s", "it 's")) == 100
+    as_they_are = RougeMean("rouge1", escapes="kept")
+    assert as_they_are.score(as_they_are.statistics("it &apos;s", "it 's")) == pytest.approx(80)  # it, apos, s: it, s
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
+def test_case_counts_unless_it_is_ignored(name):
+    pairs = [(line, line.upper()) for line in REFERENCES]
+    for case, expected in (("kept", pytest.approx(0, abs=20)), ("ignored", pytest.approx(100))):
+        metric = CORPUS_METRICS[name](case=case)
+        assert metric.score(sum(metric.statistics(*pair) for pair in pairs)) == expected

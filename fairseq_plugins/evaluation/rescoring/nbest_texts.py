@@ -15,7 +15,7 @@ from fairseq_plugins.evaluation.rescoring.log_linear import TuningSet, tune_weig
 from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeatures
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
 from fairseq_plugins.evaluation.translation.translations import detokenize
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, LetterCase
 
 
 class CandidateTexts:
@@ -25,6 +25,7 @@ class CandidateTexts:
         lists: the candidates.
         reference: a file of references, or None for those of the lists, which may be none.
         language: of the Moses tokenisation that is undone; None undoes none.
+        case: whether it counts in metrics.
 
     Attributes:
         references: a sentence each, or empty.
@@ -34,10 +35,11 @@ class CandidateTexts:
             any, or one is blank.
     """
 
-    def __init__(self, lists: NBestLists, *, reference: Optional[Path], language: Optional[str]):
+    def __init__(self, lists: NBestLists, *, reference: Optional[Path], language: Optional[str], case: LetterCase):
         self.lists = lists
         self._kind = subword_kind(lists.texts)
         self._language = language
+        self.case: LetterCase = case
         self.references = self._readable(lists.references) if reference is None else self._read(reference)
 
     def chosen(self, places: Sequence[int]) -> List[str]:
@@ -57,7 +59,7 @@ class CandidateTexts:
 
         ``metric`` is a name of :data:`CORPUS_METRICS`.
         """
-        judge = CORPUS_METRICS[metric]()
+        judge = CORPUS_METRICS[metric](case=self.case)
         statistics = np.zeros((*features.is_candidate.shape, len(judge.statistics("", ""))))  # (N, K, S)
         lists = tqdm(self.lists.candidates, desc=metric, unit="list", disable=not show_progress)
         for row, found, reference in zip(statistics, lists, self.references):

@@ -10,6 +10,7 @@ from fairseq_plugins.evaluation.text.raw_text import Case, Moses, SideText
 from fairseq_plugins.evaluation.text.subwords import SUBWORD_FILES, Subwords, find_subwords, load_subwords
 from fairseq_plugins.evaluation.translation.generated_text import read_lines
 from fairseq_plugins.evaluation.translation.languages import SIDE_LANGUAGES
+from fairseq_plugins.scoring.corpus_metrics import LetterCase
 
 RECORD = "prepared.txt"
 """What data-prep writes beside the binaries; its first line tells how they were made."""
@@ -47,6 +48,19 @@ class TextPreparation:
         return self._target.join(pieces)
 
 
+def recorded_case(data: Path) -> Case:
+    """What the preparation of the corpus in ``data`` did with case, from what data-prep left there."""
+    record = data / RECORD
+    recipe = read_lines(record, when_empty="kept")[:1] if record.is_file() else []
+    cases = [CASES[part] for line in recipe for part in line.split(", ") if part in CASES]
+    return cases[0] if cases else "kept"
+
+
+def compared_case(data: Path) -> LetterCase:
+    """Whether case counts where translations by models of ``data`` are compared with raw references."""
+    return "kept" if recorded_case(data) == "kept" else "ignored"
+
+
 def load_text_preparation(data: Path, *, source: str, target: str) -> TextPreparation:
     """How the corpus in ``data`` was prepared, from what data-prep left there.
 
@@ -59,12 +73,9 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
             f"{data} has no {', '.join(SUBWORD_FILES)}: put the subword codes or model there that its text was "
             "split with, as data-prep does"
         )
-    record = data / RECORD
-    recipe = read_lines(record, when_empty="kept")[:1] if record.is_file() else []
-    cases = [CASES[part] for line in recipe for part in line.split(", ") if part in CASES]
     return TextPreparation(
         source=source,
         target=target,
-        case=cases[0] if cases else "kept",
+        case=recorded_case(data),
         subwords=load_subwords(path),
     )

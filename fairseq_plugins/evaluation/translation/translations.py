@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
@@ -17,6 +17,7 @@ from fairseq_plugins.evaluation.translation.generated_text import (
     read_lines,
 )
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
+from fairseq_plugins.scoring.corpus_metrics import LetterCase
 
 NUM_BOOTSTRAP_SAMPLES = 1000
 
@@ -100,14 +101,15 @@ def read_plain_translation(*paths: Path, references: Sequence[str], reference_na
     return Translation(tokenized=[], tokenized_references=[], detokenized=lines)
 
 
-def score(translation: Translation, references: Sequence[str]) -> List[Score]:
+def score(translation: Translation, references: Sequence[str], *, case: LetterCase = "kept") -> List[Score]:
     """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens, where there are any.
 
-    The last is what papers report.
+    The last is what papers report. ``case`` is that of the raw references; what is ignored stands in the signatures.
     """
+    lowercase = case == "ignored"
     comparisons: List[Tuple[str, Metric, Sequence[str], Sequence[str]]] = [
-        ("BLEU, detokenised (sacreBLEU)", BLEU(), translation.detokenized, references),
-        ("chrF, detokenised (sacreBLEU)", CHRF(), translation.detokenized, references),
+        ("BLEU, detokenised (sacreBLEU)", BLEU(lowercase=lowercase), translation.detokenized, references),
+        ("chrF, detokenised (sacreBLEU)", CHRF(lowercase=lowercase), translation.detokenized, references),
     ]
     if translation.tokenized:
         plain = BLEU(tokenize="none", smooth_method="none", force=True)
@@ -137,14 +139,19 @@ class Comparison:
     p: float
 
 
-def compare(hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str]) -> List[Comparison]:
+def compare(
+    hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str], *, case: LetterCase = "kept"
+) -> List[Comparison]:
     """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline."""
-    metrics = {"BLEU": BLEU(references=[list(references)]), "chrF": CHRF(references=[list(references)])}
+    lowercase = case == "ignored"
+    metrics: Dict[str, Metric] = {"BLEU": BLEU(lowercase=lowercase), "chrF": CHRF(lowercase=lowercase)}
     if list(hypotheses) == list(others):
-        same = [metric.corpus_score(list(others), None) for metric in metrics.values()]
+        same = [metric.corpus_score(list(others), [list(references)]) for metric in metrics.values()]
         return [Comparison(result.name, value=result.score, other_value=result.score, p=1.0) for result in same]
     systems: List[Tuple[str, Sequence[str]]] = [("baseline", list(others)), ("system", list(hypotheses))]
-    _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES)()
+    _, results = PairedTest(
+        systems, metrics, references=[list(references)], test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES
+    )()
     found = []
     for name, (baseline, system) in results.items():
         if isinstance(baseline, Result) and isinstance(system, Result):  # not the row of the systems' names

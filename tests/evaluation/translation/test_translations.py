@@ -34,6 +34,18 @@ def test_scores_are_those_of_sacrebleu():
     assert "tok:13a" in bleu.signature and "tok:none" in tokenized.signature and 0 < bleu.interval < bleu.value
 
 
+def test_case_is_ignored_where_it_is_asked():
+    references = sentences(2)
+    lower = [line.lower() for line in sentences(1)]
+    bleu, chrf, _ = score(Translation(lower, lower, lower), references, case="ignored")
+    assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(lower, [references], lowercase=True).score, abs=1e-9)
+    assert chrf.value == pytest.approx(sacrebleu.CHRF(lowercase=True).corpus_score(lower, [references]).score, abs=1e-9)
+    assert "c:lc" in bleu.signature and bleu.value > score(Translation([], [], lower), references)[0].value
+    same = [line.lower() for line in references]
+    assert [item.value for item in compare(same, lower, references, case="ignored")] == pytest.approx([100, 100])
+    assert all(item.other_value == pytest.approx(100) for item in compare(same, same, references, case="ignored"))
+
+
 def test_figures_survive_json_with_full_precision():
     first, second, references = sentences(1, 30), sentences(2, 30), sentences(3, 30)
     scores = score(Translation(first, references, first), references)
