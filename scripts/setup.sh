@@ -11,7 +11,7 @@ case ${1:-} in
   *) echo "$usage" >&2; exit 2 ;;
 esac
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}
 stamp=$root/.venv/.installed
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')

@@ -46,8 +46,18 @@ beside it for the fused method. Writes output_layer_DEVICE_DTYPE.md, .json and .
             help=f"VOCABULARY,EXPERTS,WIDTH,TOKENS (default: {' '.join(DEFAULT_CASES)})",
         )
         gpu = torch.cuda.is_available()
-        parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if gpu else "cpu")
-        parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+        parser.add_argument(
+            "--device",
+            choices=["cpu", "cuda"],
+            default="cuda" if gpu else "cpu",
+            help="what computes (default: cuda where there is a GPU, or else cpu)",
+        )
+        parser.add_argument(
+            "--dtype",
+            choices=["float32", "bfloat16", "float16"],
+            default="float32",
+            help="of vectors, matrices and gradients (default: %(default)s)",
+        )
         parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: all)")
         parser.add_argument("--repetitions", type=int, default=9, help="timed repetitions (default: %(default)s)")
         add_out(parser, help="directory for the report", default="results/benchmarks")

@@ -18,6 +18,7 @@ from fairseq_plugins.flags.common_arguments import (
 )
 from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
 from fairseq_plugins.reports.json_text import json_text
+from fairseq_plugins.reports.provenance import with_origin
 
 
 class MeasureRank(Command):
@@ -67,7 +68,7 @@ are: 1.6 GB for 10,000 words."""
             "rank_at_default_threshold": rank(values, threshold=default),
         }
         if args.json:
-            print(json_text(figures))
+            print(json_text(with_origin(figures, command=args.command_line)))
         else:
             print(
                 f"positions, words           {num_positions:,}, {len(values):,}\n"

@@ -33,7 +33,7 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
         axes.set(ylabel=f"validation {TITLES[metric]}")
     for axes in panels:
         axes.set(xlabel="epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.3, which="both")
         axes.legend()
     return picture

@@ -29,14 +29,15 @@ def timescale_table(found: Mapping[str, Sequence[Timescales]]) -> str:
 
 
 def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
-    """Timescales of the units, sorted, on a logarithmic axis; a curve a layer."""
+    """Timescales of the units that have one, sorted, on a logarithmic axis; a curve a layer."""
     from matplotlib.ticker import ScalarFormatter
 
     picture = new_picture()
     axes = picture.subplots()
     for name, layers in found.items():
         for one in layers:
-            label = name if len(layers) == 1 else f"{name}, layer {one.layer}"
+            layer = "" if len(layers) == 1 else f", layer {one.layer}"
+            label = f"{name}{layer}: {len(one.values)} of {one.num_units} units"
             axes.plot(range(1, len(one.values) + 1), one.values, label=label)
     axes.set(xlabel="hidden unit, sorted", ylabel="timescale -1 / log r, tokens", yscale="log")
     axes.yaxis.set_major_formatter(ScalarFormatter())

@@ -10,7 +10,7 @@ usage="usage: $name SYSTEM SEED DATA SAVE_DIR [fairseq-train flags]
 ${environment:+Environment: $environment.
 }Flags given here come last and win. This is
   python -m fairseq_plugins.cli.train $recipe SYSTEM DATA --save-dir SAVE_DIR --seed SEED"
-export PYTHONPATH="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH="$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)${PYTHONPATH:+:$PYTHONPATH}"
 
 case ${1:-} in
   --help) echo "$usage"; exit 0 ;;

@@ -25,6 +25,11 @@ class Timescales:
     num_alternating: int
     num_without: int
 
+    @property
+    def num_units(self) -> int:
+        """Of the layer."""
+        return len(self.values) + self.num_alternating + self.num_without
+
 
 def timescales(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Timescales]:
     """Of each layer, bottom first; ``path`` names the model.

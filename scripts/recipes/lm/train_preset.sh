@@ -7,7 +7,7 @@ usage="usage: train_preset.sh ARCH DATA SAVE_DIR [fairseq-train flags]
   DATA      directory that data-prep/<corpus>/prepare.sh wrote
   SAVE_DIR  directory for checkpoints and train.log; run again to resume
 Flags given here come last and win. Fine-tune with scripts/recipes/lm/fine_tune.sh."
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+root=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 case ${1:-} in
   --help) echo "$usage"; exit 0 ;;

@@ -27,6 +27,7 @@ def test_timescales_are_those_of_the_self_connections():
     assert " 7.00 |" in timescale_table({"FPNN": [found]})
     (line,) = draw_timescales({"FPNN": [found]}).axes[0].get_lines()
     assert line.get_xdata().tolist() == [1, 2] and line.get_ydata() == pytest.approx([7, 0.5])
+    assert line.get_label() == "FPNN: 2 of 5 units"
 
 
 @pytest.mark.parametrize("flags", [{"rnn_cell": "lstm"}, {"rnn_cell": "diagonal", "transition": "full"}])
