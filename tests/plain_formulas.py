@@ -73,27 +73,13 @@ def rectified(z: Tensor, a: float = 0.0) -> Tensor:
     return z * (z > 0)
 
 
-def recurrent(layer, x: Tensor, state, e: Tensor):
-    """Outputs (B, T, D) and state of any recurrent layer, without masks, over x (B, T, C) in a stack that reads e.
+def _lstm_layer(layer, x, state, e):
+    outputs, h, c = lstm(x, state["h"], state["c"], *layer.parameters())
+    return outputs, {"h": h, "c": c}
 
-    A Major-Minor LSTM has the major's [h; c] before the minor's.
-    """
-    if hasattr(layer, "micro_layers"):
-        micro_layers = [(micro_layer.weight, bias) for micro_layer, bias in zip(layer.micro_layers, layer.biases())]
-        outputs, s = recurrent_highway(x, state["s"], layer.input.weight, micro_layers)
-        return outputs, {"s": s}
-    if hasattr(layer, "rounds"):
-        rounds = [(part.factors[-1].weight, part.factors[-1].bias) for part in layer.rounds]
-        weights = layer.input.weight, layer.recurrent.weight, layer.input.bias
-        outputs, h, c = mogrifier(x, state["h"], state["c"], rounds, *weights)
-        return outputs, {"h": h, "c": c}
-    if hasattr(layer, "self_connections"):
-        w_h = torch.diag(layer.self_connections()) if layer.recurrent is None else layer.recurrent.weight
-        outputs = simple_recurrent(x, state["x"], layer.input.weight, w_h, layer.activation)
-        return outputs, {"x": outputs[:, -1]}
-    if not hasattr(layer, "minor"):
-        outputs, h, c = lstm(x, state["h"], state["c"], *layer.parameters())
-        return outputs, {"h": h, "c": c}
+
+def _major_minor_layer(layer, x, state, e):
+    """The state holds the major's [h; c] before the minor's."""
     sizes = layer.major.hidden_size, layer.minor.hidden_size
     (h_ma, h_mi), (c_ma, c_mi) = state["h"].split(sizes, dim=1), state["c"].split(sizes, dim=1)
     minor_input = e if layer.minor_reads_stack_input else x
@@ -101,6 +87,44 @@ def recurrent(layer, x: Tensor, state, e: Tensor):
     minor = lstm(minor_input, h_mi, c_mi, *layer.minor.parameters())
     outputs, h, c = (torch.cat(parts, dim=-1) for parts in zip(major, minor))
     return outputs, {"h": h, "c": c}
+
+
+def _recurrent_highway_layer(layer, x, state, e):
+    micro_layers = [(micro_layer.weight, bias) for micro_layer, bias in zip(layer.micro_layers, layer.biases())]
+    outputs, s = recurrent_highway(x, state["s"], layer.input.weight, micro_layers)
+    return outputs, {"s": s}
+
+
+def _mogrifier_layer(layer, x, state, e):
+    rounds = [(part.factors[-1].weight, part.factors[-1].bias) for part in layer.rounds]
+    weights = layer.input.weight, layer.recurrent.weight, layer.input.bias
+    outputs, h, c = mogrifier(x, state["h"], state["c"], rounds, *weights)
+    return outputs, {"h": h, "c": c}
+
+
+def _simple_recurrent_layer(layer, x, state, e):
+    diagonal = layer.name == "diagonal" and layer.recurrent is None
+    w_h = torch.diag(layer.self_connections()) if diagonal else layer.recurrent.weight
+    outputs = simple_recurrent(x, state["x"], layer.input.weight, w_h, layer.activation)
+    return outputs, {"x": outputs[:, -1]}
+
+
+CELLS = {
+    "lstm": _lstm_layer,
+    "variational": _lstm_layer,
+    "mmlstm": _major_minor_layer,
+    "rhn": _recurrent_highway_layer,
+    "mogrifier": _mogrifier_layer,
+    "diagonal": _simple_recurrent_layer,
+    "rectifier": _simple_recurrent_layer,
+    "smooth-rectifier": _simple_recurrent_layer,
+}
+"""Outputs (B, T, D) and state of every cell, without masks, over x (B, T, C) in a stack that reads e."""
+
+
+def recurrent(layer, x: Tensor, state, e: Tensor):
+    """What :data:`CELLS` says of a layer."""
+    return CELLS[layer.name](layer, x, state, e)
 
 
 def softmax(z: Tensor) -> Tensor:
@@ -188,21 +212,34 @@ def label_matrix(output_layer, activation="sigmoid", **masks) -> Tensor:
     return e if network is None else encoded(network, e, activation, **masks)
 
 
-def output_probs(output_layer, layers, labels=None, hidden=None) -> Tensor:
-    """Distribution of an output layer, layers h^0 .. h^N each (B, T, D_n), without dropout.
+def _softmax_probs(output_layer, layers, labels, hidden):
+    if hidden is None:
+        network = getattr(output_layer, "hidden_encoder", None)  # of dual
+        hidden = layers[-1] if network is None else encoded(network, layers[-1])
+    return softmax(hidden @ labels.T + output_layer.projection.bias)
 
-    With dropout or another activation than a sigmoid, give the label matrix (V, D) and the encoded h^N (B, T, D).
-    """
-    labels, b = label_matrix(output_layer) if labels is None else labels, output_layer.projection.bias
-    if not hasattr(output_layer, "prior"):
-        network = getattr(output_layer, "hidden_encoder", None)
-        if hidden is None:
-            hidden = layers[-1] if network is None else encoded(network, layers[-1])
-        return softmax(hidden @ labels.T + b)
-    d = labels.size(1)
+
+def _mixture_probs(output_layer, layers, labels, hidden):
+    d, b = labels.size(1), output_layer.projection.bias
     k = []
     for n, latent in zip(output_layer.source_layers, output_layer.latents):
         joined = torch.tanh(layers[n] @ latent.weight.T + latent.bias)
         k.extend(joined.split(d, dim=-1))
     logits = torch.stack([k_j @ labels.T + b for k_j in k], dim=-2)
     return mixture(logits, softmax(layers[-1] @ output_layer.prior.weight.T))
+
+
+OUTPUT_LAYERS = {
+    **dict.fromkeys(("full", "tied", "bilinear", "dual", "drill"), _softmax_probs),
+    **dict.fromkeys(("mos", "doc"), _mixture_probs),
+}
+"""The distribution of every output layer."""
+
+
+def output_probs(output_layer, layers, labels=None, hidden=None) -> Tensor:
+    """What :data:`OUTPUT_LAYERS` says of layers h^0 .. h^N, each (B, T, D_n), without dropout.
+
+    With dropout or another activation than a sigmoid, give the label matrix (V, D) and the encoded h^N (B, T, D).
+    """
+    labels = label_matrix(output_layer) if labels is None else labels
+    return OUTPUT_LAYERS[output_layer.name](output_layer, layers, labels, hidden)

@@ -18,8 +18,10 @@ pytestmark = pytest.mark.usefixtures("warm")
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_script_has_help_and_strict_mode(script):
-    result = subprocess.run(["bash", script, "--help"], capture_output=True, text=True)
-    assert result.returncode == 0 and "usage" in result.stdout
+    # with CDPATH, cd may print where it went
+    command, environment = ["bash", script.relative_to(ROOT), "--help"], {**os.environ, "CDPATH": str(ROOT)}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0 and "usage" in result.stdout, result.stderr
     assert "set -euo pipefail" in script.read_text()
 
 

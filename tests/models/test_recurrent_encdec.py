@@ -12,11 +12,7 @@ from builders import build_tiny_encdec
 from decoder_contract import LENGTHS, PAD, SOURCES, B, T, V, pad
 from torch.nn.utils import parameters_to_vector
 
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.modules.recurrent_state import select_rows, state_tensors
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-
-every_output_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 
 
 @pytest.fixture
@@ -83,9 +79,9 @@ def layers_by_hand(model, sentence, tokens, input_feeding):
     return [torch.stack(steps, dim=1) for steps in layers]
 
 
-@every_output_layer
+@pytest.mark.parametrize("name", sorted(plain_formulas.OUTPUT_LAYERS))
 @pytest.mark.parametrize("input_feeding", ["on", "off"])
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+@pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
 def test_the_distribution_is_that_of_the_equations(name, input_feeding, cell, sentences, source, tokens):
     model = build(name, input_feeding=input_feeding, rnn_cell=cell).double()
     log_probs, extra = model(*source, tokens)

@@ -13,8 +13,6 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 V, B, T = 23, 3, 6
 
-every_output_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-
 
 @pytest.fixture
 def tokens():
@@ -38,7 +36,7 @@ def layers_by_hand(model, tokens):
         ("doc", {"experts_per_layer": "1 2 2", "hidden_sizes": "12 6"}),
     ],
 )
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+@pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
 def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
     model = build_tiny_lm(name, rnn_cell=cell, **flags).double()
     layers = layers_by_hand(model, tokens)
@@ -77,7 +75,7 @@ def test_the_tied_output_matrix_is_not_masked(tokens):
 # streams
 
 
-@every_output_layer
+@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
 def test_windows_of_a_stream_are_one_long_sequence(name, cell, tokens):
     model = build_tiny_lm(name, rnn_cell=cell).double()

@@ -72,7 +72,7 @@ def batch(sentences, place):
 @every_merge
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("widths", [WIDTHS, [6]])
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+@pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
 def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge, place, widths, cell):
     stack = make(merge, widths=widths, cell=cell)
     x, padding = batch(sentences, place)

@@ -54,7 +54,12 @@ def assert_glorot(matrix):
         assert matrix.std().item() == pytest.approx(limit / 3**0.5, rel=0.1)
 
 
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_every_cell_is_described():
+    missing = sorted(RECURRENT_CELLS.keys() - RECURRENT.keys())
+    assert not missing, f"name the recurrent matrices of --rnn-cell {', '.join(missing)} in RECURRENT of this file"
+
+
+@pytest.mark.parametrize("cell", sorted(RECURRENT))
 def test_recurrent_matrices_are_orthogonal_and_others_of_unit_gain_gate_by_gate(cell):
     model = build(rnn_cell=cell, **FLAGS.get(cell, {}))
     found = []
