@@ -98,7 +98,8 @@ def as_text(recipe: Recipe) -> str:
     widths = [max(map(len, cells)) for cells in zip(header, *rows)]
     for row in [header, *rows]:
         lines.append("    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-    return "\n".join([*lines, textwrap.indent(recipe.notes, "  ")])
+    notes = [textwrap.indent(recipe.notes, "  ")] if recipe.notes else []
+    return "\n".join([*lines, *notes])
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Recipe:
         training: flags that all systems share, above those of their presets.
         training_of_presets: "left out" where the recipe's own flags are the whole training.
         metric: what the published figures are.
-        notes: what else a user must know, such as how to score the systems.
+        notes: what else a user must know, such as how to score the systems; may be empty.
     """
 
     name: str
@@ -131,6 +131,6 @@ def _check_base_models(recipe: Recipe, system: str, *, save_dir: Union[str, Path
     expected, number = recipe.system(system).num_base_models, len(split_paths(given or ""))
     if given and expected is not None and number != expected:
         raise ValueError(
-            f"--base-model names {number}: {system} of recipe {recipe.name} is a gate on {expected}; give so many "
+            f"--base-model names {number}: {system} of recipe {recipe.name} is a gate on {expected}; name that many "
             "checkpoints, joined by colons"
         )

@@ -72,7 +72,7 @@ def test_another_number_of_base_models_than_that_of_the_published_figures_is_ref
             more = ["--base-model", ":".join(f"{n}.pt" for n in range(number))]
             training_arguments(recipe, system, data="data", save_dir="save", more=more)
         assert str(error.value) == (
-            f"--base-model names {number}: {system} of recipe {name} is a gate on {expected}; give so many "
+            f"--base-model names {number}: {system} of recipe {name} is a gate on {expected}; name that many "
             "checkpoints, joined by colons"
         )
 
