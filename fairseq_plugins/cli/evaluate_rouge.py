@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import List
 
 from fairseq_plugins.cli.scored_text import DECODING_HELP, SCRIPT_ORDER, add_scored_text, read_scored_text
-from fairseq_plugins.evaluation.translation.generated_text import read_lines
+from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json

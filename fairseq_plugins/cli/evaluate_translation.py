@@ -12,7 +12,10 @@ from fairseq_plugins.cli.scored_text import (
     add_scored_text,
     read_scored_text,
 )
-from fairseq_plugins.evaluation.translation.generated_text import check_same_text, read_lines
+from fairseq_plugins.data.text_files import read_lines
+from fairseq_plugins.evaluation.translation.generated_text import (
+    check_same_text,
+)
 from fairseq_plugins.evaluation.translation.translations import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,

@@ -9,12 +9,12 @@ from typing import List
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.data.text_files import STANDARD_INPUT, read_lines
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.text.raw_text import load_side_text
 from fairseq_plugins.evaluation.text.text_generator import STOPS, UNKNOWN_WORDS, Continuation, TextGenerator
 from fairseq_plugins.evaluation.text.word_choice import Sampling
-from fairseq_plugins.evaluation.translation.generated_text import STANDARD_INPUT, read_lines
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,

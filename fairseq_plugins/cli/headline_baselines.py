@@ -4,7 +4,7 @@ import argparse
 import random
 from pathlib import Path
 
-from fairseq_plugins.evaluation.translation.generated_text import read_lines
+from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_out
 from fairseq_plugins.flags.written_file import write_text

@@ -8,8 +8,8 @@ from typing import List
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.data.text_files import STANDARD_INPUT
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
-from fairseq_plugins.evaluation.translation.generated_text import STANDARD_INPUT
 from fairseq_plugins.evaluation.translation.translator import load_translator
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (

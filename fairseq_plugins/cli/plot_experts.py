@@ -12,6 +12,7 @@ from torch import Tensor
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.analyses.expert_use import (
     ExpertUse,
     WordExperts,
@@ -24,7 +25,6 @@ from fairseq_plugins.evaluation.analyses.expert_use import (
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
 from fairseq_plugins.evaluation.split_sentences import split_lines, split_pairs
 from fairseq_plugins.evaluation.text.text_lines import encode_lines
-from fairseq_plugins.evaluation.translation.generated_text import read_lines
 from fairseq_plugins.evaluation.translation.translator import load_translator
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (

@@ -12,14 +12,14 @@ import numpy as np
 from fairseq.models import BaseFairseqModel
 
 import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, read_nbest, write_nbest
 from fairseq_plugins.evaluation.rescoring.log_linear import weighted_sums
 from fairseq_plugins.evaluation.rescoring.nbest_features import LENGTH, LIST_SCORE, candidate_features
 from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
+from fairseq_plugins.evaluation.text.languages import check_language
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
-from fairseq_plugins.evaluation.translation.generated_text import STANDARD_INPUT, name_of
-from fairseq_plugins.evaluation.translation.languages import check_language
 from fairseq_plugins.evaluation.translation.translations import compare
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (

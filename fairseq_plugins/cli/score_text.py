@@ -9,11 +9,11 @@ from typing import Iterable, Iterator, List, Optional
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.text.raw_text import load_side_text
 from fairseq_plugins.evaluation.text.text_scorer import CONTEXTS, ScoredLine, TextScorer
-from fairseq_plugins.evaluation.translation.generated_text import STANDARD_INPUT, name_of
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,

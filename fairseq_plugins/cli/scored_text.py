@@ -8,12 +8,12 @@ from typing import List, Optional, Sequence
 
 from fairseq.data.data_utils import post_process
 
+from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of, read_lines
+from fairseq_plugins.evaluation.text.languages import LANGUAGES, check_language, is_language
 from fairseq_plugins.evaluation.text.subwords import SUBWORD_FILES, SubwordNMT, find_subwords
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference, target_language
 from fairseq_plugins.evaluation.translation.decoding import Decoding
-from fairseq_plugins.evaluation.translation.generated_text import STANDARD_INPUT, name_of, read_lines
-from fairseq_plugins.evaluation.translation.languages import LANGUAGES, check_language, is_language
 from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_data, add_input, add_out, add_split
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.flags.written_file import write_text

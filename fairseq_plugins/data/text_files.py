@@ -1,9 +1,13 @@
 """Text files line by line, compressed by gzip or not."""
 
 import gzip
+import sys
 import zlib
 from pathlib import Path
-from typing import Iterable, Iterator, Tuple
+from typing import Iterable, Iterator, List, Literal, Tuple
+
+STANDARD_INPUT = Path("-")
+"""Stands for the standard input where a file can be given."""
 
 _GZIP = b"\x1f\x8b"
 
@@ -79,3 +83,27 @@ def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int,
 def numbered_lines(path: Path, *, wanted: str = "a text file") -> Iterator[Tuple[int, str]]:
     """Number and text of each line of a file; see :func:`byte_lines` and :func:`decode_lines`."""
     return decode_lines(byte_lines(path, wanted=wanted), name=path)
+
+
+def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused") -> List[str]:
+    """All lines of a file without their newlines.
+
+    Args:
+        path: ``-`` is the standard input.
+        when_empty: what is done with a file without a line.
+
+    Raises:
+        ValueError: if the file is missing, empty, damaged or not UTF-8, or knows carriage returns alone; the message
+            names the line.
+    """
+    name = name_of(path)
+    lines = sys.stdin.buffer if path == STANDARD_INPUT else byte_lines(path)
+    found = [text for _, text in decode_lines(lines, name=name)]
+    if not found and when_empty == "refused":
+        raise ValueError(f"{name} is empty")
+    return found
+
+
+def name_of(*paths: Path) -> str:
+    """How messages name files that are read as one text."""
+    return " and ".join("standard input" if path == STANDARD_INPUT else str(path) for path in paths)

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
-from fairseq_plugins.evaluation.translation.generated_text import read_lines
+from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.reports.curves import draw_learning_curves
 from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
 from fairseq_plugins.reports.report import Report

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
+from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
-from fairseq_plugins.evaluation.translation.generated_text import read_lines
 from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
 from fairseq_plugins.evaluation.translation.translations import (
     Translation,

@@ -153,7 +153,7 @@ def test_the_standard_input_is_a_text(flags, monkeypatch, capsys):
         (
             ["--input", "my hypotheses", "--input-format", "text", "--reference", "first reference"]
             + ["--reference", "nowhere"],
-            "nowhere does not exist",
+            "nowhere does not exist: give a text file",
         ),
         (["--input", "my hypotheses"], "give --reference FILE, the raw text to compare with"),
         (["--input", "a", "--path", "a.pt", "--reference", "first reference"], "--path, --out .* go with DATA, .*"),

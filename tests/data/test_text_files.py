@@ -1,10 +1,18 @@
 """Lines of text files, packed or not."""
 
 import gzip
+import io
 
 import pytest
 
-from fairseq_plugins.data.text_files import byte_lines, decode_lines, numbered_lines
+from fairseq_plugins.data.text_files import (
+    STANDARD_INPUT,
+    byte_lines,
+    decode_lines,
+    name_of,
+    numbered_lines,
+    read_lines,
+)
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
@@ -41,3 +49,45 @@ def test_damage_is_told_after_the_lines_before_it(tmp_path):
     assert next(lines) == (1, "eins")
     with pytest.raises(ValueError, match="text, line 2: not UTF-8"):
         next(lines)
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_lines_that_end_in_carriage_returns_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"a: its lines end in carriage returns, .* by tr '\\r' '\\n'"):
+        read_lines(write(tmp_path / "a", "x\ry\r"))
+    assert read_lines(write(tmp_path / "b", "x\r")) == ["x"]
+
+
+def test_lines_end_at_newlines_only(tmp_path):
+    assert read_lines(write(tmp_path / "a", "x\u2028y\r\nz\x0b\n")) == ["x\u2028y", "z\x0b"]
+    assert read_lines(write(tmp_path / "b", "x\n\ny")) == ["x", "", "y"]
+
+
+@pytest.mark.parametrize("content, told", [(b"", "is empty"), (b"ok\n\xff\n", "line 2: not UTF-8")])
+def test_files_that_cannot_be_read_are_refused(content, told, tmp_path):
+    with pytest.raises(ValueError, match=told):
+        read_lines(write(tmp_path / "reference", content))
+    with pytest.raises(ValueError, match="does not exist"):
+        read_lines(tmp_path / "missing")
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"\xef\xbb\xbfHello world\n")
+    assert read_lines(path) == ["Hello world"]
+
+
+def test_all_lines_of_packed_files_and_of_the_standard_input(tmp_path, monkeypatch):
+    assert read_lines(write(tmp_path / "a.gz", gzip.compress(b"one\n\ntwo\n"))) == ["one", "", "two"]
+    with pytest.raises(ValueError, match="is a folder: give a text file"):
+        read_lines(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfone\r\ntwo")))
+    assert read_lines(STANDARD_INPUT) == ["one", "two"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    with pytest.raises(ValueError, match="^standard input is empty$"):
+        read_lines(STANDARD_INPUT)
+    assert name_of(tmp_path / "a", STANDARD_INPUT) == f"{tmp_path}/a and standard input"

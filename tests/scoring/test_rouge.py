@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
-from fairseq_plugins.evaluation.translation.generated_text import read_lines
+from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
 from fairseq_plugins.scoring import rouge as module
 from fairseq_plugins.scoring.rouge import METRICS, Rouge, RougeSettings, check_tokens, score_corpus

@@ -7,11 +7,10 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from fairseq_plugins.data.text_files import name_of, read_lines
 from fairseq_plugins.evaluation.translation.generated_text import (
     SUBWORD_MARKS,
-    name_of,
     read_generated_line,
-    read_lines,
     read_sentence_number,
 )
 

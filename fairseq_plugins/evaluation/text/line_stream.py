@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from fairseq_plugins.data.text_files import check_file, decode_lines, numbered_lines
-from fairseq_plugins.evaluation.translation.generated_text import STANDARD_INPUT, name_of
+from fairseq_plugins.data.text_files import STANDARD_INPUT, check_file, decode_lines, name_of, numbered_lines
 
 
 def stream_lines(paths: Sequence[Path]) -> Iterator[str]:

@@ -10,8 +10,8 @@ from typing import Callable, Dict, List, Literal, Optional, Sequence
 
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
+from fairseq_plugins.evaluation.text.languages import check_language
 from fairseq_plugins.evaluation.text.subwords import Subwords, find_subwords, load_subwords
-from fairseq_plugins.evaluation.translation.languages import check_language
 
 TEXT_RECORD = "text.json"
 """What data-prep writes beside the dictionary of a language model; it tells tokenizer and case."""

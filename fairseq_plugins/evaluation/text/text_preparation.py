@@ -6,10 +6,10 @@ A word is a token of Moses; a piece is a part of a word.
 from pathlib import Path
 from typing import Dict, List, Sequence
 
+from fairseq_plugins.data.text_files import read_lines
+from fairseq_plugins.evaluation.text.languages import SIDE_LANGUAGES
 from fairseq_plugins.evaluation.text.raw_text import Case, Moses, SideText
 from fairseq_plugins.evaluation.text.subwords import SUBWORD_FILES, Subwords, find_subwords, load_subwords
-from fairseq_plugins.evaluation.translation.generated_text import read_lines
-from fairseq_plugins.evaluation.translation.languages import SIDE_LANGUAGES
 from fairseq_plugins.scoring.corpus_metrics import LetterCase
 
 RECORD = "prepared.txt"

@@ -1,23 +1,18 @@
-"""Lines of text, those that fairseq-generate wrote among them: read, and refused where they cannot be compared."""
+"""What fairseq-generate wrote: read, and refused where it cannot be compared."""
 
-import codecs
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Literal, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from fairseq.data import Dictionary
 
-from fairseq_plugins.data.text_files import check_line_ends
+from fairseq_plugins.data.text_files import name_of, read_lines
 
 SUBWORD_MARKS = (
     (re.compile(r"@@( |$)"), "@@", "subword_nmt"),
     (re.compile("\u2581"), "\u2581", "sentencepiece"),
 )
-
-STANDARD_INPUT = Path("-")
-"""Stands for the standard input where a file can be given."""
 
 _SENTENCE_NUMBER = re.compile("[0-9]{1,15}")
 
@@ -109,46 +104,6 @@ def read_sentence_number(text: str) -> int:
     if not _SENTENCE_NUMBER.fullmatch(text.strip()):
         raise ValueError(f"'{text[:30]}' is no number of a sentence")
     return int(text)
-
-
-def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused") -> List[str]:
-    """Lines of a text file, split at newlines only; a byte order mark is left out.
-
-    Args:
-        path: ``-`` is the standard input.
-        when_empty: what is done with a file without a line.
-
-    Raises:
-        ValueError: if the file is missing, empty or not UTF-8, or knows carriage returns alone; the message names the
-            line.
-    """
-    content = _read_bytes(path).removeprefix(codecs.BOM_UTF8)
-    check_line_ends(content, name=name_of(path))
-    lines = content.split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    if not lines and when_empty == "refused":
-        raise ValueError(f"{name_of(path)} is empty")
-    decoded = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            decoded.append(line.decode("utf-8").rstrip("\r"))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{name_of(path)}, line {number}: not UTF-8: {error.reason}") from error
-    return decoded
-
-
-def name_of(*paths: Path) -> str:
-    """How messages name files that are read as one text."""
-    return " and ".join("standard input" if path == STANDARD_INPUT else str(path) for path in paths)
-
-
-def _read_bytes(path: Path) -> bytes:
-    if path == STANDARD_INPUT:
-        return sys.stdin.buffer.read()
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist")
-    return path.read_bytes()
 
 
 def check_words(lines: Sequence[str], *, name: str) -> None:

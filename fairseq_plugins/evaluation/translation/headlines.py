@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import List, Optional, Sequence
 
+from fairseq_plugins.data.text_files import name_of, read_lines
 from fairseq_plugins.evaluation.translation.generated_text import (
     check_pairs,
     check_words,
-    name_of,
     read_generated,
-    read_lines,
 )
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
 from fairseq_plugins.scoring.rouge import RougeScore, RougeSettings, check_tokens, score_corpus, without_escapes

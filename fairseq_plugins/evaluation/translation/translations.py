@@ -9,12 +9,11 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 from sacremoses import MosesDetokenizer
 
+from fairseq_plugins.data.text_files import name_of, read_lines
 from fairseq_plugins.evaluation.translation.generated_text import (
     check_pairs,
     check_words,
-    name_of,
     read_generated,
-    read_lines,
 )
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
 from fairseq_plugins.scoring.corpus_metrics import LetterCase

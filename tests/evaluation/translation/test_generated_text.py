@@ -7,7 +7,6 @@ from fairseq_plugins.evaluation.translation.generated_text import (
     check_same_text,
     check_words,
     read_generated,
-    read_lines,
 )
 
 GENERATED = """S-1\tb
@@ -73,25 +72,6 @@ def test_a_large_number_is_a_sentence_that_is_missing(tmp_path):
         read_generated(write(tmp_path / "generate.txt", "T-0\ta\nH-0\t-1\ta\nH-999999999999\t-1\tb\n"))
 
 
-def test_lines_that_end_in_carriage_returns_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"a: its lines end in carriage returns, .* by tr '\\r' '\\n'"):
-        read_lines(write(tmp_path / "a", "x\ry\r"))
-    assert read_lines(write(tmp_path / "b", "x\r")) == ["x"]
-
-
-def test_lines_end_at_newlines_only(tmp_path):
-    assert read_lines(write(tmp_path / "a", "x\u2028y\r\nz\x0b\n")) == ["x\u2028y", "z\x0b"]
-    assert read_lines(write(tmp_path / "b", "x\n\ny")) == ["x", "", "y"]
-
-
-@pytest.mark.parametrize("content, told", [(b"", "is empty"), (b"ok\n\xff\n", "line 2: not UTF-8")])
-def test_files_that_cannot_be_read_are_refused(content, told, tmp_path):
-    with pytest.raises(ValueError, match=told):
-        read_lines(write(tmp_path / "reference", content))
-    with pytest.raises(ValueError, match="does not exist"):
-        read_lines(tmp_path / "missing")
-
-
 @pytest.mark.parametrize(
     "line, remedy",
     [("ein Ha@@ us", "--remove-bpe=subword_nmt"), ("Ha@@", "subword_nmt"), ("\u2581ein", "--remove-bpe=sentencepiece")],
@@ -116,9 +96,3 @@ def test_systems_of_other_texts_are_refused_with_the_line_that_differs():
     for line in ("das neue Haus .", "das neue <<unk>> .", "das alte Haus", "das <<unk>> alte Haus ."):
         with pytest.raises(ValueError, match="a and b translate different texts: .* differ in line 2$"):
             check_same_text(text, [text[0], line, "nein !"], name="a", other_name="b")
-
-
-def test_a_byte_order_mark_is_left_out(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"\xef\xbb\xbfHello world\n")
-    assert read_lines(path) == ["Hello world"]
