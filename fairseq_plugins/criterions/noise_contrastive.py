@@ -5,7 +5,7 @@ Shapes: B batch, T time, V vocabulary.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -97,14 +97,23 @@ class NoiseContrastive(FairseqCriterion):
         self.normalised = RegularizedCrossEntropy(task, sentence_avg=sentence_avg)
         dictionary = task.target_dictionary
         assert dictionary is not None
-        # (1): --ddp-backend legacy_ddp cannot cut a scalar
-        log_normaliser = torch.tensor([math.log(len(dictionary))], dtype=torch.double)
-        self.log_normaliser = nn.Parameter(log_normaliser.float()) if normaliser == "learned" else log_normaliser
+        self.log_vocab_size = math.log(len(dictionary))
+        # log Z - log V, which 16 bits hold well, for it is small; (1): --ddp-backend legacy_ddp cannot cut a scalar
+        self.normaliser_shift = nn.Parameter(torch.zeros(1)) if normaliser == "learned" else None
         self._distribution: Optional[UnigramNoise] = None
 
     def load_state_dict(self, state_dict: Optional[Mapping[str, Any]], *args: Any, **kwargs: Any) -> Any:
         """Go on from a checkpoint; the normaliser starts anew where it holds none, for which the host gives None."""
-        return super().load_state_dict(self.state_dict() if state_dict is None else state_dict, *args, **kwargs)
+        state = dict(self.state_dict() if state_dict is None else state_dict)
+        if "log_normaliser" in state:  # of an earlier version
+            state["normaliser_shift"] = state.pop("log_normaliser") - self.log_vocab_size
+        return super().load_state_dict(state, *args, **kwargs)
+
+    @property
+    def log_normaliser(self) -> Union[float, Tensor]:
+        """log Z; (1) float64 where it is learned."""
+        shift = self.normaliser_shift
+        return self.log_vocab_size if shift is None else self.log_vocab_size + shift.double()
 
     def forward(
         self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True
@@ -135,7 +144,7 @@ class NoiseContrastive(FairseqCriterion):
             "nsentences": target.size(0),
             "sample_size": sample_size,
         }
-        if isinstance(self.log_normaliser, nn.Parameter):
+        if isinstance(self.log_normaliser, Tensor):
             logged["log_normaliser"] = self.log_normaliser.detach().float().sum() * num_tokens
         return loss, sample_size, logged
 
@@ -144,11 +153,10 @@ class NoiseContrastive(FairseqCriterion):
         distribution = self.distribution
         shape = (self.num_samples,) if self.noise_sharing == "batch" else (*target.shape, self.num_samples)
         words = distribution.draw(shape, device=target.device)
-        log_normaliser = self.log_normaliser.to(target.device).double()
         return Noise(
             words=words,
-            offsets=distribution.log_expected(words) + log_normaliser,
-            target_offsets=distribution.log_expected(target) + log_normaliser,
+            offsets=distribution.log_expected(words) + self.log_normaliser,
+            target_offsets=distribution.log_expected(target) + self.log_normaliser,
             gradients=self.gradients,
         )
 

@@ -1,8 +1,9 @@
 """Reading a binarised split as one token stream."""
 
 import hashlib
+from itertools import count, takewhile
 from pathlib import Path
-from typing import Union
+from typing import List, Union
 
 import torch
 from fairseq.data import Dictionary, data_utils
@@ -27,6 +28,20 @@ def load_dictionary(data_dir: Union[str, Path]) -> Dictionary:
     return Dictionary.load(str(path))
 
 
+def split_parts(data_dir: Union[str, Path], split: str, *, suffix: str = "") -> List[str]:
+    """The names of a split and of those beside it that the host trains on as well: train, train1, train2 and so on.
+
+    ``suffix`` follows the number, such as that of a side of sentence pairs.
+    """
+    more = takewhile(lambda part: is_binarised(Path(data_dir) / part), (f"{split}{n}{suffix}" for n in count(1)))
+    return [f"{split}{suffix}", *more]
+
+
+def is_binarised(path: Path) -> bool:
+    """Whether there is a binarised text; ``path`` has no suffix."""
+    return all(path.with_name(f"{path.name}.{suffix}").is_file() for suffix in ("bin", "idx"))
+
+
 def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictionary) -> Tensor:
     """All tokens of a split, (n,) int64, in order, one end mark after every line, blank ones included.
 
@@ -34,13 +49,12 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
         ValueError: if the split is missing, empty, or has no word.
     """
     path = Path(data_dir) / split
-    binary = path.with_name(f"{path.name}.bin")
-    if not binary.is_file() or not path.with_name(f"{path.name}.idx").is_file():
+    if not is_binarised(path):
         raise ValueError(
             f"there is no split '{split}' in {data_dir} ({path}.bin and {path}.idx): "
             "run fairseq-preprocess with the text of this split"
         )
-    if binary.stat().st_size == 0:
+    if path.with_name(f"{path.name}.bin").stat().st_size == 0:
         raise ValueError(f"split '{split}' in {data_dir} is empty: check the text given to fairseq-preprocess")
     lines = data_utils.load_indexed_dataset(str(path), dictionary)
     assert lines is not None

@@ -18,6 +18,9 @@ TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
 OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
 """What belongs to the weights of one checkpoint, and is not in a mean; the last two are in its ``extra_state``."""
 
+PROGRESS = ("warmed_up", "chosen")
+"""Last parts of the names of buffers that tell how far a training has come; a mean has those of the latest checkpoint."""
+
 Weights = Dict[str, Tensor]
 """Those of a model by name."""
 
@@ -71,7 +74,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         if not origins:
             flags = _flags(state)
             total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
-            fixed = {name: weight for name, weight in weights.items() if _is_whole(weight)}
+            fixed = {name: weight for name, weight in weights.items() if _may_be_fixed(name, weight)}
         else:
             _check_flags(_flags(state), flags, path, paths[0])
         _check_shapes(weights, total, path, paths[0])
@@ -81,6 +84,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         origins[num_updates] = path
         if num_updates == max(origins):
             latest = state
+    fixed |= {name: weight for name, weight in latest["model"].items() if _is_progress(name)}
     means = {
         name: fixed.get(name, weight / len(paths)).to(latest["model"][name].dtype) for name, weight in total.items()
     }
@@ -128,8 +132,22 @@ def _is_whole(weight: Tensor) -> bool:
     return not weight.is_floating_point() or bool((weight == weight.round()).all())
 
 
+def _is_progress(name: str) -> bool:
+    return name.rpartition(".")[2] in PROGRESS
+
+
+def _may_be_fixed(name: str, weight: Tensor) -> bool:
+    return _is_whole(weight) and not _is_progress(name)
+
+
 def _still_fixed(weights: Weights, fixed: Weights, path: Path, first: Path) -> Weights:
-    """What no training changes, of what may be so; a weight that had not been trained yet may be whole as well."""
+    """What is the same in all checkpoints so far, of what may be what no training changes.
+
+    A weight that had not been trained yet may be whole as well, and is no more once it was.
+
+    Raises:
+        ValueError: if what is whole in all of them differs.
+    """
     still = {name: values for name, values in fixed.items() if _is_whole(weights[name])}
     for name, values in still.items():
         if not torch.equal(weights[name], values):

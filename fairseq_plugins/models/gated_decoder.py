@@ -64,8 +64,10 @@ class GatedDecoder(StreamDecoder):
         return self.members[0].stack
 
     def train(self, mode: bool = True) -> "GatedDecoder":
-        super().train(mode)
-        self.members.eval()
+        """Train the gate; the members stay in evaluation mode, but for the precision of their output layers."""
+        self.training = mode
+        for part in self.children():
+            part.train(mode and part is not self.members)
         for module in self.members.modules():
             if isinstance(module, OutputPrecision):
                 module.train(mode)

@@ -10,6 +10,7 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
+from fairseq_plugins.data.corpus import is_binarised, split_parts
 from fairseq_plugins.data.word_counts import count_words
 from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.output_layers.base import OutputLayer
@@ -46,8 +47,13 @@ def training_splits(task: TextTask) -> List[Path]:
     config = task.args if task.cfg is None else task.cfg
     subset = getattr(config, "train_subset", "train")  # the host's language modelling task does not know it
     source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
-    names = [subset]
+    suffixes = [""]
     if target is not None:
-        names = [f"{subset}.{source}-{target}.{target}", f"{subset}.{target}-{source}.{target}"]
-    candidates = [Path(path) / name for path in utils.split_paths(config.data) for name in names]
-    return [split for split in candidates if Path(f"{split}.bin").is_file() and Path(f"{split}.idx").is_file()]
+        suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"]
+    return [
+        Path(path) / part
+        for path in utils.split_paths(config.data)
+        for suffix in suffixes
+        for part in split_parts(path, subset, suffix=suffix)
+        if is_binarised(Path(path) / part)
+    ]

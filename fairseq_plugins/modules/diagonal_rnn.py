@@ -14,6 +14,7 @@ from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, LayerState
 from fairseq_plugins.modules.simple_recurrent import SimpleRecurrentLayer, SimpleRecurrentOptions
 from fairseq_plugins.ops.linear_scan import linear_scan
+from fairseq_plugins.ops.precision import accumulation_dtype
 
 TRANSITIONS = ("diagonal", "full")
 """Shapes of R."""
@@ -50,15 +51,14 @@ SHORTEST_TIMESCALE, LONGEST_TIMESCALE = 0.25, 100_000
 class DiagonalRNN(SimpleRecurrentLayer):
     """x_t = W y_t + r * x_{t-1}, a linear network (Pachitariu & Sahani 2013, FPNN).
 
-    r = tanh(s_0 + s) with a trained s, which keeps it within -1 and 1; s_0 is where the timescales -1 / log r start. A
-    window is one scan. With ``--transition full`` a matrix takes the place of r, and nothing bounds it.
+    r = tanh(s_0 + s) with a trained s, which keeps it within -1 and 1; s_0 is where the timescales -1 / log r start. r
+    is formed in float32, for in 16 bits it would be 1 where a unit forgets slowly. A window is one scan. With ``--transition full`` a matrix takes the place of r, and nothing bounds it.
 
     Raises:
         ValueError: as :class:`SimpleRecurrentLayer`, or if the longest timescale is not above the shortest.
     """
 
     Options = DiagonalOptions
-    start: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, options: DiagonalOptions):
         super().__init__(input_size, hidden_size, options=options)
@@ -68,18 +68,24 @@ class DiagonalRNN(SimpleRecurrentLayer):
                 f"up to {LONGEST_TIMESCALE:,}"
             )
         self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False) if options.transition == "full" else None
+        self.longest_timescale = options.longest_timescale
         if self.recurrent is None:
-            ends = math.log(SHORTEST_TIMESCALE), math.log(options.longest_timescale)
-            timescales = torch.linspace(*ends, hidden_size).exp()
-            self.register_buffer("start", torch.atanh(torch.exp(-1 / timescales)), persistent=False)
             self.connection_bias = nn.Parameter(torch.zeros(hidden_size))
             self.save_setting("timescale_text", flag="--longest-timescale", value=f"{options.longest_timescale:g}")
 
     def activation(self, sums: Tensor) -> Tensor:
         return sums
 
+    @property
+    def start(self) -> Tensor:
+        """s_0, (D) in float32, whatever the precision of the weights."""
+        ends = math.log(SHORTEST_TIMESCALE), math.log(self.longest_timescale)
+        timescales = torch.linspace(*ends, self.hidden_size).exp()
+        return torch.atanh(torch.exp(-1 / timescales)).to(self.connection_bias.device)
+
     def self_connections(self) -> Tensor:
-        return torch.tanh(self.start + self.connection_bias)
+        bias = self.connection_bias
+        return torch.tanh(self.start + bias.to(accumulation_dtype(bias)))
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         if self.recurrent is not None or self.skip is not None:

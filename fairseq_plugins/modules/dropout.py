@@ -1,6 +1,6 @@
 """Dropout whose mask may be shared."""
 
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from torch import Tensor, nn
 
@@ -32,6 +32,13 @@ class DropsAtRandom:
     def current_rate(self) -> float:
         """That of training in training mode, and in evaluation mode the share of it that is sampled."""
         return self.trained_rate if self.training else self.evaluation_scale * self.trained_rate
+
+    def make_generation_fast_(
+        self, retain_dropout: bool = False, retain_dropout_modules: Optional[Sequence[str]] = None, **unused: Any
+    ) -> None:
+        """Called by the host before it decodes: drop there too, with ``--retain-dropout`` for all modules."""
+        if retain_dropout and retain_dropout_modules is None:
+            self.evaluation_scale = 1.0
 
 
 class BroadcastDropout(DropsAtRandom, nn.Module):

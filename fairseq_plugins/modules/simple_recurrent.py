@@ -62,11 +62,13 @@ class PreparedSteps(NamedTuple):
         known: what is known in advance of the sums, (B, D) a step.
         products: their sum with the products of what the step alone knows; None where it knows nothing.
         boundaries: whether the word is a boundary, (B, 1) a step; empty where nothing skips.
+        connections: the diagonal of R, (D), in float32 or wider, or None where R is a matrix.
     """
 
     known: Tuple[Tensor, ...]
     products: Optional[StepProducts]
     boundaries: Tuple[Tensor, ...]
+    connections: Optional[Tensor]
 
 
 class SimpleRecurrentLayer(StartsByLayer, RecurrentCell, SavesSettings):
@@ -126,7 +128,7 @@ class SimpleRecurrentLayer(StartsByLayer, RecurrentCell, SavesSettings):
         raise NotImplementedError
 
     def self_connections(self) -> Tensor:
-        """The diagonal of R, (D), where there is no :attr:`recurrent`."""
+        """The diagonal of R, (D), in float32 or wider, where there is no :attr:`recurrent`."""
         raise NotImplementedError
 
     def read_dictionary(self, dictionary: Dictionary) -> None:
@@ -172,7 +174,8 @@ class SimpleRecurrentLayer(StartsByLayer, RecurrentCell, SavesSettings):
         if self.skip is not None:
             assert context.tokens is not None and len(self.is_boundary) > 0
             boundaries = self.is_boundary[context.tokens].unsqueeze(-1).unbind(1)
-        return PreparedSteps(known.unbind(0), products, boundaries)
+        connections = self.self_connections() if self.recurrent is None else None
+        return PreparedSteps(known.unbind(0), products, boundaries, connections)
 
     def step(self, prepared: PreparedSteps, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
         operands: List[Tensor] = []
@@ -187,8 +190,9 @@ class SimpleRecurrentLayer(StartsByLayer, RecurrentCell, SavesSettings):
         sums = prepared.known[t] if prepared.products is None else prepared.products(t, torch.cat(operands, dim=1))
         if late.input is not None and self.input is None:
             sums = sums + F.pad(late.input, (self.hidden_size - late.input.size(1), 0))
-        if self.recurrent is None:
-            sums = torch.addcmul(sums, self.self_connections().to(sums.dtype), state["x"])
+        if prepared.connections is not None:
+            connections, wide = prepared.connections, prepared.connections.dtype
+            sums = torch.addcmul(sums.to(wide), connections, state["x"].to(wide)).to(sums.dtype)
         x = self.activation(sums)
         if starts is None:
             return x, {"x": x}

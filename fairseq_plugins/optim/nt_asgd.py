@@ -129,6 +129,11 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
                 "was not averaged from its start: name it with --finetune-from-model, or add --reset-optimizer"
             )
         group["averaging"] = str(self.cfg.averaging)
+        # another --averaging or --nonmonotone-interval may let a finished training go on
+        losses = group["validation_losses"]
+        group["is_finished"] = (
+            self.cfg.averaging == "immediate" and bool(losses) and is_triggered(losses, self.cfg.nonmonotone_interval)
+        )
 
     def record_validation(self, loss: float) -> None:
         """Take the validation loss of an epoch and act on the trigger."""

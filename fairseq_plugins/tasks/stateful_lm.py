@@ -16,7 +16,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
-from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream
+from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream, split_parts
 from fairseq_plugins.data.row_offsets import random_row_offsets
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
 from fairseq_plugins.flags.values import check_at_least_one
@@ -100,8 +100,13 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
 
     # pyrefly: ignore[bad-override]
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Read a split as one token stream; it is cut into rows when the batch size is known."""
-        self.datasets[split] = TokenStream(load_token_stream(self.args.data, split, self.dictionary), split)
+        """Read a split as one token stream; it is cut into rows when the batch size is known.
+
+        With ``combine``, as the host trains, train1, train2 and so on follow where they are beside train.
+        """
+        parts = split_parts(self.args.data, split) if combine else [split]
+        streams = [load_token_stream(self.args.data, part, self.dictionary) for part in parts]
+        self.datasets[split] = TokenStream(torch.cat(streams), split)
 
     # pyrefly: ignore[bad-override]
     def get_batch_iterator(

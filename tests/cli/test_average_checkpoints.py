@@ -76,6 +76,20 @@ def test_the_weights_are_the_mean_and_the_flags_are_kept(arch, altered, tmp_path
     assert all(torch.equal(parameter, mean["model"][name]) for name, parameter in model.named_parameters())
 
 
+def test_how_far_the_training_has_come_is_that_of_the_latest(altered, tmp_path):
+    def progress(warmed_up, chosen):
+        def change(state):
+            state["model"]["decoder.output.warmed_up"] = torch.tensor(warmed_up)
+            state["model"]["decoder.output.output_precision.chosen"] = torch.tensor(chosen)
+
+        return change
+
+    paths = [altered(f"{n}.pt", progress(*one)) for n, one in enumerate([(0.0, 0.0), (0.0, -1.0), (1.0, 1.0)])]
+    AverageCheckpoints().main(["--path", *paths[::-1], "--out", tmp_path / "mean.pt"])
+    mean = weights_of(tmp_path / "mean.pt")
+    assert mean["decoder.output.warmed_up"] == 1 and mean["decoder.output.output_precision.chosen"] == 1
+
+
 def test_the_mean_of_16_bit_weights_is_rounded_once(altered, tmp_path):
     def in_16_bits(state):
         state["model"] = {name: weight.half() for name, weight in state["model"].items()}

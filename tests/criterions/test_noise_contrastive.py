@@ -170,16 +170,31 @@ def test_a_learned_normaliser(make_criterion):
     sample = make_sample(model)
     assert criterion.log_normaliser.item() == pytest.approx(LOG_V)
     assert not list(make_criterion().parameters()) and not make_criterion().state_dict()
-    log_z = torch.tensor(2.5, dtype=torch.double, requires_grad=True)
-    criterion.log_normaliser.data.fill_(2.5)
+    criterion.normaliser_shift.data.fill_(2.5 - LOG_V)
+    log_z = criterion.log_normaliser.detach().squeeze().requires_grad_()
     words = drawn(criterion, sample["target"]).words
     loss, _, logged = criterion(model, sample)
     loss.backward()
     expected = by_hand(model, criterion, sample, words, log_z=log_z).sum()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-10)
     (gradient,) = torch.autograd.grad(expected, log_z)
-    assert criterion.log_normaliser.grad.item() == pytest.approx(gradient.item(), rel=1e-5)
+    assert criterion.normaliser_shift.grad.item() == pytest.approx(gradient.item(), rel=1e-5)
     assert logged["log_normaliser"].item() == pytest.approx(2.5 * B * T)
+
+
+def test_a_learned_normaliser_of_an_earlier_version_is_that_of_the_checkpoint(make_criterion):
+    criterion = make_criterion(normaliser="learned")
+    criterion.load_state_dict({"log_normaliser": torch.tensor([2.5])}, strict=True)
+    assert criterion.log_normaliser.item() == pytest.approx(2.5) and list(criterion.state_dict()) == [
+        "normaliser_shift"
+    ]
+
+
+def test_a_learned_normaliser_is_exact_in_16_bits(make_criterion):
+    criterion = make_criterion(normaliser="learned").bfloat16()
+    assert criterion.log_normaliser.item() == pytest.approx(LOG_V, rel=1e-12)
+    criterion.normaliser_shift.data.fill_(0.001)
+    assert criterion.log_normaliser.item() == pytest.approx(LOG_V + 0.001, abs=1e-5)
 
 
 def test_noise_is_that_of_the_seed(make_criterion):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 
-from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream
+from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream, split_parts
 
 LINES = ["a b a", "", "c", "b z"]
 
@@ -36,6 +36,12 @@ def test_lines_are_joined_in_order_with_an_end_mark_each(write_split, dictionary
     words = ["a", "b", "a", "</s>", "</s>", "c", "</s>", "b", "<unk>", "</s>"]
     assert tokens.dtype == torch.int64
     assert tokens.tolist() == [dictionary.index(word) for word in words]
+
+
+def test_parts_of_a_split_are_numbered_from_1_on(write_split):
+    for split in ("train", "train1", "train3"):
+        data_dir = write_split(split, LINES)
+    assert split_parts(data_dir, "train") == ["train", "train1"] and split_parts(data_dir, "valid") == ["valid"]
 
 
 def test_a_missing_split_is_named(write_split, dictionary):

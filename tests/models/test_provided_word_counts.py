@@ -40,6 +40,15 @@ def test_a_translation_has_the_words_of_its_target(pair, tmp_path):
     assert provided(task).tolist() == counts_of(target)
 
 
+@pytest.mark.parametrize("side", ["", ".de-en.en"])
+def test_the_parts_that_the_host_trains_on_count_as_well(side, tmp_path):
+    texts = [random_lines() for _ in range(4)]
+    for number, lines in zip(("", "1", "2", "4"), texts):
+        write_split(tmp_path, f"train{number}{side}", lines)
+    task = make_task(str(tmp_path), languages=("de", "en") if side else ())
+    assert provided(task).tolist() == counts_of(*texts[:3])
+
+
 def test_several_directories_are_one_text(tmp_path):
     texts = [random_lines() for _ in range(2)]
     folders = [write_split(tmp_path / f"part{i}", "train", lines).parent for i, lines in enumerate(texts)]

@@ -146,6 +146,29 @@ def test_timescales_start_from_a_quarter_of_a_token_to_the_longest():
     assert torch.equal(timescales, timescales.sort().values)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_units_that_forget_slowly_learn_in_16_bits(dtype):
+    options = DiagonalOptions(longest_timescale=1000.0)
+    expected = DiagonalRNN(8, 8, options=options).self_connections()
+    layer = DiagonalRNN(8, 8, options=options).to(dtype)
+    assert torch.equal(layer.self_connections(), expected) and expected.max() < 1
+    x = torch.randn(B, T, 8, dtype=dtype)
+    # all at once, and step by step in a stack that knows nothing in advance
+    outputs = [run(layer, x, layer.initial_state(x))[0]]
+    state, steps = layer.initial_state(x), []
+    for t in range(T):
+        prepared = layer.prepare(x[:, t : t + 1], CellContext(x[:, t : t + 1]))
+        output, state = layer.step(prepared, 0, Late(), state)
+        steps.append(output)
+    outputs.append(torch.stack(steps, dim=1))
+    for output in outputs:
+        assert output.dtype == dtype
+        layer.zero_grad()
+        output.float().square().sum().backward()
+        assert layer.connection_bias.grad.ne(0).all()
+    torch.testing.assert_close(*outputs, rtol=0.05, atol=0.05)
+
+
 def test_a_model_that_starts_at_zero_has_the_timescales_all_the_same():
     layer = DiagonalRNN(3, 50, options=DiagonalOptions())
     expected = layer.self_connections()

@@ -134,6 +134,15 @@ def test_only_some_steps_may_be_taken_and_in_any_order(per_row):
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
 
 
+def test_a_second_pass_over_a_graph_that_was_not_kept_is_refused():
+    known, matrix, start, _ = draw()
+    products = StepProducts(known, matrix)
+    first, second = (products(t, start) for t in (0, 1))
+    first.sum().backward()
+    with pytest.raises(RuntimeError, match="the operands are gone .*: give it retain_graph=True"):
+        second.sum().backward()
+
+
 def test_where_no_step_is_taken_the_matrix_has_a_gradient_of_zero():
     known, matrix, _, _ = draw()
     products = StepProducts(known, matrix)

@@ -127,6 +127,19 @@ def test_a_finished_training_stays_finished():
     assert resumed.get_lr() == -math.inf
 
 
+def test_a_finished_training_goes_on_where_another_setting_lets_it():
+    _, optimizer = make(averaging="immediate")
+    optimizer.record_validation(1.0)
+    optimizer.record_validation(2.0)
+    for flags in (dict(averaging="triggered"), dict(averaging="immediate", nonmonotone_interval=1)):
+        _, resumed = make(**flags)
+        resumed.load_state_dict(optimizer.state_dict())
+        assert resumed.get_lr() > 0
+        _, again = make(**flags)
+        again.load_state_dict(resumed.state_dict())
+        assert again.get_lr() > 0
+
+
 def test_the_first_learning_rate_and_the_weight_decay_reach_the_updates():
     model, optimizer = make(lr=[0.25], weight_decay=0.1)
     before = model.weight.detach().clone()
