@@ -29,7 +29,9 @@ class UnnormalisedSoftmax(FullSoftmax):
 
     name = "unnormalised"
 
-    def training_loss(self, states, target, gate=None, *, token_weights=None, label_smoothing=0.0):
+    def training_loss(self, states, target, gate=None, *, token_weights=None, label_smoothing=0.0, interpolation=None):
+        if interpolation is not None:
+            raise ValueError(f"--copying: --output-layer {self.name} learns no probabilities, leave it out")
         logits = self.projection(states.layers[-1])
         losses = (logits - nn.functional.one_hot(target, logits.size(-1))).square().sum(dim=-1)
         return Scores(loss=(losses if token_weights is None else losses * token_weights).sum())

@@ -19,7 +19,7 @@ OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
 """What belongs to the weights of one checkpoint, and is not in a mean; the last two are in its ``extra_state``."""
 
 PROGRESS = ("warmed_up", "chosen")
-"""Last parts of the names of buffers that tell how far a training has come; a mean has those of the latest checkpoint."""
+"""Ends of the names of buffers that tell how far a training has come; a mean has those of the latest checkpoint."""
 
 Weights = Dict[str, Tensor]
 """Those of a model by name."""

@@ -4,6 +4,7 @@ Each file says what it mends, for which versions, and how to see whether it is s
 """
 
 from fairseq_plugins.host import (
+    accumulation,
     amp,
     atomic_copy,
     batch_by_size,
@@ -37,6 +38,7 @@ def mend_host() -> None:
     unreadable_dictionaries.mend()
     damaged_binaries.mend()
     broadcast.mend()
+    accumulation.mend()
     batch_by_size.mend()
     filtered_sentences.mend()
     atomic_copy.mend()

@@ -52,7 +52,8 @@ class DiagonalRNN(SimpleRecurrentLayer):
     """x_t = W y_t + r * x_{t-1}, a linear network (Pachitariu & Sahani 2013, FPNN).
 
     r = tanh(s_0 + s) with a trained s, which keeps it within -1 and 1; s_0 is where the timescales -1 / log r start. r
-    is formed in float32, for in 16 bits it would be 1 where a unit forgets slowly. A window is one scan. With ``--transition full`` a matrix takes the place of r, and nothing bounds it.
+    is formed in float32, for in 16 bits it would be 1 where a unit forgets slowly. A window is one scan. With
+    ``--transition full`` a matrix takes the place of r, and nothing bounds it.
 
     Raises:
         ValueError: as :class:`SimpleRecurrentLayer`, or if the longest timescale is not above the shortest.

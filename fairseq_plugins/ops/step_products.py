@@ -50,6 +50,7 @@ class _GatherGradients(torch.autograd.Function):
     def forward(ctx: Any, known: Tensor, matrix: Tensor, operands: List[Optional[Tensor]]) -> Tensor:
         ctx.operands = operands
         ctx.matrix_shape = matrix.shape
+        ctx.is_spent = False
         return known.view_as(known)
 
     @staticmethod
@@ -58,13 +59,13 @@ class _GatherGradients(torch.autograd.Function):
     def backward(ctx: Any, d_results: Tensor) -> Tuple[Tensor, Optional[Tensor], None]:
         if not ctx.needs_input_grad[1]:
             return d_results, None, None
-        if ctx.operands is None:
+        if ctx.is_spent:
             raise RuntimeError("the operands are gone after a backward pass: give it retain_graph=True")
         taken = [t for t, operand in enumerate(ctx.operands) if operand is not None]
         operands = [ctx.operands[t] for t in taken]
         if not backward_keeps_graph():
-            ctx.operands.clear()  # which StepProducts holds, too
-            ctx.operands = None
+            ctx.operands.clear()
+            ctx.is_spent = True
         if not taken:
             return d_results, d_results.new_zeros(ctx.matrix_shape), None
         d_taken = d_results if len(taken) == len(d_results) else d_results[taken]

@@ -6,7 +6,7 @@ Shapes: B batch, T time, D_n width of layer n (D_0: embedding), N index of the l
 from argparse import Namespace
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Callable, Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 from fairseq.data import Dictionary
 from torch import Tensor, nn
@@ -102,10 +102,24 @@ class OutputLayer(Component, SavesSettings):
         return replace(scores, log_probs=None, loss=loss.sum(), nll=nll.detach())
 
     def training_loss(
-        self, states: DecoderStates, target: Tensor, gate: Optional[LogitGate] = None, **options: Any
+        self,
+        states: DecoderStates,
+        target: Tensor,
+        gate: Optional[LogitGate] = None,
+        *,
+        token_weights: Optional[Tensor] = None,
+        label_smoothing: float = 0.0,
+        interpolation: Optional[Interpolation] = None,
     ) -> Scores:
         """The loss in training, by default that of :meth:`target_loss`; its NLL may be None."""
-        return self.target_loss(states, target, gate, **options)
+        return self.target_loss(
+            states,
+            target,
+            gate,
+            token_weights=token_weights,
+            label_smoothing=label_smoothing,
+            interpolation=interpolation,
+        )
 
     def noise_loss(
         self,
@@ -160,9 +174,14 @@ class OutputLayer(Component, SavesSettings):
             scores = self.noise_loss(states, target, gate, noise=noise, token_weights=token_weights)
         else:
             loss = self.training_loss if self.training else self.target_loss
-            interpolation = self.copying.interpolation(states, target)
-            options = {} if interpolation is None else {"interpolation": interpolation}
-            scores = loss(states, target, gate, token_weights=token_weights, label_smoothing=label_smoothing, **options)
+            scores = loss(
+                states,
+                target,
+                gate,
+                token_weights=token_weights,
+                label_smoothing=label_smoothing,
+                interpolation=self.copying.interpolation(states, target),
+            )
         return replace(scores, gate_state=gate_state)
 
 

@@ -1,8 +1,10 @@
 """The windows whose gradients make up an update."""
 
 from contextlib import contextmanager
-from typing import Generator, List
+from typing import Generator, List, Optional
 
+import torch
+from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import FairseqOptimizer
 from torch import nn
 
@@ -32,20 +34,33 @@ class AccumulatedWindows:
         """Count a window whose gradients are there; its length is the one asked for, in tokens."""
         self._nominal_lengths.append(nominal_length)
 
-    @contextmanager
-    def scaled_learning_rate(self, optimizer: FairseqOptimizer) -> Generator[None, None, None]:
-        """Within the context, the learning rate is multiplied by mean window length / base length.
-
-        It stays as it is where there is no window, as when memory ran out in all of several processes.
-        """
+    @property
+    def learning_rate_scale(self) -> Optional[float]:
+        """Mean window length / base length; None where there is no window, as when memory ran out for it."""
         if not self._nominal_lengths:
-            yield
-            return
+            return None
         # windows of an update are averaged as shares of the base length, which rounds as earlier releases did
-        scale = sum(length / self._base_length for length in self._nominal_lengths) / len(self)
-        lr = optimizer.param_groups[0]["lr"]
-        optimizer.set_lr(lr * scale)
-        try:
-            yield
-        finally:
-            optimizer.set_lr(lr)
+        return sum(length / self._base_length for length in self._nominal_lengths) / len(self)
+
+
+def agreed_scale(scale: Optional[float], *, device: torch.device) -> float:
+    """The largest scale of all processes, which make an update together; 1 where none has one.
+
+    They differ where memory ran out in one of them.
+    """
+    if distributed_utils.get_data_parallel_world_size() > 1:
+        own = torch.tensor([0.0 if scale is None else scale], dtype=torch.double, device=device)
+        group = distributed_utils.get_data_parallel_group()
+        scale = float(distributed_utils.all_reduce(own, group, op="max")) or None
+    return 1.0 if scale is None else scale
+
+
+@contextmanager
+def scaled_learning_rate(optimizer: FairseqOptimizer, scale: float) -> Generator[None, None, None]:
+    """Within the context, the learning rate is multiplied."""
+    lr = optimizer.param_groups[0]["lr"]
+    optimizer.set_lr(lr * scale)
+    try:
+        yield
+    finally:
+        optimizer.set_lr(lr)

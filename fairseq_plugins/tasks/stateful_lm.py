@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
+import torch
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
@@ -23,7 +24,7 @@ from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.optim.held_columns import hold_columns
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
-from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows
+from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows, agreed_scale, scaled_learning_rate
 from fairseq_plugins.tasks.row_groups import RowGroups
 from fairseq_plugins.tasks.stateful_lm_config import StatefulLanguageModelingConfig
 from fairseq_plugins.tasks.stream_position import StreamPosition
@@ -210,7 +211,11 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         update_num: int,
         ignore_grad: bool = False,
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """The host's step; notes the window, and where the stream stands after it."""
+        """The host's step; notes the window, and where the stream stands after it.
+
+        The host passes over a window for which memory runs out. Where that happens in one of several processes, the
+        others go on, and it takes part in what they do together.
+        """
         self._optimizer = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
         self._windows.begin(model)
         self._decoder.carried_state.num_repeatable = len(self._windows) + 1  # --amp repeats those of an update
@@ -222,15 +227,22 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
             update_num=update_num,
             ignore_grad=ignore_grad,
         )
-        result = self._row_groups.train_step(step, sample, model=model, decoder=self._decoder, criterion=criterion)
-        self._windows.add(sample["nominal_length"])
         end = sample["net_input"]["position"] + sample["target"].size(1)
+        try:
+            result = self._row_groups.train_step(step, sample, model=model, decoder=self._decoder, criterion=criterion)
+        except RuntimeError as error:
+            if "out of memory" in str(error) and self._stream_position.is_shared:
+                self._stream_position.advance(self._decoder, position=end)
+            raise
+        self._windows.add(sample["nominal_length"])
         self._stream_position.advance(self._decoder, position=end)
         return result
 
     def optimizer_step(self, optimizer: FairseqOptimizer, model: nn.Module, update_num: int) -> None:
         """One update at the learning rate that its windows' lengths ask for."""
-        with self._windows.scaled_learning_rate(optimizer):
+        device = next(model.parameters()).device
+        scale = agreed_scale(self._windows.learning_rate_scale, device=device)
+        with scaled_learning_rate(optimizer, scale):
             super().optimizer_step(optimizer, model, update_num)
         hold_columns(self._model, optimizer)
 

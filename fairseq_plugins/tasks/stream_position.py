@@ -39,14 +39,21 @@ class StreamPosition:
         """Whether no window is left."""
         return self._iterator.end_of_epoch()
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes have rows of the text, too."""
+        return len(self._streams.rows) < self._streams.num_rows
+
     def advance(self, decoder: CarriesState, *, position: int) -> None:
         """Take the state after a window, before the token at ``position``; all processes do so together.
 
-        Only the first process writes checkpoints, and no collective operation can run by then.
+        Only the first process writes checkpoints, and no collective operation can run by then. Where memory ran out it
+        is the state before the window.
         """
         state = decoder.carried_state.get(self._streams.name, position)
-        assert state is not None
-        if len(self._streams.rows) < self._streams.num_rows:
+        if state is None:
+            state = decoder.initial_state(len(self._streams.rows))
+        if self.is_shared:
             rows = distributed_utils.all_gather(pack_state(state), distributed_utils.get_data_parallel_group())
             state = unpack_state(torch.cat(list(rows)), like=state)
         self._state = state

@@ -65,6 +65,48 @@ def test_killed(rank, moment, data, tmp_path):
     check_goes_on(data, tmp_path)
 
 
+SHORT_OF_MEMORY = """
+import fairseq_plugins
+from fairseq.distributed import utils
+from fairseq.tasks import FairseqTask
+
+host_step, count = FairseqTask.train_step, 0
+
+def train_step(*args, **kwargs):
+    global count
+    count += 1
+    is_short = utils.get_global_rank() == {rank} and count in {windows}
+    result = None if is_short and count > 1 else host_step(*args, **kwargs)
+    if is_short:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    return result
+
+FairseqTask.train_step = train_step
+"""
+
+
+@pytest.mark.parametrize("rank, windows", [(1, [1, 6]), (0, [4])])
+def test_short_of_memory(rank, windows, data, tmp_path):
+    (tmp_path / "short_of_memory").mkdir()
+    (tmp_path / "short_of_memory/__init__.py").write_text(SHORT_OF_MEMORY.format(rank=rank, windows=windows))
+    flags = [
+        "--user-dir",
+        tmp_path / "short_of_memory",
+        "--update-freq",
+        2,
+        "--max-epoch",
+        2,
+        "--save-interval-updates",
+        5,
+    ]
+    with two_processes(data, tmp_path / "save", *flags) as processes:
+        ended = [process.finish() for process in processes]
+    assert [result.returncode for result in ended] == [0, 0], ended[rank].stderr[-3000:]
+    told = [(result.stdout + result.stderr).count("attempting to recover from OOM") for result in ended]
+    assert told[rank] >= len(windows) and told[1 - rank] == 0
+    check_goes_on(data, tmp_path / "save")
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_hung(rank, data, tmp_path):
     with two_processes(data, tmp_path, "--max-epoch", 1000, "--heartbeat-timeout", 3) as processes:

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from builders import build_tiny_lm
+from fairseq.distributed import utils as distributed_utils
 from stateful_training import BASE_LENGTH, LR, Training, make_optimizer
 
-from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows
+from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows, agreed_scale, scaled_learning_rate
 
 
 @pytest.fixture
@@ -43,10 +44,26 @@ def test_a_skipped_update_leaves_nothing_behind(training):
         torch.testing.assert_close(step, LR * second["nominal_length"] / BASE_LENGTH * gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_without_a_window_the_learning_rate_stays(training):
-    with AccumulatedWindows(base_length=BASE_LENGTH).scaled_learning_rate(training.optimizer):
-        assert training.optimizer.get_lr() == LR
-    assert training.optimizer.get_lr() == LR
+def test_without_a_window_the_learning_rate_stays():
+    scale = AccumulatedWindows(base_length=BASE_LENGTH).learning_rate_scale
+    assert scale is None and agreed_scale(scale, device=torch.device("cpu")) == 1
+    assert agreed_scale(0.7, device=torch.device("cpu")) == 0.7
+
+
+@pytest.mark.parametrize("own, others, agreed", [(0.3, 0.7, 0.7), (None, 0.7, 0.7), (0.7, 0.0, 0.7), (None, 0.0, 1)])
+def test_processes_agree_on_the_largest_scale(own, others, agreed, monkeypatch):
+    monkeypatch.setattr(distributed_utils, "get_data_parallel_world_size", lambda: 2)
+    monkeypatch.setattr(distributed_utils, "get_data_parallel_group", lambda: "all")
+    reduced = []
+
+    def all_reduce(tensor, group, op):
+        assert (group, op, tensor.dtype) == ("all", "max", torch.double)
+        reduced.append(tensor.item())
+        return tensor.clamp_min(others)
+
+    monkeypatch.setattr(distributed_utils, "all_reduce", all_reduce)
+    assert agreed_scale(own, device=torch.device("cpu")) == agreed
+    assert reduced == [own or 0.0]
 
 
 def test_windows_add_up_until_the_gradients_are_cleared():
@@ -62,9 +79,8 @@ def test_windows_add_up_until_the_gradients_are_cleared():
 
 
 def test_the_schedule_keeps_its_learning_rate_also_after_a_failure():
-    optimizer, windows = make_optimizer(torch.nn.Linear(2, 1)), AccumulatedWindows(base_length=10)
-    windows.add(5)
-    with pytest.raises(FloatingPointError), windows.scaled_learning_rate(optimizer):
+    optimizer = make_optimizer(torch.nn.Linear(2, 1))
+    with pytest.raises(FloatingPointError), scaled_learning_rate(optimizer, 0.5):
         assert optimizer.get_lr() == LR / 2
         raise FloatingPointError
     assert optimizer.get_lr() == LR

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from binarised_lines import write_split
 from builders import build_tiny_lm, make_dictionary
 from stateful_training import Training, random_tokens
 
@@ -83,6 +84,17 @@ def test_a_subset_is_scored_as_one_stream(training):
     training.task.args.tokens_per_sample = 100
     (loss,) = training.validate("valid")
     assert sum(losses) == pytest.approx(loss, rel=1e-5)
+
+
+def test_training_reads_the_parts_of_a_split_one_after_the_other(tmp_path):
+    task = Training(build_tiny_lm("tied")).task
+    task.args.data = str(tmp_path)
+    lines = [[4, 5, 6, 2], [7, 8, 2], [9, 2]]
+    for part, line in zip(("train", "train1", "train3"), lines):
+        write_split(tmp_path, part, [line], vocab_size=23)
+    for combine, expected in ((True, lines[0] + lines[1]), (False, lines[0])):
+        task.load_dataset("train", combine=combine)
+        assert task.datasets["train"].tokens.tolist() == expected
 
 
 def windows_of(task, split, *, shard_id=0, num_shards=1):
