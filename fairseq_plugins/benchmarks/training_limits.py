@@ -9,6 +9,7 @@ import torch
 
 from fairseq_plugins.benchmarks.suite import Suite
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_out, choose_device
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.ops.native_bfloat16 import has_native_bfloat16
 
 MIN_UPDATES = 10
@@ -56,8 +57,9 @@ def check_training_limits(args: argparse.Namespace) -> None:
     Raises:
         ValueError: on too few updates or rounds, or on a precision that the device does not have.
     """
-    if args.updates < MIN_UPDATES or args.rounds < 1:
-        raise ValueError(f"give at least {MIN_UPDATES} --updates and 1 of --rounds")
+    if args.updates < MIN_UPDATES:
+        raise ValueError(f"--updates {args.updates}: give at least {MIN_UPDATES}")
+    check_at_least_one(args.rounds, flag="--rounds")
     device = choose_device(args)
     if "bfloat16" in args.output_precision and not has_native_bfloat16(torch.device(device)):
         raise ValueError(f"--output-precision bfloat16: this {device} has no matrix products in bfloat16: leave it out")

@@ -10,6 +10,7 @@ from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, Case, measure
 from fairseq_plugins.benchmarks.output_layer_report import as_markdown, draw
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_out
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.reports.report import Report
 
 
@@ -63,8 +64,8 @@ beside it for the fused method. Writes output_layer_DEVICE_DTYPE.md, .json and .
         add_out(parser, help="directory for the report", default="results/benchmarks")
 
     def run(self, args: argparse.Namespace) -> None:
-        if args.repetitions < 1 or args.threads < 1:
-            raise ValueError("give at least 1 of --repetitions and of --threads")
+        check_at_least_one(args.repetitions, flag="--repetitions")
+        check_at_least_one(args.threads, flag="--threads")
         if args.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("--device cuda: torch finds no GPU here: give --device cpu")
         torch.set_num_threads(args.threads)

@@ -24,6 +24,7 @@ from fairseq_plugins.benchmarks.translation import (
 )
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import choose_device
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.reports.report import Report
 
 
@@ -58,8 +59,7 @@ appended."""
 
     def run(self, args: argparse.Namespace) -> None:
         check_training_limits(args)
-        if args.length < 1:
-            raise ValueError(f"--length {args.length}: give at least 1")
+        check_at_least_one(args.length, flag="--length")
         suite = SUITES[args.suite]
         recipe, data, device = suite.recipe, str(args.data), choose_device(args)
         unknown = set(args.systems or ()) - set(suite.system_names)

@@ -5,6 +5,7 @@ import argparse
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, choose_device
 from fairseq_plugins.flags.output_paths import output_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.recipes.fine_tuning import FineTuning
 
@@ -48,8 +49,8 @@ model in its training, such as --hidden-sizes, must be given again."""
         add_cpu(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        if args.rounds is not None and args.rounds < 1:
-            raise ValueError(f"--rounds {args.rounds}: give at least 1")
+        if args.rounds is not None:
+            check_at_least_one(args.rounds, flag="--rounds")
         fine_tuning = FineTuning(
             arch=args.arch,
             start=args.path,

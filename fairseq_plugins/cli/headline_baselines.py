@@ -7,6 +7,7 @@ from pathlib import Path
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_out
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.flags.written_file import write_text
 
 
@@ -38,8 +39,7 @@ class HeadlineBaselines(Command):
         parser.add_argument("--seed", type=int, default=1, help="seed of the random choice (default: %(default)s)")
 
     def run(self, args: argparse.Namespace) -> None:
-        if args.words < 1:
-            raise ValueError(f"--words {args.words}: give at least 1")
+        check_at_least_one(args.words, flag="--words")
         articles, titles = read_lines(args.articles), read_lines(args.titles)
         draw = random.Random(args.seed).choice
         headlines = {

@@ -18,7 +18,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.flags.values import check_at_least_one, named_paths
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.masked_layers import as_markdown, draw
 from fairseq_plugins.reports.pictures import save_picture
@@ -69,15 +69,13 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
         add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        if args.runs < 1:
-            raise ValueError(f"--runs {args.runs}: give at least 1")
+        check_at_least_one(args.runs, flag="--runs")
         wrong = [probability for probability in args.probabilities if not 0 <= probability <= 1]
         if wrong:
             raise ValueError(f"--probabilities {wrong[0]:g}: give numbers from 0 to 1")
         if len(set(args.probabilities)) < len(args.probabilities):
             raise ValueError("--probabilities: give each number once")
-        if args.rows < 1:
-            raise ValueError(f"--rows {args.rows}: give at least 1")
+        check_at_least_one(args.rows, flag="--rows")
         names, paths = zip(*named_paths(args.path, repeated_names="refused"))
         device = choose_device(args)
         models, dictionary = load_language_models(paths, args.data)

@@ -7,6 +7,7 @@ from typing import List
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_data, add_output_file, add_split
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.ngrams.discounts import FALLBACK
 from fairseq_plugins.ngrams.kneser_ney import Estimate, estimate_model
 
@@ -30,8 +31,7 @@ cross lines. The file is of the ARPA format, which KenLM and SRILM read; evaluat
         )
 
     def run(self, args: argparse.Namespace) -> None:
-        if args.order < 1:
-            raise ValueError(f"--order {args.order}: give at least 1")
+        check_at_least_one(args.order, flag="--order")
         show_progress = sys.stderr.isatty()
         dictionary = load_dictionary(args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)

@@ -9,6 +9,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from fairseq_plugins.flags.owners import Owners, join_owners, option_owners
+from fairseq_plugins.flags.values import check_choice
 
 
 class Component:
@@ -69,9 +70,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         Raises:
             ValueError: if there is none.
         """
-        if name not in self:
-            raise ValueError(f"{self.flag} {name}: choose one of {', '.join(sorted(self))}")
-        return self[name]
+        return self[check_choice(name, sorted(self), flag=self.flag)]
 
     def all_option_names(self) -> Set[str]:
         """Names of the options of all components."""
@@ -83,7 +82,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         return join_owners(own, *(option_owners(component.Options) for component in self.values()))
 
     def stand_beside(self, owners: Callable[[], Owners]) -> None:
-        """Refuse components, registered from now on, that declare an option to which ``owners()`` gives another."""
+        """From now on, refuse a component that declares an option which ``owners()`` says belongs to another class."""
         self._commands.append(owners)
 
     def add_args(self, parser: ArgumentParser) -> None:

@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import List, Literal, Sequence, Tuple
+from typing import Collection, List, Literal, Sequence, Tuple
 
 
 def parse_int_list(text: str, *, flag: str, example: str = "400 400 200") -> List[int]:
@@ -57,6 +57,17 @@ def named_paths(
     if repeated_names == "refused" and len({name for name, _, _ in named}) < len(named):
         raise ValueError("give each NAME once")
     return [(name, Path(path)) for name, _, path in named]
+
+
+def check_choice(value: str, choices: Collection[str], *, flag: str) -> str:
+    """Return ``value`` if it is one of the choices.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if value not in choices:
+        raise ValueError(f"{flag} {value}: choose one of {', '.join(choices)}")
+    return value
 
 
 def check_dropout(rate: float, *, flag: str) -> float:

@@ -171,7 +171,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             source=source,
             target=target,
             width=hidden_sizes[-1],
-            lacks_attention="--attention none" if attention is None else None,
+            attention_removed_by="--attention none" if attention is None else None,
         )
         provide_word_counts(output_layer, task)
         decoder = RecurrentAttentionalDecoder(

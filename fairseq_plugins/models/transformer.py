@@ -174,7 +174,7 @@ class TransformerWithOutputLayer(TransformerModel):
             source=task.source_dictionary,
             target=task.target_dictionary,
             width=model.decoder.output_embed_dim,
-            lacks_attention="--no-cross-attention" if args.no_cross_attention else dropped,
+            attention_removed_by="--no-cross-attention" if args.no_cross_attention else dropped,
         )
         provide_word_counts(output_layer, task)
         return keep_vocabularies(model, task, embeddings=[model.encoder.embed_tokens, model.decoder.embed_tokens])

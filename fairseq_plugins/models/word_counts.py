@@ -19,7 +19,7 @@ from fairseq_plugins.output_layers.base import OutputLayer
 def provide_word_counts(output_layer: OutputLayer, task: TextTask) -> None:
     """Count the target words of the task's training text, if ``output_layer`` needs that and the text is there.
 
-    Several data directories are one text. What is wrong with it is told where the counts are read.
+    Several data directories are one text. Errors in the text are raised when the counts are first read.
     """
     if output_layer.word_counts is None:
         return

@@ -11,6 +11,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
+from fairseq_plugins.flags.values import check_choice
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.modules.recurrent_cell import CellContext, LayerState, RecurrentCell
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState, run_layers
@@ -58,10 +59,8 @@ class EncoderStack(SavesSettings):
         hidden_dropout: float,
     ):
         super().__init__()
-        if directions not in DIRECTIONS:
-            raise ValueError(f"--encoder-directions {directions}: choose one of {', '.join(DIRECTIONS)}")
-        if merge not in MERGES:
-            raise ValueError(f"--encoder-merge {merge}: choose one of {', '.join(MERGES)}")
+        check_choice(directions, DIRECTIONS, flag="--encoder-directions")
+        check_choice(merge, MERGES, flag="--encoder-merge")
         self.merge = merge
         if directions == "both":
             self.save_setting("merge_name", flag="--encoder-merge", value=merge)

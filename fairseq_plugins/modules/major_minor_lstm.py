@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import parse_float_list
+from fairseq_plugins.flags.values import check_choice, parse_float_list
 from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.modules.recurrent_state import map_state
@@ -68,8 +68,7 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
 
     def __init__(self, input_size: int, sizes: Tuple[int, int], *, minor_input_size: int, options: MajorMinorOptions):
         super().__init__()
-        if options.minor_input not in MINOR_INPUTS:
-            raise ValueError(f"--minor-input {options.minor_input}: choose one of {', '.join(MINOR_INPUTS)}")
+        check_choice(str(options.minor_input), MINOR_INPUTS, flag="--minor-input")
         self.save_setting("minor_input_name", flag="--minor-input", value=options.minor_input)
         self.sizes = sizes
         self.hidden_size = sum(sizes)

@@ -9,6 +9,7 @@ from typing import List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.values import check_coefficient
 from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.lstm import zero_state
 from fairseq_plugins.modules.module_sequence import ModuleSequence
@@ -111,8 +112,7 @@ class MogrifierLSTM(StartsByLayer, RecurrentCell):
     def __init__(self, input_size: int, hidden_size: int, *, options: MogrifierOptions):
         super().__init__()
         for flag, value in (("rounds", options.mogrifier_rounds), ("rank", options.mogrifier_rank)):
-            if value < 0:
-                raise ValueError(f"--mogrifier-{flag} {value}: give 0 or more")
+            check_coefficient(value, flag=f"--mogrifier-{flag}")
         self.hidden_size = hidden_size
         self.input = nn.Linear(input_size, 4 * hidden_size)
         self.recurrent = nn.Linear(hidden_size, 4 * hidden_size, bias=False)

@@ -52,8 +52,8 @@ class RecurrentCell(Component, nn.Module):
     A subclass registers itself with ``RECURRENT_CELLS.register``, names its flags in the dataclass ``Options``, sets
     ``hidden_size`` D and implements the constructor, :meth:`initial_state`, :meth:`prepare` and :meth:`step`; it then
     is a value of ``--rnn-cell`` in every recurrent model. The runs over a sequence and step by step follow from these;
-    a subclass may override :meth:`forward` by something faster. Which of its matrices are recurrent, or several in one,
-    it tells by ``start_by_layer`` (:class:`fairseq_plugins.modules.initialisation.StartsByLayer`).
+    a subclass may override :meth:`forward` by something faster. One with recurrent matrices, or several stacked in one
+    parameter, overrides ``start_by_layer`` (:class:`fairseq_plugins.modules.initialisation.StartsByLayer`).
 
     Args:
         input_size: C.

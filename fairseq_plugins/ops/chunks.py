@@ -10,17 +10,17 @@ CPU_CHUNK_BYTES = 32 * 2**20
 GPU_CHUNK_SHARE = 1 / 128
 """Logits of a chunk on a GPU, as a share of its memory."""
 MIN_CHUNK_ROWS = 480
-"""Rows that a chunk has at least, because fewer slow the matrix products down; above 17,476 words they take more than
-:data:`CPU_CHUNK_BYTES`. A chunk in 16 bits stays below 32 MiB, where the C library reuses memory, up to 34,900
+"""Rows of a chunk, about, or more, because fewer slow the matrix products down; above 17,476 words they take more
+than :data:`CPU_CHUNK_BYTES`. A chunk in 16 bits stays below 32 MiB, where the C library reuses memory, up to 34,900
 words."""
 
 
 def default_chunk_size(num_experts: int, vocab_size: int, *, dtype: torch.dtype, device: torch.device) -> int:
     """The number of tokens of a chunk that runs fastest.
 
-    Their logits fill :data:`CPU_CHUNK_BYTES`, or on a GPU :data:`GPU_CHUNK_SHARE` of its memory. They have at least
-    :data:`MIN_CHUNK_ROWS` rows, whatever the vocabulary. ``dtype`` is that of the losses: logits of 16 bits take
-    half as much.
+    Their logits fill :data:`CPU_CHUNK_BYTES`, or on a GPU :data:`GPU_CHUNK_SHARE` of its memory. They have about
+    :data:`MIN_CHUNK_ROWS` rows, or more, whatever the vocabulary. ``dtype`` is that of the losses: logits of 16 bits
+    take half as much.
     """
     if device.type == "cuda":
         chunk_bytes = torch.cuda.get_device_properties(device).total_memory * GPU_CHUNK_SHARE

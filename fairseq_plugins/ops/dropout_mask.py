@@ -7,7 +7,8 @@ from torch import Tensor
 
 
 def dropout_mask(like: Tensor, size: Sequence[int], *, rate: float) -> Tensor:
-    """Factors of ``size``, in the type and on the device of ``like``: 0 at ``rate``, otherwise 1 / (1 - rate).
+    """Factors of ``size``, in the type and on the device of ``like``: 0 with probability ``rate``,
+    otherwise 1 / (1 - rate).
 
     On a CPU uniform numbers are compared with the rate. Torch's own ``bernoulli_`` takes three times as long there.
 

@@ -19,7 +19,7 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], *, features: Optio
         x: (N, C).
         weight: (D, K), or (D, C) without ``features``.
         bias: (D), or None.
-        features: indices of the features to read, (K), int64, none twice; by default all.
+        features: indices of the features to read, (K), int64, without repeats; by default all.
 
     Returns:
         (N, D), differentiable once.

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.linear import Linear
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import LabelDropoutOptions, label_dropout
-from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.softmax import SoftmaxOutput
+from fairseq_plugins.output_layers.word_projection import WordProjection
 
 
 @OUTPUT_LAYERS.register("bilinear")

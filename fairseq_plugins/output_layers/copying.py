@@ -130,7 +130,7 @@ def _log(probabilities: Tensor) -> Tensor:
 
 
 def build_copying(
-    args: Namespace, *, source: Dictionary, target: Dictionary, width: int, lacks_attention: Optional[str]
+    args: Namespace, *, source: Dictionary, target: Dictionary, width: int, attention_removed_by: Optional[str]
 ) -> Copying:
     """Build what ``args.copying`` names, by default nothing.
 
@@ -138,7 +138,7 @@ def build_copying(
         args: parsed flags.
         source, target: the dictionaries.
         width: of the last layer.
-        lacks_attention: the flag for want of which the model has no attention for every target, or None.
+        attention_removed_by: the flag that leaves targets without attention, or None where all have it.
 
     Raises:
         ValueError: if it does not exist, or needs an attention that is not there.
@@ -147,6 +147,6 @@ def build_copying(
     options = COPYING.read_options(args)
     copying_class: Callable[..., Copying] = COPYING[args.copying]
     copying = copying_class(source=source, target=target, width=width, options=options)
-    if lacks_attention is not None and copying.needs_attention:
-        raise ValueError(f"--copying {copying.name} needs attention to the source: leave out {lacks_attention}")
+    if attention_removed_by is not None and copying.needs_attention:
+        raise ValueError(f"--copying {copying.name} needs attention to the source: leave out {attention_removed_by}")
     return copying

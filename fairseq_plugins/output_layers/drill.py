@@ -13,8 +13,8 @@ from fairseq_plugins.flags.choices import OnOff
 from fairseq_plugins.modules.label_network import LabelNetwork
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import LabelNetworkOptions, hidden_network, label_network
-from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.softmax import SoftmaxOutput
+from fairseq_plugins.output_layers.word_projection import MAKE_WIDTHS_EQUAL, WordProjection
 
 
 @dataclass
@@ -56,8 +56,7 @@ class Drill(SoftmaxOutput):
         if layer_widths[-1] != width:
             raise ValueError(
                 f"--output-layer drill compares hidden states, {layer_widths[-1]} wide, with word embeddings, {width} "
-                "wide: give the last layer (--output-hidden-size, or the last of --hidden-sizes) the value of "
-                "--embed-dim, or take another --output-layer"
+                f"wide: {MAKE_WIDTHS_EQUAL}"
             )
         self.projection = WordProjection(
             width,

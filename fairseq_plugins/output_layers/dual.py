@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import LabelLayerOptions, label_layer
-from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.softmax import SoftmaxOutput
+from fairseq_plugins.output_layers.word_projection import WordProjection
 
 
 @dataclass

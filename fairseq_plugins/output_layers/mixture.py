@@ -22,7 +22,8 @@ from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
-from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
+from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput
+from fairseq_plugins.output_layers.word_projection import WordProjection
 
 LatentMask = choices(["shared", "per-expert"])
 LabelEncoder = choices(["none", "drill"])

@@ -12,7 +12,7 @@ from fairseq_plugins.ops.chosen_logits import chosen_logits
 from fairseq_plugins.ops.linear import linear
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.noise import Noise
-from fairseq_plugins.output_layers.projected import WordProjection
+from fairseq_plugins.output_layers.word_projection import WordProjection
 
 
 class NoiseMargins(NamedTuple):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.flags.values import check_choice
 from fairseq_plugins.ops.native_bfloat16 import bfloat16_gain, has_native_bfloat16, is_bfloat16_faster
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class OutputPrecision(nn.Module):
 
     def __init__(self, name: str):
         super().__init__()
-        self.name = _checked(name)
+        self.name = check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision")
         self.scores_in: Optional[str] = None
         self._choice: Optional[str] = None
         self.register_buffer("chosen", torch.zeros(()))
@@ -52,7 +53,7 @@ class OutputPrecision(nn.Module):
         Raises:
             ValueError: if there is no such value, or the processor has no such products.
         """
-        self.scores_in = None if name is None else _checked(name)
+        self.scores_in = None if name is None else check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision")
         self.for_scores()
 
     def for_training(self) -> Optional[torch.dtype]:
@@ -118,9 +119,3 @@ class OutputPrecision(nn.Module):
         self._choice = None
         state_dict.setdefault(f"{prefix}chosen", torch.zeros_like(self.chosen))  # from before the flag
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
-
-def _checked(name: str) -> str:
-    if name not in OUTPUT_PRECISIONS:
-        raise ValueError(f"--output-precision {name}: choose one of {', '.join(OUTPUT_PRECISIONS)}")
-    return str(name)

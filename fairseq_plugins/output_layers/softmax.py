@@ -15,8 +15,9 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.noise import Noise
 from fairseq_plugins.output_layers.noise_margins import noise_margins
-from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
+from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput
 from fairseq_plugins.output_layers.scores import Scores
+from fairseq_plugins.output_layers.word_projection import WordProjection
 
 
 class SoftmaxOutput(ProjectedOutput):

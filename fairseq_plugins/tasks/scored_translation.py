@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.flags.values import check_at_least_one, check_choice
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 
 EvalScorer = choices(list(CORPUS_METRICS))
@@ -173,8 +173,7 @@ def _generation_arguments(text: str) -> Namespace:
 def _tokenizer_arguments(cfg: ScoredTranslationConfig) -> Namespace:
     """The tokeniser's name and arguments, the two languages among them, which only some read."""
     name, flag = cfg.eval_scorer_detok, "--eval-scorer-detok-args"
-    if name not in encoders.TOKENIZER_REGISTRY:
-        raise ValueError(f"--eval-scorer-detok {name}: choose one of {', '.join(sorted(encoders.TOKENIZER_REGISTRY))}")
+    check_choice(name, sorted(encoders.TOKENIZER_REGISTRY), flag="--eval-scorer-detok")
     given = _read_json(cfg.eval_scorer_detok_args, flag=flag)
     arguments = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}
     registry: Mapping[str, Any] = REGISTRIES["tokenizer"]

@@ -58,7 +58,7 @@ def refused(name, typed, capsys):
     [
         ("benchmark_lm", "data", "arguments are required: --suite"),
         ("benchmark_lm", "data --suite none", "argument --suite: invalid choice: 'none'"),
-        ("benchmark_lm", "data --suite ptb --updates 9", "give at least 10 --updates and 1 of --rounds"),
+        ("benchmark_lm", "data --suite ptb --updates 9", "--updates 9: give at least 10"),
         ("benchmark_lm", "data --suite ptb -- --cpu", "--cpu: give it before the --"),
         ("benchmark_lm", "data --suite ptb --fp16", "--fp16: flags of fairseq-train come after --"),
         ("benchmark_lm", "data --suite ptb --output-precision half", "--output-precision: invalid choice: 'half'"),
@@ -72,7 +72,7 @@ def refused(name, typed, capsys):
         ("benchmark_translation", "data --suite lstm --length 0", "--length 0: give at least 1"),
         ("benchmark_translation", "data --suite lstm --systems nobody", "--systems nobody: choose among host "),
         ("benchmark_output_layer", "10,2,3,4 --device cuda", "--device cuda: torch finds no GPU here"),
-        ("benchmark_output_layer", "10,2,3,4 --repetitions 0", "give at least 1 of --repetitions"),
+        ("benchmark_output_layer", "10,2,3,4 --repetitions 0", "--repetitions 0: give at least 1"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(name, typed, told, folder, asked, capsys):

@@ -42,7 +42,7 @@ def fail(run_here):
             r"--output-layer drill compares hidden states, 16 wide, with word embeddings, 12",
         ),
         (["--output-layer", "dual", "--label-width", "0"], r"--label-width 0: give a value above 0"),
-        (["--output-layer", "tied"], r"give the last layer .* the value of --embed-dim"),
+        (["--output-layer", "tied"], r"give the last layer the width of the embedding"),
         (["--batch-size", "5000"], r"tokens, too few for 5,000 rows of at least 2: use a larger corpus or a smaller"),
         (["--train-subset", "training"], r"there is no split 'training' in .*: run fairseq-preprocess"),
     ],

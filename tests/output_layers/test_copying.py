@@ -46,7 +46,7 @@ def states():
 
 def copying_of(source, target, *, width):
     args = Namespace(copying="attention")
-    return build_copying(args, source=source, target=target, width=width, lacks_attention=None)
+    return build_copying(args, source=source, target=target, width=width, attention_removed_by=None)
 
 
 def build(name, **flags):
@@ -146,7 +146,7 @@ def test_noise_is_refused(states):
 
 def test_what_names_none_copies_nothing():
     args = Namespace()
-    copying = build_copying(args, source=SOURCE, target=TARGET, width=3, lacks_attention="--attention none")
+    copying = build_copying(args, source=SOURCE, target=TARGET, width=3, attention_removed_by="--attention none")
     assert isinstance(copying, NoCopying)
     assert args.copying == "none" and sorted(COPYING) == ["attention", "none"]
 

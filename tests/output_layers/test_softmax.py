@@ -69,7 +69,7 @@ def test_an_own_matrix_starts_like_an_embedding_and_the_bias_at_zero(embedding):
 
 
 def test_tying_needs_equal_widths(embedding):
-    with pytest.raises(ValueError, match="9 features.*7 wide.*--hidden-sizes.*--embed-dim"):
+    with pytest.raises(ValueError, match="9 features.*7 wide: give .*--hidden-sizes.*--decoder-output-dim"):
         build("tied", embedding, widths=[7, 9])
 
 

@@ -110,7 +110,9 @@ def _output_layer(layer: str, gate: str, copying: str) -> nn.Module:
         dictionary.add_symbol(f"w{number}")
     shared = None if component.sharing is Sharing.NEVER else nn.Parameter(torch.empty(V, WIDTHS[0]))
     module = build_output_layer(args, dictionary=dictionary, layer_widths=WIDTHS, shared_weight=shared)
-    module.copying = build_copying(args, source=dictionary, target=dictionary, width=WIDTHS[-1], lacks_attention=None)
+    module.copying = build_copying(
+        args, source=dictionary, target=dictionary, width=WIDTHS[-1], attention_removed_by=None
+    )
     if module.word_counts is not None:
         module.word_counts.set(V - torch.arange(V))
     return _randomised(module)

@@ -16,6 +16,7 @@ from fairseq_plugins.evaluation.test_time.methods import (
     Passes,
     UnigramCacheOptions,
 )
+from fairseq_plugins.flags.values import check_choice
 
 FlagValues = Mapping[str, str]
 """Values of flags as they are typed, by the flag's name without its dashes."""
@@ -118,8 +119,7 @@ def _cache(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
         return None
     window, weight, theta = _parts(flags, "cache", 3)
     start = flags.get("cache-start", CACHE_STARTS[0])
-    if start not in CACHE_STARTS:
-        raise ValueError(f"--cache-start {start}: choose one of {', '.join(CACHE_STARTS)}")
+    check_choice(start, CACHE_STARTS, flag="--cache-start")
     options = CacheOptions(
         window=_whole("--cache WINDOW", window), theta=_real("--cache THETA", theta, at_least=0), start=start
     )
@@ -158,9 +158,7 @@ def _dropout(flags: FlagValues) -> Optional[DropoutOptions]:
 def _dynamic(flags: FlagValues) -> Optional[DynamicOptions]:
     if "dynamic" not in flags:
         return None
-    rule = flags["dynamic"]
-    if rule not in RULES:
-        raise ValueError(f"--dynamic {rule}: choose one of {', '.join(RULES)}")
+    rule = check_choice(flags["dynamic"], RULES, flag="--dynamic")
     if rule == "sgd":
         for name in ("dynamic-epsilon", "dynamic-rows"):
             if name in flags:

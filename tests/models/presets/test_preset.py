@@ -24,7 +24,7 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 
 RECURRENT = {**LANGUAGE_MODELS, **encoder_decoders.ARCHITECTURES}
-NO_MATCH = re.compile("give the last layer .* the value of --embed-dim|compares hidden states, .* wide, with")
+NO_MATCH = re.compile("give the last layer the width of the embedding|compares hidden states, .* wide, with")
 
 
 @pytest.fixture
