@@ -28,7 +28,7 @@ REFUSED = [
     ("full", {"hidden_sizes": "12 0"}, "--hidden-sizes"),
     ("full", {"hidden_sizes": "-12 8"}, "--hidden-sizes"),
     ("full", {"hidden_sizes": "12 -8"}, "--hidden-sizes"),
-    ("tied", {"hidden_sizes": "12 9"}, "--hidden-sizes.*--embed-dim"),
+    ("tied", {"hidden_sizes": "12 9"}, "give the last layer the width of the embedding"),
     ("full", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
     ("full", {"major_proportions": "0.9"}, "--major-proportions: not a flag of --rnn-cell lstm"),
     ("full", {"minor_input": "previous"}, "--minor-input: not a flag of --rnn-cell lstm"),

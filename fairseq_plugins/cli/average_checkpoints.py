@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.checkpoint_average import average_checkpoints, last_epoch_checkpoints
+from fairseq_plugins.evaluation.checkpoint_average import average_checkpoints
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_checkpoints, add_output_file
 from fairseq_plugins.flags.written_file import write_tensors
+from fairseq_plugins.models.checkpoint_files import last_epoch_checkpoints
 
 
 class AverageCheckpoints(Command):

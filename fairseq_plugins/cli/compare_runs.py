@@ -32,7 +32,8 @@ Where a training decoded its validation set, by --task scored_translation, the b
 scores by epoch stand in the picture, too.
 
 Texts of other origin, such as those of headline_baselines, stand beside the runs with --text. With --baseline all
-others are tested against the runs of one name, sentence by sentence, by a paired bootstrap.
+others are tested against the runs of one name, sentence by sentence, by a
+paired bootstrap, whose p counts differences to both sides.
 
 Writes table.md, runs.json and learning_curves.png."""
     named_models = "on"

@@ -68,7 +68,8 @@ match nothing; only the former can be compared between papers. Plain text has no
             "--against",
             type=Path,
             metavar="OUT",
-            help="what a baseline made of the same text, --out of its decoding or a file: paired bootstrap test",
+            help="what a baseline made of the same text, --out of its decoding or a file: sacreBLEU's paired bootstrap "
+            "test, whose p counts differences to one side (compare_runs --baseline counts both)",
         )
         add_output_file(parser, "--write-hypotheses", help="write the detokenised hypotheses to this file")
         add_json(parser)
@@ -132,7 +133,7 @@ def as_text(scores: List[Score], comparisons: List[Comparison]) -> str:
     lines = [f"{item.name:<38}{item.value:6.2f} +- {item.interval:.2f}  {item.signature}" for item in scores]
     lines += [
         f"{item.metric} against the baseline: {item.value:.2f} and {item.other_value:.2f}, p = {item.p:.4f} "
-        "(paired bootstrap)"
+        "(paired bootstrap, one-sided)"
         for item in comparisons
     ]
     return "\n".join(lines)

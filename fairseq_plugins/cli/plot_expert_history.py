@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
-from fairseq import checkpoint_utils
 from fairseq.models import FairseqEncoderDecoderModel
 from tqdm import tqdm
 
@@ -25,14 +24,11 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.values import check_at_least_one, named_paths
-from fairseq_plugins.models.checkpoint_files import naming_checkpoint
+from fairseq_plugins.models.checkpoint_files import checkpoints_of_updates, naming_checkpoint
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.layer_learning import draw_history, history_table
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.provenance import with_origin
-
-CHECKPOINTS_OF_UPDATES = r"checkpoint_\d+_(\d+)\.pt"
-"""Names by ``--save-interval-updates``."""
 
 
 class PlotExpertHistory(Command):
@@ -73,23 +69,6 @@ state."""
         if args.plot:
             save_picture(draw_history(runs), args.plot)
         print(as_json(runs, args) if args.json else history_table(runs))
-
-
-def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
-    """The checkpoints that ``--save-interval-updates`` left in a ``--save-dir``, by their updates, oldest first.
-
-    Raises:
-        ValueError: if there is none, or it is no folder.
-    """
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder: give the --save-dir of a training")
-    paths = [Path(str(path)) for path in checkpoint_utils.checkpoint_paths(str(folder), pattern=CHECKPOINTS_OF_UPDATES)]
-    if not paths:
-        raise ValueError(
-            f"{folder} has no checkpoint_EPOCH_UPDATES.pt: train with --save-interval-updates N and without "
-            "--keep-interval-updates"
-        )
-    return {int(path.stem.rpartition("_")[2]): path for path in reversed(paths)}
 
 
 def _look_at(path: Path, args: argparse.Namespace) -> LayerLearning:

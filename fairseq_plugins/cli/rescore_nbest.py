@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import math
 import sys
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from fairseq_plugins.evaluation.rescoring.nbest_features import LENGTH, LIST_SCO
 from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
 from fairseq_plugins.evaluation.text.languages import check_language
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
-from fairseq_plugins.evaluation.translation.translations import compare
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,
@@ -36,12 +36,15 @@ from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_ch
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, TITLES
 from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
 from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
 
+logger = logging.getLogger(__name__)
+
 OUTPUTS = ("text", "lists", "scores")
 DEFAULT_METRIC = "bleu"
+SACREBLEU_METRICS = ("bleu", "chrf")
 
 
 class RescoreNbest(Command):
@@ -137,6 +140,12 @@ keep them."""
             device=device,
             show_progress=sys.stderr.isatty(),
         )
+        for path, share in features.unknown_shares.items():
+            if share > 0:
+                logger.warning(
+                    f"{path} does not know {share:.1%} of the candidates' tokens: it reads tokens of DATA, subwords "
+                    "with their marks (fairseq-generate without --remove-bpe)"
+                )
         if given is None:
             metric = args.metric or DEFAULT_METRIC
             weights = texts.tune(
@@ -216,21 +225,13 @@ def as_text(
 ) -> str:
     """A table of metrics of the decoder's choice and of that by the places, of the kind of ``metric``."""
     before, after = texts.chosen(texts.lists.first), texts.chosen(places)
-    if metric in ("bleu", "chrf"):
-        rows = [
-            [item.metric, f"{item.other_value:.2f}", f"{item.value:.2f}", f"{item.p:.4f}"]
-            for item in compare(after, before, texts.references, case=texts.case)
-        ]
-        return _metric_table(rows, significance=significance)
+    shown = SACREBLEU_METRICS if metric in SACREBLEU_METRICS else tuple(ROUGE_METRICS)
     rows = []
-    for name, title in ROUGE_METRICS.items():
-        old, new = (bootstrap_scores(CORPUS_METRICS[name](), [lines], texts.references) for lines in (before, after))
-        rows.append([f"{title} F1", f"{old[0]:.2f}", f"{new[0]:.2f}", f"{paired_difference(new, old).p:.4f}"])
-    return _metric_table(rows, significance=significance)
-
-
-def _metric_table(rows: Sequence[Sequence[str]], *, significance: Literal["printed", "left out"]) -> str:
-    columns = ["", "before", "after", "p (paired bootstrap)"]
+    for name in shown:
+        judge = CORPUS_METRICS[name](case=texts.case)
+        old, new = (bootstrap_scores(judge, [lines], texts.references) for lines in (before, after))
+        rows.append([TITLES[name], f"{old[0]:.2f}", f"{new[0]:.2f}", f"{paired_difference(new, old).p:.4f}"])
+    columns = ["", "before", "after", "p (paired bootstrap, two-sided)"]
     num_columns = len(columns) if significance == "printed" else len(columns) - 1
     return as_table(columns[:num_columns], [row[:num_columns] for row in rows])
 

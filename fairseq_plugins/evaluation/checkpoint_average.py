@@ -1,7 +1,7 @@
 """The mean of the weights of several checkpoints of one training (Vaswani et al. 2017, section 6.1)."""
 
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
 import torch
 from fairseq import checkpoint_utils
@@ -23,23 +23,6 @@ PROGRESS = ("warmed_up", "chosen")
 
 Weights = Dict[str, Tensor]
 """Those of a model by name."""
-
-
-def last_epoch_checkpoints(folder: Path, number: int) -> List[Path]:
-    """The checkpoints of the last epochs in a ``--save-dir``, oldest first.
-
-    Raises:
-        ValueError: if there are fewer than ``number``, or it is no folder.
-    """
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder: --last takes the epoch checkpoints of a --save-dir")
-    found = checkpoint_utils.checkpoint_paths(str(folder))  # newest first
-    if len(found) < number:
-        raise ValueError(
-            f"{folder} holds {len(found)} epoch checkpoints, fewer than {number}: train with --keep-last-epochs "
-            f"{number} and without --no-epoch-checkpoints"
-        )
-    return [Path(str(path)) for path in reversed(found[:number])]
 
 
 def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[str, Any]:
@@ -69,14 +52,16 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
             state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         weights: Weights = state["model"]
         num_updates: int = state["optimizer_history"][-1]["num_updates"]
-        if num_updates in origins:
-            raise ValueError(f"{path} is of update {num_updates:,}, as {origins[num_updates]} is: give each one once")
         if not origins:
             flags = _flags(state)
             total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
             fixed = {name: weight for name, weight in weights.items() if _may_be_fixed(name, weight)}
         else:
             _check_flags(_flags(state), flags, path, paths[0])
+            if num_updates in origins:
+                raise ValueError(
+                    f"{path} is of update {num_updates:,}, as {origins[num_updates]} is: give each one once"
+                )
         _check_shapes(weights, total, path, paths[0])
         for name, weight in weights.items():
             total[name] += weight

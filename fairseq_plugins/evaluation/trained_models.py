@@ -65,7 +65,8 @@ class TrainedLanguageModel:
         Raises:
             ValueError: as :meth:`score`, or if there is no line.
         """
-        lines = text.removesuffix("\n").split("\n") if isinstance(text, str) and text else list(text)
+        lines = text.removesuffix("\n").split("\n") if isinstance(text, str) else text
+        lines = _checked_lines(lines if text else ())
         log_probs = [
             log_prob for line in self.scorer.score_stream(lines, context=context) for log_prob in line.log_probs
         ]
@@ -106,6 +107,7 @@ class TrainedLanguageModel:
         Raises:
             ValueError: if a value does not fit.
         """
+        prefix = _checked_line(prefix)
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         if beam is not None:
             sampling.check_unused(beam="beam")
@@ -154,16 +156,26 @@ class TrainedTranslator:
         Raises:
             ValueError: if the line is blank, or the models have no attention.
         """
-        (sentence,) = self.translator.translate([line], beam=beam)
+        (sentence,) = self.translator.translate([_checked_line(line)], beam=beam)
         if not sentence.source:
             raise ValueError("a blank line has no attention")
         return word_attention(sentence, self.translator.preparation.subwords)
 
 
 def _checked_lines(lines: Sequence[str]) -> List[str]:
+    """Lines without their newlines, such as a file yields them."""
     if isinstance(lines, str):
         raise ValueError(f"'{lines[:30]}' is one text: give a list of lines")
-    return list(lines)
+    return [_checked_line(line) for line in lines]
+
+
+def _checked_line(line: str) -> str:
+    if not isinstance(line, str):
+        raise ValueError(f"{line!r:.30} is no text but of type {type(line).__name__}: give a line as str")
+    line = line.removesuffix("\n").removesuffix("\r")
+    if "\n" in line:
+        raise ValueError(f"'{line.partition(chr(10))[0][:30]}' goes on in another line: split the text into lines")
+    return line
 
 
 def load_trained(

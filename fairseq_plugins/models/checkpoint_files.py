@@ -1,8 +1,13 @@
-"""Paths of checkpoints that a user gives, and errors that name them."""
+"""Paths of checkpoints that a user gives, those in a ``--save-dir``, and errors that name them."""
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Sequence, Union
+from typing import Dict, Iterator, List, Sequence, Union
+
+from fairseq import checkpoint_utils
+
+CHECKPOINTS_OF_UPDATES = r"checkpoint_\d+_(\d+)\.pt"
+"""Names by ``--save-interval-updates``."""
 
 
 def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
@@ -24,3 +29,37 @@ def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def last_epoch_checkpoints(folder: Path, number: int) -> List[Path]:
+    """The checkpoints of the last epochs in a ``--save-dir``, oldest first.
+
+    Raises:
+        ValueError: if there are fewer than ``number``, or it is no folder.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder: --last takes the epoch checkpoints of a --save-dir")
+    found = checkpoint_utils.checkpoint_paths(str(folder))  # newest first
+    if len(found) < number:
+        raise ValueError(
+            f"{folder} holds {len(found)} epoch checkpoints, fewer than {number}: train with --keep-last-epochs "
+            f"{number} and without --no-epoch-checkpoints"
+        )
+    return [Path(str(path)) for path in reversed(found[:number])]
+
+
+def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
+    """The checkpoints that ``--save-interval-updates`` left in a ``--save-dir``, by their updates, oldest first.
+
+    Raises:
+        ValueError: if there is none, or it is no folder.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder: give the --save-dir of a training")
+    paths = [Path(str(path)) for path in checkpoint_utils.checkpoint_paths(str(folder), pattern=CHECKPOINTS_OF_UPDATES)]
+    if not paths:
+        raise ValueError(
+            f"{folder} has no checkpoint_EPOCH_UPDATES.pt: train with --save-interval-updates N and without "
+            "--keep-interval-updates"
+        )
+    return {int(path.stem.rpartition("_")[2]): path for path in reversed(paths)}

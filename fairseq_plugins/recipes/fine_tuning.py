@@ -28,7 +28,11 @@ def fine_tuning_flags(arch: str) -> Dict[str, Value]:
     """
     preset = ARCHITECTURES[arch]
     if preset.fine_tuning is None:
-        raise ValueError(f"{arch} is not fine-tuned in its paper")
+        tuned = ", ".join(name for name, one in ARCHITECTURES.items() if one.fine_tuning is not None)
+        raise ValueError(
+            f"--arch {arch} has no fine-tuning of its own: take one of {tuned} with the flags of the model's shape, or "
+            "fairseq-train --finetune-from-model CKPT --averaging immediate"
+        )
     return {"arch": arch, **preset.training, "averaging": "immediate", **preset.fine_tuning}
 
 

@@ -93,7 +93,7 @@ def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -
         for one in found
     ]
     columns = [f"minus {baseline}", *(found[0]["differences"] if found else ())]
-    told = "Paired bootstrap of the sentences, what all seeds made of one drawn together:"
+    told = "Paired bootstrap of the sentences, what all seeds made of one drawn together, p two-sided:"
     return f"{told}\n\n{as_table(columns, rows)}"
 
 

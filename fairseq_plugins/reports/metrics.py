@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
+from fairseq.models import FairseqEncoderDecoderModel
+
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
@@ -102,7 +104,10 @@ class PerplexityMetric(Metric):
         self.device = device
 
     def measure(self, run: TrainedRun) -> Figures:
-        model = stateful_language_model(run.model, run.save_dir / "checkpoint_best.pt").to(self.device)
+        checkpoint = run.save_dir / "checkpoint_best.pt"
+        if isinstance(run.model, FairseqEncoderDecoderModel):
+            raise ValueError(f"{checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
+        model = stateful_language_model(run.model, checkpoint).to(self.device)
         dictionary = load_dictionary(run.data)
         figures: Figures = {"words_per_second": read_median_speed(run.save_dir / "train.log")}
         for split in ("valid", "test"):

@@ -53,9 +53,16 @@ def read_run(name: str, save_dir: Path, *, data: str) -> TrainedRun:
     Raises:
         ValueError, OSError: if its best checkpoint or its log is missing, or is not readable.
     """
+    if save_dir.is_file():
+        raise ValueError(f"{save_dir} is a file: give the --save-dir of a training")
     checkpoint = save_dir / "checkpoint_best.pt"
     check_checkpoints([checkpoint])
     log = save_dir / "train.log"
+    if not log.is_file():
+        raise ValueError(
+            f"{log} does not exist: it is what a training prints, which recipes and the command train write there; "
+            "behind fairseq-train type: --log-format simple 2>&1 | tee SAVE_DIR/train.log"
+        )
     curve, score_curves = read_valid_curve(log), read_score_curves(log)
     model, config = load_checkpoint(checkpoint, data)
     return TrainedRun(

@@ -93,13 +93,14 @@ def read_loss_scales(text: str) -> List[float]:
 
 
 def read_median_speed(path: Path) -> float:
-    """Median training speed in tokens per second.
+    """Median training speed in tokens per second, of intervals, or of epochs where no interval was logged.
 
     Raises:
         ValueError: if the log holds none.
         OSError: if there is no log.
     """
-    speeds = read_speeds(read_log(path))
+    text = read_log(path)
+    speeds = read_speeds(text) or list(read_epoch_speeds(text).values())
     if not speeds:
         raise ValueError(f"{path} holds no training speed: log with --log-format simple and a smaller --log-interval")
     return statistics.median(speeds)

@@ -28,4 +28,4 @@ def test_fine_tuning_that_the_paper_lacks_is_refused(capsys):
     with pytest.raises(SystemExit) as error:
         PresetFlags().main(["lstm_lm_zaremba_large_ptb", "--fine-tune"])
     assert error.value.code == 2
-    assert "lstm_lm_zaremba_large_ptb is not fine-tuned in its paper: leave out --fine-tune" in capsys.readouterr().err
+    assert "--arch lstm_lm_zaremba_large_ptb has no fine-tuning of its own" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_published_counts_are_told_of_the_whole_by_words(level, characters, thre
     options = Namespace(level=level, characters=characters, threshold=threshold, dest=Path("data-bin"))
     report = text8_corpus.Text8().report(options)
     assert ("67,428 words" in report) == is_told
-    assert "fairseq-train data-bin" in report
+    assert "fairseq_plugins.cli.train reduced doc data-bin" in report
 
 
 @pytest.mark.parametrize("name", ["text8", "text8.gz"])

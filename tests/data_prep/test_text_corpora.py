@@ -66,7 +66,7 @@ def test_real_ptb_from_archive(real_ptb: dict[str, bytes], here: Path) -> None:
         assert (real_ptb[split].count(b"\n"), num_tokens(real_ptb[split])) == (num_lines, tokens)
         assert re.search(rf"^{split}: {num_lines} lines, {tokens} tokens", done.stdout, re.MULTILINE)
     assert "The binarised corpus is in data dir/ptb. Next:" in done.stdout
-    command = r"fairseq-train 'data dir/ptb' --user-dir .+ --task stateful_lm --arch lstm_lm_awd .* checkpoints/ptb$"
+    command = r"python -m fairseq_plugins.cli.train reduced doc 'data dir/ptb' --save-dir checkpoints/ptb$"
     assert re.search(command, done.stdout, re.MULTILINE)
     assert "not checked" not in done.stderr
     assert {path.name for path in here.iterdir()} == {"my files", "data dir", "work dir"}

@@ -170,6 +170,22 @@ def test_what_is_missing_is_told(lm_data, pair_data, lm):
         lm.score("the dog")
     with pytest.raises(ValueError, match="a text without a line"):
         lm.perplexity([])
+    for wrong, told in (
+        ([b"I am"], "b'I am' is no text but of type bytes: give a line as str"),
+        ([5], "5 is no text but of type int"),
+        (["I am.\nYou are."], "'I am.' goes on in another line: split the text into lines"),
+    ):
+        for call in (lm.score, lm.perplexity, lambda lines: lm.sample(lines[0]), lambda lines: lm.sample(after=lines)):
+            with pytest.raises(ValueError, match=told):
+                call(wrong)
+    with pytest.raises(ValueError, match="is no text but of type list"):
+        lm.sample(["I am"])
+
+
+def test_lines_may_have_their_newlines(lm):
+    plain, with_ends = lm.score(["the dog", "it"]), lm.score(["the dog\n", "it\r\n"])
+    assert [line.log_probs for line in plain] == [line.log_probs for line in with_ends]
+    assert lm.perplexity(["the dog\n", "it\n"]) == lm.perplexity("the dog\nit\n")
 
 
 @pytest.mark.slow

@@ -258,7 +258,7 @@ def test_an_aborted_decode_leaves_no_score(started, evaluated, request_of, copy,
     [
         ({"checkpoint": "nowhere.pt"}, "nowhere.pt does not exist: give a checkpoint, .*"),
         ({"checkpoint": "here.pt:nowhere.pt"}, "nowhere.pt does not exist: give a checkpoint, .*"),
-        ({"reference": "nowhere.title"}, "nowhere.title does not exist"),
+        ({"reference": "nowhere.title"}, "nowhere.title does not exist: give a text file"),
     ],
 )
 def test_what_is_missing_is_named_before_anything_is_decoded(changes, told, request_of, tmp_path):

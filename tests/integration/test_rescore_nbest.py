@@ -71,7 +71,7 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
     assert all(float(one[1]) >= float(two[1]) for one, two in zip(reordered[::2], reordered[1::2]))
     scores = ["--weights", weights, "--output", "scores", "--reference", reference]
     status, printed, _ = rescore(*model, *given, *scores)
-    assert status == 0 and "p (paired bootstrap)" in printed and "ROUGE" not in printed
+    assert status == 0 and "p (paired bootstrap, two-sided)" in printed and "ROUGE" not in printed
 
 
 def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
@@ -89,7 +89,11 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
     for flags, metric in (([], "ROUGE-L"), (["--metric", "chrf"], "chrF")):  # the weights were tuned to rougeL
         status, printed, _ = rescore(*given, *weights, "--output", "scores", *flags, "--max-tokens", 1)
         assert status == 0 and metric in printed and ("BLEU" in printed) == (metric == "chrF")
-        assert "p (paired bootstrap)" in printed and len(re.findall(r"\| +[01]\.\d{4} \|", printed)) >= 2
+        assert "p (paired bootstrap, two-sided)" in printed and len(re.findall(r"\| +[01]\.\d{4} \|", printed)) >= 2
+    unknown = re.sub(r"^(H-\d+\t[^\t]*\t)\S+", r"\1none", (tmp_path / "lists.txt").read_text(), flags=re.M)
+    (tmp_path / "other.txt").write_text(unknown)
+    status, _, told = rescore(*given[:-1], tmp_path / "other.txt", *weights)
+    assert status == 0 and re.search(r"checkpoint_best.pt does not know \d+.\d% of the candidates' tokens", told), told
     status, printed, _ = rescore(*given, *weights, "--output", "lists")
     assert status == 0 and len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
 

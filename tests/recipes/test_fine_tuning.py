@@ -137,7 +137,7 @@ def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
     [
         (["--rounds", "0"], {}, "--rounds 0: give at least 1"),
         ([], {"path": "no.pt"}, "no.pt does not exist: give a checkpoint"),
-        ([], {"arch": "lstm_lm_zaremba_large_ptb"}, "lstm_lm_zaremba_large_ptb is not fine-tuned in its paper"),
+        ([], {"arch": "lstm_lm_zaremba_large_ptb"}, "--arch lstm_lm_zaremba_large_ptb has no fine-tuning of its own: "),
         ([], {"arch": "lstm_lm_zaremba_large"}, "invalid choice: 'lstm_lm_zaremba_large'"),
     ],
 )

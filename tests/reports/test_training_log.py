@@ -68,6 +68,11 @@ def test_numbers_of_any_size(tmp_path):
     assert list(read_epoch_speeds(speeds).values()) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
 
 
+def test_the_speed_of_epochs_counts_where_none_of_intervals_was_logged(tmp_path):
+    (tmp_path / "train.log").write_text("x | INFO | train | epoch 001 | loss 2 | wps 70 | ups 1\n")
+    assert read_median_speed(tmp_path / "train.log") == 70
+
+
 def test_bytes_that_are_no_text_say_nothing(tmp_path):
     log = tmp_path / "train.log"
     log.write_bytes(b"\xff\x00\n" + LOG.encode())

@@ -28,11 +28,13 @@ class CandidateFeatures:
         names: of the features, F: the list's score, the number of tokens, then the models'.
         values: (N, K, F) float64, 0 where there is no candidate.
         is_candidate: (N, K).
+        unknown_shares: of the candidates' tokens, those that a model does not know, by its name.
     """
 
     names: List[str]
     values: np.ndarray
     is_candidate: np.ndarray
+    unknown_shares: Dict[str, float]
 
 
 def candidate_features(
@@ -65,7 +67,15 @@ def candidate_features(
     options = dict(max_tokens=max_tokens, device=device, show_progress=show_progress)
     columns += [_log_probs(model, lists, **options) for model in models.values()]
     values[is_candidate] = np.array(columns, dtype=np.float64).T
-    return CandidateFeatures(names=names, values=values, is_candidate=is_candidate)
+    unknown_shares = {name: _unknown_share(lists.texts, model) for name, model in models.items()}
+    return CandidateFeatures(names=names, values=values, is_candidate=is_candidate, unknown_shares=unknown_shares)
+
+
+def _unknown_share(texts: Sequence[str], model: Any) -> float:
+    """Of the tokens of candidates, those that are unknown to a model."""
+    dictionary: Dictionary = model.decoder.dictionary
+    tokens = [token for text in texts for token in text.split()]
+    return sum(dictionary.index(token) == dictionary.unk() for token in tokens) / max(1, len(tokens))
 
 
 def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:

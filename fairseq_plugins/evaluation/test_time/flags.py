@@ -101,7 +101,7 @@ def read_methods(flags: FlagValues) -> Methods:
     """
     for name in flags:
         if name in NEEDS and NEEDS[name] not in flags:
-            raise ValueError(f"--{name} belongs to --{NEEDS[name]}: give both or neither")
+            raise ValueError(f"--{name} belongs to --{NEEDS[name]}: give that as well, or leave it out")
     passes = Passes(
         temperature=_number(flags, "temperature", "1", above=0),
         dropout=_dropout(flags),

@@ -144,8 +144,9 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
     path = data / TEXT_RECORD
     if not path.is_file():
         raise ValueError(
-            f"{path} is missing, which tells how raw text becomes words: run the corpus' data-prep/<corpus>/prepare.sh "
-            "again, which adds it, or give tokenised text (--tokenised, text='tokenised')"
+            f"{path} is missing, which tells how raw text of a language model becomes words: give the folder of the "
+            "model's corpus, run its data-prep/<corpus>/prepare.sh again, which adds it, or give tokenised text "
+            "(--tokenised, text='tokenised')"
         )
     try:
         record = json.loads(path.read_text(encoding="utf-8"))

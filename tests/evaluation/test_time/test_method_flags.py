@@ -49,7 +49,7 @@ REFUSED = [
     ({"cache": "5,0.1,-1"}, "--cache THETA -1: give at least 0"),
     ({"cache": "5,0.1,inf"}, "--cache THETA inf: give a number"),
     ({"cache": "5,0.1,1", "cache-start": "now"}, "--cache-start now: choose one of full, first"),
-    ({"cache-start": "first"}, "--cache-start belongs to --cache: give both or neither"),
+    ({"cache-start": "first"}, "--cache-start belongs to --cache: give that as well, or leave it out"),
     ({"unigram-cache": "5"}, "--unigram-cache 5: give it as WINDOW,WEIGHT"),
     ({"unigram-cache": "0,0.1"}, "--unigram-cache WINDOW 0"),
     ({"cache": "5,0.5,1", "unigram-cache": "5,0.5"}, "are 1 together: leave the model more than nothing"),
