@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import math
 import sys
 from dataclasses import dataclass, replace
@@ -39,8 +38,6 @@ from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, TITLES
 from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
 from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
-
-logger = logging.getLogger(__name__)
 
 OUTPUTS = ("text", "lists", "scores")
 DEFAULT_METRIC = "bleu"
@@ -142,9 +139,10 @@ keep them."""
         )
         for path, share in features.unknown_shares.items():
             if share > 0:
-                logger.warning(
+                print(
                     f"{path} does not know {share:.1%} of the candidates' tokens: it reads tokens of DATA, subwords "
-                    "with their marks (fairseq-generate without --remove-bpe)"
+                    "with their marks (fairseq-generate without --remove-bpe)",
+                    file=sys.stderr,
                 )
         if given is None:
             metric = args.metric or DEFAULT_METRIC

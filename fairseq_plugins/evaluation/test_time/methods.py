@@ -1,6 +1,6 @@
 """Which test-time methods are used, and with which values."""
 
-import logging
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Optional, Tuple, Union
@@ -15,8 +15,6 @@ from fairseq_plugins.evaluation.test_time.dynamic_evaluation import DynamicOptio
 from fairseq_plugins.evaluation.test_time.known_log_probs import KnownLogProbs
 from fairseq_plugins.evaluation.test_time.unigram_cache import UnigramCache
 from fairseq_plugins.ngrams.ngram_model import NGramModel
-
-logger = logging.getLogger(__name__)
 
 
 class EvaluatedText:
@@ -61,9 +59,10 @@ class CacheOptions:
     def build(self, text: EvaluatedText) -> Component:
         """The cache, empty; its window is no longer than a row of the text, for which it makes room."""
         if self.start == "full" and self.window >= text.row_length:
-            logger.warning(
+            print(
                 f"--cache {self.window}: a row has {text.row_length:,} tokens, so that the cache is never full and "
-                "changes nothing: take a smaller window, --cache-start first, or fewer --rows"
+                "changes nothing: take a smaller window, --cache-start first, or fewer --rows",
+                file=sys.stderr,
             )
         return ContinuousCache(window=min(self.window, text.row_length), theta=self.theta, start=self.start)
 

@@ -101,11 +101,11 @@ def test_large_products_do_not_overflow(build_tiny_lm, tokens, score_text):
 
 
 @pytest.mark.parametrize("num_rows, is_told", [(1, False), (3, True)])
-def test_a_cache_that_is_never_full_is_told(num_rows, is_told, build_tiny_lm, tokens, score_text, caplog):
+def test_a_cache_that_is_never_full_is_told(num_rows, is_told, build_tiny_lm, tokens, score_text, capsys):
     length = len(tokens) // 3
     score_text([build_tiny_lm("tied")], tokens, num_rows=num_rows, cache=f"{length},0.3,1")
     told = f"--cache {length}: a row has {length} tokens, so that the cache is never full and changes nothing: take a"
-    assert (told in caplog.text) == is_told
+    assert (told in capsys.readouterr().err) == is_told
 
 
 def test_before_it_is_full_the_model_speaks_alone(build_tiny_lm, tokens, score_text):
