@@ -3,11 +3,12 @@
 from fairseq_plugins.output_layers import (  # noqa: F401
     bilinear,
     copying,
+    doc,
     drill,
     dual,
     hidden_gate,
     input_to_output_gate,
     lstm_gate,
-    mixture,
+    mos,
     softmax,
 )

@@ -8,7 +8,8 @@ import torch
 from builders import build_output_layer, make_states, randomise
 from torch import nn
 
-from fairseq_plugins.output_layers.mixture import DirectOutputConnection, MixtureOfSoftmaxes
+from fairseq_plugins.output_layers.doc import DirectOutputConnection
+from fairseq_plugins.output_layers.mos import MixtureOfSoftmaxes
 
 V = 101
 WIDTHS = [6, 9, 8]
