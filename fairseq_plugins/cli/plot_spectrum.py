@@ -1,14 +1,19 @@
 """Eigenvalues of recurrent matrices: ``python -m fairseq_plugins.cli.plot_spectrum --help``."""
 
 import argparse
+from typing import Mapping, Sequence
+
+import torch
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.analyses.spectra import spectra
+from fairseq_plugins.evaluation.analyses.spectra import Spectrum, spectra
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_data, add_named_models, add_plot
+from fairseq_plugins.flags.common_arguments import add_data, add_json, add_named_models, add_plot
 from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.spectra import draw_spectra, spectrum_table
 
 
@@ -28,6 +33,7 @@ all units when many fire)."""
         add_named_models(
             parser, help="models with --rnn-cell rectifier, smooth-rectifier, or diagonal with --transition full"
         )
+        add_json(parser)
         add_plot(parser, help="draw them, such as spectrum.png")
 
     def run(self, args: argparse.Namespace) -> None:
@@ -35,9 +41,29 @@ all units when many fire)."""
         models, _ = load_language_models(paths, args.data)
         check_layers(models, paths)
         found = {name: spectra(model, path) for name, model, path in zip(names, models, paths)}
-        print(spectrum_table(found))
+        print(as_json(found, args) if args.json else spectrum_table(found))
         if args.plot:
             save_picture(draw_spectra(found), args.plot)
+
+
+def as_json(found: Mapping[str, Sequence[Spectrum]], args: argparse.Namespace) -> str:
+    """All eigenvalues with full precision, as pairs of real and imaginary part."""
+    models = [
+        {
+            "name": name,
+            "layers": [
+                {
+                    "layer": one.layer,
+                    "eigenvalues": torch.view_as_real(one.eigenvalues).tolist(),
+                    "most_negative": one.most_negative,
+                    "same_sign": one.same_sign,
+                }
+                for one in layers
+            ],
+        }
+        for name, layers in found.items()
+    ]
+    return json_text(with_origin({"models": models}, command=args.command_line))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
 """Timescales of hidden units: ``python -m fairseq_plugins.cli.plot_timescales --help``."""
 
 import argparse
+from dataclasses import asdict
+from typing import Mapping, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.analyses.timescales import timescales
+from fairseq_plugins.evaluation.analyses.timescales import Timescales, timescales
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_data, add_named_models, add_plot
+from fairseq_plugins.flags.common_arguments import add_data, add_json, add_named_models, add_plot
 from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.timescales import draw_timescales, timescale_table
 
 
@@ -25,6 +29,7 @@ r < 0 change their sign at every token; they have none."""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser)
         add_named_models(parser, help="models with --rnn-cell diagonal")
+        add_json(parser)
         add_plot(parser, help="draw them, such as timescales.png")
 
     def run(self, args: argparse.Namespace) -> None:
@@ -32,9 +37,15 @@ r < 0 change their sign at every token; they have none."""
         models, _ = load_language_models(paths, args.data)
         check_layers(models, paths)
         found = {name: timescales(model, path) for name, model, path in zip(names, models, paths)}
-        print(timescale_table(found))
+        print(as_json(found, args) if args.json else timescale_table(found))
         if args.plot:
             save_picture(draw_timescales(found), args.plot)
+
+
+def as_json(found: Mapping[str, Sequence[Timescales]], args: argparse.Namespace) -> str:
+    """All timescales with full precision, in tokens."""
+    models = [{"name": name, "layers": [asdict(one) for one in layers]} for name, layers in found.items()]
+    return json_text(with_origin({"models": models}, command=args.command_line))
 
 
 if __name__ == "__main__":

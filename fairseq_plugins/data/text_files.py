@@ -16,12 +16,14 @@ def check_file(path: Path, *, wanted: str) -> None:
     """Refuse a path that cannot be read; ``wanted`` says what to give.
 
     Raises:
-        ValueError: if there is nothing, or a folder.
+        ValueError: if there is nothing, a folder, or a device, which may never end.
     """
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give {wanted}")
     if not path.exists():
         raise ValueError(f"{path} does not exist: give {wanted}")
+    if path.is_char_device() or path.is_block_device():
+        raise ValueError(f"{path} is a device: give {wanted}")
 
 
 def check_line_ends(first_line: bytes, *, name: object) -> None:

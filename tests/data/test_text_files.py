@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,8 @@ def test_all_lines_of_packed_files_and_of_the_standard_input(tmp_path, monkeypat
     assert read_lines(write(tmp_path / "a.gz", gzip.compress(b"one\n\ntwo\n"))) == ["one", "", "two"]
     with pytest.raises(ValueError, match="is a folder: give a text file"):
         read_lines(tmp_path)
+    with pytest.raises(ValueError, match="/dev/zero is a device: give a text file"):
+        read_lines(Path("/dev/zero"))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfone\r\ntwo")))
     assert read_lines(STANDARD_INPUT) == ["one", "two"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))

@@ -1,5 +1,7 @@
 """FPNN by real commands: columns keep their length in every checkpoint; what a trained network remembers is drawn."""
 
+import json
+
 import fairseq_cli.train
 import pytest
 import torch
@@ -71,5 +73,10 @@ def test_memory_is_drawn(data, train_here, tmp_path):
         result = run(module, data, "--path", paths[name], "--plot", picture)
         assert result.returncode == 0, result.stderr[-2000:]
         assert told in result.stdout and picture.stat().st_size > 5000
+        found = json.loads(run(module, data, "--path", paths[name], "--json").stdout)
+        (layer,) = found["models"][0]["layers"]
+        assert found["models"][0]["name"] == name and command in found["command"] and layer["layer"] == 1
+        units = layer["values"] if name == "diagonal" else layer["eigenvalues"]
+        assert 0 < len(units) <= 12
         refused = run(module, data, "--path", paths[other])
         assert refused.returncode == 2 and len(refused.stderr.strip().splitlines()) == 1
