@@ -246,7 +246,10 @@ def test_one_side_is_text_for_a_language_model(here: Path) -> None:
     write_files(here / "x", files)
     done = succeed("multi30k", "en", "--from", "x", "--lowercase", "--threshold", 2, cwd=here)
     dest = here / "data-bin" / "multi30k.en"
-    assert "train: 60 of 60 lines kept" in done.stdout and "--task stateful_lm --arch lstm_lm_awd" in done.stdout
+    assert (
+        "train: 60 of 60 lines kept" in done.stdout
+        and "fairseq_plugins.cli.train reduced doc data-bin/multi30k.en --save-dir" in done.stdout
+    )
     tokenise = tokens.moses("en", lowercase=True)
     texts = {split: sentences("en", count) for split, count in {"valid": 9, "test": 7}.items()}
     texts["train"] = [*sentences("en", 58), *rest]
