@@ -3,9 +3,12 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
-from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.data import Dictionary
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
+from omegaconf import DictConfig
+from torch import Tensor
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
@@ -29,6 +32,9 @@ from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.layer_learning import draw_history, history_table
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.provenance import with_origin
+
+Sentences = Tuple[List[Tensor], ...]
+"""Lines, or sources and targets."""
 
 
 class PlotExpertHistory(Command):
@@ -60,28 +66,29 @@ state."""
         folders = dict(named_paths(args.path, repeated_names="refused"))
         checkpoints = {name: checkpoints_of_updates(folder) for name, folder in folders.items()}
         runs: Dict[str, Dict[int, LayerLearning]] = {name: {} for name in folders}
-        total = sum(map(len, checkpoints.values()))
+        device, total = choose_device(args), sum(map(len, checkpoints.values()))
         with tqdm(total=total, unit="checkpoint", disable=not sys.stderr.isatty()) as progress:
             for name, paths in checkpoints.items():
+                sentences: Sentences = ()
                 for num_updates, path in paths.items():
-                    runs[name][num_updates] = _look_at(path, args)
+                    model, config = load_checkpoint(path, args.data)
+                    with naming_checkpoint(path):
+                        sentences = sentences or _read_sentences(model, config, path, args)
+                        look: Callable[..., LayerLearning] = pairs_learning if len(sentences) == 2 else lines_learning
+                        runs[name][num_updates] = look(model.to(device), *sentences, device=device)
                     progress.update()
         if args.plot:
             save_picture(draw_history(runs), args.plot)
         print(as_json(runs, args) if args.json else history_table(runs))
 
 
-def _look_at(path: Path, args: argparse.Namespace) -> LayerLearning:
-    model, config = load_checkpoint(path, args.data)
-    device = choose_device(args)
-    with naming_checkpoint(path):
-        if isinstance(model, FairseqEncoderDecoderModel):
-            sources, targets = (side[: args.num] for side in split_pairs(config.task, args.split))
-            return pairs_learning(model.to(device), sources, targets, device=device)
-        lm = stateful_language_model(model, path)
-        dictionary = lm.decoder.dictionary
-        lines = split_lines(load_token_stream(args.data, args.split, dictionary), end=dictionary.eos())[: args.num]
-        return lines_learning(lm.to(device), lines, device=device)
+def _read_sentences(model: BaseFairseqModel, config: DictConfig, path: Path, args: argparse.Namespace) -> Sentences:
+    """The first of the split: of an encoder-decoder sources and targets, of a language model lines."""
+    if isinstance(model, FairseqEncoderDecoderModel):
+        return tuple(side[: args.num] for side in split_pairs(config.task, args.split))
+    dictionary: Dictionary = stateful_language_model(model, path).decoder.dictionary
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    return (split_lines(tokens, end=dictionary.eos())[: args.num],)
 
 
 def as_json(runs: Dict[str, Dict[int, LayerLearning]], args: argparse.Namespace) -> str:

@@ -6,7 +6,7 @@ Shapes: B batch, T time, D_n width of layer n (D_0: embedding), N index of the l
 from argparse import Namespace
 from dataclasses import replace
 from enum import Enum
-from typing import Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from fairseq.data import Dictionary
 from torch import Tensor, nn
@@ -102,24 +102,10 @@ class OutputLayer(Component, SavesSettings):
         return replace(scores, log_probs=None, loss=loss.sum(), nll=nll.detach())
 
     def training_loss(
-        self,
-        states: DecoderStates,
-        target: Tensor,
-        gate: Optional[LogitGate] = None,
-        *,
-        token_weights: Optional[Tensor] = None,
-        label_smoothing: float = 0.0,
-        interpolation: Optional[Interpolation] = None,
+        self, states: DecoderStates, target: Tensor, gate: Optional[LogitGate] = None, **options: Any
     ) -> Scores:
-        """The loss in training, by default that of :meth:`target_loss`; its NLL may be None."""
-        return self.target_loss(
-            states,
-            target,
-            gate,
-            token_weights=token_weights,
-            label_smoothing=label_smoothing,
-            interpolation=interpolation,
-        )
+        """The loss in training, by default that of :meth:`target_loss`, whose options it takes; its NLL may be None."""
+        return self.target_loss(states, target, gate, **options)
 
     def noise_loss(
         self,

@@ -101,13 +101,10 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
 
     # pyrefly: ignore[bad-override]
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Read a split as one token stream; it is cut into rows when the batch size is known.
-
-        With ``combine``, as the host trains, train1, train2 and so on follow where they are beside train.
-        """
+        """Read a split as one token stream; with ``combine``, as the host trains, train1 and so on follow train."""
         parts = split_parts(self.args.data, split) if combine else [split]
-        streams = [load_token_stream(self.args.data, part, self.dictionary) for part in parts]
-        self.datasets[split] = TokenStream(torch.cat(streams), split)
+        tokens = torch.cat([load_token_stream(self.args.data, part, self.dictionary) for part in parts])
+        self.datasets[split] = TokenStream(tokens, split)
 
     # pyrefly: ignore[bad-override]
     def get_batch_iterator(
@@ -240,8 +237,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
 
     def optimizer_step(self, optimizer: FairseqOptimizer, model: nn.Module, update_num: int) -> None:
         """One update at the learning rate that its windows' lengths ask for."""
-        device = next(model.parameters()).device
-        scale = agreed_scale(self._windows.learning_rate_scale, device=device)
+        scale = agreed_scale(self._windows.learning_rate_scale, device=next(model.parameters()).device)
         with scaled_learning_rate(optimizer, scale):
             super().optimizer_step(optimizer, model, update_num)
         hold_columns(self._model, optimizer)

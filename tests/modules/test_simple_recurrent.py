@@ -153,7 +153,6 @@ def test_units_that_forget_slowly_learn_in_16_bits(dtype):
     layer = DiagonalRNN(8, 8, options=options).to(dtype)
     assert torch.equal(layer.self_connections(), expected) and expected.max() < 1
     x = torch.randn(B, T, 8, dtype=dtype)
-    # all at once, and step by step in a stack that knows nothing in advance
     outputs = [run(layer, x, layer.initial_state(x))[0]]
     state, steps = layer.initial_state(x), []
     for t in range(T):
