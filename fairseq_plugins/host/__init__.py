@@ -19,6 +19,7 @@ from fairseq_plugins.host import (
     filtered_sentences,
     flags_without_numbers,
     heartbeat,
+    missing_pairs,
     numpy_compat,
     one_line_errors,
     replace_unk,
@@ -37,6 +38,7 @@ def mend_host() -> None:
     checkpoint_fit.mend()
     unreadable_dictionaries.mend()
     damaged_binaries.mend()
+    missing_pairs.mend()
     broadcast.mend()
     accumulation.mend()
     batch_by_size.mend()

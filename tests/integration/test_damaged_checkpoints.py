@@ -105,7 +105,7 @@ def test_translator_is_no_language_model(name, refuse, tmp_path, monkeypatch):
     more = {"gate_words": ["--words", "a"], "plot_experts": ["--out", "out"]}.get(name, [])
     line = refuse(COMMANDS[name], LM_DATA, "--path", path, *more)
     assert "was trained for --task translation: give a language model's checkpoint" in line or (
-        name == "plot_experts" and "lm has no dictionaries of sentence pairs: give the folder that data-prep" in line
+        name == "plot_experts" and "lm holds no sentence pairs: give the directory that data-prep" in line
     )
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Optional
 
-from fairseq.data.data_utils import infer_language_pair
+from fairseq.data import data_utils
 
 from fairseq_plugins.flags.input_paths import check_data_folder
 
@@ -46,7 +46,8 @@ def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[
         ValueError: with the remedy.
     """
     check_data_folder(data)
-    languages = (source, target) if source and target else tuple(infer_language_pair(str(data)))
-    if None in languages or not all((data / f"dict.{language}.txt").is_file() for language in languages):
-        pair = "" if None in languages else f" of {languages[0]} and {languages[1]}"
-        raise ValueError(f"{data} has no dictionaries{pair} of sentence pairs: give the folder that data-prep wrote")
+    languages = (source, target) if source and target else tuple(data_utils.infer_language_pair(str(data)))
+    if not all((data / f"dict.{language}.txt").is_file() for language in languages):
+        raise ValueError(
+            f"{data} has no dictionaries of {languages[0]} and {languages[1]}: give the folder that data-prep wrote"
+        )

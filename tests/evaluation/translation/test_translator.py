@@ -50,11 +50,17 @@ def test_convolutional_models_translate_with_any_beam(build_translator):
         )
 
 
-@pytest.mark.parametrize("languages", ["known", "of the data"])
-def test_a_folder_without_pairs_is_told(languages, tmp_path):
+@pytest.mark.parametrize(
+    "languages, told",
+    [
+        (("src", "tgt"), "lm has no dictionaries of src and tgt: give the folder that data-prep"),
+        ((None, None), "lm holds no sentence pairs: give the directory that data-prep"),
+    ],
+    ids=["known", "of the data"],
+)
+def test_a_folder_without_pairs_is_told(languages, told, tmp_path):
     state = torch.load(FIXTURES / "lstm_encdec_doc.pt", weights_only=True)
-    known = {"known": ("src", "tgt"), "of the data": (None, None)}[languages]
-    state["cfg"]["task"]["source_lang"], state["cfg"]["task"]["target_lang"] = known
+    state["cfg"]["task"]["source_lang"], state["cfg"]["task"]["target_lang"] = languages
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="lm has no dictionaries.* of sentence pairs: give the folder that data-prep"):
+    with pytest.raises(ValueError, match=told):
         fairseq_plugins.load(tmp_path / "model.pt", FIXTURES / "data/lm")
