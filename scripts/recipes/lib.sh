@@ -10,11 +10,12 @@ usage="usage: $name SYSTEM SEED DATA SAVE_DIR [fairseq-train flags]
 ${environment:+Environment: $environment.
 }Flags given here come last and win. This is
   python -m fairseq_plugins.cli.train $recipe SYSTEM DATA --save-dir SAVE_DIR --seed SEED"
-export PYTHONPATH="$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)${PYTHONPATH:+:$PYTHONPATH}"
 
 case ${1:-} in
   --help) echo "$usage"; exit 0 ;;
-  --list) exec python -m fairseq_plugins.cli.train --list "$recipe" ;;
+  --list) ;;
+  *) [[ $# -ge 4 ]] || { echo "$usage" >&2; exit 2; } ;;
 esac
-[[ $# -ge 4 ]] || { echo "$usage" >&2; exit 2; }
+source "$(dirname "${BASH_SOURCE[0]}")/../package.sh"
+[[ $1 != --list ]] || exec python -m fairseq_plugins.cli.train --list "$recipe"
 exec python -m fairseq_plugins.cli.train "$recipe" "$1" "$3" --save-dir "$4" --seed "$2" "${@:5}"

@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCED = ("lib.sh", "package.sh")
 SCRIPTS = sorted(
-    path for path in (*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")) if path.name != "lib.sh"
+    path for path in (*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")) if path.name not in SOURCED
 )
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -43,6 +45,29 @@ def test_missing_data_is_one_line(command, tmp_path):
 def test_recipe_without_arguments_ends_with_its_usage(script):
     result = subprocess.run(["bash", script], capture_output=True, text=True)
     assert result.returncode == 2 and "usage" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate_bleu.sh", "--help"],
+        ["recipes/lm/reduced.sh", "--list"],
+        ["recipes/lm/train_preset.sh", "--list"],
+        ["recipes/lm/fine_tune.sh", "lstm_lm_doc_ptb", "a.pt", "data", "save"],
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("found", ["no python", "a python without fairseq"])
+def test_an_environment_without_fairseq_is_one_line(found, command, tmp_path):
+    for program in ("bash", "dirname", "basename"):
+        (tmp_path / program).symlink_to(shutil.which(program))
+    if found == "a python without fairseq":
+        (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+        (tmp_path / "python").chmod(0o755)
+    line = ["bash", ROOT / "scripts" / command[0], *command[1:]]
+    result = subprocess.run(line, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert result.returncode == 2 and not result.stdout
+    assert result.stderr.startswith("error: no python with fairseq on PATH: ") and result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("script", sorted(ROOT.glob("scripts/*.py")), ids=lambda path: path.name)

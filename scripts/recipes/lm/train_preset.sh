@@ -7,11 +7,11 @@ usage="usage: train_preset.sh ARCH DATA SAVE_DIR [fairseq-train flags]
   DATA      directory that data-prep/<corpus>/prepare.sh wrote
   SAVE_DIR  directory for checkpoints and train.log; run again to resume
 Flags given here come last and win. Fine-tune with scripts/recipes/lm/fine_tune.sh."
-root=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
-export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 case ${1:-} in
   --help) echo "$usage"; exit 0 ;;
-  --list) exec python -m fairseq_plugins.cli.train --list presets ;;
+  --list) ;;
+  *) [[ $# -ge 3 ]] || { echo "$usage" >&2; exit 2; } ;;
 esac
-[[ $# -ge 3 ]] || { echo "$usage" >&2; exit 2; }
+source "$(dirname "${BASH_SOURCE[0]}")/../../package.sh"
+[[ $1 != --list ]] || exec python -m fairseq_plugins.cli.train --list presets
 exec python -m fairseq_plugins.cli.train presets "$1" "$2" --save-dir "$3" "${@:4}"
