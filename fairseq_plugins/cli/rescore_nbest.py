@@ -1,10 +1,8 @@
 """N-best lists rescored by models: ``python -m fairseq_plugins.cli.rescore_nbest --help``."""
 
 import argparse
-import json
-import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Dict, List, Literal, Sequence
 
@@ -16,8 +14,9 @@ from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, read_nbest, write_nbest
 from fairseq_plugins.evaluation.rescoring.log_linear import weighted_sums
-from fairseq_plugins.evaluation.rescoring.nbest_features import LENGTH, LIST_SCORE, candidate_features
+from fairseq_plugins.evaluation.rescoring.nbest_features import candidate_features
 from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
+from fairseq_plugins.evaluation.rescoring.tuned_weights import read_weights, tuned_weights
 from fairseq_plugins.evaluation.text.languages import check_language
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.flags.command import Command
@@ -86,7 +85,7 @@ keep them."""
             metavar="FILE",
             help="tune weights to the references and write them to this file",
         )
-        weights.add_argument("--weights", type=Path, metavar="FILE", help="weights that --tune wrote")
+        weights.add_argument("--weights", type=Path, metavar="FILE", help="weights that --tune wrote, for these models")
         parser.add_argument(
             "--metric",
             choices=CORPUS_METRICS,
@@ -118,7 +117,8 @@ keep them."""
         if len(set(args.path)) < len(args.path):
             raise ValueError("--path: give each checkpoint once")
         check_checkpoints(args.path)
-        given = None if args.weights is None else read_weights(args.weights, paths=args.path)
+        given = None if args.weights is None else read_weights(args.weights)
+        weights = None if given is None else given.of_models(args.path)
         paths: List[Path] = args.input or [STANDARD_INPUT]
         lists = read_nbest(paths, form=args.input_format)
         if args.source is not None:
@@ -144,23 +144,19 @@ keep them."""
                     "with their marks (fairseq-generate without --remove-bpe)",
                     file=sys.stderr,
                 )
-        if given is None:
-            metric = args.metric or DEFAULT_METRIC
+        metric = args.metric or (DEFAULT_METRIC if given is None else given.metric)
+        if weights is None:
             weights = texts.tune(
                 features,
                 metric=metric,
                 num_restarts=args.restarts,
                 seed=args.seed,
                 show_progress=sys.stderr.isatty(),
-            )
-        else:
-            metric = args.metric or given.metric
-            weights = np.array([given.weights[name] for name in features.names])
-        sums = weighted_sums(features.values, features.is_candidate, weights)
-        after = [int(place) for place in sums.argmax(1)]
-        if args.tune is not None:
-            found = {"metric": metric, "weights": dict(zip(features.names, weights.tolist()))}
+            ).tolist()
+            found = asdict(tuned_weights(metric, weights, paths=args.path))
             write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")
+        sums = weighted_sums(features.values, features.is_candidate, np.array(weights))
+        after = [int(place) for place in sums.argmax(1)]
         if output == "scores":
             significance = "printed" if args.tune is None else "left out"  # it says nothing of what was tuned to
             print(as_text(texts, after, metric=metric, significance=significance))
@@ -179,43 +175,6 @@ def _load(paths: Sequence[str], data: Path) -> Dict[str, BaseFairseqModel]:
         with naming_checkpoint(path):
             models[path], _ = load_checkpoint(path, data)
     return models
-
-
-@dataclass(frozen=True)
-class TunedWeights:
-    """What ``--tune`` writes.
-
-    Attributes:
-        metric: that they were tuned to, a name of :data:`CORPUS_METRICS`.
-        weights: by the names of features.
-    """
-
-    metric: str
-    weights: Dict[str, float]
-
-
-def read_weights(path: Path, *, paths: Sequence[str]) -> TunedWeights:
-    """From a file that ``--tune`` wrote.
-
-    Raises:
-        ValueError: if the file is missing or of another form, or has weights of other models than ``paths``.
-    """
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist: write it with --tune")
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        found: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
-        if not all(map(math.isfinite, found.values())):
-            raise ValueError("a weight is no number")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} holds no weights: write it with --tune") from error
-    names = {LIST_SCORE, LENGTH, *paths}
-    if found.keys() != names:
-        missing = sorted(found.keys() ^ names)[0]
-        raise ValueError(f"{path} has weights of {', '.join(found)}: {missing} is not in both it and --path")
-    if content.get("metric") not in CORPUS_METRICS:
-        raise ValueError(f"{path} names no metric that its weights were tuned to: write it with --tune")
-    return TunedWeights(metric=content["metric"], weights=found)
 
 
 def as_text(

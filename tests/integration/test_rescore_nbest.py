@@ -2,12 +2,15 @@
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import fairseq_cli.generate
 import pytest
 from translation_commands import HOST_FLAGS
 
 from fairseq_plugins.cli.rescore_nbest import RescoreNbest
+from fairseq_plugins.data.file_digest import file_digest
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +64,9 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
     assert found["metric"] == "bleu" and found["weights"][str(trained / "checkpoint_best.pt")] > 0
     assert sum(map(abs, found["weights"].values())) == pytest.approx(1)
 
-    status, printed, _ = rescore(*model, *given, "--weights", weights)
+    moved = tmp_path / "moved.pt"
+    shutil.copyfile(trained / "checkpoint_best.pt", moved)
+    status, printed, _ = rescore(data, "--path", moved, *given, "--weights", weights)
     chosen = printed.splitlines()
     assert status == 0 and len(chosen) == len(lines)
     assert sum(one == line for one, line in zip(chosen, lines)) > 0.9 * len(lines)
@@ -105,7 +110,9 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
         (["--tune", "w.json", "--weights", "w.json"], "argument --weights: not allowed with argument --tune"),
         (["--weights", "nowhere.json"], "nowhere.json does not exist: write it with --tune"),
         (["--weights", "lists.txt"], "lists.txt holds no weights: write it with --tune"),
-        (["--weights", "other.json"], "other.json has weights of list, length, x.pt: .* is not in both it and --path"),
+        (["--weights", "unnamed.json"], "unnamed.json holds no weights: write it with --tune"),
+        (["--weights", "other.json"], "checkpoint_best.pt is none of the models that the weights were tuned for: x.pt"),
+        (["--weights", "two.json"], "the weights were tuned for .*checkpoint_best.pt, x.pt: --path lacks x.pt"),
         (
             ["--weights", "older.json"],
             "older.json names no metric that its weights were tuned to: write it with --tune",
@@ -117,9 +124,16 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
 def test_wrong_input_is_told_in_one_line(flags, message, data, trained, disturbed, rescore, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.txt").write_text("a\n")
-    (tmp_path / "other.json").write_text(json.dumps({"weights": {"list": 1, "length": 0, "x.pt": 2}}))
-    names = ["list", "length", str(trained / "checkpoint_best.pt")]
-    (tmp_path / "older.json").write_text(json.dumps({"weights": dict.fromkeys(names, 1), "metric": "meteor"}))
+    name = str(trained / "checkpoint_best.pt")
+    this, other = {name: file_digest(Path(name))}, {"x.pt": "0" * 64}
+    for file, metric, weighted, digests in (
+        ("unnamed.json", "bleu", this, {}),
+        ("other.json", "bleu", other, other),
+        ("two.json", "bleu", {**this, **other}, {**this, **other}),
+        ("older.json", "meteor", this, this),
+    ):
+        content = {"metric": metric, "weights": dict.fromkeys(["list", "length", *weighted], 1), "digests": digests}
+        (tmp_path / file).write_text(json.dumps(content))
     status, printed, told = rescore(data, "--path", trained / "checkpoint_best.pt", *disturbed[0], *flags)
     assert status == 2 and printed == "" and not (tmp_path / "w.json").exists()
     (line,) = told.splitlines()

@@ -14,6 +14,7 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
+from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.evaluation.checkpoints import scores_in_float32
 from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.flags.written_file import write_tensors
@@ -95,7 +96,7 @@ def kept_gradient_statistics(
         tokens, num_rows, segment, device, show_progress: see :func:`mean_squared_gradients`.
     """
     path = checkpoint.with_name(f"{checkpoint.stem}.gradients-{num_rows}x{segment}.pt")
-    key = {"checkpoint": _digest_of_file(checkpoint), "tokens": hashlib.sha256(tokens.numpy().tobytes()).hexdigest()}
+    key = {"checkpoint": file_digest(checkpoint), "tokens": hashlib.sha256(tokens.numpy().tobytes()).hexdigest()}
     statistics = _read(path, key=key, model=model, device=device)
     if statistics is not None:
         return statistics
@@ -122,8 +123,3 @@ def _read(path: Path, *, key: Dict[str, str], model: nn.Module, device: str) -> 
         return None
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     return statistics if fits and found == shapes else None
-
-
-def _digest_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

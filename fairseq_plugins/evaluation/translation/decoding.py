@@ -1,6 +1,5 @@
 """A split decoded by ``fairseq-generate``, once for the same models, data and flags."""
 
-import hashlib
 import os
 import shlex
 import sys
@@ -11,6 +10,7 @@ from typing import Iterator, List, Sequence
 
 from filelock import FileLock, Timeout
 
+from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.evaluation.checkpoints import check_no_language_models
 from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
 from fairseq_plugins.programs.host_program import USER_DIR, run_host
@@ -130,14 +130,9 @@ class Decoding:
             *sorted(self.data.glob("dict.*.txt")),
             *sorted(self.data.glob(f"{self.split}.*")),
         ]
-        sums = [f"{_checksum(path)}  {path}" for path in read]
+        sums = [f"{file_digest(path)}  {path}" for path in read]
         return "\n".join([*sums, shlex.join(self.arguments), ""])
 
 
 def _holds(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,76 @@
+"""Weights of a log-linear model that were tuned, and the file that keeps them."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+from fairseq_plugins.data.file_digest import file_digest
+from fairseq_plugins.evaluation.rescoring.nbest_features import LENGTH, LIST_SCORE
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedWeights:
+    """Weights by feature, and what knows the models again.
+
+    Attributes:
+        metric: that they were tuned to, a name of :data:`CORPUS_METRICS`.
+        weights: by the names of features: the list's score, the length, and checkpoints by their paths.
+        digests: of the checkpoints' files, by the same paths.
+    """
+
+    metric: str
+    weights: Dict[str, float]
+    digests: Dict[str, str]
+
+    def of_models(self, paths: Sequence[str]) -> List[float]:
+        """The weights of the list's score, of the length, and of checkpoints, wherever these are now.
+
+        Raises:
+            ValueError: if they are not the checkpoints that the weights were tuned for.
+        """
+        tuned = {digest: self.weights[path] for path, digest in self.digests.items()}
+        given = {path: file_digest(Path(path)) for path in paths}
+        if strangers := [path for path, digest in given.items() if digest not in tuned]:
+            raise ValueError(f"{strangers[0]} is none of the models that the weights were tuned for: {self._models}")
+        if missing := [path for path, digest in self.digests.items() if digest not in given.values()]:
+            raise ValueError(f"the weights were tuned for {self._models}: --path lacks {missing[0]}")
+        return [self.weights[LIST_SCORE], self.weights[LENGTH], *(tuned[digest] for digest in given.values())]
+
+    @property
+    def _models(self) -> str:
+        return ", ".join(self.digests)
+
+
+def tuned_weights(metric: str, weights: Sequence[float], *, paths: Sequence[str]) -> TunedWeights:
+    """Weights of the list's score, of the length, and of checkpoints, as they stand there now."""
+    return TunedWeights(
+        metric=metric,
+        weights=dict(zip([LIST_SCORE, LENGTH, *paths], weights)),
+        digests={path: file_digest(Path(path)) for path in paths},
+    )
+
+
+def read_weights(path: Path) -> TunedWeights:
+    """From a file that ``rescore_nbest --tune`` wrote.
+
+    Raises:
+        ValueError: if the file is missing or of another form.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: write it with --tune")
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        weights: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
+        digests: Dict[str, str] = {str(name): str(digest) for name, digest in content["digests"].items()}
+        if not all(map(math.isfinite, weights.values())):
+            raise ValueError("a weight is no number")
+        if weights.keys() != {LIST_SCORE, LENGTH, *digests}:
+            raise ValueError("a weight belongs to nothing")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} holds no weights: write it with --tune") from error
+    if content.get("metric") not in CORPUS_METRICS:
+        raise ValueError(f"{path} names no metric that its weights were tuned to: write it with --tune")
+    return TunedWeights(metric=content["metric"], weights=weights, digests=digests)
