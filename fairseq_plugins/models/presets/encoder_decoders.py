@@ -53,7 +53,8 @@ _DOC = dict(output_layer="doc", experts_per_layer="0 0 2 2", latent_dropout=0.0)
 _FULL: Dict[str, Value] = dict(output_layer="full")
 
 # not in the paper: without it the attention is learned late (results/multi30k)
-_DOC_SMALL = dict(_DOC, expert_warmup=1000)
+_WARMUP = dict(expert_warmup=1000)
+_DOC_SMALL = dict(_DOC, **_WARMUP)
 
 # Multi30k in half an hour of two CPU cores
 SMALL_TRAINING = {**ADAM_HALVED, "batch-size": 64, "max-epoch": 5, "force-anneal": 4}
@@ -77,13 +78,21 @@ _WMT14_TRAINING = {
 
 _TAKASE = {"lstm_encdec": _FULL, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}
 
+_SMALL_VARIANTS = {
+    **_TAKASE,
+    "lstm_encdec_doc": _DOC_SMALL,
+    "mmlstm_encdec": _MM,
+    "mmlstm_encdec_doc": dict(_MM, **_DOC_SMALL),
+}
+_WMT14_VARIANTS = {"lstm_encdec": _FULL, "mmlstm_encdec": _MM_WMT14}
+
 ARCHITECTURES: Dict[str, Preset] = {
-    f"{name}{corpus}": Preset({**sizes, **differing}, training)
-    for corpus, sizes, training, variants in (
-        ("", _SMALL, SMALL_TRAINING, {**_TAKASE, "lstm_encdec_doc": _DOC_SMALL, "mmlstm_encdec": _MM}),
-        ("_iwslt", _IWSLT, _TAKASE_TRAINING, _TAKASE),
-        ("_gigaword", _GIGAWORD, _TAKASE_TRAINING, _TAKASE),
-        ("_wmt14", _WMT14, _WMT14_TRAINING, {"lstm_encdec": _FULL, "mmlstm_encdec": _MM_WMT14}),
+    f"{name}{corpus}": Preset({**sizes, **differing}, training, output_layers=layers)
+    for corpus, sizes, training, layers, variants in (
+        ("", _SMALL, SMALL_TRAINING, {"doc": _WARMUP}, _SMALL_VARIANTS),
+        ("_iwslt", _IWSLT, _TAKASE_TRAINING, {}, _TAKASE),
+        ("_gigaword", _GIGAWORD, _TAKASE_TRAINING, {}, _TAKASE),
+        ("_wmt14", _WMT14, _WMT14_TRAINING, {}, _WMT14_VARIANTS),
     )
     for name, differing in variants.items()
 }

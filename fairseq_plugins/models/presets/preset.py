@@ -25,12 +25,15 @@ class Preset:
 
     Attributes:
         model: model flags.
+        output_layers: by output layer, those of its options whose own default does not do in this architecture; they hold
+            where the user chooses that layer in place of the preset's.
         training: flags of ``fairseq-train`` for the main training.
         fine_tuning: those that differ when the best model is trained on with averaging from the start, or None where
             the paper does not do that.
     """
 
     model: Mapping[str, Value]
+    output_layers: Mapping[str, Mapping[str, Value]] = field(default_factory=dict, kw_only=True)
     training: Mapping[str, Value] = field(default_factory=dict)
     fine_tuning: Optional[Mapping[str, Value]] = None
 
@@ -39,7 +42,8 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.
 
     Where ``args`` holds another output layer, gate or recurrent cell, the options of the preset's own are left out, but
-    for those that the other cell declares, too: they regularise both alike.
+    for those that the other cell declares, too: they regularise both alike. Another output layer has its options of
+    ``preset.output_layers``.
     """
     left_out = set()
     for registry in (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS):
@@ -49,8 +53,12 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
             left_out |= registry.all_option_names()
             if registry is RECURRENT_CELLS:
                 left_out -= option_names(registry.find(str(chosen)).Options)
-    for flag, value in preset.model.items():
-        if not hasattr(args, flag) and flag not in left_out:
+    values = {flag: value for flag, value in preset.model.items() if flag not in left_out}
+    layer = getattr(args, OUTPUT_LAYERS.destination, None)
+    if layer is not None and layer != preset.model.get(OUTPUT_LAYERS.destination):
+        values.update(preset.output_layers.get(layer, {}))
+    for flag, value in values.items():
+        if not hasattr(args, flag):
             setattr(args, flag, value)
 
 

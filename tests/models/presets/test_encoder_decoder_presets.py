@@ -135,7 +135,23 @@ def test_the_output_layers_differ_in_their_output_layer_only():
 
 
 def test_the_small_doc_learns_its_attention_first_and_the_papers_settings_stay_as_they_are():
-    assert {name for name, preset in ARCHITECTURES.items() if "expert_warmup" in preset.model} == {"lstm_encdec_doc"}
+    waiting = {name for name, preset in ARCHITECTURES.items() if "expert_warmup" in preset.model}
+    assert waiting == {"lstm_encdec_doc", "mmlstm_encdec_doc"}
+
+
+@pytest.mark.parametrize("cell", ["lstm", "mmlstm"])
+def test_docs_attention_is_learned_first_wherever_a_small_encoder_decoder_has_doc(cell, build_encdec):
+    for flags, expected in (
+        ({"arch": f"{cell}_encdec_doc"}, 1000),
+        ({"arch": f"{cell}_encdec", "output_layer": "doc"}, 1000),
+        ({"arch": "lstm_encdec_mos", "rnn_cell": cell, "output_layer": "doc"}, 1000),
+        ({"arch": f"{cell}_encdec", "output_layer": "doc", "expert_warmup": 0}, 0),
+        ({"arch": "lstm_encdec_doc_iwslt", "rnn_cell": cell}, 0),
+        ({"arch": "lstm_encdec_iwslt", "rnn_cell": cell, "output_layer": "doc"}, 0),
+    ):
+        with torch.device("meta"):
+            model = build_encdec(flags.pop("arch"), 30, 40, **flags)
+        assert model.decoder.output.expert_warmup == expected, flags
 
 
 def test_presets_reach_the_model(build_encdec):
