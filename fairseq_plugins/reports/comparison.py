@@ -4,7 +4,7 @@ import statistics
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
@@ -107,13 +107,18 @@ def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[
 
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:
-    """A line for each run or text and, where there are several seeds, one for their mean."""
+    """A line for each run or text and, where there are several seeds, their mean and standard deviation."""
     rows: List[Dict[str, Any]] = []
     for name in dict.fromkeys(figures["name"] for figures in found):
-        same = [{**_training_cells(figures), **metric.cells(figures)} for figures in found if figures["name"] == name]
+        same = [
+            {**_training_cells(figures), **metric.cells(figures), **_cost_cells(figures)}
+            for figures in found
+            if figures["name"] == name
+        ]
         rows += [{"model": name, **cells} for cells in same]
         if len(same) > 1:
-            rows.append({"model": f"{name}, mean", **_means(same)})
+            rows.append({"model": f"{name}, mean", **_over_seeds(same, statistics.mean)})
+            rows.append({"model": f"{name}, standard deviation", **_over_seeds(same, statistics.stdev)})
     columns = list(dict.fromkeys(column for row in rows for column in row))
     return as_table(columns, [[row.get(column) for column in columns] for row in rows])
 
@@ -140,9 +145,18 @@ def _valid_cells(figures: Figures) -> Dict[str, Cell]:
     }
 
 
-def _means(same: Sequence[Dict[str, Cell]]) -> Dict[str, Cell]:
+def _cost_cells(figures: Figures) -> Dict[str, Cell]:
+    if "hours" not in figures:
+        return {}
     return {
-        column: Cell(statistics.mean(cells[column].value for cells in same), cell.format)
+        "words per second": Cell(figures["words_per_second"], ",.0f", mean="none"),
+        "hours": Cell(figures["hours"], mean="none"),
+    }
+
+
+def _over_seeds(same: Sequence[Dict[str, Cell]], summary: Callable[[List[float]], float]) -> Dict[str, Cell]:
+    return {
+        column: Cell(summary([cells[column].value for cells in same]), cell.format)
         for column, cell in same[0].items()
         if cell.mean == "taken" and all(column in cells for cells in same)
     }

@@ -23,7 +23,6 @@ from fairseq_plugins.evaluation.translation.translations import (
 )
 from fairseq_plugins.reports.tables import Cell
 from fairseq_plugins.reports.trained_run import TrainedRun
-from fairseq_plugins.reports.training_log import read_median_speed
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, CorpusMetric, LetterCase, RougeMean
 from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.scoring.rouge import RougeSettings
@@ -98,7 +97,7 @@ class TextMetric(Metric):
 
 
 class PerplexityMetric(Metric):
-    """Perplexity of language models: one row, carried state, as ``evaluate_lm``; and the speed of their training."""
+    """Perplexity of language models: one row, carried state, as ``evaluate_lm``."""
 
     def __init__(self, *, device: str = "cpu") -> None:
         self.device = device
@@ -109,7 +108,7 @@ class PerplexityMetric(Metric):
             raise ValueError(f"{checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
         model = stateful_language_model(run.model, checkpoint).to(self.device)
         dictionary = load_dictionary(run.data)
-        figures: Figures = {"words_per_second": read_median_speed(run.save_dir / "train.log")}
+        figures: Figures = {}
         for split in ("valid", "test"):
             result = evaluate_perplexity(
                 [model],
@@ -122,10 +121,7 @@ class PerplexityMetric(Metric):
         return figures
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
-        return {
-            "test perplexity": Cell(figures["test_perplexity"]),
-            "words per second": Cell(figures["words_per_second"], ",.0f", mean="none"),
-        }
+        return {"test perplexity": Cell(figures["test_perplexity"])}
 
 
 class BleuMetric(TextMetric):

@@ -8,7 +8,12 @@ from fairseq.models import BaseFairseqModel
 
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
-from fairseq_plugins.reports.training_log import read_score_curves, read_valid_curve
+from fairseq_plugins.reports.training_log import (
+    read_hours,
+    read_median_speed,
+    read_score_curves,
+    read_valid_curve,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +28,8 @@ class TrainedRun:
         seed: of the training.
         valid_curve: validation perplexity by epoch.
         score_curves: scores of the decoded validation set by epoch, by metric, where the training logged them.
+        words_per_second: median speed of the training.
+        hours: that the training took.
     """
 
     name: str
@@ -32,9 +39,11 @@ class TrainedRun:
     seed: int
     valid_curve: Dict[int, float]
     score_curves: Dict[str, Dict[int, float]]
+    words_per_second: float
+    hours: float
 
     def figures(self) -> Dict[str, Any]:
-        """What every report has: name, parameters, seed, epochs, the validation curves, and the best point of each."""
+        """What every report has: name, parameters, seed, epochs, the validation curves with their best points, cost."""
         return {
             "name": self.name,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
@@ -44,6 +53,8 @@ class TrainedRun:
             "valid_curve": self.valid_curve,
             "highest_valid_scores": {metric: max(curve.values()) for metric, curve in self.score_curves.items()},
             "score_curves": self.score_curves,
+            "words_per_second": self.words_per_second,
+            "hours": self.hours,
         }
 
 
@@ -73,4 +84,6 @@ def read_run(name: str, save_dir: Path, *, data: str) -> TrainedRun:
         seed=config.common.seed,
         valid_curve=curve,
         score_curves=score_curves,
+        words_per_second=read_median_speed(log),
+        hours=read_hours(log),
     )

@@ -17,6 +17,7 @@ LOSS = re.compile(rf"\| train_inner \|.*? loss={NUMBER}")
 LOSS_SCALE = re.compile(rf"\| train_inner \|.*? loss_scale={NUMBER}")
 UPDATE_RATE = re.compile(rf"\| train_inner \|.*? ups={NUMBER}")
 EPOCH_SPEED = re.compile(rf"\| train \| epoch (\d+) \|.*? wps {NUMBER}")
+WALL = re.compile(rf"\| train(?:_inner)? \|.*? \bwall[= ]{NUMBER}")
 EPOCH_OF_INTERVAL = re.compile(r"\| train_inner \| epoch (\d+):")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 
@@ -104,6 +105,20 @@ def read_median_speed(path: Path) -> float:
     if not speeds:
         raise ValueError(f"{path} holds no training speed: log with --log-format simple and a smaller --log-interval")
     return statistics.median(speeds)
+
+
+def read_hours(path: Path) -> float:
+    """How long the training took, with its validations; what was done before it was stopped and resumed is added.
+
+    Raises:
+        ValueError: if the log does not tell.
+        OSError: if there is no log.
+    """
+    seconds = [float(wall) for wall in WALL.findall(read_log(path))]
+    if not seconds:
+        raise ValueError(f"{path} holds no times: log with --log-format simple")
+    ends = [one for one, after in zip(seconds, [*seconds[1:], 0]) if after < one]  # a resumed training counts from 0
+    return sum(ends) / 3600
 
 
 def read_free_memory(text: str) -> List[float]:

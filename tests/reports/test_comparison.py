@@ -12,7 +12,8 @@ LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hie
 
 
 def run(name, seed, **figures):
-    return dict(name=name, seed=seed, parameters=1234, epochs=6, lowest_valid_perplexity=20.0 + seed, **figures)
+    cost = dict(words_per_second=1500.4 * seed, hours=seed / 8)
+    return dict(name=name, seed=seed, parameters=1234, epochs=6, lowest_valid_perplexity=20.0 + seed, **cost, **figures)
 
 
 def rows_of(table):
@@ -20,23 +21,22 @@ def rows_of(table):
     return [dict(zip(title, row)) for row in rows]
 
 
-def test_runs_of_one_name_have_a_mean():
+def test_runs_of_one_name_have_a_mean_and_a_deviation():
     metric = PerplexityMetric()
     runs = [
-        *(
-            run("A", seed, valid_perplexity=19.0 + seed, test_perplexity=10.0 * seed, words_per_second=1500.4)
-            for seed in (1, 2)
-        ),
-        run("B", 3, valid_perplexity=8.0, test_perplexity=7.0, words_per_second=9.0),
+        *(run("A", seed, valid_perplexity=19.0 + seed, test_perplexity=10.0 * seed) for seed in (1, 2, 6)),
+        run("B", 3, valid_perplexity=8.0, test_perplexity=7.0),
     ]
     rows = rows_of(as_markdown(runs, metric))
-    assert [row["model"] for row in rows] == ["A", "A", "A, mean", "B"]
+    assert [row["model"] for row in rows] == ["A", "A", "A", "A, mean", "A, standard deviation", "B"]
     assert rows[0] == {
         **{"model": "A", "parameters": "1,234", "seed": "1", "epochs": "6", "valid perplexity": "20.00"},
-        **{"test perplexity": "10.00", "words per second": "1,500"},
+        **{"test perplexity": "10.00", "words per second": "1,500", "hours": "0.12"},
     }
-    assert rows[2]["test perplexity"] == "15.00" and rows[2]["valid perplexity"] == "20.50"
-    assert rows[2]["seed"] == rows[2]["parameters"] == rows[2]["words per second"] == ""
+    assert rows[3]["test perplexity"] == "30.00" and rows[3]["valid perplexity"] == "22.00"
+    assert rows[4]["test perplexity"] == f"{10 * 7**0.5:.2f}" and rows[4]["valid perplexity"] == f"{7**0.5:.2f}"
+    for row in rows[3:5]:
+        assert row["seed"] == row["parameters"] == row["words per second"] == row["hours"] == ""
 
 
 def test_the_best_scores_of_validation_stand_in_the_table():
@@ -44,7 +44,7 @@ def test_the_best_scores_of_validation_stand_in_the_table():
     rows = rows_of(
         as_markdown([*scored, run("B", 1, highest_valid_scores={}, words=3.0, scores=[])], RougeMetric(None))
     )
-    assert [row["highest valid BLEU"] for row in rows] == ["10.00", "20.00", "15.00", ""]
+    assert [row["highest valid BLEU"] for row in rows] == ["10.00", "20.00", "15.00", "7.07", ""]
     assert list(rows[0])[4:6] == ["lowest valid perplexity", "highest valid BLEU"]
 
 

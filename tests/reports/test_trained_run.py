@@ -15,7 +15,10 @@ DATA = str(FIXTURES / "data/translation")
 @pytest.fixture
 def finished(tmp_path):
     shutil.copy(FIXTURES / "lstm_encdec_doc.pt", tmp_path / "checkpoint_best.pt")
-    (tmp_path / "train.log").write_text("x | INFO | valid | epoch 001 | loss 1 | ppl 2.5 | wps 5\n")
+    (tmp_path / "train.log").write_text(
+        "x | INFO | valid | epoch 001 | loss 1 | ppl 2.5 | wps 5\n"
+        "x | INFO | train | epoch 001 | loss 1 | ppl 2.5 | wps 50 | wall 90\n"
+    )
     return tmp_path
 
 
@@ -32,6 +35,6 @@ def test_a_training_without_its_log(finished):
 
 def test_a_translator_has_no_perplexity_of_a_stream(finished):
     run = read_run("A", finished, data=DATA)
-    assert run.valid_curve == {1: 2.5}
+    assert run.valid_curve == {1: 2.5} and (run.words_per_second, run.hours) == (50, 90 / 3600)
     with pytest.raises(ValueError, match="holds an encoder-decoder: compare it by --metric bleu or rouge"):
         PerplexityMetric().measure(run)

@@ -8,6 +8,7 @@ from fairseq.logging.progress_bar import format_stat
 from fairseq_plugins.reports.training_log import (
     read_epoch_speeds,
     read_free_memory,
+    read_hours,
     read_loss_scales,
     read_losses,
     read_median_speed,
@@ -50,6 +51,16 @@ def test_validations_and_speeds(tmp_path):
     assert read_speeds(LOG) == [900.5, 1100, 100] and read_free_memory(LOG) == [100.5, 99.5, 100]
 
 
+def test_hours_of_a_training_that_was_resumed(tmp_path):
+    log = tmp_path / "train.log"
+    walls = "".join(
+        f"x | INFO | train_inner | epoch 001: 10 / 99 loss=9, wps=9, train_wall=9, gb_free=1, wall={wall}\n"
+        for wall in (100, 300, 20, 500)
+    )
+    log.write_text(f"{walls}x | INFO | train | epoch 001 | loss 2 | train_wall 99 | gb_free 1 | wall 600\n")
+    assert read_hours(log) == 900 / 3600
+
+
 def test_numbers_of_any_size(tmp_path):
     log, sizes = tmp_path / "train.log", [274.37, 2581897.0, 1e-7, math.inf, math.nan]
     written = [format_stat(size) for size in sizes]
@@ -83,7 +94,10 @@ def test_bytes_that_are_no_text_say_nothing(tmp_path):
     assert read_score_curves(log) == {}
 
 
-@pytest.mark.parametrize("read, told", [(read_valid_curve, "no validation"), (read_median_speed, "no training speed")])
+@pytest.mark.parametrize(
+    "read, told",
+    [(read_valid_curve, "no validation"), (read_median_speed, "no training speed"), (read_hours, "no times")],
+)
 def test_a_log_without_them_is_refused(read, told, tmp_path):
     log = tmp_path / "train.log"
     log.write_text("2026-11-21 10:00:00 | INFO | fairseq_cli.train | task: StatefulLanguageModelingTask\n")

@@ -25,8 +25,8 @@ class Preset:
 
     Attributes:
         model: model flags.
-        output_layers: by output layer, those of its options whose own default does not do in this architecture; they hold
-            where the user chooses that layer in place of the preset's.
+        output_layers: by output layer, options whose own default does not do in this architecture; they hold where the
+            user chooses that layer in place of the preset's.
         training: flags of ``fairseq-train`` for the main training.
         fine_tuning: those that differ when the best model is trained on with averaging from the start, or None where
             the paper does not do that.
