@@ -19,7 +19,7 @@ class CompareRuns(Command):
     """Compares trained models."""
 
     name = "compare_runs"
-    summary = "Trained models in one table, with means and deviations over seeds, cost, and a picture of learning curves."
+    summary = "Trained models in one table, with means and deviations over seeds, and their learning curves."
     description = """\
 Each run is a --save-dir of fairseq-train with checkpoint_best.pt and the log train.log that the recipes write; runs of
 one name differ in their seed. By --metric:

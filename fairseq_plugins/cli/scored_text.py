@@ -10,7 +10,7 @@ from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.evaluation.text.languages import LANGUAGES, check_language, is_language
-from fairseq_plugins.evaluation.text.subwords import SUBWORD_FILES, SubwordNMT, find_subwords
+from fairseq_plugins.evaluation.text.subwords import subword_kind
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference, target_language
 from fairseq_plugins.evaluation.translation.decoding import Decoding
@@ -151,15 +151,9 @@ def read_decoding(args: argparse.Namespace) -> Decoding:
         out=args.out,
         beam=check_at_least_one(args.beam, flag="--beam"),
         max_tokens=check_at_least_one(args.max_tokens, flag="--max-tokens"),
-        subwords=args.bpe or _kind_in(args.data),
+        subwords=args.bpe or subword_kind(args.data),
         flags=args.forwarded,
     )
-
-
-def _kind_in(data: Path) -> str:
-    """The kind of the subwords that data-prep left in ``data``."""
-    path = find_subwords(data)
-    return SubwordNMT.kind if path is None else SUBWORD_FILES[path.name].kind
 
 
 def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool) -> None:

@@ -1,18 +1,14 @@
 """Training by a recipe: ``python -m fairseq_plugins.cli.train --help``."""
 
 import argparse
-import shlex
 import textwrap
 from pathlib import Path
 from typing import Any, Optional, Sequence, Union
 
 from fairseq_plugins.flags.input_paths import check_data_folder
-from fairseq_plugins.flags.output_paths import check_output_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
-from fairseq_plugins.programs.allocator import training_environment
-from fairseq_plugins.programs.host_program import host_command
-from fairseq_plugins.programs.logged_process import run_logged
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
+from fairseq_plugins.recipes.training import Training
 
 
 class ListRecipes(argparse.Action):
@@ -70,16 +66,12 @@ class Train(TrainingCommand):
             seed=args.seed,
             more=args.more,
         )
+        training = Training(arguments=arguments, save_dir=args.save_dir)
         if args.dry_run:
-            print(shlex.join(["fairseq-train", *arguments]))
+            print(training.command_line)
             return
         check_data_folder(args.data)
-        check_output_folder(args.save_dir)
-        args.save_dir.mkdir(parents=True, exist_ok=True)
-        command, environment = host_command("train", arguments), training_environment()
-        status = run_logged(command, log=args.save_dir / "train.log", environment=environment)
-        if status != 0:
-            raise SystemExit(status)
+        training.run()
 
 
 def as_text(recipe: Recipe) -> str:

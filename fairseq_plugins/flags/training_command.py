@@ -1,6 +1,7 @@
 """What commands that train have in common."""
 
 import argparse
+import shlex
 from typing import List
 
 from fairseq_plugins.flags.command import Command
@@ -16,4 +17,5 @@ class TrainingCommand(Command):
 
     def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
         args, args.more = parser.parse_known_args(given)
+        args.command_line = shlex.join([*self.program.split(), *given])
         return args

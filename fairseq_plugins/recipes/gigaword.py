@@ -17,6 +17,7 @@ RECIPE = Recipe(
         "doc": _system("lstm_encdec_doc_gigaword", "DOC, i_3 = i_2 = 2", "46.99", "25.29", "43.83"),
     },
     metric="F1 of ROUGE, mean of three seeds",
+    compared_by="rouge",
     notes="""Run with seeds 1, 2 and 3; the three systems differ in their output layer only. Should doc lag behind
 from the first epochs, add --expert-warmup 1000, which is not in the paper (results/multi30k shows why).
 Score: BEAM=20 python -m fairseq_plugins.cli.evaluate_rouge DATA --path CKPT --out OUT

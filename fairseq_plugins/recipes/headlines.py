@@ -38,6 +38,7 @@ AGNEWS = Recipe(
     corpus="bash data-prep/agnews/prepare.sh --joined-dictionary",
     systems=_SYSTEMS,
     training=_TRAINING,
+    compared_by="rouge",
     notes=_NOTES.format(name="agnews"),
 )
 
@@ -47,5 +48,6 @@ REUTERS = Recipe(
     corpus="bash data-prep/reuters21578/prepare.sh --joined-dictionary",
     systems=_SYSTEMS,
     training={**_TRAINING, "max-epoch": 8, "force-anneal": 5},
+    compared_by="rouge",
     notes=_NOTES.format(name="reuters21578"),
 )

@@ -36,6 +36,7 @@ RECURRENT = Recipe(
         "doc": System({**ON_CPUS, "arch": "lstm_encdec_doc"}, label="lstm_encdec_doc"),
         "mmlstm": System({**ON_CPUS, "arch": "mmlstm_encdec", "hidden-sizes": "273 273"}, label="mmlstm_encdec"),
     },
+    compared_by="bleu",
     notes="""host is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC (two and
 two); mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which is
 not in the paper. Results: results/multi30k/README.md and results/mmlstm/README.md.""",
@@ -70,6 +71,7 @@ TRANSFORMER = Recipe(
         },
     },
     training={"share-decoder-input-output-embed": True},
+    compared_by="bleu",
     notes="""host is fairseq's own transformer with the same sizes and a tied softmax.
 Results: results/multi30k_transformer/README.md.""",
 )

@@ -49,6 +49,7 @@ class Recipe:
         training: flags that all systems share, above those of their presets.
         training_of_presets: "left out" where the recipe's own flags are the whole training.
         metric: what the published figures are.
+        compared_by: what ``compare_runs`` compares the systems by.
         notes: what else a user must know, such as how to score the systems; may be empty.
     """
 
@@ -59,6 +60,7 @@ class Recipe:
     training: Mapping[str, Value] = field(default_factory=dict)
     training_of_presets: Literal["taken", "left out"] = "taken"
     metric: str = ""
+    compared_by: Literal["perplexity", "bleu", "rouge"] = "perplexity"
     notes: str = ""
 
     def system(self, name: str) -> System:

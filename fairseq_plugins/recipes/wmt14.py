@@ -19,6 +19,7 @@ MAJOR_MINOR = Recipe(
         ),
     },
     metric="perplexity / BLEU",
+    compared_by="bleu",
     notes="""The paper gives SGD at 1.0, 340,000 updates and "dropout 1.0"; batches, dropout 0.2, clipping, length
 and the halving of the rate after half of the updates are those of the toolkit whose recipe this is (TensorFlow's
 NMT tutorial), but for its forget bias of 1, which may be what the 1.0 means. The host warns each epoch that it has
@@ -42,6 +43,7 @@ TRANSFORMER = Recipe(
     },
     training={"share-decoder-input-output-embed": True},
     metric="tokenised BLEU, inferred from the text since the table is an image",
+    compared_by="bleu",
     notes="""350,000 updates of two batches of 4,096 tokens on one GPU; the embedding of the decoder is shared with
 the output layer. drill has 0.53M parameters more than full. The paper names a label dropout of 0.6, its published
 command 0, which is taken here.

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.cli import train
 from fairseq_plugins.cli.train import Train
 from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import USER_DIR
-from fairseq_plugins.recipes import RECIPES, training_arguments
+from fairseq_plugins.recipes import RECIPES, training, training_arguments
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/recipes"
 
@@ -30,7 +29,7 @@ def commands(monkeypatch):
         commands.append((command, log))
         return commands.status
 
-    monkeypatch.setattr(train, "run_logged", run_logged)
+    monkeypatch.setattr(training, "run_logged", run_logged)
     return commands
 
 
@@ -116,7 +115,7 @@ def typed(tmp_path):
     """``typed(script, *arguments, **environment)``: the arguments that a recipe's script hands to python."""
     python = tmp_path / "bin/python"
     python.parent.mkdir()
-    python.write_text('#!/usr/bin/env bash\nprintf "%s\\n" "$PYTHONPATH" "$@"\n')
+    python.write_text('#!/usr/bin/env bash\n[[ $1 == -c ]] || printf "%s\\n" "$PYTHONPATH" "$@"\n')
     python.chmod(0o755)
 
     def typed(script, *arguments, **environment):

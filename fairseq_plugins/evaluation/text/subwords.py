@@ -117,6 +117,16 @@ def find_subwords(data: Path) -> Optional[Path]:
     return data / found[0] if found else None
 
 
+def subword_kind(data: Path) -> str:
+    """The kind of subwords that data-prep left in ``data``, as ``--remove-bpe`` takes it; ``subword_nmt`` without any.
+
+    Raises:
+        ValueError: if there are several.
+    """
+    path = find_subwords(data)
+    return SubwordNMT.kind if path is None else SUBWORD_FILES[path.name].kind
+
+
 def load_subwords(path: Path) -> Subwords:
     """What was learnt, by the name under which data-prep leaves it.
 

@@ -87,12 +87,12 @@ _SMALL_VARIANTS = {
 _WMT14_VARIANTS = {"lstm_encdec": _FULL, "mmlstm_encdec": _MM_WMT14}
 
 ARCHITECTURES: Dict[str, Preset] = {
-    f"{name}{corpus}": Preset({**sizes, **differing}, training, output_layers=layers)
-    for corpus, sizes, training, layers, variants in (
-        ("", _SMALL, SMALL_TRAINING, {"doc": _WARMUP}, _SMALL_VARIANTS),
-        ("_iwslt", _IWSLT, _TAKASE_TRAINING, {}, _TAKASE),
-        ("_gigaword", _GIGAWORD, _TAKASE_TRAINING, {}, _TAKASE),
-        ("_wmt14", _WMT14, _WMT14_TRAINING, {}, _WMT14_VARIANTS),
+    f"{name}{corpus}": Preset({**sizes, **differing}, training, output_layers={} if corpus else {"doc": _WARMUP})
+    for corpus, sizes, training, variants in (
+        ("", _SMALL, SMALL_TRAINING, _SMALL_VARIANTS),
+        ("_iwslt", _IWSLT, _TAKASE_TRAINING, _TAKASE),
+        ("_gigaword", _GIGAWORD, _TAKASE_TRAINING, _TAKASE),
+        ("_wmt14", _WMT14, _WMT14_TRAINING, _WMT14_VARIANTS),
     )
     for name, differing in variants.items()
 }

@@ -1,0 +1,130 @@
+"""Systems of a recipe trained, decoded and compared: ``python -m fairseq_plugins.cli.run_recipe --help``."""
+
+import argparse
+import itertools
+from pathlib import Path
+from typing import List, Tuple
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.evaluation.text.subwords import subword_kind
+from fairseq_plugins.evaluation.text.text_preparation import compared_case
+from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
+from fairseq_plugins.evaluation.translation.decoding import Decoding
+from fairseq_plugins.flags.common_arguments import add_beam, add_cpu, add_out, choose_device
+from fairseq_plugins.flags.input_paths import data_folder
+from fairseq_plugins.flags.output_paths import check_output_folder
+from fairseq_plugins.flags.training_command import TrainingCommand
+from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
+from fairseq_plugins.recipes.training import Training
+from fairseq_plugins.reports.comparison import compare_runs
+from fairseq_plugins.reports.metrics import BleuMetric, Metric, PerplexityMetric, RougeMetric
+
+
+class RunRecipe(TrainingCommand):
+    """Makes a recipe's table, from the trainings to the picture."""
+
+    name = "run_recipe"
+    summary = "Train systems of a recipe with several seeds, decode, and compare them in one table."
+    description = """\
+Trains every system with every seed, one after the other, in DIR/SYSTEM-SEED; translators then decode the test set.
+What is finished is not done again, so that the same line goes on where it was stopped, and more systems or seeds join
+those that are there. Two at a time: start it twice with other --systems, then once more with all.
+
+Writes what compare_runs writes, by the metric of the recipe: table.md, runs.json and learning_curves.png. Flags that
+this command does not know go to every fairseq-train after those of the recipe, and win."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.usage = (
+            "%(prog)s RECIPE DATA --systems SYSTEM... [--seeds N...] --save-dir DIR --out DIR [fairseq-train flags]"
+        )
+        parser.add_argument("recipe", metavar="RECIPE", help=", ".join(RECIPES))
+        parser.add_argument("data", metavar="DATA", type=data_folder, help="directory that data-prep wrote")
+        parser.add_argument(
+            "--systems",
+            nargs="+",
+            required=True,
+            metavar="SYSTEM",
+            help="rows of the recipe's table; train --list RECIPE prints them",
+        )
+        parser.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
+        parser.add_argument(
+            "--save-dir", type=Path, required=True, metavar="DIR", help="directory for a folder of each training"
+        )
+        parser.add_argument(
+            "--baseline",
+            metavar="SYSTEM",
+            help="the others are tested against it, sentence by sentence, for bleu and rouge (default: none)",
+        )
+        add_beam(parser)
+        add_cpu(parser)
+        add_out(parser, help="directory for the table")
+
+    def run(self, args: argparse.Namespace) -> None:
+        recipe = find_recipe(args.recipe)
+        check_at_least_one(args.beam, flag="--beam")
+        trainings = _trainings(recipe, args)
+        metric = _metric(recipe, args)
+        baseline = None if args.baseline is None else recipe.label(args.baseline)
+        if baseline is not None and (args.baseline not in args.systems or recipe.compared_by == "perplexity"):
+            raise ValueError(
+                f"--baseline {args.baseline}: give one of --systems, of a recipe that is compared by BLEU or ROUGE"
+            )
+        for _, training in trainings:
+            if not training.is_finished:
+                training.run()
+            if recipe.compared_by != "perplexity":
+                _decode(training, args)
+        trainings.sort(key=lambda pair: args.systems.index(pair[0]))
+        report = compare_runs(
+            [(recipe.label(system), training.save_dir) for system, training in trainings],
+            metric,
+            data=str(args.data),
+            baseline=baseline,
+            command=args.command_line,
+        )
+        print(report.write(args.out, name="table", figures="runs.json", picture="learning_curves.png"))
+        print(f"written to {args.out}: table.md, runs.json, learning_curves.png")
+
+
+def _trainings(recipe: Recipe, args: argparse.Namespace) -> List[Tuple[str, Training]]:
+    """All systems with the first seed, then with the next; each with its name."""
+    check_output_folder(args.save_dir)
+    trainings = []
+    for seed, system in itertools.product(dict.fromkeys(args.seeds), dict.fromkeys(args.systems)):
+        save_dir = args.save_dir / f"{system}-{seed}"
+        more = [*args.more, *(["--cpu"] if args.cpu else [])]
+        arguments = training_arguments(
+            recipe, system, data=str(args.data), save_dir=str(save_dir), seed=seed, more=more
+        )
+        trainings.append((system, Training(arguments=arguments, save_dir=save_dir)))
+    return trainings
+
+
+def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
+    if recipe.compared_by == "perplexity":
+        return PerplexityMetric(device=choose_device(args))
+    reference = raw_reference(args.data, "test")
+    return (
+        RougeMetric(reference)
+        if recipe.compared_by == "rouge"
+        else BleuMetric(reference, case=compared_case(args.data))
+    )
+
+
+def _decode(training: Training, args: argparse.Namespace) -> None:
+    decoding = Decoding(
+        data=args.data,
+        models=[str(training.save_dir / "checkpoint_best.pt")],
+        split="test",
+        out=training.save_dir / "test",
+        beam=args.beam,
+        subwords=subword_kind(args.data),
+        flags=["--cpu"] if args.cpu else [],
+    )
+    decoding.check()
+    decoding.run()
+
+
+if __name__ == "__main__":
+    RunRecipe().main()

@@ -1,0 +1,131 @@
+"""A recipe's table, with stubs in place of fairseq-train and fairseq-generate."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from fairseq.data import Dictionary, data_utils
+
+from fairseq_plugins.cli.run_recipe import RunRecipe
+from fairseq_plugins.evaluation.translation.decoding import Decoding
+from fairseq_plugins.recipes import training
+
+OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+LM, PAIRS = OLDER / "data/lm", OLDER / "data/translation"
+LOG = """\
+x | INFO | train_inner | epoch 001: 1 / 9 loss=3, wps=900, wall=9
+x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000
+"""
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Folders that were trained, in order; ``trained.status`` is what the next trainings end with."""
+
+    class Trained(list):
+        status = 0
+
+    trained = Trained()
+
+    def run_logged(command, *, log, environment):
+        trained.append(log.parent.name)
+        if trained.status == 0:
+            pairs = any(word == str(PAIRS) or "pairs" in word for word in command)
+            shutil.copy(
+                OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), log.parent / "checkpoint_best.pt"
+            )
+        log.write_text(LOG)
+        return trained.status
+
+    monkeypatch.setattr(training, "run_logged", run_logged)
+    return trained
+
+
+@pytest.fixture
+def run(capsys, tmp_path):
+    """``run(recipe, data, *arguments)``: exit status, what is printed, what is told; tables go to ``out``."""
+
+    def run(recipe, data, *arguments):
+        where = ["--save-dir", tmp_path / "runs", "--out", tmp_path / "out", "--cpu"]
+        try:
+            RunRecipe().main([recipe, data, *arguments, *where])
+            status = 0
+        except SystemExit as ended:
+            status = ended.code
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+def test_every_system_is_trained_with_every_seed_and_compared(run, trained, tmp_path):
+    given = ["demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd", "--seeds", 1, 2]
+    status, printed, _ = run(*given)
+    assert status == 0
+    assert trained == ["lstm_lm_doc-1", "lstm_lm_awd-1", "lstm_lm_doc-2", "lstm_lm_awd-2"]
+    names = re.findall(r"^\| (AWD.*?) +\|", printed, re.M)
+    assert names == [
+        name + more
+        for name in ("AWD-LSTM-DOC", "AWD-LSTM, tied softmax")
+        for more in ("", "", ", mean", ", standard deviation")
+    ]
+    found = json.loads((tmp_path / "out/runs.json").read_text())
+    assert len(found["runs"]) == 4 and "run_recipe demo_lm" in found["command"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"table.md", "runs.json", "learning_curves.png"}
+
+
+def test_what_is_finished_is_not_trained_again(run, trained):
+    given = ["demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd"]
+    trained.status = 3
+    assert run(*given)[0] == 3 and trained == ["lstm_lm_doc-1"]
+    trained.status = 0
+    for more, expected in (
+        ([], ["lstm_lm_doc-1", "lstm_lm_awd-1"]),
+        ([], []),
+        (["--seeds", 1, 2], ["lstm_lm_doc-2", "lstm_lm_awd-2"]),
+        (["--max-epoch", 20], ["lstm_lm_doc-1", "lstm_lm_awd-1"]),
+    ):
+        trained.clear()
+        assert run(*given, *more)[0] == 0 and trained == expected, more
+
+
+def test_translators_decode_the_test_set(run, trained, tmp_path, monkeypatch):
+    data = tmp_path / "pairs"
+    shutil.copytree(PAIRS, data)
+    words = Dictionary.load(str(data / "dict.tgt.txt"))
+    lines = [words.string(one) for one in data_utils.load_indexed_dataset(str(data / "test.src-tgt.tgt"), words)]
+    (data / "raw").mkdir()
+    (data / "raw/test.tgt").write_text("".join(f"{line}\n" for line in lines))
+    decoded = []
+
+    def decode(decoding):
+        assert decoding.beam == 3 and decoding.flags == ["--cpu"]
+        decoded.append(decoding.models)
+        decoding.out.mkdir()
+        texts = (f"T-{n}\t{line}\nH-{n}\t-0.5\t{line}\n" for n, line in enumerate(lines))
+        decoding.generated.write_text("".join(texts))
+
+    monkeypatch.setattr(Decoding, "run", decode)
+    systems = ["--systems", "encdec", "doc", "--beam", 3]
+    status, printed, told = run("multi30k", data, *systems, "--baseline", "encdec")
+    assert (status, told) == (0, "") and trained == ["encdec-1", "doc-1"]
+    assert decoded == [[str(tmp_path / "runs" / name / "checkpoint_best.pt")] for name in trained]
+    assert "| minus lstm_encdec" in printed and printed.count("100.00") >= 2
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["none", LM, "--systems", "tied"], "there is no recipe none: choose one of"),
+        (["demo_lm", LM, "--systems", "tied"], "recipe demo_lm has no system tied: choose one of"),
+        (["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_doc"], "compared by BLEU or ROUGE"),
+        (["multi30k", PAIRS, "--systems", "doc"], "raw/test.tgt does not exist: name the raw reference"),
+        (["multi30k", LM, "--systems", "doc"], "lm has no test set: it holds no pairs"),
+        (["demo_lm", LM / "none", "--systems", "lstm_lm_doc"], "none does not exist"),
+        (["multi30k", PAIRS, "--systems", "doc", "--beam", "0"], "--beam"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_it_is_trained(arguments, told, run, trained):
+    status, printed, line = run(*arguments)
+    assert status == 2 and not printed and line.count("\n") == 1 and told in line and not trained
