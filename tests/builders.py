@@ -13,11 +13,16 @@ import fairseq_plugins  # noqa: F401
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers import base
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
 SOURCE_SIZE, VOCAB_SIZE = 19, 23
 """Words of the tiny models' dictionaries, the host's four included."""
+
+
+def never_shares(layer: str) -> bool:
+    """Whether an output layer has a matrix of its own beside the embedding."""
+    return OUTPUT_LAYERS.find(layer).sharing is Sharing.NEVER
 
 
 def make_dictionary(size: int) -> Dictionary:
@@ -100,10 +105,11 @@ def build_tiny_gated_lm(*bases: dict, vocab_size: int = VOCAB_SIZE, seed: int = 
 def build_tiny_encdec(
     output_layer: str, *, source_size: int = SOURCE_SIZE, vocab_size: int = VOCAB_SIZE, seed: int = 0, **flags
 ) -> nn.Module:
-    """A recurrent encoder-decoder of two layers, without dropout, all weights well away from zero."""
+    """A recurrent encoder-decoder of two layers, without dropout or warm-up, all weights well away from zero."""
     sizes = dict(embed_dim=8, hidden_sizes="12 8", dropout=0.0)
     rates = dict.fromkeys(_dropout_rates(OUTPUT_LAYERS.get(output_layer)), 0.0)
-    flags = {**sizes, **rates, **flags}
+    warmup = {"expert_warmup": 0} if output_layer == "doc" else {}
+    flags = {**sizes, **rates, **warmup, **flags}
     model = build_encdec("lstm_encdec", source_size, vocab_size, output_layer=output_layer, **flags)
     return randomise(model, _limit_of_weights(flags), seed=seed)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_dropout
 from fairseq_plugins.modules.dropout import DropsAtRandom
-from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.ops.dropout_mask import dropout_mask
 from fairseq_plugins.ops.linear import linear
@@ -60,7 +60,7 @@ class PreparedLSTM(NamedTuple):
     mask: Optional[Tensor] = None
 
 
-class LSTMLayer(StartsByLayer, RecurrentCell, nn.LSTM):
+class LSTMLayer(RecurrentCell, nn.LSTM):
     """One LSTM layer; i, f, o = sigmoid(.), g = tanh(.), c = f c' + i g, h = o tanh(c).
 
     The parameters are those of :class:`torch.nn.LSTM`, whose kernel (oneDNN or cuDNN) runs over sequences; with one

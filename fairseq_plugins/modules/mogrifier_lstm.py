@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.values import check_coefficient
-from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.lstm import zero_state
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
@@ -90,7 +90,7 @@ class PreparedMogrifier(NamedTuple):
 
 
 @RECURRENT_CELLS.register("mogrifier")
-class MogrifierLSTM(StartsByLayer, RecurrentCell):
+class MogrifierLSTM(RecurrentCell):
     """LSTM that reads x and h after rounds of x <- 2 sigmoid(Q h + b) x and h <- 2 sigmoid(R x + b) h, by turns.
 
     Melis, Kocisky & Blunsom 2020, *Mogrifier LSTM*. Every round has a matrix and a bias of its own. The LSTM has one

@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.registry import Component, Registry
+from fairseq_plugins.modules.initialisation import StartsByLayer
 from fairseq_plugins.modules.recurrent_state import map_state
 
 LayerState = Dict[str, Tensor]
@@ -46,14 +47,14 @@ class Late(NamedTuple):
     stack_input: Optional[Tensor] = None
 
 
-class RecurrentCell(Component, nn.Module):
+class RecurrentCell(StartsByLayer, Component, nn.Module):
     """One recurrent layer.
 
     A subclass registers itself with ``RECURRENT_CELLS.register``, names its flags in the dataclass ``Options``, sets
     ``hidden_size`` D and implements the constructor, :meth:`initial_state`, :meth:`prepare` and :meth:`step`; it then
     is a value of ``--rnn-cell`` in every recurrent model. The runs over a sequence and step by step follow from these;
     a subclass may override :meth:`forward` by something faster. One with recurrent matrices, or several stacked in one
-    parameter, overrides ``start_by_layer`` (:class:`fairseq_plugins.modules.initialisation.StartsByLayer`).
+    parameter, overrides :meth:`start_by_layer`.
 
     Args:
         input_size: C.
@@ -74,6 +75,9 @@ class RecurrentCell(Component, nn.Module):
         """
         input_sizes = [input_size, *hidden_sizes[:-1]]
         return [cls(size, width, options=options) for size, width in zip(input_sizes, hidden_sizes)]
+
+    def start_by_layer(self) -> None:
+        """Draw what ``--init by-layer`` starts in another way than input matrices and biases; here nothing."""
 
     @property
     def feature_groups(self) -> Dict[str, slice]:

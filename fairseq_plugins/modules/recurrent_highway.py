@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_at_least_one, check_choice
-from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.modules.recurrent_dropout import RecurrentDropout, RecurrentDropoutOptions
@@ -64,7 +64,7 @@ class PreparedHighway(NamedTuple):
 
 
 @RECURRENT_CELLS.register("rhn")
-class RecurrentHighway(StartsByLayer, RecurrentCell, SavesSettings):
+class RecurrentHighway(RecurrentCell, SavesSettings):
     """s <- (h - s) t + s for each micro-layer, with h = tanh(R_H (m s) + b_H), t = sigmoid(R_T (m s) + b_T).
 
     Zilly et al. 2017, *Recurrent Highway Networks*. The first micro-layer adds W_H x and W_T x. The mask m is drawn

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_positive
-from fairseq_plugins.modules.initialisation import StartsByLayer, orthogonal_
+from fairseq_plugins.modules.initialisation import orthogonal_
 from fairseq_plugins.modules.recurrent_cell import CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.ops.linear import linear
@@ -71,7 +71,7 @@ class PreparedSteps(NamedTuple):
     connections: Optional[Tensor]
 
 
-class SimpleRecurrentLayer(StartsByLayer, RecurrentCell, SavesSettings):
+class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
     """x_t = f(W y_t + R x_{t-1}), without biases.
 
     With ``--word-skip`` R' x_{t'} is added at the first letter of each word, where t' is the first letter of the word

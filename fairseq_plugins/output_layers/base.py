@@ -121,9 +121,10 @@ class OutputLayer(Component, SavesSettings):
         Raises:
             ValueError: unless a subclass says otherwise.
         """
+        others = [name for name, layer in OUTPUT_LAYERS.items() if layer.noise_loss is not OutputLayer.noise_loss]
         raise ValueError(
             f"--criterion noise_contrastive needs logits of single words, which --output-layer {self.name} has not: "
-            "take full, tied, bilinear, dual or drill, or train with --criterion regularized_cross_entropy"
+            f"take {', '.join(sorted(others))}, or train with --criterion regularized_cross_entropy"
         )
 
     def forward(

@@ -172,7 +172,11 @@ def test_systems_are_measured_in_both_precisions_in_one_run(name, typed, file, s
 
 def test_baselines_of_headlines(folder):
     (folder / "articles").write_text("oil prices rise again today\npolice kill a gunman\n")
-    (folder / "titles").write_text("oil up\n")
-    COMMANDS["headline_baselines"].main("--articles articles --titles titles --words 2 --out out".split())
-    assert (folder / "out/first_words.txt").read_text() == "oil prices\npolice kill\n"
-    assert (folder / "out/random_title.txt").read_text() == "oil up\noil up\n"
+    (folder / "titles").write_text("".join(f"oil up {number}\n" for number in range(1000)))
+    line, drawn = "--articles articles --titles titles --words 2", []
+    for out, seed in (("a", 3), ("b", 3), ("c", 4)):
+        COMMANDS["headline_baselines"].main(f"{line} --out {out} --seed {seed}".split())
+        assert (folder / out / "first_words.txt").read_text() == "oil prices\npolice kill\n"
+        drawn.append((folder / out / "random_title.txt").read_text().splitlines())
+    assert drawn[0] == drawn[1] != drawn[2] and drawn[0][0] != drawn[0][1]
+    assert all(title in (folder / "titles").read_text().splitlines() for titles in drawn for title in titles)

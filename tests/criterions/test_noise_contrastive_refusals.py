@@ -40,7 +40,7 @@ def test_16_bits_have_dense_gradients(flags, make_criterion):
 @pytest.mark.parametrize("name", ["mos", "doc"])
 def test_mixtures_are_refused(name, make_criterion):
     model = build_tiny_lm(name, **SIZES)
-    with pytest.raises(ValueError, match=f"needs logits of single words, which --output-layer {name} has not: take f"):
+    with pytest.raises(ValueError, match=f"needs logits of single words, which --output-layer {name} has not: take b"):
         make_criterion()(model, make_sample(model))
 
 

@@ -8,6 +8,7 @@ import re
 
 import example_gates
 import pytest
+from builders import never_shares
 from commands import load
 from fairseq_cli import eval_lm, generate, train
 from translation_commands import TRANSFORMER_SIZES
@@ -57,7 +58,7 @@ def _check_parts(model, parts, corpus, save_dir, run_here):
     layer, gate = parts["--output-layer"], parts["--output-gate"]
     is_lm = model == "recurrent_lm"
     task = "stateful_lm" if is_lm else "translation"
-    flags = [flag for flag in MODELS[model] if not (layer == "full" and flag in SHARING)]
+    flags = [flag for flag in MODELS[model] if not (never_shares(layer) and flag in SHARING)]
     training = ["--task", task, *flags, "--output-layer", layer, "--criterion", "regularized_cross_entropy"]
     training += ["--optimizer", "adam", "--lr", "0.01", "--batch-size", "4", "--num-workers", "0"]
     for flag in ("--rnn-cell", "--output-gate", "--copying"):

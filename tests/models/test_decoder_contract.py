@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
+from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer, never_shares
 from decoder_contract import SOURCES, B, DecoderContract, Decoding, T, TranslatorContract, V
 
 from fairseq_plugins.modules.attention import ATTENTIONS
@@ -56,7 +56,7 @@ class TestTransformer(TranslatorContract):
     @pytest.fixture(params=LAYERS)
     def build(self, request, sentences):
         name = request.param
-        flags = {} if name == "full" else {"share_decoder_input_output_embed": True}
+        flags = {} if never_shares(name) else {"share_decoder_input_output_embed": True}
         flags.update({"latent_dropout": 0.0} if name in ("mos", "doc") else {})
         flags.update({"experts_per_layer": "1 1 2"} if name == "doc" else {})
 

@@ -44,6 +44,9 @@ class TanhCell(RecurrentCell):
         self.of_word = nn.Parameter(0.1 * torch.randn(3, hidden_size))
         self.dropout = BroadcastDropout(options.dropout_memory, flag="--dropout-memory", shared_dims=(1,))
 
+    def start_by_layer(self):
+        nn.init.eye_(self.recurrent.weight)
+
     def initial_state(self, x):
         return {"recent": x.new_zeros(x.size(0), 2, self.hidden_size)}
 
@@ -103,6 +106,13 @@ class TestEncoderDecoder(TranslatorContract):
         feeding, merge = request.param
         flags = dict(rnn_cell="tanh", input_feeding=feeding, encoder_merge=merge, hidden_sizes="8 8")
         return lambda **others: Decoding(build_tiny_encdec("full", **flags, **others), sentences, num_layers=4)
+
+
+def test_it_starts_by_layer_as_it_says():
+    model = build_encdec("lstm_encdec", SOURCES, V, embed_dim=8, hidden_sizes="8", rnn_cell="tanh", init="by-layer")
+    cells = [module for module in model.modules() if isinstance(module, TanhCell)]
+    assert cells and all(torch.equal(cell.recurrent.weight, torch.eye(*cell.recurrent.weight.shape)) for cell in cells)
+    assert all(cell.of_word.abs().max() > 0.1 for cell in cells)  # the common start
 
 
 # the command line

@@ -3,7 +3,7 @@
 import example_gates
 import pytest
 import torch
-from builders import build_tiny_encdec, build_tiny_lm
+from builders import build_tiny_encdec, build_tiny_lm, never_shares
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
@@ -26,7 +26,7 @@ def build():
     def build(kind, name, gate):
         if kind == "language model":
             return build_tiny_lm(name, output_gate=gate).double().eval(), {}
-        share = {"share_embeddings": "none" if name == "full" else "output"}
+        share = {"share_embeddings": "none" if never_shares(name) else "output"}
         model = build_tiny_encdec(name, output_gate=gate, **share).double().eval()
         source = torch.randint(4, SOURCES, (1, S)).expand(B, -1)
         return model, {"encoder_out": model.encoder(source, src_lengths=torch.full((B,), S))}

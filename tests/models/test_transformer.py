@@ -3,7 +3,7 @@
 import example_gates
 import pytest
 import torch
-from builders import build_encdec, build_tiny_transformer
+from builders import build_encdec, build_tiny_transformer, never_shares
 
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES
 from fairseq_plugins.models.transformer import RATES
@@ -16,7 +16,7 @@ every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 
 
 def with_layer(name, **flags):
-    shared = {} if name == "full" else dict(share_decoder_input_output_embed=True)
+    shared = {} if never_shares(name) else dict(share_decoder_input_output_embed=True)
     experts = dict(experts_per_layer="1 1 2") if name == "doc" else {}
     return build_tiny_transformer("transformer_full", output_layer=name, **shared, **experts, **flags)
 

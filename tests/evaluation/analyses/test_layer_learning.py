@@ -29,7 +29,7 @@ def learning_by_hand(model, states, target):
 
 
 def test_a_language_model_by_lines():
-    model = build_tiny_lm("doc", experts_per_layer="0 2 1").double()
+    model = build_tiny_lm("doc", experts_per_layer="0 2 1", dropout_hidden=0.5, latent_dropout=0.5).double().train()
     lines = [torch.tensor([7, 11, 3, END]), torch.tensor([5, END])]
     found = lines_learning(model, lines)
     shares, norms = torch.zeros(3, dtype=torch.float64), torch.zeros(3)
