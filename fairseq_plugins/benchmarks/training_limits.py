@@ -42,6 +42,7 @@ def add_training_limits(
     parser.add_argument(
         "--output-precision",
         nargs="+",
+        action="extend",
         choices=["float32", "bfloat16"],
         default=[],
         help="of the output layers, in training and decoding; of several, every system is measured in each by turns. "

@@ -54,7 +54,11 @@ appended."""
         add_training_limits(parser, suites=SUITES, written_by="data-prep/multi30k/prepare.sh", num_rounds=3)
         parser.add_argument("--length", type=int, default=15, help="tokens of every hypothesis (default: %(default)s)")
         parser.add_argument(
-            "--systems", nargs="+", metavar="SYSTEM", help="only these, by the recipe's names (default: all)"
+            "--systems",
+            nargs="+",
+            action="extend",
+            metavar="SYSTEM",
+            help="only these, by the recipe's names (default: all)",
         )
 
     def run(self, args: argparse.Namespace) -> None:

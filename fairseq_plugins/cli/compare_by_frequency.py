@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.data.corpus import load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.analyses.frequency_bands import compare_bands, losses_by_type
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.flags.command import Command
@@ -51,7 +51,7 @@ whole band's loss. The end mark is left out."""
         device = choose_device(args)
         models, dictionary = load_language_models(paths, args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)
-        train_tokens = load_token_stream(args.data, "train", dictionary)
+        train_tokens = load_training_stream(args.data, dictionary)
         baseline, other = (
             losses_by_type(
                 [model.to(device)],

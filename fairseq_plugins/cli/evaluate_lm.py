@@ -66,6 +66,7 @@ class EvaluateLanguageModels(Command):
         parser.add_argument(
             "--tune",
             nargs="+",
+            action="extend",
             default=[],
             metavar="FLAG=VALUES",
             help=f"take the flags of test-time methods that do best on {TUNED_SPLIT}, of all combinations of these "

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
+from fairseq_plugins.data.corpus import load_dictionary, load_training_stream
 from fairseq_plugins.evaluation.analyses.gate_words import raised_words, word_gate, word_indices
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.flags.command import Command
@@ -27,7 +27,7 @@ with few occurrences in the training text are left out, because their gates hard
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser)
         add_checkpoints(parser, help="one checkpoint of a language model with --output-gate iog")
-        parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help="input words")
+        parser.add_argument("--words", nargs="+", action="extend", required=True, metavar="WORD", help="input words")
         parser.add_argument(
             "--min-count",
             type=int,
@@ -52,7 +52,7 @@ with few occurrences in the training text are left out, because their gates hard
             gate,
             args.words,
             dictionary=dictionary,
-            counts=load_token_stream(args.data, "train", dictionary).bincount(minlength=len(dictionary)),
+            counts=load_training_stream(args.data, dictionary).bincount(minlength=len(dictionary)),
             min_count=args.min_count,
             num_words=args.num,
         )

@@ -65,7 +65,12 @@ is of toy size, to try the command out."""
         add_cpu(parser)
         parser.add_argument("--again", action="store_true", help="measure again what the folder holds")
         parser.add_argument(
-            "--only", nargs="+", default=[], metavar="TEXT", help="only items whose name contains one of these"
+            "--only",
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="TEXT",
+            help="only items whose name contains one of these",
         )
         parser.add_argument(
             "--minutes", type=float, default=8, metavar="N", help="of a call; then no item is begun (default: 8)"

@@ -44,9 +44,9 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
         parser.add_argument(
             "--probabilities",
             nargs="+",
+            action="extend",
             type=float,
             metavar="P",
-            default=PROBABILITIES,
             help="from 0 to 1 (default: 0 to 0.5 in steps of 0.05)",
         )
         parser.add_argument("--runs", type=int, default=5, help="runs of each, seeds 1, 2, ... (default: %(default)s)")
@@ -70,10 +70,11 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
 
     def run(self, args: argparse.Namespace) -> None:
         check_at_least_one(args.runs, flag="--runs")
-        wrong = [probability for probability in args.probabilities if not 0 <= probability <= 1]
+        probabilities = args.probabilities or PROBABILITIES
+        wrong = [probability for probability in probabilities if not 0 <= probability <= 1]
         if wrong:
             raise ValueError(f"--probabilities {wrong[0]:g}: give numbers from 0 to 1")
-        if len(set(args.probabilities)) < len(args.probabilities):
+        if len(set(probabilities)) < len(probabilities):
             raise ValueError("--probabilities: give each number once")
         check_at_least_one(args.rows, flag="--rows")
         names, paths = zip(*named_paths(args.path, repeated_names="refused"))
@@ -83,7 +84,7 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
         curves = masking_curves(
             {name: model.to(device) for name, model in zip(names, models)},
             load_token_stream(args.data, args.split, dictionary),
-            probabilities=args.probabilities,
+            probabilities=probabilities,
             kind=args.mask,
             num_runs=args.runs,
             unknown=dictionary.unk(),

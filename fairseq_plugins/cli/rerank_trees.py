@@ -56,10 +56,22 @@ line, from 0. Files may be compressed by gzip."""
         add_data(parser, written_by="data-prep/wsj/prepare.sh")
         add_checkpoints(parser, help="one language model or several, each alone and all together")
         parser.add_argument(
-            "--lists", nargs="+", type=Path, required=True, metavar="FILE", help="candidates, a file for each split"
+            "--lists",
+            nargs="+",
+            action="extend",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            help="candidates, a file for each split",
         )
         parser.add_argument(
-            "--gold", nargs="+", type=Path, required=True, metavar="FILE", help="gold trees, a file for each of --lists"
+            "--gold",
+            nargs="+",
+            action="extend",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            help="gold trees, a file for each of --lists",
         )
         parser.add_argument(
             "--ensemble",

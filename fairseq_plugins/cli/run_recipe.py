@@ -43,11 +43,12 @@ this command does not know go to every fairseq-train after those of the recipe, 
         parser.add_argument(
             "--systems",
             nargs="+",
+            action="extend",
             required=True,
             metavar="SYSTEM",
             help="rows of the recipe's table; train --list RECIPE prints them",
         )
-        parser.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
+        parser.add_argument("--seeds", nargs="+", action="extend", type=int, metavar="N", help="(default: 1)")
         parser.add_argument(
             "--save-dir", type=Path, required=True, metavar="DIR", help="directory for a folder of each training"
         )
@@ -91,7 +92,7 @@ def _trainings(recipe: Recipe, args: argparse.Namespace) -> List[Tuple[str, Trai
     """All systems with the first seed, then with the next; each with its name."""
     check_output_folder(args.save_dir)
     trainings = []
-    for seed, system in itertools.product(dict.fromkeys(args.seeds), dict.fromkeys(args.systems)):
+    for seed, system in itertools.product(dict.fromkeys(args.seeds or [1]), dict.fromkeys(args.systems)):
         save_dir = args.save_dir / f"{system}-{seed}"
         more = [*args.more, *(["--cpu"] if args.cpu else [])]
         arguments = training_arguments(

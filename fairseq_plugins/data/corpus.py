@@ -68,6 +68,15 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
     return tokens
 
 
+def load_training_stream(data_dir: Union[str, Path], dictionary: Dictionary, *, subset: str = "train") -> Tensor:
+    """All tokens that the host trains on, (n,) int64: those of train, train1, train2 and so on.
+
+    Raises:
+        ValueError: as :func:`load_token_stream`.
+    """
+    return torch.cat([load_token_stream(data_dir, part, dictionary) for part in split_parts(data_dir, subset)])
+
+
 def dictionary_fingerprint(dictionary: Dictionary) -> str:
     """A digest of the symbols in order; equal for dictionaries that number words alike."""
     return hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()

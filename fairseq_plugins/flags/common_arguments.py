@@ -13,7 +13,10 @@ from fairseq_plugins.flags.output_paths import output_file, output_folder, pictu
 
 
 class _SplitAtColons(argparse.Action):
-    """Keeps the paths of ``A.pt B.pt``, and of ``A.pt:B.pt`` as the host writes ensembles, as one list."""
+    """Keeps the paths of ``A.pt B.pt``, and of ``A.pt:B.pt`` as the host writes ensembles, as one list.
+
+    A flag that is given again adds to it, as one that has the action ``extend``.
+    """
 
     def __call__(
         self,
@@ -23,7 +26,7 @@ class _SplitAtColons(argparse.Action):
         option_string: Optional[str] = None,
     ) -> None:
         paths: List[str] = [path for text in values for path in split_paths(text)]
-        setattr(namespace, self.dest, paths)
+        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *paths])
 
 
 def add_data(
@@ -49,7 +52,7 @@ def add_checkpoints(parser: argparse.ArgumentParser, *, help: str, required: boo
 
 def add_named_models(parser: argparse.ArgumentParser, *, help: str, model: str = "CKPT") -> None:
     """Declare ``--path NAME=CKPT...``, ``args.path``: texts for ``named_paths``."""
-    parser.add_argument("--path", nargs="+", required=True, metavar=f"NAME={model}", help=help)
+    parser.add_argument("--path", nargs="+", action="extend", required=True, metavar=f"NAME={model}", help=help)
 
 
 def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score", default: str = "test") -> None:
@@ -61,7 +64,7 @@ def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score", 
 
 def add_input(parser: argparse.ArgumentParser, *, help: str) -> None:
     """Declare ``--input FILE...``, ``args.input``: a list of paths, or None; ``-`` is the standard input."""
-    parser.add_argument("--input", nargs="+", type=Path, metavar="FILE", help=help)
+    parser.add_argument("--input", nargs="+", action="extend", type=Path, metavar="FILE", help=help)
 
 
 def add_tokenised(parser: argparse.ArgumentParser) -> None:

@@ -38,10 +38,11 @@ def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[Ba
 
 
 def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> RecurrentLanguageModel:
-    """A model by its flags, as the host builds it."""
+    """A model by its flags, as the host builds it; its loss is the fused one, which holds no logits of all tokens."""
+    taken = {name: value for name, value in {**flags, **overrides}.items() if name != "output_loss"}
     # the host's models of argparse flags take these
     # pyrefly: ignore[bad-argument-type]
-    model = build_model(Namespace(**{**flags, **overrides}), task)
+    model = build_model(Namespace(**taken), task)
     assert isinstance(model, RecurrentLanguageModel)
     return model
 

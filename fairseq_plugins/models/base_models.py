@@ -7,6 +7,7 @@ from typing import List, Optional
 
 from fairseq.utils import split_paths
 
+from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.models.base_model_checkpoints import BaseFlags, build_base_model, read_base_model
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
 from fairseq_plugins.models.gated_decoder import Weights
@@ -69,6 +70,11 @@ def _paths(args: Namespace) -> List[str]:
     for n, path in enumerate(paths):
         if files[n] in files[:n]:
             raise ValueError(f"--base-model: {path} is given twice; give each model of an ensemble once")
+    digests = [file_digest(file) if len(paths) > 1 and file.is_file() else path for file, path in zip(files, paths)]
+    for n, path in enumerate(paths):
+        if digests[n] in digests[:n]:
+            same = paths[digests.index(digests[n])]
+            raise ValueError(f"--base-model: {path} is a copy of {same}; give each model of an ensemble once")
     return paths
 
 

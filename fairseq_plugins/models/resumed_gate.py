@@ -49,7 +49,7 @@ def check_resumed(resumed: ResumedGate, paths: List[str], task: TextTask) -> Non
     if not fit:
         raise ValueError(
             f"{resumed.path} holds a gate on other base models than --base-model {':'.join(paths)}: take another "
-            "--save-dir, or leave --base-model out to go on with those of the checkpoint"
+            "--save-dir, start from other weights, or leave --base-model out to go on with those of the checkpoint"
         )
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-import torch
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
@@ -17,7 +16,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
-from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream, split_parts
+from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.data.row_offsets import random_row_offsets
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
 from fairseq_plugins.flags.values import check_at_least_one
@@ -102,8 +101,10 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
     # pyrefly: ignore[bad-override]
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Read a split as one token stream; with ``combine``, as the host trains, train1 and so on follow train."""
-        parts = split_parts(self.args.data, split) if combine else [split]
-        tokens = torch.cat([load_token_stream(self.args.data, part, self.dictionary) for part in parts])
+        if combine:
+            tokens = load_training_stream(self.args.data, self.dictionary, subset=split)
+        else:
+            tokens = load_token_stream(self.args.data, split, self.dictionary)
         self.datasets[split] = TokenStream(tokens, split)
 
     # pyrefly: ignore[bad-override]

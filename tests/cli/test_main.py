@@ -1,5 +1,6 @@
 """The list of all commands."""
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -40,3 +41,14 @@ def test_a_command_behind_the_package_is_answered_with_the_line_to_type(capsys):
     told = capsys.readouterr().err
     assert error.value.code == 2
     assert told.endswith("type: python -m fairseq_plugins.cli.evaluate_lm 'my data' --path a.pt\n")
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_list_that_is_given_in_parts_is_one(name):
+    for action in COMMANDS[name].get_parser()._actions:
+        if action.nargs not in ("+", "*") or not action.option_strings:
+            continue
+        namespace, flag = argparse.Namespace(**{action.dest: action.default}), action.option_strings[0]
+        for value in ("1.pt", "2.pt"):
+            action(None, namespace, [value], flag)
+        assert getattr(namespace, action.dest) == ["1.pt", "2.pt"], flag

@@ -4,7 +4,13 @@ import pytest
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 
-from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream, split_parts
+from fairseq_plugins.data.corpus import (
+    dictionary_fingerprint,
+    load_dictionary,
+    load_token_stream,
+    load_training_stream,
+    split_parts,
+)
 
 LINES = ["a b a", "", "c", "b z"]
 
@@ -42,6 +48,13 @@ def test_parts_of_a_split_are_numbered_from_1_on(write_split):
     for split in ("train", "train1", "train3"):
         data_dir = write_split(split, LINES)
     assert split_parts(data_dir, "train") == ["train", "train1"] and split_parts(data_dir, "valid") == ["valid"]
+
+
+def test_the_training_text_has_all_parts(write_split, dictionary):
+    for split, line in (("train", "a b"), ("train1", "c"), ("train3", "b")):
+        data_dir = write_split(split, [line])
+    tokens = load_training_stream(data_dir, dictionary)
+    assert dictionary.string(tokens, include_eos=True) == "a b </s> c </s>"
 
 
 def test_a_missing_split_is_named(write_split, dictionary):

@@ -261,6 +261,8 @@ def test_bases_that_cannot_be_taken_are_refused_before_any_work(trained, transla
     assert f"{cut} is no checkpoint or was cut short" in refuse(cut)
     assert "--output-gate none: nothing would learn" in refuse(base, "--output-gate", "none")
     assert f"--base-model: {base} is given twice" in refuse(f"{base}:{base}")
+    copy = shutil.copy(base, tmp_path / "copy.pt")
+    assert f"--base-model: {copy} is a copy of {base}; give each model" in refuse(f"{base}:{copy}")
 
 
 def test_a_gate_is_not_resumed_on_another_base_and_needs_none(gated, trained, tmp_path, train_gate):

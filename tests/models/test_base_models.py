@@ -170,7 +170,8 @@ def test_other_base_models_of_a_training_that_is_resumed_are_refused(changed, re
         resume(":".join(paths))
     assert str(error.value) == (
         f"{tmp_path}/gate/checkpoint_last.pt holds a gate on other base models than --base-model {':'.join(paths)}: "
-        "take another --save-dir, or leave --base-model out to go on with those of the checkpoint"
+        "take another --save-dir, start from other weights, or leave --base-model out to go on with those of the "
+        "checkpoint"
     )
 
 

@@ -201,7 +201,7 @@ def test_the_precision_of_the_output_layers_is_the_flags_and_follows_the_mode():
 def test_training_holds_no_logits_of_all_tokens():
     num_rows, num_steps, vocab_size = 8, 20, 3000
     flags = [tiny_base_flags("mos", experts_per_layer="0 0 2"), tiny_base_flags("tied")]
-    flags = [{**each, "output_chunk": 16} for each in flags]
+    flags = [{**each, "output_chunk": 16, "output_loss": "plain"} for each in flags]
     tokens, target = torch.randint(4, vocab_size, (2, num_rows, num_steps))
     for bases in (flags, flags[:1]):
         model = build_tiny_gated_lm(*bases, vocab_size=vocab_size).train()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.scored_pairs import score_pairs
 from fairseq_plugins.evaluation.scored_windows import score_windows
+from fairseq_plugins.models.gated_decoder import GatedDecoder
 from fairseq_plugins.output_layers.mixture import MixtureOutput
 
 
@@ -69,7 +70,12 @@ def mixture_output(model: BaseFairseqModel) -> MixtureOutput:
     Raises:
         ValueError: if it is none.
     """
-    output = getattr(getattr(model, "decoder", None), "output", None)
+    decoder = getattr(model, "decoder", None)
+    if isinstance(decoder, GatedDecoder):
+        raise ValueError(
+            "the model is a gate on trained models, which have the experts: give a base model's checkpoint"
+        )
+    output = getattr(decoder, "output", None)
     if not isinstance(output, MixtureOutput):
         raise ValueError("the model has no mixture of softmaxes: give one with --output-layer mos or doc")
     return output

@@ -83,11 +83,13 @@ def raised_words(
         num_words: how many are returned, or fewer where so few are frequent enough.
 
     Raises:
-        ValueError: if an input word is not in the dictionary.
+        ValueError: if an input word is not in the dictionary, or no output word is frequent enough.
     """
     device = gate.linear.weight.device
     values = torch.sigmoid(gate.linear(gate.embedding(word_indices(words, dictionary).to(device)))).cpu()
     frequent = (counts >= min_count).nonzero().squeeze(-1)
+    if not len(frequent):
+        raise ValueError(f"--min-count {min_count}: no word of train occurs as often; give a lower one")
     best = values[:, frequent].sort(dim=-1, descending=True, stable=True)
     return {
         word: [

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.data.corpus import load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.perplexity import Perplexity, perplexity_of
 from fairseq_plugins.evaluation.test_time.dropout_samples import sampled_masks
 from fairseq_plugins.evaluation.test_time.dynamic_evaluation import DynamicOptions
@@ -163,7 +163,7 @@ class Evaluator:
 
     def _training_text(self, *, num_rows: int) -> Tensor:
         if self._train is None:
-            self._train = load_token_stream(self.data, "train", self.dictionary)
+            self._train = load_training_stream(self.data, self.dictionary)
         num_tokens = self._train.numel()
         if num_tokens < 2 * num_rows:
             raise ValueError(

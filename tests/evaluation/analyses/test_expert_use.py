@@ -76,6 +76,8 @@ def test_the_use_of_pairs_is_the_sum_over_their_targets(build):
 
 
 def test_models_without_a_mixture_are_told():
-    for model in (build_tiny_lm("tied"), build_tiny_gated_lm(tiny_base_flags("mos")), torch.nn.Linear(1, 1)):
+    for model in (build_tiny_lm("tied"), torch.nn.Linear(1, 1)):
         with pytest.raises(ValueError, match="the model has no mixture of softmaxes: give one with --output-layer mos"):
             expert_layers(model)
+    with pytest.raises(ValueError, match="a gate on trained models, .*: give a base model's checkpoint"):
+        expert_layers(build_tiny_gated_lm(tiny_base_flags("mos")))

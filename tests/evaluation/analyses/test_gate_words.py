@@ -33,9 +33,8 @@ def test_there_are_no_more_words_than_frequent_ones(gate):
     counts[7] = 5
     found = raised_words(gate, ["w1"], dictionary=make_dictionary(V), counts=counts, min_count=5, num_words=3)
     assert [(one.word, one.count) for one in found["w1"]] == [("w3", 5)] and isinstance(found["w1"][0], RaisedWord)
-    assert raised_words(gate, ["w1"], dictionary=make_dictionary(V), counts=counts, min_count=6, num_words=3) == {
-        "w1": []
-    }
+    with pytest.raises(ValueError, match="--min-count 6: no word of train occurs as often"):
+        raised_words(gate, ["w1"], dictionary=make_dictionary(V), counts=counts, min_count=6, num_words=3)
 
 
 def test_gates_of_both_kinds_of_models_are_found():
