@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from fairseq_plugins.evaluation.checkpoints import training_config
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
+from fairseq_plugins.modules.column_norm import column_lengths, normalise_columns_
 
 TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
 """Flags of a model in which checkpoints of one training do not differ, and which no weight's shape may show."""
@@ -21,6 +22,9 @@ OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
 PROGRESS = ("warmed_up", "chosen")
 """Ends of the names of buffers that tell how far a training has come; a mean has those of the latest checkpoint."""
 
+AS_HELD = 1e-2
+"""Relative difference from the length below which columns are held ones, in 16 bits as well."""
+
 Weights = Dict[str, Tensor]
 """Those of a model by name."""
 
@@ -28,8 +32,8 @@ Weights = Dict[str, Tensor]
 def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[str, Any]:
     """The checkpoint with the mean of the weights of several, summed in float64, and the flags of the latest of them.
 
-    It has no state of the optimiser. ``averaged_checkpoints`` in it are the files and the updates after which they were
-    written.
+    Columns that ``--column-norm`` holds have their length in the mean, too. It has no state of the optimiser.
+    ``averaged_checkpoints`` in it are the files and the updates after which they were written.
 
     Args:
         paths: two or more checkpoints of one training.
@@ -70,9 +74,9 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         if num_updates == max(origins):
             latest = state
     fixed |= {name: weight for name, weight in latest["model"].items() if _is_progress(name)}
-    means = {
-        name: fixed.get(name, weight / len(paths)).to(latest["model"][name].dtype) for name, weight in total.items()
-    }
+    means = {name: fixed.get(name, weight / len(paths)) for name, weight in total.items()}
+    _hold_columns(means, latest)
+    means = {name: weight.to(latest["model"][name].dtype) for name, weight in means.items()}
     config = latest["cfg"]
     return {
         **_without_its_own(latest),
@@ -81,6 +85,16 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         "extra_state": _without_its_own(latest["extra_state"]),
         "averaged_checkpoints": [(str(path), num_updates) for num_updates, path in sorted(origins.items())],
     }
+
+
+def _hold_columns(means: Weights, latest: Dict[str, Any]) -> None:
+    """Bring columns to the length that ``--column-norm`` gave those of the latest checkpoint."""
+    length: float = getattr(training_config(latest).model, "column_norm", 0.0)
+    if not length:
+        return
+    for name, weight in latest["model"].items():
+        if weight.dim() == 2 and torch.allclose(column_lengths(weight), torch.tensor(length), rtol=AS_HELD, atol=0):
+            normalise_columns_(means[name], length)
 
 
 def _without_its_own(state: Dict[str, Any]) -> Dict[str, Any]:

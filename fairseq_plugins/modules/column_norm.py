@@ -49,17 +49,27 @@ class ColumnNorm:
             self.was_held = False
         self._began = num_updates
 
-    @torch.no_grad()
     def normalise_(self, weight: Tensor) -> Tensor:
-        """Bring the columns of a matrix (V, H) to the length; a column of zeros stays one.
+        """Bring the columns of a matrix (V, H) to the length; see :func:`normalise_columns_`."""
+        return normalise_columns_(weight, self.length)
 
-        Returns:
-            what each column was divided by, (H) in 32 bits at least.
-        """
-        lengths = weight.to(accumulation_dtype(weight)).square().sum(dim=0).sqrt()
-        divisors = torch.where(lengths > 0, lengths / self.length, 1)
-        weight.div_(divisors)
-        return divisors
+
+def column_lengths(weight: Tensor) -> Tensor:
+    """The Euclidean lengths of the columns of a matrix (V, H): (H) in 32 bits at least."""
+    return weight.to(accumulation_dtype(weight)).square().sum(dim=0).sqrt()
+
+
+@torch.no_grad()
+def normalise_columns_(weight: Tensor, length: float) -> Tensor:
+    """Bring the columns of a matrix (V, H) to a length; a column of zeros stays one.
+
+    Returns:
+        what each column was divided by, (H) in 32 bits at least.
+    """
+    lengths = column_lengths(weight)
+    divisors = torch.where(lengths > 0, lengths / length, 1)
+    weight.div_(divisors)
+    return divisors
 
 
 def column_norm(weight: Tensor) -> Optional[ColumnNorm]:

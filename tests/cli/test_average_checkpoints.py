@@ -55,6 +55,24 @@ def refusal(arguments, capsys):
     return told
 
 
+def test_held_columns_keep_their_length(altered, tmp_path):
+    name, length = "decoder.embedding.weight", 3.0
+
+    def hold(state):
+        state["cfg"]["model"].column_norm = length
+        weight = state["model"][name]
+        weight *= length / weight.norm(dim=0)
+
+    paths = [altered(f"{n}.pt", hold, source=FIXTURES / "lstm_lm_doc.pt") for n in range(3)]
+    AverageCheckpoints().main(["--path", *paths, "--out", tmp_path / "mean.pt"])
+    mean, parts = weights_of(tmp_path / "mean.pt"), [weights_of(path) for path in paths]
+    torch.testing.assert_close(mean[name].norm(dim=0), torch.full((mean[name].size(1),), length), rtol=1e-6, atol=0)
+    direction = sum(part[name] for part in parts)
+    torch.testing.assert_close(mean[name], direction * length / direction.norm(dim=0), rtol=1e-5, atol=1e-6)
+    other = "decoder.output.prior.weight"
+    torch.testing.assert_close(mean[other], sum(part[other] for part in parts) / 3, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("arch", ["lstm_encdec_doc", "lstm_lm_doc", "transformer_drill"])
 def test_the_weights_are_the_mean_and_the_flags_are_kept(arch, altered, tmp_path, capsys):
     source = FIXTURES / f"{arch}.pt"

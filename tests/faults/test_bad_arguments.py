@@ -16,7 +16,7 @@ STDIN = [b"", b"the cat eats\n", b"\xff\xfe\n\0", "\u2028caf\u00e9\r\nx\r".encod
 def test_a_command_ends_with_a_result_or_a_line(name, workplace, pytestconfig):
     command = COMMANDS[name]
 
-    @faults(pytestconfig, share=1 / len(COMMANDS))
+    @faults(pytestconfig, name, share=1 / len(COMMANDS))
     def check(words, stdin):
         with workplace() as folder:
             before = contents(folder)

@@ -43,7 +43,7 @@ def training_flags(draw, arch):
 
 @pytest.mark.parametrize("arch", SMALL)
 def test_it_trains_or_ends_with_a_line(arch, workplace, pytestconfig):
-    @faults(pytestconfig, share=1 / len(SMALL))
+    @faults(pytestconfig, arch, share=1 / len(SMALL))
     def check(words):
         with workplace() as folder:
             ended = in_fork(program(["fairseq_cli.train", *TRAINING, *words]), folder=folder)

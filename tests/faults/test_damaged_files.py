@@ -40,7 +40,7 @@ def test_damage_is_told_or_changes_nothing(name, workplace, pytestconfig):
         whole = run(reading, folder)
         assert whole.status == 0, whole
 
-    @faults(pytestconfig, share=1 / len(READINGS))
+    @faults(pytestconfig, name, share=1 / len(READINGS))
     def check(file, damage):
         with workplace() as folder:
             damage.apply(folder / file)
