@@ -83,7 +83,8 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
         default="uniform",
         metadata={
             "help": "start of the parameters; uniform: all within --init-range; by-layer: recurrent matrices "
-            "orthogonal and others uniform with unit gain (Glorot), gate by gate, biases zero, those of forget gates 1"
+            "orthogonal and others uniform with unit gain (Glorot), gate by gate, biases zero, those of forget gates 1 "
+            "(default: uniform)"
         },
     )
     init_range: float = field(
@@ -91,10 +92,11 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
         metadata={"help": "all parameters start uniformly within plus and minus this, biases as --init-biases says"},
     )
     init_biases: BiasStart = field(
-        default="uniform", metadata={"help": "whether biases start like all parameters, or at zero"}
+        default="uniform", metadata={"help": "whether biases start like all parameters, or at zero (default: uniform)"}
     )
     embedding_std: float = field(
-        default=0.1, metadata={"help": "standard deviation with which embeddings start under --init by-layer"}
+        default=0.1,
+        metadata={"help": "standard deviation with which embeddings start under --init by-layer (default: 0.1)"},
     )
 
 

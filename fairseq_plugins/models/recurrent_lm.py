@@ -47,25 +47,37 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     embed_dim: int = field(default=0, metadata={"help": "width of the word embedding"})
     hidden_sizes: str = field(default="", metadata={"help": 'width of each recurrent layer, "D_1 .. D_N"'})
     output_hidden_size: int = field(
-        default=0, metadata={"help": "width of a layer of rectifiers between recurrent layers and output; 0: none"}
+        default=0,
+        metadata={"help": "width of a layer of rectifiers between recurrent layers and output (default: 0, none)"},
     )
     dropout_embedding: float = field(
-        default=0.0, metadata={"help": "rate at which whole word types are dropped from the input"}
+        default=0.0, metadata={"help": "rate at which whole word types are dropped from the input (default: 0.0)"}
     )
     word_masks: WordMasks = field(
         default="window",
-        metadata={"help": "whether words are dropped in all rows of a window at once, or in each row for itself"},
+        metadata={
+            "help": "whether words are dropped in all rows of a window at once, or in each row for itself (default: "
+            "window)"
+        },
     )
     embedding_noise: float = field(
         default=0.0,
-        metadata={"help": "standard deviation of the Gaussian noise that training adds to the word embedding"},
+        metadata={
+            "help": "standard deviation of the Gaussian noise that training adds to the word embedding (default: 0.0)"
+        },
     )
-    dropout_input: float = field(default=0.0, metadata={"help": "dropout rate of the embedded input"})
-    dropout_hidden: float = field(default=0.0, metadata={"help": "dropout rate between recurrent layers"})
-    dropout_output: float = field(default=0.0, metadata={"help": "dropout rate of the last recurrent layer"})
+    dropout_input: float = field(default=0.0, metadata={"help": "dropout rate of the embedded input (default: 0.0)"})
+    dropout_hidden: float = field(
+        default=0.0, metadata={"help": "dropout rate between recurrent layers (default: 0.0)"}
+    )
+    dropout_output: float = field(
+        default=0.0, metadata={"help": "dropout rate of the last recurrent layer (default: 0.0)"}
+    )
     dropout_masks: DropoutMasks = field(
         default="locked",
-        metadata={"help": "locked: one dropout mask for all time steps of a window; standard: one for each"},
+        metadata={
+            "help": "locked: one dropout mask for all time steps of a window; standard: one for each (default: locked)"
+        },
     )
     column_norm: float = field(
         default=0.0,
@@ -83,7 +95,7 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
         },
     )
     init_biases: BiasStart = field(
-        default="zero", metadata={"help": "start of the biases where there is an --init-range"}
+        default="zero", metadata={"help": "start of the biases where there is an --init-range (default: zero)"}
     )
 
 

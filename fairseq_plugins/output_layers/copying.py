@@ -42,7 +42,7 @@ class Copying(Component, nn.Module):
         raise NotImplementedError
 
 
-COPYING: Registry[Copying] = Registry("--copying", help="whether source words are copied to the target")
+COPYING: Registry[Copying] = Registry("--copying", help="whether source words are copied to the target (default: none)")
 """Values of ``--copying``."""
 
 

@@ -41,7 +41,9 @@ class OutputGate(Component, SavesSettings):
         raise NotImplementedError
 
 
-OUTPUT_GATES: Registry[OutputGate] = Registry("--output-gate", help="what multiplies the logits of the output layer")
+OUTPUT_GATES: Registry[OutputGate] = Registry(
+    "--output-gate", help="what multiplies the logits of the output layer (default: none)"
+)
 """Values of ``--output-gate``."""
 
 

@@ -19,11 +19,11 @@ PTB = Recipe(
     },
     training=FULL_SIZE,
     metric="perplexity",
-    notes="""512 hidden units. fpnn, rectifier: nothing is regularised. fpnn+l1: L1 of all matrices.
-fpnn+dropout+norm, rectifier+dropout+norm: half of the units are dropped before the softmax, and columns of both word
-matrices keep their length. The paper publishes neither optimiser, learning rate, length, strength of L1 nor
-schedule; all but the strength were searched on valid (results/fpnn). The recurrent matrix of rectifier networks is 0.01
-of its parameters (--recurrent-scale): with Adagrad they diverge without it.""",
+    notes="""512 hidden units. fpnn, rectifier: nothing is regularised. fpnn+l1: L1 of all matrices. fpnn+dropout+norm,
+rectifier+dropout+norm: half of the units are dropped before the softmax, and columns of both word matrices keep their
+length. The paper publishes neither optimiser, learning rate, length, strength of L1 nor schedule; length, optimiser
+and rate were searched on valid (results/fpnn). The recurrent matrix of rectifier networks is 0.01 of its parameters
+(--recurrent-scale): with Adagrad they diverge without it.""",
 )
 
 _NOISE = {"criterion": "noise_contrastive", "noise-samples": 25}

@@ -32,7 +32,7 @@ _PUBLISHED = {
 
 RECIPE = Recipe(
     name="presets",
-    title="Any architecture, trained as its paper did; the system is the architecture",
+    title="Any architecture with the training of its preset; the system is the architecture",
     corpus="data-prep, for the corpus that the architecture names",
     systems={
         arch: System({"arch": arch}, published=_PUBLISHED.get(arch, {}), num_base_models=None)
@@ -43,5 +43,7 @@ RECIPE = Recipe(
     metric="perplexity, valid / test",
     notes="""The seed is the preset's where none is given. Language models are fine-tuned by
 python -m fairseq_plugins.cli.fine_tune. The result of Zaremba's and variational LSTMs and of recurrent highway
-networks is the model after the last epoch, checkpoint_last.pt.""",
+networks is the model after the last epoch, checkpoint_last.pt. Architectures without a suffix are small ones of no
+paper. Of mogrifier_lm_ptb the paper gives the number of parameters; widths, epochs and clipping are ours, and its mean
+of weights is left out.""",
 )

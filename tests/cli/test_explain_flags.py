@@ -44,6 +44,12 @@ def test_flags_of_encoder_decoders_are_explained_without_those_of_language_model
     assert "--tokens-per-sample" not in text and "--nonmonotone-interval" not in text
 
 
+@pytest.mark.parametrize("arch", sorted(LANGUAGE_MODELS.keys() | encoder_decoders.ARCHITECTURES.keys()))
+def test_every_flag_of_a_recurrent_model_tells_its_default(arch):
+    helps = re.split(r"^  (?=--)", flags_parser(arch).format_help(), flags=re.M)[1:]
+    assert [text.split()[0] for text in helps if "(default" not in text] == []
+
+
 @pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
 def test_a_flag_has_one_default(arch):
     helps = re.split(r"^  (?=--)", flags_parser(arch).format_help(), flags=re.M)

@@ -1,5 +1,7 @@
 """Presets of impulse-response and rectifier networks against Pachitariu & Sahani 2013."""
 
+import math
+
 import pytest
 import torch
 from builders import build_model, make_task
@@ -61,4 +63,24 @@ def test_characters_have_the_published_width_and_no_dropout():
         preset = LANGUAGE_MODELS[arch]
         if arch.endswith("_text8_chars"):
             assert preset.model["hidden_sizes"] == "2048" and preset.model["dropout_output"] == 0.0
-            assert preset.training["momentum"] >= 0.99 and preset.training["clip-norm"] == 0
+            assert preset.training["clip-norm"] == 0
+
+
+@pytest.mark.parametrize("arch", [arch for arch in ARCHITECTURES if arch.endswith("_text8_chars")])
+def test_networks_of_characters_leave_their_start(arch):
+    """Of 26 characters, each of which is followed by one of two."""
+    sizes = dict(embed_dim=64, hidden_sizes="64")
+    sizes.update({"word_skip": "w0"} if "skipping" in arch else {"output_hidden_size": 64} if "fpnn" in arch else {})
+    torch.manual_seed(1)
+    model, training = build_model(arch, make_task(30), **sizes).train(), LANGUAGE_MODELS[arch].training
+    assert training["optimizer"] == "adagrad"
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=training["lr"])
+    steps = torch.randint(1, 3, (80, 16, 21)).cumsum(dim=2) % 26 + 4
+    found = []
+    for window in steps:
+        optimizer.zero_grad()
+        loss, _ = model(window[:, :-1], target=window[:, 1:])
+        (loss / window[:, 1:].numel()).backward()
+        optimizer.step()
+        found.append(loss.item() / window[:, 1:].numel())
+    assert found[0] == pytest.approx(math.log(30), abs=0.02) and found[-1] < 2.5

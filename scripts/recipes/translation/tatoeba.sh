@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Small encoder-decoders of equal size on Tatoeba, one dictionary for both languages, until valid stops improving.
+set -euo pipefail
+recipe=tatoeba corpus="tatoeba/prepare.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"

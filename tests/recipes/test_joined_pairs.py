@@ -1,0 +1,39 @@
+"""Small encoder-decoders on pairs with one dictionary."""
+
+import pytest
+import torch
+from built_systems import build_system
+
+from fairseq_plugins.recipes import joined_pairs
+from fairseq_plugins.recipes.recipe import COMMON
+
+RECIPES = (joined_pairs.MULTI30K, joined_pairs.IWSLT14, joined_pairs.TATOEBA)
+SYSTEMS = sorted(joined_pairs.MULTI30K.systems)
+VOCABULARY = 7_960
+"""That of Multi30k's 8,000 merges."""
+
+
+@pytest.fixture(scope="module")
+def sizes():
+    """Parameters by system."""
+    found = {}
+    for name in SYSTEMS:
+        with torch.device("meta"):
+            model = build_system(joined_pairs.MULTI30K, name, vocab_size=VOCABULARY)
+        found[name] = sum(parameter.numel() for parameter in model.parameters())
+    return found
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_systems_have_as_many_parameters(name, sizes):
+    assert sizes[name] == pytest.approx(sizes["encdec"], rel=0.003)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_the_training_is_the_same_for_all(recipe):
+    shared = [
+        {flag: value for flag, value in recipe.flags(name).items() if flag in {**COMMON, **recipe.training}}
+        for name in recipe.systems
+    ]
+    assert all(flags == shared[0] for flags in shared)
+    assert "--joined-dictionary" in recipe.corpus and recipe.compared_by == "bleu"
