@@ -136,6 +136,16 @@ line, from 0. Files may be compressed by gzip."""
             print(json_text(with_origin({"splits": figures}, command=args.command_line)))
         else:
             print("\n\n".join(as_text(name, sentences[name], results[name]) for name in splits))
+            print(
+                f"\nBrackets as EVALB has them, punctuation by {RULES[args.punctuation]} (--punctuation {args.punctuation})."
+            )
+
+
+RULES: Dict[PunctuationOf, str] = {
+    "gold": "the parts of speech of the gold tree",
+    "own": "each tree's own parts of speech, as EVALB",
+}
+"""What ``--punctuation`` means, for the table."""
 
 
 def check_names(paths: Sequence[str], *, ensemble: Ensemble) -> None:

@@ -26,6 +26,10 @@ NoiseSharing = choices(["none", "batch"])
 Normaliser = choices(["fixed", "learned"])
 
 
+MOST_WORDS = 2**28
+"""Noise words of an update, which take 2 GiB."""
+
+
 @dataclass
 class NoiseContrastiveConfig(FairseqDataclass):
     """Flags of ``--criterion noise_contrastive``."""
@@ -149,9 +153,18 @@ class NoiseContrastive(FairseqCriterion):
         return loss, sample_size, logged
 
     def noise(self, target: Tensor) -> Noise:
-        """Fresh noise for targets (B, T)."""
+        """Fresh noise for targets (B, T).
+
+        Raises:
+            ValueError: if these are more words than :data:`MOST_WORDS`.
+        """
         distribution = self.distribution
         shape = (self.num_samples,) if self.noise_sharing == "batch" else (*target.shape, self.num_samples)
+        if math.prod(shape) > MOST_WORDS:
+            raise ValueError(
+                f"--noise-samples {self.num_samples}: an update would draw {math.prod(shape):,} words, and "
+                f"{MOST_WORDS:,} are the most; give fewer, or --noise-sharing batch"
+            )
         words = distribution.draw(shape, device=target.device)
         return Noise(
             words=words,

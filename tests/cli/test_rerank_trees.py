@@ -109,7 +109,11 @@ def test_models_of_the_host_rerank_too(here, capsys):
 def test_the_table_has_the_parser_each_model_all_of_them_and_the_oracle(rerank):
     lines = rerank("a.pt", "b.pt").splitlines()
     assert lines[0] == "gold.test: 5 sentences, 20 candidates, 20 different"
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    assert lines[-2:] == [
+        "",
+        "Brackets as EVALB has them, punctuation by the parts of speech of the gold tree (--punctuation gold).",
+    ]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:-2]]
     assert rows[0] == ["system", "recall", "precision", "F1", "exact", "sentences scored"]
     assert [row[0] for row in rows[2:]] == ["parser", "a.pt", "b.pt", "sum of 2", "oracle"]
     # brackets: S, NP, VP, NP, PP, NP in gold; the parser's first has a noun phrase more
@@ -195,9 +199,10 @@ def test_sentences_that_are_left_out_are_named(rerank, here):
 )
 def test_what_is_refused(flags, message, here, rerank, capsys):
     parses = here / "my parses"
-    given = ["--lists", parses / "nbest.test.txt.gz", "--gold", parses / "gold.test.trees"]
+    whole = {"--path": ["a.pt"], "--lists": [parses / "nbest.test.txt.gz"], "--gold": [parses / "gold.test.trees"]}
+    given = [word for name, values in whole.items() if name not in flags for word in (name, *values)]
     with pytest.raises(SystemExit) as error:
-        RerankTrees().main([here / "data", "--path", "a.pt", *given, *(flag.format(here=here) for flag in flags)])
+        RerankTrees().main([here / "data", *given, *(flag.format(here=here) for flag in flags)])
     told = capsys.readouterr().err
     assert error.value.code == 2 and message in told and told.count("\n") == 1
 

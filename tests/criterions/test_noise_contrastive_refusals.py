@@ -11,6 +11,7 @@ from fairseq.models.lstm import LSTMDecoder
 from noise_cases import MODELS, SIZES, V, make_counted_task, make_sample
 from torch import distributed
 
+from fairseq_plugins.criterions import noise_contrastive
 from fairseq_plugins.criterions.noise_contrastive import NoiseContrastive
 
 
@@ -35,6 +36,20 @@ def test_16_bits_have_dense_gradients(flags, make_criterion):
     with pytest.raises(ValueError, match="give --sparse-gradients off, or --amp"):
         make_criterion(**flags)
     make_criterion(sparse_gradients="off", **flags)
+
+
+@pytest.mark.parametrize("sharing, refused", [("none", True), ("batch", False)])
+def test_more_noise_than_memory_holds_is_refused(sharing, refused, make_criterion, monkeypatch):
+    model = MODELS["full"]()
+    sample = make_sample(model)
+    monkeypatch.setattr(noise_contrastive, "MOST_WORDS", 5 * sample["target"].numel() - 1)
+    criterion = make_criterion(noise_samples=5, noise_sharing=sharing)
+    if refused:
+        told = f"--noise-samples 5: an update would draw {5 * sample['target'].numel()} words, .*give fewer, or --noise"
+        with pytest.raises(ValueError, match=told):
+            criterion(model, sample)
+    else:
+        criterion(model, sample)
 
 
 @pytest.mark.parametrize("name", ["mos", "doc"])

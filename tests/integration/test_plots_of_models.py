@@ -91,7 +91,10 @@ def test_what_cannot_be_drawn_is_told(data, prepared, trained, translator, plain
         ([prepared, "--path", plain_translator / "checkpoint_last.pt"], "checkpoint_last.pt: the model has no mixture"),
         ([data, "--path", trained / "nowhere.pt"], "nowhere.pt does not exist"),
         ([data, "--path", trained / "checkpoint_best.pt", "--split", "dev"], "there is no split 'dev' in"),
-        ([prepared, "--path", translator / "checkpoint_best.pt", "--split", "dev"], "there is no split 'dev' in"),
+        (
+            [prepared, "--path", translator / "checkpoint_best.pt", "--split", "dev"],
+            "there is no split 'dev' of src and",
+        ),
         ([data, "--path", trained / "checkpoint_best.pt", "--num", 0], "--num 0: give at least 1"),
         ([data, "--path", "nowhere.pt", "--input", tmp_path / "blank.txt"], "there is no sentence to draw, all lines"),
     ):
