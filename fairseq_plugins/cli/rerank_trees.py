@@ -136,9 +136,8 @@ line, from 0. Files may be compressed by gzip."""
             print(json_text(with_origin({"splits": figures}, command=args.command_line)))
         else:
             print("\n\n".join(as_text(name, sentences[name], results[name]) for name in splits))
-            print(
-                f"\nBrackets as EVALB has them, punctuation by {RULES[args.punctuation]} (--punctuation {args.punctuation})."
-            )
+            rule = RULES[args.punctuation]
+            print(f"\nBrackets as EVALB has them, punctuation by {rule} (--punctuation {args.punctuation}).")
 
 
 RULES: Dict[PunctuationOf, str] = {
