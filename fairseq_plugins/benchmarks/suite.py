@@ -5,7 +5,8 @@ from typing import Dict, Sequence
 
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.recipes import find_recipe
-from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.recipe import Recipe
+from fairseq_plugins.recipes.system import System
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ class CompareRuns(Command):
     name = "compare_runs"
     summary = "Trained models in one table, with means and deviations over seeds, and their learning curves."
     description = """\
-Each run is a --save-dir of fairseq-train with checkpoint_best.pt and the log train.log that the recipes write; runs of
-one name differ in their seed. By --metric:
+Each run is a --save-dir of fairseq-train with checkpoint_best.pt, or another checkpoint in it, and the log train.log
+that the recipes write; runs of one name differ in their seed. By --metric:
 
   perplexity  of language models, as evaluate_lm has it: one row, carried state
   bleu        BLEU and chrF, where evaluate_translation left its --out in SAVE_DIR/test

@@ -3,7 +3,7 @@
 import argparse
 import itertools
 from pathlib import Path
-from typing import List, Tuple
+from typing import List
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.text.subwords import subword_kind
@@ -15,8 +15,8 @@ from fairseq_plugins.flags.input_paths import data_folder
 from fairseq_plugins.flags.output_paths import check_output_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
-from fairseq_plugins.recipes.training import Training
+from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
+from fairseq_plugins.recipes.training_plan import PlannedTraining, TrainingPlan
 from fairseq_plugins.reports.comparison import compare_runs
 from fairseq_plugins.reports.metrics import BleuMetric, Metric, PerplexityMetric, RougeMetric
 
@@ -28,8 +28,9 @@ class RunRecipe(TrainingCommand):
     summary = "Train systems of a recipe with several seeds, decode, and compare them in one table."
     description = """\
 Trains every system with every seed, one after the other, in DIR/SYSTEM-SEED; translators then decode the test set.
-What is finished is not done again, so that the same line goes on where it was stopped, and more systems or seeds join
-those that are there. Two at a time: start it twice with other --systems, then once more with all.
+What a system begins with, such as the base model of a gate, is trained before it, with the same seed. What is finished
+is not done again, so that the same line goes on where it was stopped, and more systems or seeds join those that are
+there. Two at a time: start it twice with other --systems, then once more with all.
 
 Writes what compare_runs writes, by the metric of the recipe: table.md, runs.json and learning_curves.png. Flags that
 this command does not know go to every fairseq-train after those of the recipe, and win."""
@@ -64,21 +65,22 @@ this command does not know go to every fairseq-train after those of the recipe, 
     def run(self, args: argparse.Namespace) -> None:
         recipe = find_recipe(args.recipe)
         check_at_least_one(args.beam, flag="--beam")
-        trainings = _trainings(recipe, args)
+        plan = _plan(recipe, args)
         metric = _metric(recipe, args)
         baseline = None if args.baseline is None else recipe.label(args.baseline)
         if baseline is not None and (args.baseline not in args.systems or recipe.compared_by == "perplexity"):
             raise ValueError(
                 f"--baseline {args.baseline}: give one of --systems, of a recipe that is compared by BLEU or ROUGE"
             )
-        for _, training in trainings:
-            if not training.is_finished:
-                training.run()
-            if recipe.compared_by != "perplexity":
-                _decode(training, args)
-        trainings.sort(key=lambda pair: args.systems.index(pair[0]))
+        for planned in plan.trainings:
+            if not planned.training.is_finished:
+                planned.training.run()
+        compared = [plan.add(system, seed=seed) for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
+        if recipe.compared_by != "perplexity":
+            for planned in compared:
+                _decode(planned, args)
         report = compare_runs(
-            [(recipe.label(system), training.save_dir) for system, training in trainings],
+            [(planned.label, planned.result) for planned in compared],
             metric,
             data=str(args.data),
             baseline=baseline,
@@ -88,18 +90,18 @@ this command does not know go to every fairseq-train after those of the recipe, 
         print(f"written to {args.out}: table.md, runs.json, learning_curves.png")
 
 
-def _trainings(recipe: Recipe, args: argparse.Namespace) -> List[Tuple[str, Training]]:
-    """All systems with the first seed, then with the next; each with its name."""
+def _seeds(args: argparse.Namespace) -> List[int]:
+    return list(dict.fromkeys(args.seeds or [1]))
+
+
+def _plan(recipe: Recipe, args: argparse.Namespace) -> TrainingPlan:
+    """All systems with the first seed, then with the next."""
     check_output_folder(args.save_dir)
-    trainings = []
-    for seed, system in itertools.product(dict.fromkeys(args.seeds or [1]), dict.fromkeys(args.systems)):
-        save_dir = args.save_dir / f"{system}-{seed}"
-        more = [*args.more, *(["--cpu"] if args.cpu else [])]
-        arguments = training_arguments(
-            recipe, system, data=str(args.data), save_dir=str(save_dir), seed=seed, more=more
-        )
-        trainings.append((system, Training(arguments=arguments, save_dir=save_dir)))
-    return trainings
+    more = [*args.more, *(["--cpu"] if args.cpu else [])]
+    plan = TrainingPlan(recipe, data=str(args.data), save_dir=args.save_dir, more=more)
+    for seed, system in itertools.product(_seeds(args), args.systems):
+        plan.add(system, seed=seed)
+    return plan
 
 
 def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
@@ -113,12 +115,12 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
     )
 
 
-def _decode(training: Training, args: argparse.Namespace) -> None:
+def _decode(planned: PlannedTraining, args: argparse.Namespace) -> None:
     decoding = Decoding(
         data=args.data,
-        models=[str(training.save_dir / "checkpoint_best.pt")],
+        models=[str(planned.result)],
         split="test",
-        out=training.save_dir / "test",
+        out=planned.result.parent / "test",
         beam=args.beam,
         subwords=subword_kind(args.data),
         flags=["--cpu"] if args.cpu else [],

@@ -8,6 +8,7 @@ from typing import Any, Optional, Sequence, Union
 from fairseq_plugins.flags.input_paths import check_data_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
+from fairseq_plugins.recipes.recipe import AVERAGED
 from fairseq_plugins.recipes.training import Training
 
 
@@ -91,6 +92,9 @@ def as_text(recipe: Recipe) -> str:
     for row in [header, *rows]:
         lines.append("    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
     notes = [textwrap.indent(recipe.notes, "  ")] if recipe.notes else []
+    if recipe.averaged_epochs:
+        more = f"SYSTEM{AVERAGED} trains a system but a gate on for {recipe.averaged_epochs} epochs of averaged SGD:"
+        notes.append(f"  {more} --finetune-from-model CKPT.")
     return "\n".join([*lines, *notes])
 
 

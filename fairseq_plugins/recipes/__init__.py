@@ -25,7 +25,8 @@ from fairseq_plugins.recipes import (
     wmt14,
     wsj,
 )
-from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
+from fairseq_plugins.recipes.recipe import Recipe, training_arguments
+from fairseq_plugins.recipes.system import System
 
 RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe

@@ -1,6 +1,7 @@
 """The trainings of ``scripts/demo.sh``: short sentences of Tatoeba, one to two minutes a system on a CPU core."""
 
-from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
+from fairseq_plugins.recipes.system import System
 
 _CORPUS = "bash data-prep/tatoeba/prepare.sh {} --from fairseq_plugins/demo_corpus"
 _TRAINING = {**ON_CPUS, "criterion": "regularized_cross_entropy", "log-interval": 25, "seed": 1}

@@ -3,7 +3,8 @@
 from typing import Mapping
 
 from fairseq_plugins.models.presets import Value
-from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe, System
+from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe
+from fairseq_plugins.recipes.system import System
 
 _FIGURES = {
     # system: (Penn Treebank, WikiText-2), after fine-tuning

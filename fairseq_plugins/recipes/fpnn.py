@@ -1,6 +1,7 @@
 """Impulse-response and rectifier networks of Pachitariu & Sahani 2013: tables 1 (Penn Treebank) and 2 (text8)."""
 
-from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe, System
+from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe
+from fairseq_plugins.recipes.system import System
 
 _TEST = "test"
 _FPNN, _RECTIFIER = {"arch": "fpnn_lm_ptb"}, {"arch": "rectifier_rnn_lm_ptb"}

@@ -1,6 +1,7 @@
 """Annotated English Gigaword with the settings of Takase et al. 2018, table 10; test set of Zhou et al. 2017."""
 
-from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.recipe import Recipe
+from fairseq_plugins.recipes.system import System
 
 
 def _system(arch: str, label: str, *figures: str) -> System:

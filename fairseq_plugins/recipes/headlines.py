@@ -1,6 +1,7 @@
 """Headlines of AG News and Reuters-21578 at a CPU budget."""
 
-from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
+from fairseq_plugins.recipes.system import System
 
 _WITHOUT_COPYING = {
     "encdec": System({"arch": "lstm_encdec", "output-layer": "tied"}, label="lstm_encdec, tied softmax"),

@@ -1,6 +1,7 @@
 """IWSLT 2016 with the settings of Takase et al. 2018, table 9."""
 
-from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.recipe import Recipe
+from fairseq_plugins.recipes.system import System
 
 _PAIRS = ("en-de", "de-en", "en-fr", "fr-en")
 

@@ -1,7 +1,8 @@
 """Small encoder-decoders on pairs with one dictionary, as many parameters for all, until validation stops improving."""
 
 from fairseq_plugins.models.presets.translation_training import TRANSLATION
-from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
+from fairseq_plugins.recipes.system import System
 
 _DOC = {"arch": "lstm_encdec_doc", "latent-dropout": 0.3}
 _SYSTEMS = {

@@ -7,7 +7,8 @@ left out.
 
 from typing import Dict
 
-from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe, System
+from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe
+from fairseq_plugins.recipes.system import System
 
 
 def _trained(figures: str, *, fine_tuned: str = "") -> Dict[str, str]:

@@ -2,7 +2,8 @@
 
 from fairseq_plugins.models.presets.encoder_decoders import SMALL_TRAINING as SMALL_RECURRENT_TRAINING
 from fairseq_plugins.models.presets.transformers import SMALL_TRAINING as SMALL_TRANSFORMER_TRAINING
-from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
+from fairseq_plugins.recipes.system import System
 
 _CORPUS = "bash data-prep/multi30k/prepare.sh"
 

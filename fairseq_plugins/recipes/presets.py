@@ -1,7 +1,8 @@
 """Every architecture with the training of its preset."""
 
 from fairseq_plugins.models.presets import ARCHITECTURES
-from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe, System
+from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe
+from fairseq_plugins.recipes.system import System
 
 _TRAINED, _FINE_TUNED, _REPEATED = "trained", "fine-tuned", "fine-tuned repeatedly"
 _PUBLISHED = {
@@ -35,7 +36,7 @@ RECIPE = Recipe(
     title="Any architecture with the training of its preset; the system is the architecture",
     corpus="data-prep, for the corpus that the architecture names",
     systems={
-        arch: System({"arch": arch}, published=_PUBLISHED.get(arch, {}), num_base_models=None)
+        arch: System({"arch": arch}, published=_PUBLISHED.get(arch, {}))
         for arch, preset in ARCHITECTURES.items()
         if preset.training
     },

@@ -1,4 +1,4 @@
-"""Recipes: tables of systems, each with its flags of ``fairseq-train``."""
+"""Recipes: tables of systems, and the flags of ``fairseq-train`` that train one."""
 
 from argparse import ArgumentParser
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from fairseq.utils import split_paths
 
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, command_line
 from fairseq_plugins.programs.host_program import USER_DIR
+from fairseq_plugins.recipes.system import Base, System
 
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
 """Flags of every recipe, before its own."""
@@ -20,21 +21,8 @@ ON_CPUS = {"output-precision": "auto"}
 """Flags of recipes for CPUs: the output layer in 16 bits where the processor is faster so."""
 
 
-@dataclass(frozen=True)
-class System:
-    """A row of a recipe's table.
-
-    Attributes:
-        flags: of ``fairseq-train``, without the leading dashes; one that is True has no value. ``arch`` is among them.
-        label: how tables name the system; where empty, they take its name in the recipe.
-        published: figures of the paper by column, such as ``{"fine-tuned": "58.2 / 55.7"}``.
-        num_base_models: where the architecture is a gate, the trained models that it is put on; None is any number.
-    """
-
-    flags: Mapping[str, Value]
-    label: str = ""
-    published: Mapping[str, str] = field(default_factory=dict)
-    num_base_models: Optional[int] = 1
+AVERAGED = "-averaged"
+"""Ends the name of a system that is trained on with averaged weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +38,8 @@ class Recipe:
         training_of_presets: "left out" where the recipe's own flags are the whole training.
         metric: what the published figures are.
         compared_by: what ``compare_runs`` compares the systems by.
+        averaged_epochs: of averaged SGD, by which a system NAME-averaged trains NAME on; 0 where there are no such
+            systems. Gates have none.
         notes: what else a user must know, such as how to score the systems; may be empty.
     """
 
@@ -61,6 +51,7 @@ class Recipe:
     training_of_presets: Literal["taken", "left out"] = "taken"
     metric: str = ""
     compared_by: Literal["perplexity", "bleu", "rouge"] = "perplexity"
+    averaged_epochs: int = 0
     notes: str = ""
 
     def system(self, name: str) -> System:
@@ -69,9 +60,16 @@ class Recipe:
         Raises:
             ValueError: if there is none.
         """
-        if name not in self.systems:
+        if name in self.systems:
+            return self.systems[name]
+        trained = self.systems.get(name.removesuffix(AVERAGED))
+        if trained is None or not self.averaged_epochs or trained.flags["arch"] in GATED_LANGUAGE_MODELS:
             raise ValueError(f"recipe {self.name} has no system {name}: choose one of {', '.join(self.systems)}")
-        return self.systems[name]
+        return System(
+            {**trained.flags, "averaging": "immediate", "max-epoch": self.averaged_epochs},
+            label=trained.label and f"{trained.label}, averaged",
+            base=Base(system=name.removesuffix(AVERAGED), flag="finetune-from-model"),
+        )
 
     def label(self, system: str) -> str:
         """How tables name a system.
@@ -107,12 +105,11 @@ def training_arguments(
         more: arguments that come last and win; with ``--keep-last-epochs`` there are checkpoints of epochs.
 
     Raises:
-        ValueError: if the recipe has no such system, or the system is a gate and ``more`` names no base model, unless
-            its training is resumed, or another number of them.
+        ValueError: if the recipe has no such system, or the system begins with trained models and ``more`` names none,
+            unless its training is resumed, or another number of them.
     """
     flags = recipe.flags(system)
-    if flags["arch"] in GATED_LANGUAGE_MODELS:
-        _check_base_models(recipe, system, save_dir=save_dir, more=more)
+    _check_base(recipe, system, save_dir=save_dir, more=more)
     if seed is not None:
         flags["seed"] = seed
     if any(argument.partition("=")[0] == "--keep-last-epochs" for argument in more):
@@ -121,18 +118,25 @@ def training_arguments(
     return [str(data), *command_line({**where, **flags}), *more]
 
 
-def _check_base_models(recipe: Recipe, system: str, *, save_dir: Union[str, Path], more: Sequence[str]) -> None:
+def _check_base(recipe: Recipe, system: str, *, save_dir: Union[str, Path], more: Sequence[str]) -> None:
+    base = recipe.system(system).base
+    if base is None and recipe.flags(system)["arch"] not in GATED_LANGUAGE_MODELS:
+        return
+    flag = "base-model" if base is None else base.flag
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--base-model", nargs="?")
-    given: Optional[str] = parser.parse_known_args(list(more))[0].base_model
+    parser.add_argument(f"--{flag}", nargs="?", dest="given")
+    given: Optional[str] = parser.parse_known_args(list(more))[0].given
     if not given and not Path(save_dir, "checkpoint_last.pt").is_file():
+        what = "is a gate on" if flag == "base-model" else "goes on from"
+        trained = "language model" if base is None else base.system
+        several = "" if base is not None and base.num == 1 else f", or those of an ensemble by --{flag} CKPT:CKPT"
         raise ValueError(
-            f"{system} of recipe {recipe.name} is a gate on a trained language model: give its checkpoint by "
-            "--base-model CKPT, or those of an ensemble by --base-model CKPT:CKPT"
+            f"{system} of recipe {recipe.name} {what} a trained {trained}: "
+            f"give its checkpoint by --{flag} CKPT{several}"
         )
-    expected, number = recipe.system(system).num_base_models, len(split_paths(given or ""))
-    if given and expected is not None and number != expected:
+    number = len(split_paths(given or ""))
+    if given and base is not None and flag == "base-model" and number != base.num:
         raise ValueError(
-            f"--base-model names {number}: {system} of recipe {recipe.name} is a gate on {expected}; name that many "
+            f"--base-model names {number}: {system} of recipe {recipe.name} is a gate on {base.num}; name that many "
             "checkpoints, joined by colons"
         )

@@ -1,6 +1,7 @@
 """Penn Treebank with networks small enough for two CPU cores."""
 
-from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
+from fairseq_plugins.recipes.system import System
 
 _SINGLE = {"arch": "lstm_lm_awd", "embed-dim": 150, "hidden-sizes": "400 400 150"}
 _LABELS = {**_SINGLE, "label-dropout": 0.3}
@@ -41,6 +42,7 @@ RECIPE = Recipe(
         ),
     },
     training=ON_CPUS,
+    averaged_epochs=1,
     notes="""tied, full, bilinear, dual, drillK (depth K, variational label dropout), standard (depth 4, a mask for
 each label): the output layers of Pappas & Henderson 2019, table 4.
 N:M: tied softmax on Major-Minor LSTMs with majors and minors of that ratio, as many parameters as tied.

@@ -6,40 +6,58 @@ for dozens, of which six epochs would be the start alone. Theirs of 1.0, for a l
 of the mean; 20 is near it. That of recurrent highway networks is 0.2, which is 7 of the mean.
 """
 
+from typing import Dict, Mapping, Optional
+
+from fairseq_plugins.models.presets import Value
 from fairseq_plugins.models.presets.gated import ON_AWD
 from fairseq_plugins.models.presets.language_model_training import SMALL
-from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
+from fairseq_plugins.recipes.recipe import AVERAGED, ON_CPUS, Recipe
 from fairseq_plugins.recipes.reduced import RECIPE as REDUCED
+from fairseq_plugins.recipes.system import Base, System
 
 _LSTM = {**SMALL, "embed-dim": 175, "hidden-sizes": "175 175"}
 _DROPOUT = {"dropout-embedding": 0.05, "dropout-input": 0.2, "dropout-hidden": 0.15, "dropout-output": 0.2}
 _RHN = {"recurrence-depth": 8, "dropout-recurrent": 0.1, **_DROPOUT}
-_GATE = {"arch": "gated_lm", "gate-dim": 30}
+_BASES: Dict[str, System] = {
+    "zaremba": System({"arch": "lstm_lm_zaremba_medium", **_LSTM, **_DROPOUT, "dropout-embedding": 0}),
+    "variational": System({"arch": "lstm_lm_variational_medium", **_LSTM, **_DROPOUT, "dropout-recurrent": 0.2}),
+    "rhn": System({"arch": "rhn_lm", "embed-dim": 173, "hidden-sizes": "173", **_RHN}),
+    "rhn-tied": System({"arch": "rhn_lm_tied", "embed-dim": 268, "hidden-sizes": "268", **_RHN}),
+    "mogrifier": System({"arch": "mogrifier_lm", "embed-dim": 267, "hidden-sizes": "267 267"}),
+    "awd": REDUCED.systems["tied"],
+    "mos": REDUCED.systems["mos"],
+    "doc": REDUCED.systems["doc"],
+}
+
+
+def _gate(base: str, *, num: int = 1, flags: Optional[Mapping[str, Value]] = None) -> System:
+    """A gate on ``num`` averaged models of the system ``base``."""
+    exceptions = ON_AWD if base in ("awd", "mos", "doc") else {}
+    return System(
+        {"arch": "gated_lm", **exceptions, **(flags or {})},
+        base=Base(system=f"{base}{AVERAGED}", flag="base-model", num=num),
+    )
+
 
 RECIPE = Recipe(
     name="reduced_base_models",
     title="Base models at a CPU budget, and gates on them, Penn Treebank: the same data, updates and seed for all",
     corpus="bash data-prep/ptb/prepare.sh",
     systems={
-        "zaremba": System({"arch": "lstm_lm_zaremba_medium", **_LSTM, **_DROPOUT, "dropout-embedding": 0}),
-        "variational": System({"arch": "lstm_lm_variational_medium", **_LSTM, **_DROPOUT, "dropout-recurrent": 0.2}),
-        "rhn": System({"arch": "rhn_lm", "embed-dim": 173, "hidden-sizes": "173", **_RHN}),
-        "rhn-tied": System({"arch": "rhn_lm_tied", "embed-dim": 268, "hidden-sizes": "268", **_RHN}),
-        "mogrifier": System({"arch": "mogrifier_lm", "embed-dim": 267, "hidden-sizes": "267 267"}),
-        "awd": REDUCED.systems["tied"],
-        "gate": System(_GATE, num_base_models=None),
-        "gate-hidden": System({**_GATE, "output-gate": "iog-hidden"}, num_base_models=None),
-        "gate-lstm": System({**_GATE, "output-gate": "iog-lstm"}, num_base_models=None),
-        "gate-awd": System({**_GATE, **ON_AWD}, num_base_models=None),
+        **_BASES,
+        **{f"{base}+iog": _gate(base) for base in _BASES},
+        "zaremba+iog30": _gate("zaremba", flags={"gate-dim": 30}),
+        "variational+iog30": _gate("variational", flags={"gate-dim": 30}),
+        "zaremba+iog-hidden": _gate("zaremba", flags={"output-gate": "iog-hidden"}),
+        "zaremba+iog-lstm": _gate("zaremba", flags={"output-gate": "iog-lstm"}),
+        "zaremba3+iog": _gate("zaremba", num=3),
     },
     training=ON_CPUS,
+    averaged_epochs=1,
     notes="""zaremba, variational: two layers under a softmax with a matrix of its own; rhn, of depth 8, too. rhn-tied,
-mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced.
-gate, gate-hidden, gate-lstm: a gate of width 30 that reads the input word, the hidden state, too, or is recurrent; 0.6M
-parameters, for gate-hidden 1.75M more on zaremba. At this width a gate makes its base worse, at the paper's, --gate-dim
-300, better (results/iog_reduced). Give a trained model by --base-model CKPT, or an ensemble by --base-model
-CKPT:CKPT:CKPT, whose members were trained with different --seed. gate-awd: gate with the clipping and the start that
-the published program has for AWD-LSTM, for awd and for mos and doc of the recipe reduced.
-An epoch with averaging follows the six of a base model: --finetune-from-model CKPT --averaging immediate
---max-epoch 1.""",
+mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced,
+whose mos and doc are here, too.
+BASE+iog: a gate of the paper's width, 300, on the averaged model of the base; iog30: of width 30. iog-hidden reads the
+hidden state, too, iog-lstm is recurrent. zaremba3+iog is one gate on three models, whose seeds are its own and the next
+two. Gates on awd, mos and doc have the clipping and the start that the published program has for AWD-LSTM.""",
 )

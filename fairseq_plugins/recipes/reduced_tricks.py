@@ -3,8 +3,9 @@
 from typing import Dict, Mapping
 
 from fairseq_plugins.models.presets import Value
-from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
 from fairseq_plugins.recipes.reduced import RECIPE as REDUCED
+from fairseq_plugins.recipes.system import System
 
 _DOC = REDUCED.systems["doc"].flags
 _MOGRIFIER = {"rnn-cell": "mogrifier", "mogrifier-rank": 32, "hidden-sizes": "375 375 280", "dropout-recurrent": 0.15}
@@ -30,9 +31,8 @@ RECIPE = Recipe(
         for trick, more in _TRICKS.items()
     },
     training=ON_CPUS,
+    averaged_epochs=1,
     notes="""awd, mos, doc: tied, mos and doc of the recipe reduced. mogrifier-doc: doc on Mogrifier LSTMs, as many
 parameters. +shuffle: every row of the text begins at another token in each epoch (Press 2019). +adversarial: margins of
-0.005 (Wang, Gong & Liu 2019), as published for the main training, without noise on the embedding.
-An epoch with averaging follows the six of any system: --finetune-from-model CKPT --averaging immediate
---max-epoch 1.""",
+0.005 (Wang, Gong & Liu 2019), as published for the main training, without noise on the embedding.""",
 )

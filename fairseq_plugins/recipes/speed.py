@@ -3,7 +3,8 @@
 from typing import Dict, Mapping
 
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, Value
-from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.recipe import Recipe
+from fairseq_plugins.recipes.system import System
 
 _SGD = {"tokens-per-sample": 70, "optimizer": "sgd", "lr": 0.1, "clip-norm": 0.25, "num-workers": 1}
 _STREAMS = {"task": "stateful_lm", "criterion": "regularized_cross_entropy"}

@@ -1,6 +1,7 @@
 """WMT 2014: the Major-Minor LSTM of Shuang et al. 2020, and the Transformers of Pappas & Henderson 2019."""
 
-from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.recipe import Recipe
+from fairseq_plugins.recipes.system import System
 
 MAJOR_MINOR = Recipe(
     name="wmt14_mmlstm",

@@ -1,6 +1,7 @@
 """Language models that rerank parses of the Wall Street Journal: table 11 of Takase et al. 2018, and a sample."""
 
-from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe, System
+from fairseq_plugins.recipes.recipe import FULL_SIZE, Recipe
+from fairseq_plugins.recipes.system import System
 
 _SINGLE, _ENSEMBLE = "reranked", "five together"
 _DROPOUT = {

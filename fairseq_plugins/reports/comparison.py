@@ -30,7 +30,7 @@ def compare_runs(
     """Measure runs and texts, and compare them in tables and a picture of the learning curves.
 
     Args:
-        runs: name and ``--save-dir`` of each; those of one name differ in their seed.
+        runs: name and ``--save-dir``, or checkpoint, of each; those of one name differ in their seed.
         metric: what they are compared by.
         data: directory with the data.
         texts: name and file of texts of other origin.
@@ -41,7 +41,7 @@ def compare_runs(
         ValueError, OSError: if a run or a text lacks what is measured, or there is no such baseline.
     """
     _check_baseline(baseline, metric, names=[name for name, _ in (*runs, *texts)])
-    read = [read_run(name, save_dir, data=data) for name, save_dir in runs]
+    read = [read_run(name, path, data=data) for name, path in runs]
     trained = [{**run.figures(), **metric.measure(run)} for run in read]
     others = [{"name": name, **metric.measure_text(path)} for name, path in texts]
     found = [*trained, *others]
@@ -128,10 +128,17 @@ def _training_cells(figures: Figures) -> Dict[str, Cell]:
         return {}
     return {
         "parameters": Cell(figures["parameters"], ",d", mean="none"),
+        **_frozen_cells(figures),
         "seed": Cell(figures["seed"], "d", mean="none"),
         "epochs": Cell(figures["epochs"], "d", mean="none"),
         **_valid_cells(figures),
     }
+
+
+def _frozen_cells(figures: Figures) -> Dict[str, Cell]:
+    """Where not all parameters learn."""
+    learning = figures["learning_parameters"]
+    return {} if learning == figures["parameters"] else {"that learn": Cell(learning, ",d", mean="none")}
 
 
 def _valid_cells(figures: Figures) -> Dict[str, Cell]:

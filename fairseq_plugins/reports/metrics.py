@@ -103,10 +103,9 @@ class PerplexityMetric(Metric):
         self.device = device
 
     def measure(self, run: TrainedRun) -> Figures:
-        checkpoint = run.save_dir / "checkpoint_best.pt"
         if isinstance(run.model, FairseqEncoderDecoderModel):
-            raise ValueError(f"{checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
-        model = stateful_language_model(run.model, checkpoint).to(self.device)
+            raise ValueError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
+        model = stateful_language_model(run.model, run.checkpoint).to(self.device)
         dictionary = load_dictionary(run.data)
         figures: Figures = {}
         for split in ("valid", "test"):

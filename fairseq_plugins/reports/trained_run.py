@@ -22,9 +22,9 @@ class TrainedRun:
 
     Attributes:
         name: how tables name it; runs of one name differ in their seed.
-        save_dir: with ``checkpoint_best.pt`` and ``train.log``.
+        checkpoint: in the ``--save-dir``, beside ``train.log``.
         data: directory with the data.
-        model: the best checkpoint.
+        model: that of the checkpoint.
         seed: of the training.
         valid_curve: validation perplexity by epoch.
         score_curves: scores of the decoded validation set by epoch, by metric, where the training logged them.
@@ -33,7 +33,7 @@ class TrainedRun:
     """
 
     name: str
-    save_dir: Path
+    checkpoint: Path
     data: str
     model: BaseFairseqModel
     seed: int
@@ -42,11 +42,19 @@ class TrainedRun:
     words_per_second: float
     hours: float
 
+    @property
+    def save_dir(self) -> Path:
+        """Where the training left it."""
+        return self.checkpoint.parent
+
     def figures(self) -> Dict[str, Any]:
         """What every report has: name, parameters, seed, epochs, the validation curves with their best points, cost."""
+        learning = (parameter for parameter in self.model.parameters() if parameter.requires_grad)
         return {
             "name": self.name,
+            "checkpoint": self.checkpoint.name,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "learning_parameters": sum(parameter.numel() for parameter in learning),
             "seed": self.seed,
             "epochs": max(self.valid_curve),
             "lowest_valid_perplexity": min(self.valid_curve.values()),
@@ -58,17 +66,20 @@ class TrainedRun:
         }
 
 
-def read_run(name: str, save_dir: Path, *, data: str) -> TrainedRun:
+def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     """Read a finished training.
 
+    Args:
+        name: how tables name it.
+        path: its ``--save-dir``, whose ``checkpoint_best.pt`` is taken, or a checkpoint in it.
+        data: directory with the data.
+
     Raises:
-        ValueError, OSError: if its best checkpoint or its log is missing, or is not readable.
+        ValueError, OSError: if the checkpoint or the log beside it is missing, or is not readable.
     """
-    if save_dir.is_file():
-        raise ValueError(f"{save_dir} is a file: give the --save-dir of a training")
-    checkpoint = save_dir / "checkpoint_best.pt"
+    checkpoint = path / "checkpoint_best.pt" if path.is_dir() else path
     check_checkpoints([checkpoint])
-    log = save_dir / "train.log"
+    log = checkpoint.parent / "train.log"
     if not log.is_file():
         raise ValueError(
             f"{log} does not exist: it is what a training prints, which recipes and the command train write there; "
@@ -78,7 +89,7 @@ def read_run(name: str, save_dir: Path, *, data: str) -> TrainedRun:
     model, config = load_checkpoint(checkpoint, data)
     return TrainedRun(
         name=name,
-        save_dir=save_dir,
+        checkpoint=checkpoint,
         data=data,
         model=model,
         seed=config.common.seed,

@@ -33,9 +33,9 @@ def trained(monkeypatch):
         trained.append(log.parent.name)
         if trained.status == 0:
             pairs = any(word == str(PAIRS) or "pairs" in word for word in command)
-            shutil.copy(
-                OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), log.parent / "checkpoint_best.pt"
-            )
+            for which in ("best", "last"):
+                checkpoint = OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt")
+                shutil.copy(checkpoint, log.parent / f"checkpoint_{which}.pt")
         log.write_text(LOG)
         return trained.status
 
@@ -88,6 +88,35 @@ def test_what_is_finished_is_not_trained_again(run, trained):
     ):
         trained.clear()
         assert run(*given, *more)[0] == 0 and trained == expected, more
+
+
+def test_what_a_system_begins_with_is_trained_before_it_and_no_row(run, trained, tmp_path):
+    status, printed, _ = run("reduced_base_models", LM, "--systems", "zaremba3+iog", "--seeds", 1, 2)
+    assert status == 0
+    assert trained == [
+        *(f"zaremba{end}-{seed}" for seed in (1, 2, 3) for end in ("", "-averaged")),
+        "zaremba3+iog-1",
+        "zaremba-4",
+        "zaremba-averaged-4",
+        "zaremba3+iog-2",
+    ]
+    assert re.findall(r"^\| (zaremba.*?) +\|", printed, re.M) == [
+        f"zaremba3+iog{more}" for more in ("", "", ", mean", ", standard deviation")
+    ]
+    done = (tmp_path / "runs/zaremba3+iog-2/trained.txt").read_text()
+    bases = ":".join(f"{tmp_path}/runs/zaremba-averaged-{seed}/checkpoint_best.pt" for seed in (2, 3, 4))
+    assert f"--base-model={bases}" in done
+    start = (tmp_path / "runs/zaremba-averaged-4/trained.txt").read_text()
+    assert f"--finetune-from-model={tmp_path}/runs/zaremba-4/checkpoint_best.pt" in start
+
+
+def test_the_result_may_be_the_model_after_the_last_epoch(run, trained, tmp_path):
+    status, _, _ = run("iog_ptb", LM, "--systems", "zaremba-medium", "zaremba-medium+iog")
+    assert status == 0
+    done = (tmp_path / "runs/zaremba-medium+iog-1/trained.txt").read_text()
+    assert f"--base-model={tmp_path}/runs/zaremba-medium-1/checkpoint_last.pt" in done
+    found = json.loads((tmp_path / "out/runs.json").read_text())["runs"]
+    assert [one["checkpoint"] for one in found] == ["checkpoint_last.pt", "checkpoint_best.pt"]
 
 
 def test_translators_decode_the_test_set(run, trained, tmp_path, monkeypatch):

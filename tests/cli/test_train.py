@@ -80,7 +80,10 @@ def test_a_dry_run_prints_the_command_line_and_does_nothing(commands, tmp_path, 
         ("reduced", "doc", "no data does not exist: give the directory that data-prep wrote"),
         ("reduced", "10:0", "recipe reduced has no system 10:0: choose one of tied, "),
         ("reduce", "doc", "there is no recipe reduce: choose one of "),
-        ("iog_ptb", "rhn+iog", "rhn+iog of recipe iog_ptb is a gate on a trained language model: give its checkpoint"),
+        ("presets", "gated_lm", "is a gate on a trained language model: give its checkpoint by --base-model CKPT, or"),
+        ("iog_ptb", "rhn+iog", "rhn+iog of recipe iog_ptb is a gate on a trained rhn: give its checkpoint by --base-"),
+        ("iog_ptb", "awd-fin", "goes on from a trained awd: give its checkpoint by --finetune-from-model CKPT"),
+        ("reduced", "doc-averaged", "goes on from a trained doc: give its checkpoint by --finetune-from-model CKPT"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_written(

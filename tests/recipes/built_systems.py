@@ -15,12 +15,13 @@ def build_system(recipe: Recipe, system: str, *, vocab_size: int, word: str = "w
     ``word`` is among the ``vocab_size``.
     """
     arch = str(recipe.flags(system)["arch"])
-    paths = [f"{n}.pt" for n in range(recipe.system(system).num_base_models or 1)]
-    more = [f"--base-model={':'.join(paths)}"] if arch in GATED_LANGUAGE_MODELS else []
+    base, is_gate = recipe.system(system).base, arch in GATED_LANGUAGE_MODELS
+    paths = [f"{n}.pt" for n in range(1 if base is None else base.num)]
+    more = [f"--{'base-model' if base is None else base.flag}={':'.join(paths)}"] if is_gate or base else []
     arguments = training_arguments(recipe, system, data="data", save_dir="save", more=more)
     typed = [argument for argument in arguments if not argument.startswith("--user-dir")]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=typed)
-    if more:
+    if is_gate:
         args.base_model_flags = [tiny_base_flags("tied") for _ in paths]
     task = make_task(vocab_size - 1)
     task.target_dictionary.add_symbol(word)

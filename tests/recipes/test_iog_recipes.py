@@ -5,10 +5,12 @@ import torch
 from built_systems import build_system
 
 from fairseq_plugins.recipes import find_recipe, training_arguments
+from fairseq_plugins.recipes.fine_tuning import fine_tuning_flags
+from fairseq_plugins.recipes.system import Base
 
 SYSTEMS = [(name, system) for name in ("iog_ptb", "iog_wt2") for system in find_recipe(name).systems]
 GATES = [(name, system) for name, system in SYSTEMS if "+" in system]
-BASES = [(name, system) for name, system in SYSTEMS if "+" not in system]
+BASES = [(name, system) for name, system in SYSTEMS if "+" not in system and system != "awd-fin"]
 ON_AWD = {"clip-norm": 0.1, "gate-init-range": 0.01}
 
 
@@ -16,9 +18,9 @@ def test_all_rows_of_the_tables_without_a_cache_are_systems():
     sizes = [f"{family}-{size}" for family in ("zaremba", "variational") for size in ("medium", "large")]
     bases = [*sizes, "rhn", "rhn-tied", "awd"]
     gates = [f"{name}+iog" for name in (*bases, "rhn5", "rhn10")] + ["rhn+iog-hidden", "rhn+iog-lstm"]
-    assert set(find_recipe("iog_ptb").systems) == {*bases, *gates}
+    assert set(find_recipe("iog_ptb").systems) == {*bases, "awd-fin", *gates}
     bases = ["zaremba-medium", "variational-medium", "rhn-tied", "awd"]
-    assert set(find_recipe("iog_wt2").systems) == {*bases, *(f"{name}+iog" for name in bases)}
+    assert set(find_recipe("iog_wt2").systems) == {*bases, "awd-fin", *(f"{name}+iog" for name in bases)}
 
 
 @pytest.mark.parametrize("name, system", SYSTEMS)
@@ -32,7 +34,17 @@ def test_a_base_model_is_trained_by_its_preset_on_the_recipes_corpus(name, syste
     corpus, recipe = name.split("_")[1], find_recipe(name)
     flags = recipe.flags(system)
     assert flags["arch"].endswith(f"_{corpus}") and recipe.system(system).flags == {"arch": flags["arch"]}
-    assert flags["max-epoch"] in {39, 55, 200, 500, 750} and "base" in recipe.system(system).published
+    assert flags["max-epoch"] in {39, 55, 200, 500, 750}
+    assert ("base" in recipe.system(system).published) == (system != "awd")
+    assert recipe.system(system).result == ("best" if system == "awd" else "last")
+
+
+@pytest.mark.parametrize("name", ["iog_ptb", "iog_wt2"])
+def test_the_base_of_awd_lstm_is_fine_tuned_as_in_its_paper(name):
+    recipe = find_recipe(name)
+    flags = recipe.flags("awd-fin")
+    assert {**flags, **fine_tuning_flags(flags["arch"])} == flags and flags["averaging"] == "immediate"
+    assert recipe.system("awd-fin").base == Base(system="awd", flag="finetune-from-model")
 
 
 @pytest.mark.parametrize("name, system", GATES)
@@ -46,20 +58,22 @@ def test_a_gate_is_trained_as_in_the_paper(name, system):
     assert {"max-epoch": 5, "tokens-per-sample": 35, "batch-size": 20, "weight-decay": 1e-6}.items() <= flags.items()
     rates = [float(rate) for rate in str(flags["lr"]).split(",")]
     assert rates == pytest.approx([0.001 / epoch**0.5 for epoch in range(1, 6)])
+    num = {"rhn5+iog": 5, "rhn10+iog": 10}.get(system, 1)
+    trained = {"rhn5": "rhn", "rhn10": "rhn", "awd": "awd-fin"}
     base = system.partition("+")[0]
-    if base in recipe.systems and system.endswith("+iog"):
-        assert recipe.system(system).published["base"] == recipe.system(base).published["base"]
+    assert recipe.system(system).base == Base(system=trained.get(base, base), flag="base-model", num=num)
+    if num == 1 and system.endswith("+iog"):
+        assert recipe.system(system).published["base"] == recipe.system(trained.get(base, base)).published["base"]
 
 
-@pytest.mark.parametrize(
-    "name, system", [*GATES, ("reduced_base_models", "gate"), ("reduced_base_models", "gate-lstm")]
-)
+@pytest.mark.parametrize("name, system", [*GATES, ("reduced_base_models", "doc+iog"), ("presets", "gated_lm")])
 def test_a_gate_without_a_base_model_is_refused(name, system):
     recipe = find_recipe(name)
     for more in ([], ["--base-models", "a.pt"], ["a.pt"]):
-        with pytest.raises(ValueError, match=r"is a gate on a trained language model: give .* --base-model CKPT"):
+        with pytest.raises(ValueError, match=r"is a gate on a trained [\w -]+: give .* --base-model CKPT"):
             training_arguments(recipe, system, data="data", save_dir="save", more=more)
-    base_models = ":".join(f"{n}.pt" for n in range(recipe.system(system).num_base_models or 3))
+    base = recipe.system(system).base
+    base_models = ":".join(f"{n}.pt" for n in range(3 if base is None else base.num))
     for more in (["--base-model", base_models], [f"--base-model={base_models}"]):
         assert training_arguments(recipe, system, data="data", save_dir="save", more=more)[-len(more) :] == more
 
@@ -77,12 +91,9 @@ def test_another_number_of_base_models_than_that_of_the_published_figures_is_ref
         )
 
 
-@pytest.mark.parametrize(
-    "name, system", [("reduced_base_models", "gate"), ("reduced_base_models", "gate-awd"), ("presets", "gated_lm_ptb")]
-)
-def test_gates_without_published_figures_are_put_on_any_number(name, system):
+def test_gates_of_no_base_are_put_on_any_number():
     for more in (["--base-model", "a.pt"], ["--base-model=a.pt:b.pt"]):
-        arguments = training_arguments(find_recipe(name), system, data="data", save_dir="save", more=more)
+        arguments = training_arguments(find_recipe("presets"), "gated_lm_ptb", data="data", save_dir="save", more=more)
         assert arguments[-len(more) :] == more
 
 
@@ -93,5 +104,5 @@ def test_a_gate_is_resumed_without_its_base_model(tmp_path):
 
 
 def test_a_base_model_is_asked_for_by_gates_alone():
-    for name, system in (*BASES, ("reduced_base_models", "awd"), ("reduced_base_models", "rhn")):
+    for name, system in (*BASES, ("reduced_base_models", "awd"), ("presets", "lstm_lm_doc")):
         training_arguments(find_recipe(name), system, data="data", save_dir="save")

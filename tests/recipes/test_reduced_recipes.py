@@ -5,6 +5,7 @@ import torch
 from built_systems import build_system
 
 from fairseq_plugins.recipes import find_recipe
+from fairseq_plugins.recipes.system import Base
 
 VOCABULARY = 10_002
 """Penn Treebank's in the host."""
@@ -72,9 +73,35 @@ def test_a_trick_is_one_flag(system):
     assert recipe.flags(f"{system}+adversarial") == {**plain, "adversarial-epsilon": 0.005}
 
 
-def test_gates_are_small_and_otherwise_as_in_the_paper():
-    recipe = find_recipe("reduced_base_models")
-    gates = {name: dict(recipe.system(name).flags) for name in recipe.systems if name not in BASE_MODELS}
-    assert all(flags.pop("arch") == "gated_lm" and flags.pop("gate-dim") == 30 for flags in gates.values())
-    kinds = {"gate": {}, "gate-hidden": {"output-gate": "iog-hidden"}, "gate-lstm": {"output-gate": "iog-lstm"}}
-    assert gates == {**kinds, "gate-awd": {"clip-norm": 0.1, "gate-init-range": 0.01}}
+def test_gates_have_the_papers_width_unless_they_say_so_and_its_exceptions():
+    recipe, on_awd = find_recipe("reduced_base_models"), {"clip-norm": 0.1, "gate-init-range": 0.01}
+    gates = {name: dict(recipe.system(name).flags) for name in recipe.systems if "+" in name}
+    assert {name for name in gates if name.endswith("+iog")} == {
+        *(f"{base}+iog" for base in (*BASE_MODELS, "mos", "doc")),
+        "zaremba3+iog",
+    }
+    assert all(flags.pop("arch") == "gated_lm" for flags in gates.values())
+    own = {
+        "zaremba+iog30": {"gate-dim": 30},
+        "variational+iog30": {"gate-dim": 30},
+        "zaremba+iog-hidden": {"output-gate": "iog-hidden"},
+        "zaremba+iog-lstm": {"output-gate": "iog-lstm"},
+        **{f"{base}+iog": on_awd for base in ("awd", "mos", "doc")},
+    }
+    assert gates == {name: own.get(name, {}) for name in gates}
+    for name in gates:
+        base = name.partition("+")[0].removesuffix("3")
+        num = 3 if name == "zaremba3+iog" else 1
+        assert recipe.system(name).base == Base(system=f"{base}-averaged", flag="base-model", num=num)
+
+
+@pytest.mark.parametrize("name", ["reduced", "reduced_base_models", "reduced_tricks"])
+def test_an_averaged_epoch_follows_the_six_of_every_system_but_gates(name):
+    recipe = find_recipe(name)
+    for system in recipe.systems:
+        if "+iog" in system:
+            with pytest.raises(ValueError, match=f"recipe {name} has no system "):
+                recipe.system(f"{system}-averaged")
+            continue
+        assert recipe.flags(f"{system}-averaged") == {**recipe.flags(system), "averaging": "immediate", "max-epoch": 1}
+        assert recipe.system(f"{system}-averaged").base == Base(system=system, flag="finetune-from-model")

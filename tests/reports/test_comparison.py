@@ -12,8 +12,9 @@ LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hie
 
 
 def run(name, seed, **figures):
+    sizes = dict(parameters=1234, learning_parameters=1234, epochs=6)
     cost = dict(words_per_second=1500.4 * seed, hours=seed / 8)
-    return dict(name=name, seed=seed, parameters=1234, epochs=6, lowest_valid_perplexity=20.0 + seed, **cost, **figures)
+    return {**sizes, **cost, **dict(name=name, seed=seed, lowest_valid_perplexity=20.0 + seed), **figures}
 
 
 def rows_of(table):
@@ -37,6 +38,13 @@ def test_runs_of_one_name_have_a_mean_and_a_deviation():
     assert rows[4]["test perplexity"] == f"{10 * 7**0.5:.2f}" and rows[4]["valid perplexity"] == f"{7**0.5:.2f}"
     for row in rows[3:5]:
         assert row["seed"] == row["parameters"] == row["words per second"] == row["hours"] == ""
+
+
+def test_parameters_that_learn_stand_where_not_all_do():
+    scores = dict(valid_perplexity=19.0, test_perplexity=10.0)
+    runs = [run("A", 1, **scores), run("A with a gate", 1, learning_parameters=30, **scores)]
+    rows = rows_of(as_markdown(runs, PerplexityMetric()))
+    assert [(row["parameters"], row["that learn"]) for row in rows] == [("1,234", ""), ("1,234", "30")]
 
 
 def test_the_best_scores_of_validation_stand_in_the_table():

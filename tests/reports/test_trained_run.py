@@ -22,9 +22,23 @@ def finished(tmp_path):
     return tmp_path
 
 
-def test_a_checkpoint_in_place_of_its_directory(finished):
-    with pytest.raises(ValueError, match="checkpoint_best.pt is a file: give the --save-dir of a training"):
-        read_run("A", finished / "checkpoint_best.pt", data=DATA)
+def test_the_best_checkpoint_is_taken_unless_another_is_named(finished):
+    shutil.copy(finished / "checkpoint_best.pt", finished / "checkpoint_last.pt")
+    best, last = (read_run("A", path, data=DATA) for path in (finished, finished / "checkpoint_last.pt"))
+    assert (best.checkpoint, best.save_dir) == (finished / "checkpoint_best.pt", finished)
+    assert (last.checkpoint, last.save_dir) == (finished / "checkpoint_last.pt", finished)
+    for missing in (finished / "checkpoint_9.pt", finished / "none"):
+        with pytest.raises(ValueError, match=f"{missing} does not exist: give a checkpoint"):
+            read_run("A", missing, data=DATA)
+
+
+def test_parameters_that_do_not_learn_are_told(finished):
+    run = read_run("A", finished, data=DATA)
+    figures = run.figures()
+    assert figures["learning_parameters"] == figures["parameters"]
+    run.model.decoder.embedding.weight.requires_grad_(False)
+    frozen = run.model.decoder.embedding.weight.numel()
+    assert run.figures()["learning_parameters"] == figures["parameters"] - frozen
 
 
 def test_a_training_without_its_log(finished):

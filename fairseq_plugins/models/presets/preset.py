@@ -37,6 +37,12 @@ class Preset:
     training: Mapping[str, Value] = field(default_factory=dict)
     fine_tuning: Optional[Mapping[str, Value]] = None
 
+    @property
+    def averaged(self) -> Mapping[str, Value]:
+        """Flags of ``fairseq-train`` that differ in the fine-tuning of the paper; there must be one."""
+        assert self.fine_tuning is not None
+        return {"averaging": "immediate", **self.fine_tuning}
+
 
 def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.

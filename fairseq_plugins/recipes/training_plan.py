@@ -1,0 +1,76 @@
+"""Which trainings make a table: systems with several seeds, and before them those that they begin with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Sequence, Tuple
+
+from fairseq_plugins.recipes.recipe import Recipe, training_arguments
+from fairseq_plugins.recipes.training import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedTraining:
+    """A system with a seed.
+
+    Attributes:
+        system: its name in the recipe.
+        label: how tables name it.
+        training: in a folder of its own.
+        result: the checkpoint that it is for.
+    """
+
+    system: str
+    label: str
+    training: Training
+    result: Path
+
+
+class TrainingPlan:
+    """Trainings of a recipe, each in ``save_dir/SYSTEM-SEED``.
+
+    Args:
+        recipe: whose systems are trained.
+        data: directory that data-prep wrote.
+        save_dir: directory for a folder of each training.
+        more: arguments of every training, which come last and win.
+
+    Attributes:
+        trainings: all of them, each after those that it begins with.
+    """
+
+    def __init__(self, recipe: Recipe, *, data: str, save_dir: Path, more: Sequence[str] = ()) -> None:
+        self.recipe, self.data, self.save_dir, self.more = recipe, data, save_dir, list(more)
+        self._planned: Dict[Tuple[str, int], PlannedTraining] = {}
+
+    @property
+    def trainings(self) -> List[PlannedTraining]:
+        return list(self._planned.values())
+
+    def add(self, system: str, *, seed: int) -> PlannedTraining:
+        """Plan a system with a seed.
+
+        What it begins with has the same seed; of several models the first has, and the others have those that follow.
+
+        Raises:
+            ValueError: if the recipe has no such system, or a gate has no base in the recipe.
+        """
+        if (system, seed) not in self._planned:
+            base = self.recipe.system(system).base
+            seeds = range(seed, seed + base.num) if base is not None else ()
+            begun_with = [self.add(base.system, seed=one).result for one in seeds] if base is not None else []
+            self._planned[system, seed] = self._plan(system, seed=seed, begun_with=begun_with)
+        return self._planned[system, seed]
+
+    def _plan(self, system: str, *, seed: int, begun_with: Sequence[Path]) -> PlannedTraining:
+        save_dir = self.save_dir / f"{system}-{seed}"
+        base = self.recipe.system(system).base
+        flags = [] if base is None else [f"--{base.flag}={':'.join(map(str, begun_with))}"]
+        arguments = training_arguments(
+            self.recipe, system, data=self.data, save_dir=str(save_dir), seed=seed, more=[*flags, *self.more]
+        )
+        return PlannedTraining(
+            system=system,
+            label=self.recipe.label(system),
+            training=Training(arguments=arguments, save_dir=save_dir),
+            result=save_dir / f"checkpoint_{self.recipe.system(system).result}.pt",
+        )
