@@ -12,9 +12,9 @@ from fairseq.models import BaseFairseqModel
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
-from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, read_nbest, write_nbest
+from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, NBestLists, read_nbest, write_nbest
 from fairseq_plugins.evaluation.rescoring.log_linear import weighted_sums
-from fairseq_plugins.evaluation.rescoring.nbest_features import candidate_features
+from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeatures, candidate_features
 from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
 from fairseq_plugins.evaluation.rescoring.tuned_weights import read_weights, tuned_weights
 from fairseq_plugins.evaluation.text.languages import check_language
@@ -109,64 +109,73 @@ keep them."""
         add_cpu(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        check_coefficient(args.restarts, flag="--restarts")
-        check_coefficient(args.seed, flag="--seed")
-        check_at_least_one(args.max_tokens, flag="--max-tokens")
-        if args.target_lang is not None:
-            check_language(args.target_lang, flag="--target-lang")
-        if len(set(args.path)) < len(args.path):
-            raise ValueError("--path: give each checkpoint once")
-        check_checkpoints(args.path)
+        _check(args)
         given = None if args.weights is None else read_weights(args.weights)
         weights = None if given is None else given.of_models(args.path)
-        paths: List[Path] = args.input or [STANDARD_INPUT]
-        lists = read_nbest(paths, form=args.input_format)
-        if args.source is not None:
-            lists = replace(lists, sources=lists.lines_of(args.source))
-        texts = CandidateTexts(
-            lists, reference=args.reference, language=args.target_lang, case=compared_case(args.data)
-        )
-        output = args.output or ("text" if args.tune is None else "scores")
-        if (args.tune is not None or output == "scores") and not texts.references:
-            raise ValueError(f"{name_of(*paths)} has no references: give --reference FILE")
-        device, models = choose_device(args), _load(args.path, args.data)
-        features = candidate_features(
-            lists,
-            {path: model.to(device) for path, model in models.items()},
-            max_tokens=args.max_tokens,
-            device=device,
-            show_progress=sys.stderr.isatty(),
-        )
-        for path, share in features.unknown_shares.items():
-            if share > 0:
-                print(
-                    f"{path} does not know {share:.1%} of the candidates' tokens: it reads tokens of DATA, subwords "
-                    "with their marks (fairseq-generate without --remove-bpe)",
-                    file=sys.stderr,
-                )
+        texts = _read_texts(args)
+        features = _compute_features(args, texts.lists)
         metric = args.metric or (DEFAULT_METRIC if given is None else given.metric)
         if weights is None:
-            weights = texts.tune(
-                features,
-                metric=metric,
-                num_restarts=args.restarts,
-                seed=args.seed,
-                show_progress=sys.stderr.isatty(),
-            ).tolist()
-            found = asdict(tuned_weights(metric, weights, paths=args.path))
-            write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")
+            weights = _tune(args, texts, features, metric=metric)
         sums = weighted_sums(features.values, features.is_candidate, np.array(weights))
-        after = [int(place) for place in sums.argmax(1)]
+        chosen = [int(place) for place in sums.argmax(1)]
+        output = _output(args)
         if output == "scores":
             significance = "printed" if args.tune is None else "left out"  # it says nothing of what was tuned to
-            print(as_text(texts, after, metric=metric, significance=significance))
+            print(as_text(texts, chosen, metric=metric, significance=significance))
             print()
             print(as_table(["feature", "weight"], [[n, f"{w:.4f}"] for n, w in zip(features.names, weights)]))
         elif output == "text":
-            print("\n".join(texts.chosen(after)))
+            print("\n".join(texts.chosen(chosen)))
         else:
-            scores = [row[: len(found)] for row, found in zip(sums, lists.candidates)]
-            print(write_nbest(lists, scores, form=args.input_format), end="")
+            scores = [row[: len(found)] for row, found in zip(sums, texts.lists.candidates)]
+            print(write_nbest(texts.lists, scores, form=args.input_format), end="")
+
+
+def _check(args: argparse.Namespace) -> None:
+    check_coefficient(args.restarts, flag="--restarts")
+    check_coefficient(args.seed, flag="--seed")
+    check_at_least_one(args.max_tokens, flag="--max-tokens")
+    if args.target_lang is not None:
+        check_language(args.target_lang, flag="--target-lang")
+    if len(set(args.path)) < len(args.path):
+        raise ValueError("--path: give each checkpoint once")
+    check_checkpoints(args.path)
+
+
+def _output(args: argparse.Namespace) -> str:
+    return args.output or ("text" if args.tune is None else "scores")
+
+
+def _read_texts(args: argparse.Namespace) -> CandidateTexts:
+    paths: List[Path] = args.input or [STANDARD_INPUT]
+    lists = read_nbest(paths, form=args.input_format)
+    if args.source is not None:
+        lists = replace(lists, sources=lists.lines_of(args.source))
+    texts = CandidateTexts(lists, reference=args.reference, language=args.target_lang, case=compared_case(args.data))
+    if (args.tune is not None or _output(args) == "scores") and not texts.references:
+        raise ValueError(f"{name_of(*paths)} has no references: give --reference FILE")
+    return texts
+
+
+def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateFeatures:
+    """The features of all candidates, and a warning where a model knows few of their tokens."""
+    device, models = choose_device(args), _load(args.path, args.data)
+    features = candidate_features(
+        lists,
+        {path: model.to(device) for path, model in models.items()},
+        max_tokens=args.max_tokens,
+        device=device,
+        show_progress=sys.stderr.isatty(),
+    )
+    for path, share in features.unknown_shares.items():
+        if share > 0:
+            print(
+                f"{path} does not know {share:.1%} of the candidates' tokens: it reads tokens of DATA, subwords "
+                "with their marks (fairseq-generate without --remove-bpe)",
+                file=sys.stderr,
+            )
+    return features
 
 
 def _load(paths: Sequence[str], data: Path) -> Dict[str, BaseFairseqModel]:
@@ -175,6 +184,20 @@ def _load(paths: Sequence[str], data: Path) -> Dict[str, BaseFairseqModel]:
         with naming_checkpoint(path):
             models[path], _ = load_checkpoint(path, data)
     return models
+
+
+def _tune(args: argparse.Namespace, texts: CandidateTexts, features: CandidateFeatures, *, metric: str) -> List[float]:
+    """Weights of the features, which are written to ``--tune``."""
+    weights: List[float] = texts.tune(
+        features,
+        metric=metric,
+        num_restarts=args.restarts,
+        seed=args.seed,
+        show_progress=sys.stderr.isatty(),
+    ).tolist()
+    found = asdict(tuned_weights(metric, weights, paths=args.path))
+    write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")
+    return weights
 
 
 def as_text(

@@ -6,9 +6,8 @@ Shapes: B sentences, S source positions, T target steps, C embedding width, D_n 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
-from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
     FairseqEncoderDecoderModel,
@@ -125,7 +124,6 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             ValueError: on a value that does not fit, with the flag and the remedy.
         """
         config = RecurrentEncoderDecoderConfig.from_namespace(args)
-        cell_options = RECURRENT_CELLS.read_options(args)
         source, target = task.source_dictionary, task.target_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")
@@ -133,39 +131,18 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         check_dropout(config.dropout, flag="--dropout")
         if config.share_embeddings == "all" and source != target:
             raise ValueError("--share-embeddings all needs one dictionary: run fairseq-preprocess --joined-dictionary")
-        target_embedding = _embedding(target, config.embed_dim)
-        source_embedding = target_embedding
+        target_embedding = source_embedding = nn.Embedding(len(target), config.embed_dim)
         if config.share_embeddings != "all":
-            source_embedding = _embedding(source, config.embed_dim)
+            source_embedding = nn.Embedding(len(source), config.embed_dim)
         encoder = RecurrentEncoder(
-            source,
-            embedding=source_embedding,
-            stack=EncoderStack(
-                config.embed_dim,
-                hidden_sizes,
-                cell=args.rnn_cell,
-                cell_options=cell_options,
-                directions=config.encoder_directions,
-                merge=config.encoder_merge,
-                hidden_dropout=config.dropout,
-            ),
+            source, embedding=source_embedding, stack=_build_encoder_stack(args, config, hidden_sizes)
         )
-        attention = None
-        if config.attention != "none":
-            attention = ATTENTIONS[config.attention](hidden_sizes[-1], hidden_sizes[-1])
-        stack = AttentionalStack(
-            config.embed_dim,
-            hidden_sizes,
-            cell=args.rnn_cell,
-            cell_options=cell_options,
-            attention=attention,
-            input_feeding=config.input_feeding,
-            dropout=config.dropout,
-        )
+        stack = _build_decoder_stack(args, config, hidden_sizes)
+        attention_widths = [] if stack.attention is None else hidden_sizes[-1:]
         output_layer = build_output_layer(
             args,
             dictionary=target,
-            layer_widths=[config.embed_dim, *hidden_sizes, *([] if attention is None else hidden_sizes[-1:])],
+            layer_widths=[config.embed_dim, *hidden_sizes, *attention_widths],
             shared_weight=SHARING_FLAGS.shared_weight(args, target_embedding),
         )
         output_layer.copying = build_copying(
@@ -173,7 +150,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             source=source,
             target=target,
             width=hidden_sizes[-1],
-            attention_removed_by="--attention none" if attention is None else None,
+            attention_removed_by="--attention none" if stack.attention is None else None,
         )
         provide_word_counts(output_layer, task)
         decoder = RecurrentAttentionalDecoder(
@@ -207,8 +184,35 @@ def _check_start(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None
             raise ValueError(f"--init {config.init} has no {flag}: leave out {flag}, or take the other --init")
 
 
-def _embedding(dictionary: Dictionary, width: int) -> nn.Embedding:
-    return nn.Embedding(len(dictionary), width)
+def _build_encoder_stack(
+    args: Namespace, config: RecurrentEncoderDecoderConfig, hidden_sizes: Sequence[int]
+) -> EncoderStack:
+    return EncoderStack(
+        config.embed_dim,
+        hidden_sizes,
+        cell=args.rnn_cell,
+        cell_options=RECURRENT_CELLS.read_options(args),
+        directions=config.encoder_directions,
+        merge=config.encoder_merge,
+        hidden_dropout=config.dropout,
+    )
+
+
+def _build_decoder_stack(
+    args: Namespace, config: RecurrentEncoderDecoderConfig, hidden_sizes: Sequence[int]
+) -> AttentionalStack:
+    attention = None
+    if config.attention != "none":
+        attention = ATTENTIONS[config.attention](hidden_sizes[-1], hidden_sizes[-1])
+    return AttentionalStack(
+        config.embed_dim,
+        hidden_sizes,
+        cell=args.rnn_cell,
+        cell_options=RECURRENT_CELLS.read_options(args),
+        attention=attention,
+        input_feeding=config.input_feeding,
+        dropout=config.dropout,
+    )
 
 
 for name, preset in ARCHITECTURES.items():

@@ -6,7 +6,7 @@ Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V v
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Optional
+from typing import Optional, Sequence
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
@@ -141,15 +141,10 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             word_masks=config.word_masks,
             noise=config.embedding_noise,
         )
-        stack = RecurrentStack(
-            config.embed_dim,
-            hidden_sizes,
-            cell=args.rnn_cell,
-            cell_options=RECURRENT_CELLS.read_options(args),
-            hidden_dropout=config.dropout_hidden,
-            output_dropout=config.dropout_output,
-            masks=config.dropout_masks,
+        input_dropout = BroadcastDropout(
+            config.dropout_input, flag="--dropout-input", shared_dims=MASKS[config.dropout_masks]
         )
+        stack = _build_stack(args, config, hidden_sizes)
         provide_dictionary(stack, dictionary)
         feed_forward = None
         if config.output_hidden_size != 0:
@@ -161,19 +156,15 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             shared_weight=SharingFlags().shared_weight(args, embedding),
         )
         provide_word_counts(output_layer, task)
-        input_dropout = BroadcastDropout(
-            config.dropout_input, flag="--dropout-input", shared_dims=MASKS[config.dropout_masks]
+        decoder = RecurrentDecoder(
+            dictionary,
+            embedding=embedding,
+            input_dropout=input_dropout,
+            stack=stack,
+            feed_forward=feed_forward,
+            output_layer=output_layer,
         )
-        model = cls(
-            RecurrentDecoder(
-                dictionary,
-                embedding=embedding,
-                input_dropout=input_dropout,
-                stack=stack,
-                feed_forward=feed_forward,
-                output_layer=output_layer,
-            )
-        )
+        model = cls(decoder)
         if config.init_range is not None:
             check_positive(config.init_range, flag="--init-range")
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
@@ -183,6 +174,18 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             weights = dict.fromkeys([embedding.weight, output_layer.projection.weight])
             model.column_norm = ColumnNorm(list(weights), length=config.column_norm)
         return keep_vocabularies(model, task, embeddings=[embedding])
+
+
+def _build_stack(args: Namespace, config: RecurrentLanguageModelConfig, hidden_sizes: Sequence[int]) -> RecurrentStack:
+    return RecurrentStack(
+        config.embed_dim,
+        hidden_sizes,
+        cell=args.rnn_cell,
+        cell_options=RECURRENT_CELLS.read_options(args),
+        hidden_dropout=config.dropout_hidden,
+        output_dropout=config.dropout_output,
+        masks=config.dropout_masks,
+    )
 
 
 for name, preset in LANGUAGE_MODELS.items():
