@@ -24,7 +24,7 @@ TEXTS = [
 PLAUSIBLE = {
     "ARPA": ["ngram.arpa"],
     "ARPA,WEIGHT": ["ngram.arpa,0.3"],
-    "FLAG=VALUES": ["temperature=0.9,1"],
+    "FLAG=VALUES": ["temperature=0.9:1"],
     "LANGUAGE": ["de"],
     "NAME=DIR": ["A=history", "A=run"],
     "NAME=SAVE_DIR": ["A=run"],

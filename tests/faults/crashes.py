@@ -56,27 +56,27 @@ class Watch:
         os.write(self._log, f"{what} {place.removeprefix(self._folder)}\n".encode())
 
 
-def changes_of(work: Callable[[], None], folder: Path) -> List[str]:
+def changes_of(work: Callable[[], None], folder: Path, *, stdin: bytes) -> List[str]:
     """The changes that work makes to a folder, which it then has made."""
     log = os.memfd_create("changes")
-    ended = _watched(work, folder, None, log)
+    ended = _watched(work, folder, None, log, stdin)
     assert ended.status == 0, ended
     changes = os.pread(log, os.fstat(log).st_size, 0).decode().splitlines()
     os.close(log)
     return changes
 
 
-def killed_after(work: Callable[[], None], folder: Path, num_changes: int) -> Ended:
+def killed_after(work: Callable[[], None], folder: Path, num_changes: int, *, stdin: bytes) -> Ended:
     """Work that is killed when it has made so many changes to a folder."""
     log = os.memfd_create("changes")
-    ended = _watched(work, folder, num_changes, log)
+    ended = _watched(work, folder, num_changes, log, stdin)
     os.close(log)
     return ended
 
 
-def _watched(work: Callable[[], None], folder: Path, last: Optional[int], log: int) -> Ended:
+def _watched(work: Callable[[], None], folder: Path, last: Optional[int], log: int, stdin: bytes) -> Ended:
     def watched() -> None:
         Watch(folder, last=last, log=log).begin()
         work()
 
-    return in_fork(watched, folder=folder)
+    return in_fork(watched, folder=folder, stdin=stdin)

@@ -1,91 +1,73 @@
-"""A command that is killed at any change of the file system, or in any write, is run again as if it never had been."""
+"""A command that is killed at any change of the file system, or in any write, is run again as if it never had been.
+
+What was tried is printed: ``bash scripts/test.sh tests/faults/test_crashes.py --faults 10000 -rA``.
+"""
 
 import random
 import signal
-from typing import Callable, List, NamedTuple
 
 import pytest
 from crashes import changes_of, killed_after
 from forks import in_fork
 from programs import program
-from writings import WRITINGS, Writing
+from workplace import COMMANDS, contents
+from writings import WITHOUT, WRITINGS
 
 pytestmark = pytest.mark.slow
+OUTPUTS = {"output_file", "output_folder", "picture_file"}
+"""Types of the flags that name what is written."""
 
 
-class Undisturbed(NamedTuple):
-    """A command line where nothing happens.
-
-    Attributes:
-        writing: its line of WRITINGS.
-        work: what runs it.
-        result: what it leaves.
-        changes: of the file system, in their order.
-        longest: bytes of the longest file.
-    """
-
-    writing: Writing
-    work: Callable[[], None]
-    result: object
-    changes: List[str]
-    longest: int
+WAYS = ("killed before a change", "killed in a write", "full disk")
 
 
-@pytest.fixture(scope="module")
-def undisturbed():
-    """Those that were run already."""
-    return {}
-
-
-@pytest.fixture(params=sorted(WRITINGS))
-def case(request, workplace, undisturbed) -> Undisturbed:
-    """Each, run once."""
-    name = request.param
-    if name not in undisturbed:
-        writing = WRITINGS[name]
-        work = program(writing.words)
-        with workplace() as folder:
-            changes = changes_of(work, folder)
-            longest = max(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            undisturbed[name] = Undisturbed(writing, work, writing.result(folder), changes, longest)
-    return undisturbed[name]
-
-
-def sample(count, config):
+def sample(count, budget):
     """Places among ``range(count)``: all, or those that the budget allows."""
-    budget = max(1, config.getoption("--faults") // 50)
     return range(count) if count <= budget else sorted(random.Random(count).sample(range(count), budget))
 
 
-def check_again(case, folder, disturbed):
-    """Run it once more, to its end."""
-    again = in_fork(case.work, folder=folder)
-    assert again.status == 0, (disturbed, again)
-    assert case.writing.result(folder) == case.result, disturbed
+def test_every_command_that_writes_is_tried():
+    tried = {(writing.words[0], word) for writing in WRITINGS.values() for word in writing.words}
+    for name, command in COMMANDS.items():
+        actions = [one for one in command.get_parser()._actions if getattr(one.type, "__name__", "") in OUTPUTS]
+        if name not in WITHOUT:
+            assert {(f"fairseq_plugins.cli.{name}", one.option_strings[-1]) for one in actions} <= tried
 
 
-def test_killed_before_a_change(case, workplace, pytestconfig):
-    assert case.changes
-    for num_changes in sample(len(case.changes), pytestconfig):
-        with workplace() as folder:
-            killed = killed_after(case.work, folder, num_changes)
-            assert killed.status == -signal.SIGKILL, (case.changes[num_changes], killed)
-            check_again(case, folder, case.changes[num_changes])
+@pytest.mark.parametrize("name", WRITINGS)
+def test_a_disturbed_command_is_run_again_as_if_it_never_had_been(name, workplace, pytestconfig):
+    writing = WRITINGS[name]
+    work, stdin = program(writing.words), writing.stdin
+    with workplace() as folder:
+        before = contents(folder)
+        changes = changes_of(work, folder, stdin=stdin)
+        lengths = [(folder / path).stat().st_size for path, now in contents(folder).items() if before.get(path) != now]
+        result, longest = writing.result(folder), max(lengths)
+    assert changes and result
 
+    def check_again(folder, disturbed):
+        again = in_fork(work, folder=folder, stdin=stdin)
+        assert again.status == 0, (disturbed, again)
+        assert writing.result(folder) == result, disturbed
 
-def test_killed_in_a_write(case, workplace, pytestconfig):
-    for file_bytes in sample(case.longest, pytestconfig):
-        with workplace() as folder:
-            killed = in_fork(case.work, folder=folder, file_bytes=file_bytes, at_limit=signal.SIG_DFL)
-            check_again(case, folder, (file_bytes, killed))
-
-
-def test_a_full_disk(case, workplace, pytestconfig):
-    for file_bytes in sample(case.longest, pytestconfig):
-        with workplace() as folder:
-            full = in_fork(case.work, folder=folder, file_bytes=file_bytes)
-            assert not full.hung, file_bytes
-            assert full.status != 0 or case.writing.result(folder) == case.result, (file_bytes, full)
-            is_host = case.writing.words[0].startswith("fairseq_cli.")
-            assert is_host or "Traceback" not in full.err, (file_bytes, full)
-            check_again(case, folder, (file_bytes, full))
+    budget = pytestconfig.getoption("--faults") // 50
+    # the smallest budget disturbs each command in one way, and the commands in all
+    ways = WAYS if budget else [WAYS[list(WRITINGS).index(name) % len(WAYS)]]
+    for way in ways:
+        places = sample(len(changes) if way == "killed before a change" else longest, max(1, budget))
+        for place in places:
+            with workplace() as folder:
+                if way == "killed before a change":
+                    ended = killed_after(work, folder, place, stdin=stdin)
+                    assert ended.status == -signal.SIGKILL, (changes[place], ended)
+                elif way == "killed in a write":
+                    ended = in_fork(work, folder=folder, stdin=stdin, file_bytes=place, at_limit=signal.SIG_DFL)
+                else:
+                    ended = in_fork(work, folder=folder, stdin=stdin, file_bytes=place)
+                    assert not ended.hung, place
+                    assert ended.status != 0 or writing.result(folder) == result, (place, ended)
+                    is_host = writing.words[0].startswith("fairseq_cli.")
+                    assert is_host or "Traceback" not in ended.err, (place, ended)
+                check_again(folder, (way, place, ended))
+        among = f"{len(changes)} changes" if way == "killed before a change" else f"{longest} bytes"
+        print(f"{name}: {way}, at {len(places)} of {among}")

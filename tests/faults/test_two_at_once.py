@@ -13,10 +13,10 @@ def test_what_two_leave_is_that_of_one(name, workplace):
     writing = WRITINGS[name]
     work = program(writing.words)
     with workplace() as folder:
-        assert in_fork(work, folder=folder).status == 0
+        assert in_fork(work, folder=folder, stdin=writing.stdin).status == 0
         result = writing.result(folder)
     with workplace() as folder:
-        both = [Fork(work, folder=folder) for _ in range(2)]
+        both = [Fork(work, folder=folder, stdin=writing.stdin) for _ in range(2)]
         ended = [fork.finish() for fork in both]
         assert any(one.status == 0 for one in ended), ended
         for one in ended:

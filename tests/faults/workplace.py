@@ -6,9 +6,10 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List
 
 import torch
+from fairseq.data import Dictionary, data_utils
 from generated_corpora.parses import write_parses
 from readings import DYNAMIC
 
@@ -50,6 +51,8 @@ def furnish(folder: Path, *, python: str) -> Path:
     (folder / "generated").write_text(
         "".join(f"S-{i}\t{s}\nT-{i}\t{t}\nH-{i}\t-0.5\t{t}\nD-{i}\t-0.5\t{t}\n" for i, (s, t) in enumerate(PAIRS))
     )
+    (folder / "translation/raw").mkdir()
+    (folder / "translation/raw/test.tgt").write_text("".join(f"{line}\n" for line in _test_targets(folder)))
     (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     (folder / "weights").write_text('{"weights": {"list": 1.0, "length": 0.0, "model 1": 0.5}, "metric": "bleu"}\n')
     COMMANDS["train_ngram"].main([str(folder / "lm"), "--order", "2", "--out", str(folder / "ngram.arpa")])
@@ -60,6 +63,12 @@ def furnish(folder: Path, *, python: str) -> Path:
     _train(python, folder / "lm", folder / "gated.pt", *gate)
     _furnish_trees(python, folder)
     return folder
+
+
+def _test_targets(folder: Path) -> List[str]:
+    dictionary = Dictionary.load(str(folder / "translation/dict.tgt.txt"))
+    lines = data_utils.load_indexed_dataset(str(folder / "translation/test.src-tgt.tgt"), dictionary)
+    return [dictionary.string(line) for line in lines]
 
 
 def _furnish_trees(python: str, folder: Path) -> None:

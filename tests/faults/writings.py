@@ -1,6 +1,5 @@
 """Command lines that write files, and what they leave."""
 
-import json
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple
 
@@ -22,10 +21,12 @@ class Writing(NamedTuple):
     Attributes:
         words: the module or file, and its arguments.
         result: what counts of what it has written to a folder.
+        stdin: what is typed.
     """
 
     words: List[str]
     result: Callable[[Path], object]
+    stdin: bytes = b""
 
 
 def _files(*names: str) -> Callable[[Path], object]:
@@ -35,12 +36,24 @@ def _files(*names: str) -> Callable[[Path], object]:
     return result
 
 
-def _below(parent: str) -> Callable[[Path], object]:
-    def result(folder: Path) -> object:
+def _is_left_out(name: str) -> bool:
+    """What is written aside begins with a point; a killed process leaves it."""
+    return name.endswith((".lock", ".log")) or name.rpartition("/")[2].startswith(".")
+
+
+def _below(parent: str) -> Callable[[Path], Dict[str, str]]:
+    def result(folder: Path) -> Dict[str, str]:
         there = contents(folder / parent)
-        return {name: digest for name, digest in there.items() if not name.endswith((".lock", ".log"))}
+        return {name: digest for name, digest in there.items() if not _is_left_out(name)}
 
     return result
+
+
+def _decoded(folder: Path) -> object:
+    """Sentences of what the host wrote, which tells its speed, too."""
+    lines = (folder / "out/generate.txt").read_text().splitlines()
+    there = {name: digest for name, digest in _below("out")(folder).items() if name != "generate.txt"}
+    return there, [line for line in lines if line.startswith(("T-", "H-", "D-"))]
 
 
 def _weights(folder: Path) -> object:
@@ -50,21 +63,17 @@ def _weights(folder: Path) -> object:
     return names, {name: {key: value.tolist() for key, value in state.items()} for name, state in states.items()}
 
 
-def _comparison(folder: Path) -> object:
-    """Names of the files, and what was measured, without speed."""
-    runs = json.loads((folder / "out/runs.json").read_text())
-    return sorted(path.name for path in (folder / "out").glob("[!.]*")), json.dumps(runs).count("perplexity")
+def _ours(name: str, *words: str, result: Callable[[Path], object], stdin: bytes = b"") -> Writing:
+    return Writing([f"fairseq_plugins.cli.{name}", *words], result, stdin)
 
+
+_LM, _PAIRS = ("lm", "--path", "lm.pt"), ("translation", "--path", "translator.pt")
+_PLOT, _OUT = ("--plot", "out.png"), ("--out", "out")
+_DECODING = ("--split", "test", "--bpe", "none", "--", "--cpu", "--num-workers", "0")
+_PICTURE = _files("out.png")
 
 WRITINGS: Dict[str, Writing] = {
     "training": Writing(["fairseq_cli.train", "lm", "--save-dir", "trained", *TRAINING], _weights),
-    "average": Writing(
-        [
-            *("fairseq_plugins.cli.average_checkpoints", "--path", "run/checkpoint1.pt", "run/checkpoint2.pt"),
-            *("--out", "mean.pt"),
-        ],
-        _files("mean.pt"),
-    ),
     "prepared corpus": Writing(
         [
             *(str(ROOT / "data-prep/prepare.py"), "wsj", "--from", "downloads"),
@@ -72,15 +81,55 @@ WRITINGS: Dict[str, Writing] = {
         ],
         _below("prepared"),
     ),
-    "n-grams": Writing(
-        ["fairseq_plugins.cli.train_ngram", "lm", "--order", "2", "--out", "written.arpa"], _files("written.arpa")
+    "average_checkpoints": _ours(
+        *("average_checkpoints", "--path", "run/checkpoint1.pt", "run/checkpoint2.pt", "--out", "mean.pt"),
+        result=_files("mean.pt"),
     ),
-    "statistics": Writing(
-        [
-            *("fairseq_plugins.cli.evaluate_lm", "lm", "--path", "lm.pt", "--cpu"),
-            *("--dynamic", "rms", "--dynamic-rows", "2", "--dynamic-segment", "6"),
-        ],
-        _files("lm.gradients-2x6.pt"),
+    "compare_by_frequency": _ours(
+        "compare_by_frequency", "lm", "--path", "A=lm.pt", "B=mos.pt", *_PLOT, result=_PICTURE
     ),
-    "comparison": Writing(["fairseq_plugins.cli.compare_runs", "lm", "--path", "A=run", "--out", "out"], _comparison),
+    "compare_runs": _ours("compare_runs", "lm", "--path", "A=run", *_OUT, result=_below("out")),
+    "evaluate_lm, statistics": _ours(
+        *("evaluate_lm", *_LM, "--cpu", "--dynamic", "rms", "--dynamic-rows", "2", "--dynamic-segment", "6"),
+        result=_files("lm.gradients-2x6.pt"),
+    ),
+    "evaluate_lm, tuned": _ours(
+        "evaluate_lm", *_LM, "--cpu", "--tune", "temperature=0.9:1", result=_files("lm.methods.json")
+    ),
+    "evaluate_rouge": _ours("evaluate_rouge", *_PAIRS, *_OUT, *_DECODING, result=_decoded),
+    "evaluate_translation": _ours("evaluate_translation", *_PAIRS, *_OUT, *_DECODING, result=_decoded),
+    "evaluate_translation, text": _ours(
+        *("evaluate_translation", "--input", "generated", "--reference", "targets", "--target-lang", "de"),
+        *("--write-hypotheses", "hypotheses"),
+        result=_files("hypotheses"),
+    ),
+    "generate_split": _ours("generate_split", *_PAIRS, *_OUT, *_DECODING, result=_decoded),
+    "headline_baselines": _ours(
+        "headline_baselines", "--articles", "sources", "--titles", "targets", *_OUT, result=_below("out")
+    ),
+    "mask_layers": _ours("mask_layers", "lm", "--path", "A=mos.pt", "--runs", "1", *_PLOT, result=_PICTURE),
+    "plot_attention": _ours("plot_attention", *_PAIRS, *_OUT, result=_below("out"), stdin=b"a b\n"),
+    "plot_expert_history": _ours("plot_expert_history", "lm", "--path", "A=history", *_PLOT, result=_PICTURE),
+    "plot_experts": _ours("plot_experts", *_LM, *_OUT, result=_below("out"), stdin=b"the cat eats\n"),
+    "plot_spectrum": _ours("plot_spectrum", "lm", "--path", "A=rnn.pt", *_PLOT, result=_PICTURE),
+    "plot_timescales": _ours("plot_timescales", "lm", "--path", "A=fpnn.pt", *_PLOT, result=_PICTURE),
+    "rerank_trees": _ours(
+        *("rerank_trees", "parses", "--path", "trees.pt"),
+        *("--lists", "parses/nbest.valid.txt", "--gold", "parses/trees/gold.valid.trees", *_OUT),
+        result=_below("out"),
+    ),
+    "rescore_nbest": _ours(
+        *("rescore_nbest", *_PAIRS, "--input", "generated", "--reference", "targets", "--tune", "tuned"),
+        result=_files("tuned"),
+    ),
+    "score_text": _ours("score_text", *_LM, *_PLOT, result=_PICTURE, stdin=b"the cat eats\n"),
+    "train_ngram": _ours("train_ngram", "lm", "--order", "2", "--out", "written.arpa", result=_files("written.arpa")),
+    "translate": _ours("translate", *_PAIRS, *_PLOT, result=_PICTURE, stdin=b"a b\n"),
 }
+"""By the name of the command, and what it writes where it writes several things."""
+
+WITHOUT = {
+    **dict.fromkeys(("benchmark_lm", "benchmark_output_layer", "benchmark_translation", "gpu_report"), "measures"),
+    **dict.fromkeys(("train", "fine_tune", "run_recipe"), "starts trainings, which are here"),
+}
+"""Commands that write and are left out, and why."""
