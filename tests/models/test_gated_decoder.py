@@ -94,9 +94,11 @@ def test_one_base_model_is_exactly_its_output_layer_with_the_gate(name, kind, to
 
 
 @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_a_gate_of_ones_is_the_base_model_bit_for_bit(name, cell, tokens, target):
-    gated = build_tiny_gated_lm(tiny_base_flags(name, rnn_cell=cell)).eval()
+@pytest.mark.parametrize(
+    "cell, kind", [*((cell, "iog") for cell in sorted(RECURRENT_CELLS)), *(("lstm", kind) for kind in KINDS[1:])]
+)
+def test_a_gate_of_ones_is_the_base_model_bit_for_bit(name, cell, kind, tokens, target):
+    gated = build_tiny_gated_lm(tiny_base_flags(name, rnn_cell=cell), output_gate=kind).eval()
     with torch.no_grad():
         nn.init.zeros_(gated.decoder.gate.linear.weight)
         nn.init.constant_(gated.decoder.gate.linear.bias, 100.0)

@@ -11,6 +11,7 @@ from test_output_layers import VOCAB_SIZE, WIDTHS, every_projected_layer
 from fairseq_plugins.modules.dropout import DropsAtRandom
 from fairseq_plugins.ops import native_bfloat16
 from fairseq_plugins.output_layers import output_precision as module
+from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.output_layers.output_precision import OutputPrecision
 
 build = partial(build_output_layer, widths=WIDTHS, vocab_size=VOCAB_SIZE)
@@ -47,6 +48,22 @@ def test_training_takes_it(name):
     exact, narrow = (loss(layer.train(), states) for layer in pair(name))
     assert exact.item() != narrow.item()
     torch.testing.assert_close(narrow, exact, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("gate", sorted(set(OUTPUT_GATES) - {"none"}))
+@every_projected_layer
+def test_training_under_a_gate_takes_it(name, gate):
+    """Loss and gradients; each of those of the gate is a product of four tensors that are rounded by half a unit."""
+    states = make_states(WIDTHS)
+    layers = [layer.train() for layer in pair(name, output_gate=gate, gate_dim=4, gate_dropout=0.0)]
+    exact, narrow = (loss(layer, states) for layer in layers)
+    assert exact.item() != narrow.item()
+    torch.testing.assert_close(narrow, exact, rtol=1e-3, atol=0)
+    theirs, ours = (
+        torch.autograd.grad(one, list(layer.gate.parameters())) for one, layer in zip((exact, narrow), layers)
+    )
+    for their, our in zip(theirs, ours):
+        assert (our - their).norm() <= 4 * torch.finfo(torch.bfloat16).eps / 2 * their.norm()
 
 
 @every_projected_layer
