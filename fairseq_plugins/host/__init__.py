@@ -17,7 +17,7 @@ from fairseq_plugins.host import (
     divergence,
     exact_resume,
     filtered_sentences,
-    flags_without_numbers,
+    flag_values,
     heartbeat,
     missing_pairs,
     numpy_compat,
@@ -48,7 +48,7 @@ def mend_host() -> None:
     exact_resume.mend()
     resumed_epoch.mend()
     divergence.mend()
-    flags_without_numbers.mend()
+    flag_values.mend()
     heartbeat.mend()
     one_line_errors.mend()
     crash_file.mend()

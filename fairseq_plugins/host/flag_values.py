@@ -1,0 +1,73 @@
+"""Values that a flag of the host cannot have are refused.
+
+Mends: the host takes ``nan`` for a number, so that ``--dropout nan`` drops nothing, and ``--clip-norm -1`` clips
+nothing; ``--update-freq 0``, ``--seed -1`` and ``--adam-betas nan`` end in tracebacks.
+Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+Needed as long as ``test_the_host_alone_takes_them`` passes.
+"""
+
+import argparse
+import ast
+import math
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+
+from fairseq import options
+
+from fairseq_plugins.host.wrapping import wrap
+
+AT_LEAST: Dict[str, float] = {
+    **dict.fromkeys(("lr", "clip_norm", "weight_decay", "momentum", "adam_eps", "lr_shrink", "min_lr"), 0),
+    **dict.fromkeys(("seed", "num_workers", "warmup_updates", "max_epoch", "max_update", "save_interval_updates"), 0),
+    **dict.fromkeys(("update_freq", "log_interval", "distributed_world_size", "beam", "nbest"), 1),
+    **dict.fromkeys(("required_batch_size_multiple",), 1),
+    **dict.fromkeys(("patience", "keep_last_epochs", "keep_best_checkpoints", "keep_interval_updates"), -1),
+}
+"""The smallest values; -1 is the host's for none."""
+BELOW: Dict[str, float] = {"seed": 2**32, "momentum": 1}
+"""Above all values."""
+
+
+def mend() -> None:
+    """Wrap the host's ``parse_args_and_arch``, with which all of its commands read their flags."""
+    wrap(options, "parse_args_and_arch", _refuse)
+
+
+def _refuse(parse_args_and_arch: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+    """The values of all flags; the command ends with one line and status 2 where one cannot be."""
+    parsed = parse_args_and_arch(parser, *args, **kwargs)
+    values = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
+    faults = [_fault(name, number) for name, number in _numbers(values)] + [_fault_of_betas(values)]
+    for fault in filter(None, faults):
+        parser.exit(2, f"{parser.prog}: error: {fault}\n")
+    return parsed
+
+
+def _fault(name: str, number: float) -> Optional[str]:
+    flag = f"--{name.replace('_', '-')} {number}"
+    if math.isnan(number):
+        return f"{flag}: give a number"
+    if number < AT_LEAST.get(name, -math.inf):
+        return f"{flag}: give at least {AT_LEAST[name]:g}"
+    if name in BELOW and number >= BELOW[name]:
+        return f"{flag}: give less than {BELOW[name]:,}"
+    return None
+
+
+def _fault_of_betas(values: Dict[str, Any]) -> Optional[str]:
+    betas = values.get("adam_betas")
+    if not isinstance(betas, str):
+        return None
+    try:
+        found = ast.literal_eval(betas)
+        if len(found) == 2 and all(0 <= beta < 1 for beta in found):
+            return None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    return f'--adam-betas {betas}: give two numbers from 0 to 1, as in "(0.9, 0.999)"'
+
+
+def _numbers(values: Dict[str, Any]) -> Iterator[Tuple[str, float]]:
+    for name, value in values.items():
+        for part in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(part, (float, int)) and not isinstance(part, bool):
+                yield name, part

@@ -1,0 +1,57 @@
+"""Flags of the host whose values cannot be."""
+
+import argparse
+
+import pytest
+from fairseq import options
+
+import fairseq_plugins  # noqa: F401
+
+
+def read(parse_args_and_arch, *flags):
+    parser = argparse.ArgumentParser(prog="fairseq-train")
+    parser.add_argument("--clip-norm", type=float, default=0.0)
+    parser.add_argument("--momentum", type=float, default=0.0)
+    parser.add_argument("--batch-size", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--patience", type=int, default=-1)
+    parser.add_argument("--adam-betas", default="(0.9, 0.999)")
+    parser.add_argument("--lr", type=options.eval_str_list, default=[0.25])
+    parser.add_argument("--update-freq", type=lambda text: options.eval_str_list(text, type=int), default=[1])
+    return parse_args_and_arch(parser, list(flags))
+
+
+@pytest.mark.parametrize(
+    "flag, value, told",
+    [
+        ("--clip-norm", "nan", "nan: give a number"),
+        ("--clip-norm", "-NaN", "nan: give a number"),
+        ("--clip-norm", "-1", "-1.0: give at least 0"),
+        ("--lr", "float('nan')", "nan: give a number"),
+        ("--lr", "0.1,-1", "-1.0: give at least 0"),
+        ("--update-freq", "2,0", "0: give at least 1"),
+        ("--seed", "-1", "-1: give at least 0"),
+        ("--seed", "4294967296", "4294967296: give less than 4,294,967,296"),
+        ("--momentum", "1", "1.0: give less than 1"),
+        ("--patience", "-2", "-2: give at least -1"),
+        *(
+            ("--adam-betas", value, f'{value}: give two numbers from 0 to 1, as in "(0.9, 0.999)"')
+            for value in ("nan", "0.9", "(0.9, 1)", "(0.9,)", "(-0.1, 0.9)", "('a', 'b')", "(")
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_one_line(flag, value, told, capsys):
+    with pytest.raises(SystemExit) as error:
+        read(options.parse_args_and_arch, f"{flag}={value}")
+    assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {flag} {told}\n"
+
+
+def test_values_are_what_they_were():
+    args = read(options.parse_args_and_arch, "--clip-norm", "inf", "--lr", "1", "--adam-betas", "[0.5, 0]")
+    assert (args.clip_norm, args.lr, args.adam_betas) == (float("inf"), [1.0], "[0.5, 0]")
+    assert (args.seed, args.patience, args.update_freq) == (1, -1, [1])
+
+
+def test_the_host_alone_takes_them():
+    args = read(options.parse_args_and_arch.__wrapped__, "--clip-norm", "nan", "--update-freq", "0", "--seed", "-1")
+    assert args.clip_norm != args.clip_norm and (args.update_freq, args.seed) == ([0], -1)
