@@ -52,7 +52,8 @@ class TrainingPlan:
         What it begins with has the same seed; of several models the first has, and the others have those that follow.
 
         Raises:
-            ValueError: if the recipe has no such system, or a gate has no base in the recipe.
+            ValueError: if the recipe has no such system, a gate has no base in the recipe, or a path of its base models
+                has a colon, which parts them.
         """
         if (system, seed) not in self._planned:
             base = self.recipe.system(system).base
@@ -65,6 +66,8 @@ class TrainingPlan:
         save_dir = self.save_dir / f"{system}-{seed}"
         base = self.recipe.system(system).base
         flags = [] if base is None else [f"--{base.flag}={':'.join(map(str, begun_with))}"]
+        if base is not None and base.flag == "base-model" and ":" in "".join(map(str, begun_with)):
+            raise ValueError(f"--save-dir {self.save_dir}: a colon parts base models, give a directory without")
         arguments = training_arguments(
             self.recipe, system, data=self.data, save_dir=str(save_dir), seed=seed, more=[*flags, *self.more]
         )

@@ -50,7 +50,7 @@ def run(capsys, tmp_path):
     def run(recipe, data, *arguments):
         where = ["--save-dir", tmp_path / "runs", "--out", tmp_path / "out", "--cpu"]
         try:
-            RunRecipe().main([recipe, data, *arguments, *where])
+            RunRecipe().main([recipe, data, *where, *arguments])
             status = 0
         except SystemExit as ended:
             status = ended.code
@@ -153,6 +153,8 @@ def test_translators_decode_the_test_set(run, trained, tmp_path, monkeypatch):
         (["multi30k", LM, "--systems", "doc"], "lm has no test set: it holds no pairs"),
         (["demo_lm", LM / "none", "--systems", "lstm_lm_doc"], "none does not exist"),
         (["multi30k", PAIRS, "--systems", "doc", "--beam", "0"], "--beam"),
+        (["presets", LM, "--systems", "gated_lm"], "is a gate on a trained language model: give its checkpoint"),
+        (["iog_ptb", LM, "--systems", "rhn+iog", "--save-dir", "a:b"], "--save-dir a:b: a colon parts base models"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_it_is_trained(arguments, told, run, trained):
