@@ -5,9 +5,14 @@ import sys
 from dataclasses import asdict
 from typing import List
 
-from fairseq_plugins.cli.scored_text import DECODING_HELP, SCRIPT_ORDER, add_scored_text, read_scored_text
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
+from fairseq_plugins.evaluation.translation.scored_text import (
+    DECODING_HELP,
+    SCRIPT_ORDER,
+    add_scored_text,
+    read_scored_text,
+)
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json
 from fairseq_plugins.flags.values import check_at_least_one

@@ -5,16 +5,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import List, Sequence
 
-from fairseq_plugins.cli.scored_text import (
+from fairseq_plugins.data.text_files import read_lines
+from fairseq_plugins.evaluation.translation.generated_text import (
+    check_same_text,
+)
+from fairseq_plugins.evaluation.translation.scored_text import (
     DECODING_HELP,
     SCRIPT_ORDER,
     ScoredText,
     add_scored_text,
     read_scored_text,
-)
-from fairseq_plugins.data.text_files import read_lines
-from fairseq_plugins.evaluation.translation.generated_text import (
-    check_same_text,
 )
 from fairseq_plugins.evaluation.translation.translations import (
     NUM_BOOTSTRAP_SAMPLES,

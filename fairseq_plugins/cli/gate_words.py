@@ -9,7 +9,7 @@ from fairseq_plugins.evaluation.analyses.gate_words import raised_words, word_ga
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_checkpoints, add_data, add_json
-from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.flags.values import check_at_least_one, check_not_negative
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
@@ -41,7 +41,7 @@ with few occurrences in the training text are left out, because their gates hard
         add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        check_coefficient(args.min_count, flag="--min-count")
+        check_not_negative(args.min_count, flag="--min-count")
         check_at_least_one(args.num, flag="--num")
         if len(args.path) > 1:
             raise ValueError(f"--path: give one checkpoint; there are {len(args.path)}")

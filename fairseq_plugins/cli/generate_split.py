@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_plugins.cli.scored_text import DECODING_HELP, add_decoding, read_decoding
+from fairseq_plugins.evaluation.translation.scored_text import DECODING_HELP, add_decoding, read_decoding
 from fairseq_plugins.flags.command import Command
 
 

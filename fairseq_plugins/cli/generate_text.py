@@ -25,7 +25,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_tokenised,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.flags.values import check_at_least_one, check_not_negative
 from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.json_text import json_text
 
@@ -91,7 +91,7 @@ object for each text, in which they are line breaks."""
         paths: List[Path] = args.input or [STANDARD_INPUT]
         check_at_least_one(args.num, flag="--num")
         check_at_least_one(args.max_length, flag="--max-length")
-        check_coefficient(args.seed, flag="--seed")
+        check_not_negative(args.seed, flag="--seed")
         sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
         if args.beam is not None and args.num > args.beam:
             raise ValueError(f"--num {args.num} --beam {args.beam}: give a beam of at least {args.num}")

@@ -16,7 +16,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.flags.values import check_at_least_one, check_not_negative
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
 
@@ -48,7 +48,7 @@ are: 1.6 GB for 10,000 words."""
     def run(self, args: argparse.Namespace) -> None:
         if args.positions is not None:
             check_at_least_one(args.positions, flag="--positions")
-        check_coefficient(args.threshold, flag="--threshold")
+        check_not_negative(args.threshold, flag="--threshold")
         if len(args.path) > 1:
             raise ValueError(f"--path: give one checkpoint; there are {len(args.path)}")
         device = choose_device(args)

@@ -28,7 +28,7 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.output_paths import output_file
-from fairseq_plugins.flags.values import check_at_least_one, check_coefficient
+from fairseq_plugins.flags.values import check_at_least_one, check_not_negative
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.reports.json_text import json_text
@@ -133,8 +133,8 @@ keep them."""
 
 
 def _check(args: argparse.Namespace) -> None:
-    check_coefficient(args.restarts, flag="--restarts")
-    check_coefficient(args.seed, flag="--seed")
+    check_not_negative(args.restarts, flag="--restarts")
+    check_not_negative(args.seed, flag="--seed")
     check_at_least_one(args.max_tokens, flag="--max-tokens")
     if args.target_lang is not None:
         check_language(args.target_lang, flag="--target-lang")

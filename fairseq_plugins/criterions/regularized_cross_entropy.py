@@ -17,7 +17,7 @@ from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_coefficient
+from fairseq_plugins.flags.values import check_not_negative
 from fairseq_plugins.ops.regularizers import (
     absolute_sum,
     activation_regularization,
@@ -106,7 +106,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
             "l1": l1_regularization,
         }
         for name, coefficient in self.coefficients.items():
-            check_coefficient(coefficient, flag=PENALTIES[name])
+            check_not_negative(coefficient, flag=PENALTIES[name])
         self.balance_penalty = BALANCE_FORMS[balance_form]
         self.sentence_avg = sentence_avg
         logger.info("loss and ppl are the plain NLL in nats and its exponential; penalties are logged apart")

@@ -103,7 +103,7 @@ def check_at_least_one(value: int, *, flag: str) -> int:
     return value
 
 
-def check_coefficient(value: float, *, flag: str) -> float:
+def check_not_negative(value: float, *, flag: str) -> float:
     """Return ``value`` if it is zero or more and finite.
 
     Raises:

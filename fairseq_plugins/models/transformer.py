@@ -18,7 +18,7 @@ from fairseq.models.transformer import (
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_at_least_one, check_coefficient, check_dropout
+from fairseq_plugins.flags.values import check_at_least_one, check_dropout, check_not_negative
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
@@ -158,7 +158,7 @@ class TransformerWithOutputLayer(TransformerModel):
                 raise ValueError(f"--{side}-xformers-att-config: nothing here is tested with xformers, leave it out")
             for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
                 check_at_least_one(getattr(args, f"{side}_{size}"), flag=f"--{side}-{size.replace('_', '-')}")
-        check_coefficient(args.encoder_layers, flag="--encoder-layers")
+        check_not_negative(args.encoder_layers, flag="--encoder-layers")
         for name in RATES:
             check_dropout(getattr(args, name), flag=f"--{name.replace('_', '-')}")
         model = super().build_model(args, task)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.values import check_coefficient, check_dropout
+from fairseq_plugins.flags.values import check_dropout, check_not_negative
 from fairseq_plugins.modules.dropout import DropsAtRandom
 from fairseq_plugins.ops.dropout_mask import dropout_mask
 
@@ -48,7 +48,7 @@ class WordDropoutEmbedding(DropsAtRandom, nn.Embedding):
         assert word_masks in WORD_MASKS
         self.word_dropout = check_dropout(word_dropout, flag="--dropout-embedding")
         self.word_masks = word_masks
-        self.noise = check_coefficient(noise, flag="--embedding-noise")
+        self.noise = check_not_negative(noise, flag="--embedding-noise")
 
     def reset_parameters(self) -> None:
         nn.init.uniform_(self.weight, -0.1, 0.1)

@@ -9,7 +9,7 @@ from typing import List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.values import check_coefficient
+from fairseq_plugins.flags.values import check_not_negative
 from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.lstm import zero_state
 from fairseq_plugins.modules.module_sequence import ModuleSequence
@@ -112,7 +112,7 @@ class MogrifierLSTM(RecurrentCell):
     def __init__(self, input_size: int, hidden_size: int, *, options: MogrifierOptions):
         super().__init__()
         for flag, value in (("rounds", options.mogrifier_rounds), ("rank", options.mogrifier_rank)):
-            check_coefficient(value, flag=f"--mogrifier-{flag}")
+            check_not_negative(value, flag=f"--mogrifier-{flag}")
         self.hidden_size = hidden_size
         self.input = nn.Linear(input_size, 4 * hidden_size)
         self.recurrent = nn.Linear(hidden_size, 4 * hidden_size, bias=False)

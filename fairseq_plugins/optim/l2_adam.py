@@ -7,7 +7,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from torch import nn
 from torch.optim import Adam
 
-from fairseq_plugins.flags.values import check_coefficient, parse_float_list
+from fairseq_plugins.flags.values import check_not_negative, parse_float_list
 from fairseq_plugins.optim.weight_decay import WeightDecayConfig
 
 FUSED_ON = ("cpu", "cuda")
@@ -49,8 +49,8 @@ class L2Adam(FairseqOptimizer):
         return {
             "lr": self.cfg.lr[0],
             "betas": tuple(betas),
-            "eps": check_coefficient(self.cfg.adam_eps, flag="--adam-eps"),
-            "weight_decay": check_coefficient(self.cfg.weight_decay, flag="--weight-decay"),
+            "eps": check_not_negative(self.cfg.adam_eps, flag="--adam-eps"),
+            "weight_decay": check_not_negative(self.cfg.weight_decay, flag="--weight-decay"),
         }
 
     @property

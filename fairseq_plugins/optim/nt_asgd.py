@@ -11,7 +11,7 @@ from omegaconf import II
 from torch import nn
 
 from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_coefficient
+from fairseq_plugins.flags.values import check_not_negative
 from fairseq_plugins.optim.averaged_sgd import AveragedSGD
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 from fairseq_plugins.optim.weight_decay import WeightDecayConfig
@@ -87,7 +87,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
                 f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
                 "over: use --task stateful_lm, or another optimizer"
             )
-        check_coefficient(cfg.weight_decay, flag="--weight-decay")
+        check_not_negative(cfg.weight_decay, flag="--weight-decay")
         if cfg.averaging == "immediate" and cfg.lr_scheduler not in STOPPABLE_SCHEDULERS:
             raise ValueError(
                 f"--averaging immediate cannot end a training with --lr-scheduler {cfg.lr_scheduler}: "

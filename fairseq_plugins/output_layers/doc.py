@@ -7,7 +7,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.values import check_coefficient
+from fairseq_plugins.flags.values import check_not_negative
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.mixture import MixtureOptions, MixtureOutput
 
@@ -54,7 +54,7 @@ class DirectOutputConnection(MixtureOutput):
         super().__init__(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
         for linear in self.latents:
             nn.init.zeros_(linear.bias)
-        check_coefficient(options.expert_warmup, flag="--expert-warmup")
+        check_not_negative(options.expert_warmup, flag="--expert-warmup")
         if options.expert_warmup > 0 and self.experts_per_layer[-1] == 0:
             raise ValueError("--expert-warmup needs an expert on the last layer: see --experts-per-layer, or give 0")
         self.expert_warmup = options.expert_warmup

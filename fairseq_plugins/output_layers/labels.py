@@ -6,7 +6,7 @@ Shapes: V labels, B batch, T time, d embedding width.
 from dataclasses import dataclass, field
 
 from fairseq_plugins.flags.choices import OnOff, choices
-from fairseq_plugins.flags.values import check_coefficient, check_dropout
+from fairseq_plugins.flags.values import check_dropout, check_not_negative
 from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.label_network import (
     ACTIVATIONS,
@@ -122,7 +122,7 @@ def hidden_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
 
 
 def _deep_network(width: int, options: LabelNetworkOptions, *, mask: str) -> LabelNetwork:
-    check_coefficient(options.label_depth, flag="--label-depth")
+    check_not_negative(options.label_depth, flag="--label-depth")
     check_dropout(options.label_dropout, flag="--label-dropout")
     return LabelNetwork(
         width,

@@ -10,7 +10,7 @@ import fairseq_plugins.cli
 from fairseq_plugins.cli.__main__ import all_commands, main
 from fairseq_plugins.flags.command import Command
 
-NOT_COMMANDS = {"__init__", "__main__", "scored_text"}  # the last: what three of them share
+NOT_COMMANDS = {"__init__", "__main__"}
 COMMANDS = all_commands()
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from fairseq_plugins.flags.values import (
-    check_coefficient,
     check_dropout,
+    check_not_negative,
     check_positive,
     parse_float_list,
     parse_int_list,
@@ -61,7 +61,7 @@ def test_a_value_that_is_not_positive_is_refused_with_the_flag(value):
         check_positive(value, flag="--width")
 
 
-@pytest.mark.parametrize("check", [check_coefficient, check_positive])
+@pytest.mark.parametrize("check", [check_not_negative, check_positive])
 def test_an_infinite_value_is_refused_with_the_flag(check):
     with pytest.raises(ValueError, match="^--width inf: give a finite value$"):
         check(math.inf, flag="--width")

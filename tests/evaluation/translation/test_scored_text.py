@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.cli.scored_text import add_scored_text, read_decoding, read_scored_text
+from fairseq_plugins.evaluation.translation.scored_text import add_scored_text, read_decoding, read_scored_text
 from fairseq_plugins.flags.command import OneLineParser
 
 FLAGS = ["--beam", "--max-tokens", "--remove-bpe"]
