@@ -2,14 +2,20 @@
 
 import json
 import os
+import random
 import shutil
 import statistics
+import sys
 import time
 from dataclasses import dataclass
-from typing import Callable, List
+from pathlib import Path
+from typing import Callable, Iterator, List, Sequence
 
+import fairseq_cli.train
 import pytest
 import torch
+from fairseq.data import Dictionary
+from fairseq.trainer import Trainer
 from forks import in_fork
 from short_trainings import OLDER, train
 
@@ -21,6 +27,21 @@ from fairseq_plugins.evaluation.test_time.token_scores import score_tokens
 pytestmark = pytest.mark.slow
 MEMORY_GROWTH, TIME_GROWTH = 1.05, 2
 TRAINED = ["DOC", "encoder-decoder, DOC", "Transformer, DRILL"]
+PLUGINS = str(Path(fairseq_plugins.__file__).parent)
+CRITERION = "regularized_cross_entropy"
+LINES_PER_UPDATE = 5
+"""Lines and sentences are read so many times as there are updates."""
+_SIZES = ("--embed-dim", 8, "--hidden-sizes", "8 8")
+COMMANDS = {
+    "lstm_lm_doc": [
+        *(OLDER / "data/lm", "--task", "stateful_lm", "--arch", "lstm_lm_doc", *_SIZES, "--experts-per-layer", "0 1 2"),
+        *("--batch-size", 4, "--batch-size-valid", 2, "--tokens-per-sample", 20, "--optimizer", "nt_asgd", "--lr", 1),
+    ],
+    "lstm_encdec_doc": [
+        *(OLDER / "data/translation", "--task", "translation", "--arch", "lstm_encdec_doc", *_SIZES),
+        *("--experts-per-layer", "0 1 1 2", "--batch-size", 8, "--optimizer", "adam", "--lr", 0.001),
+    ],
+}
 SECONDS_EACH = 0.5
 """Far more than a step takes, beside other work; so long is waited."""
 
@@ -87,28 +108,62 @@ def test_training(name, num_steps, tmp_path):
     check_growth(work, tmp_path, num_steps)
 
 
-def test_scored_lines(num_steps, tmp_path):
-    model = fairseq_plugins.load(OLDER / "lstm_lm_doc.pt", data=OLDER / "data/lm", text="tokenised")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_training_that_validates_and_saves_every_epoch(name, num_steps, tmp_path):
+    """By fairseq-train; epochs have 4 to 15 updates."""
+    arguments = [*COMMANDS[name], "--max-update", num_steps, "--save-dir", tmp_path, "--no-epoch-checkpoints", "--cpu"]
+    arguments += ["--user-dir", PLUGINS, "--num-workers", 0, "--log-format", "none", "--criterion", CRITERION]
 
     def work(step):
-        for _ in range(num_steps):
-            model.score(["the big cat wants a mouse today"])
+        train_step = Trainer.train_step
+
+        def heard(self, *args, **kwargs):
+            result = train_step(self, *args, **kwargs)
             step()
+            return result
+
+        Trainer.train_step = heard
+        sys.argv = ["fairseq-train", *map(str, arguments)]
+        fairseq_cli.train.cli_main()
 
     check_growth(work, tmp_path, num_steps)
+
+
+def random_lines(words: Sequence[str], num_lines: int) -> Iterator[str]:
+    """Sentences of 1 to 30 words; a computation whose memory depends on their lengths has seen all of them soon."""
+    generator = random.Random(1)
+    for _ in range(num_lines):
+        yield " ".join(generator.choices(words, k=generator.randint(1, 30)))
+
+
+def test_scored_lines(num_steps, tmp_path):
+    model = fairseq_plugins.load(OLDER / "lstm_lm_doc.pt", data=OLDER / "data/lm", text="tokenised")
+    words = words_of(model.models[0].decoder.dictionary)
+
+    def work(step):
+        for line in random_lines(words, LINES_PER_UPDATE * num_steps):
+            model.score([line])
+            step()
+
+    check_growth(work, tmp_path, LINES_PER_UPDATE * num_steps)
 
 
 def test_decoded_sentences(num_steps, tmp_path):
     data = shutil.copytree(OLDER / "data/translation", tmp_path / "data")
     (data / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     model = fairseq_plugins.load(OLDER / "lstm_encdec_doc.pt", data=data)
+    words = words_of(Dictionary.load(str(data / "dict.src.txt")))
 
     def work(step):
-        for _ in range(num_steps):
-            model.translate(["a b c d"])
+        for line in random_lines(words, LINES_PER_UPDATE * num_steps):
+            model.translate([line])
             step()
 
-    check_growth(work, tmp_path, num_steps)
+    check_growth(work, tmp_path, LINES_PER_UPDATE * num_steps)
+
+
+def words_of(dictionary: Dictionary) -> List[str]:
+    return dictionary.symbols[dictionary.nspecial :]
 
 
 def test_segments_of_dynamic_evaluation_with_a_cache(num_steps, tmp_path):
