@@ -156,7 +156,7 @@ def test_decoded_sentences(num_steps, tmp_path):
 
     def work(step):
         for line in random_lines(words, LINES_PER_UPDATE * num_steps):
-            model.translate([line])
+            model.translate([line], beam=1)
             step()
 
     check_growth(work, tmp_path, LINES_PER_UPDATE * num_steps)
