@@ -130,10 +130,10 @@ def test_training_that_validates_and_saves_every_epoch(name, num_steps, tmp_path
 
 
 def random_lines(words: Sequence[str], num_lines: int) -> Iterator[str]:
-    """Sentences of 1 to 30 words; a computation whose memory depends on their lengths has seen all of them soon."""
+    """Sentences of 1 to 8 words; a computation whose memory depends on their lengths has seen all of them soon."""
     generator = random.Random(1)
     for _ in range(num_lines):
-        yield " ".join(generator.choices(words, k=generator.randint(1, 30)))
+        yield " ".join(generator.choices(words, k=generator.randint(1, 8)))
 
 
 def test_scored_lines(num_steps, tmp_path):
