@@ -24,6 +24,7 @@ from fairseq_plugins.host import (
     one_line_errors,
     replace_unk,
     resumed_epoch,
+    resumed_validation,
     save_dir_lock,
     sparse_gradients,
     unreadable_checkpoints,
@@ -47,6 +48,7 @@ def mend_host() -> None:
     save_dir_lock.mend()
     exact_resume.mend()
     resumed_epoch.mend()
+    resumed_validation.mend()
     divergence.mend()
     flag_values.mend()
     heartbeat.mend()
