@@ -97,6 +97,8 @@ def _seeds(args: argparse.Namespace) -> List[int]:
 def _plan(recipe: Recipe, args: argparse.Namespace) -> TrainingPlan:
     """All systems with the first seed, then with the next."""
     check_output_folder(args.save_dir)
+    if any(word.partition("=")[0] == "--seed" for word in args.more):
+        raise ValueError("--seed: give --seeds N..., which name the folders of the trainings")
     more = [*args.more, *(["--cpu"] if args.cpu else [])]
     plan = TrainingPlan(recipe, data=str(args.data), save_dir=args.save_dir, more=more)
     for seed, system in itertools.product(_seeds(args), args.systems):

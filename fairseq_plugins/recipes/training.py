@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Sequence
+from typing import Dict, List, Mapping, Sequence
 
 from fairseq_plugins.flags.output_paths import check_output_folder
 from fairseq_plugins.flags.written_file import write_text
@@ -13,6 +13,14 @@ from fairseq_plugins.programs.logged_process import run_logged
 
 FINISHED_FILE = "trained.txt"
 """In the folder of a training that ended by itself: its command line."""
+
+STOPPING_FLAG = "--stop-time-hours"
+"""Ends a training that is to go on."""
+_LENGTHS = ("--max-epoch", "--max-update", "--patience", "--stop-min-lr", STOPPING_FLAG)
+_PATHS = ("", "--user-dir", "--save-dir", "--base-model", "--finetune-from-model")  # "": DATA, which comes first
+_RUN = ("--log-interval", "--log-format", "--num-workers", "--cpu")
+MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_RUN))
+"""Flags with whose other values a training goes on; what the paths hold is compared where it is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,20 +43,64 @@ class Training:
     @property
     def is_finished(self) -> bool:
         """Whether it ended by itself, with these arguments."""
+        return self._finished == self.command_line
+
+    @property
+    def _finished(self) -> str:
+        """The command line that ended by itself, or nothing."""
         path = self.save_dir / FINISHED_FILE
-        return path.is_file() and path.read_text(encoding="utf-8") == f"{self.command_line}\n"
+        return path.read_text(encoding="utf-8").rstrip("\n") if path.is_file() else ""
 
     def run(self) -> None:
         """Train, or go on where an earlier call was stopped; the output is shown and appended to ``train.log``.
 
+        A training that is finished is left as it is.
+
         Raises:
-            ValueError: if nothing can be written to ``save_dir``.
+            ValueError: if nothing can be written to ``save_dir``, or a training with other flags ended there.
             SystemExit: with the status of ``fairseq-train`` where it fails.
         """
         check_output_folder(self.save_dir)
+        if self.is_finished:
+            print(
+                f"{self.save_dir} is trained; to train on, remove {FINISHED_FILE} there, or give a larger --max-epoch"
+            )
+            return
+        self._check_flags()
         self.save_dir.mkdir(parents=True, exist_ok=True)
         command, environment = host_command("train", self.arguments), training_environment()
         status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
         if status != 0:
             raise SystemExit(status)
-        write_text(self.save_dir / FINISHED_FILE, f"{self.command_line}\n")
+        if STOPPING_FLAG not in _by_flag(self.arguments):
+            write_text(self.save_dir / FINISHED_FILE, f"{self.command_line}\n")
+
+    def _check_flags(self) -> None:
+        if not self._finished:
+            return
+        former, now = _by_flag(shlex.split(self._finished)[1:]), _by_flag(self.arguments)
+        for flag in dict.fromkeys([*former, *now]):
+            if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
+                raise ValueError(
+                    f"{self.save_dir} holds a training that ended with {_told(flag, former)}, and this one has "
+                    f"{_told(flag, now)}: give another --save-dir"
+                )
+
+
+def _by_flag(arguments: Sequence[str]) -> Dict[str, List[str]]:
+    """The values of each flag; of one that is given again they are the later ones."""
+    found: Dict[str, List[str]] = {"": []}
+    flag = ""
+    for word in arguments:
+        if word.startswith("--"):
+            flag, equals, value = word.partition("=")
+            found[flag] = [value] if equals else []
+        else:
+            found[flag].append(word)
+    return found
+
+
+def _told(flag: str, given: Mapping[str, Sequence[str]]) -> str:
+    if flag not in given:
+        return f"no {flag}"
+    return " ".join([flag, *given[flag]])

@@ -14,6 +14,7 @@ from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
+from fairseq_plugins.evaluation.translation.decoding import check_decoded_by
 from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
 from fairseq_plugins.evaluation.translation.translations import (
     Translation,
@@ -30,6 +31,17 @@ from fairseq_plugins.scoring.rouge import RougeSettings
 Figures = Dict[str, Any]
 """What was found of a run, by name, for machines."""
 _DECODED = "test/generate.txt"
+
+
+def _decoded(run: TrainedRun) -> Path:
+    """What the run's checkpoint wrote.
+
+    Raises:
+        ValueError: if another checkpoint did.
+    """
+    path = run.save_dir / _DECODED
+    check_decoded_by(run.checkpoint, path.parent)
+    return path
 
 
 class Metric(ABC):
@@ -155,7 +167,7 @@ class BleuMetric(TextMetric):
 
     def _translation(self, run: TrainedRun) -> Translation:
         return read_translation(
-            run.save_dir / _DECODED,
+            _decoded(run),
             references=self.lines,
             reference_name=str(self.reference),
             language=target_language(Path(run.data), "test"),
@@ -190,7 +202,7 @@ class RougeMetric(TextMetric):
         return self._scored(self.read_text(path), path)
 
     def read(self, run: TrainedRun) -> List[str]:
-        return read_headlines(run.save_dir / _DECODED, references=[self.reference])
+        return read_headlines(_decoded(run), references=[self.reference])
 
     def read_text(self, path: Path) -> List[str]:
         return read_lines(path)

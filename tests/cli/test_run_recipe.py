@@ -153,6 +153,10 @@ def test_translators_decode_the_test_set(run, trained, tmp_path, monkeypatch):
         (["multi30k", LM, "--systems", "doc"], "lm has no test set: it holds no pairs"),
         (["demo_lm", LM / "none", "--systems", "lstm_lm_doc"], "none does not exist"),
         (["multi30k", PAIRS, "--systems", "doc", "--beam", "0"], "--beam"),
+        (
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--seed", "2"],
+            "--seed: give --seeds N..., which name the folders",
+        ),
         (["presets", LM, "--systems", "gated_lm"], "is a gate on a trained language model: give its checkpoint"),
         (["iog_ptb", LM, "--systems", "rhn+iog", "--save-dir", "a:b"], "--save-dir a:b: a colon parts base models"),
     ],

@@ -66,6 +66,36 @@ def test_the_status_is_that_of_the_training(commands, tmp_path):
     assert end.value.code == 143
 
 
+def train_again(tmp_path, *flags):
+    Train().main(["reduced", "doc", str(tmp_path), "--save-dir", str(tmp_path / "doc"), *flags])
+
+
+def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands, tmp_path, capsys):
+    for flags, num_trainings in (([], 1), ([], 1), (["--max-epoch", "9"], 2), (["--max-epoch=9"], 3)):
+        train_again(tmp_path, *flags)
+        assert len(commands) == num_trainings, flags
+    assert "doc is trained; to train on, remove trained.txt there" in capsys.readouterr().out
+    train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
+    train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
+    assert len(commands) == 5, "a training that was stopped goes on"
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (["--lr", "2"], "ended with --lr 20, and this one has --lr 2: give another --save-dir"),
+        (["--seed", "3"], "ended with no --seed, and this one has --seed 3: give another --save-dir"),
+        (["--no-save"], "ended with no --no-save, and this one has --no-save: give another --save-dir"),
+    ],
+)
+def test_a_finished_training_does_not_take_other_flags(flags, told, commands, tmp_path, capsys):
+    train_again(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        train_again(tmp_path, *flags)
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and printed.count("\n") == 1 and told in printed and len(commands) == 1
+
+
 def test_a_dry_run_prints_the_command_line_and_does_nothing(commands, tmp_path, capsys):
     arguments = ["reduced", "doc", "no data", "--save-dir", str(tmp_path / "save"), "--dry-run", "--lr", "2"]
     Train().main(arguments)

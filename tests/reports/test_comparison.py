@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pytest
 import sacrebleu
 
+from fairseq_plugins.data.file_digest import file_digest
+from fairseq_plugins.evaluation.translation.decoding import ASKED_FILE
 from fairseq_plugins.reports.comparison import as_markdown, compare_runs, differences, differences_as_markdown
 from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric
 
@@ -98,8 +100,26 @@ def test_the_language_of_translations_is_that_of_the_data_whatever_the_reference
     (tmp_path / "test/generate.txt").write_text(
         "T-0\tl&apos; ami est là .\nH-0\t-1\tl&apos; ami est là .\n", encoding="utf-8"
     )
-    figures = BleuMetric(tmp_path / "references.txt").measure(SimpleNamespace(save_dir=tmp_path, data=str(tmp_path)))
+    run = SimpleNamespace(save_dir=tmp_path, data=str(tmp_path), checkpoint=tmp_path / "checkpoint_best.pt")
+    figures = BleuMetric(tmp_path / "references.txt").measure(run)
     assert figures["scores"][0]["value"] == pytest.approx(100)
+
+
+def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
+    run = SimpleNamespace(save_dir=tmp_path, data=str(tmp_path), checkpoint=tmp_path / "checkpoint_best.pt")
+    run.checkpoint.write_bytes(b"model")
+    (tmp_path / "reference").write_text("oil prices rise\n", encoding="utf-8")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/generate.txt").write_text("T-0\toil prices\nH-0\t-1\toil prices rise\n", encoding="utf-8")
+    asked = tmp_path / "test" / ASKED_FILE
+    asked.write_text(f"{file_digest(run.checkpoint)}  checkpoint_best.pt\nDATA --beam 5\n", encoding="utf-8")
+    assert RougeMetric(tmp_path / "reference").read(run) == ["oil prices rise"]
+    run.checkpoint.write_bytes(b"the model of a later epoch")
+    for metric in (RougeMetric(tmp_path / "reference"), BleuMetric(tmp_path / "reference")):
+        with pytest.raises(
+            ValueError, match="was not decoded by .*, or it was before the training went on: decode with"
+        ):
+            metric.measure(run)
 
 
 def test_systems_are_tested_against_a_baseline_with_all_their_seeds(tmp_path):

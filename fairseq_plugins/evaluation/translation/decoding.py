@@ -134,5 +134,19 @@ class Decoding:
         return "\n".join([*sums, shlex.join(self.arguments), ""])
 
 
+def check_decoded_by(checkpoint: Path, folder: Path) -> None:
+    """Refuse the output of another model in the folder of a decoding; where nothing tells, it is taken for its own.
+
+    Raises:
+        ValueError: if the folder holds what another checkpoint wrote.
+    """
+    asked = folder / ASKED_FILE
+    if asked.is_file() and file_digest(checkpoint) not in asked.read_text(encoding="utf-8").split():
+        raise ValueError(
+            f"{folder} was not decoded by {checkpoint}, or it was before the training went on: decode with --path "
+            f"{checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"
+        )
+
+
 def _holds(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
