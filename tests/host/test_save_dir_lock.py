@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import inspect
 import multiprocessing
 import os
 import signal
@@ -152,4 +153,4 @@ def test_the_host_alone_takes_a_directory_that_is_in_use(tmp_path, hold):
     training.lr_step = lambda epoch: None
     with pytest.raises(ValueError, match="writes to --save-dir"):
         checkpoint_utils.load_checkpoint(cfg, training)
-    assert checkpoint_utils.load_checkpoint.__wrapped__(cfg, training) == (None, beginning)
+    assert inspect.unwrap(checkpoint_utils.load_checkpoint)(cfg, training) == (None, beginning)

@@ -110,7 +110,7 @@ def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
     run.checkpoint.write_bytes(b"model")
     (tmp_path / "reference").write_text("oil prices rise\n", encoding="utf-8")
     (tmp_path / "test").mkdir()
-    (tmp_path / "test/generate.txt").write_text("T-0\toil prices\nH-0\t-1\toil prices rise\n", encoding="utf-8")
+    (tmp_path / "test/generate.txt").write_text("T-0\toil prices rise\nH-0\t-1\toil prices rise\n", encoding="utf-8")
     asked = tmp_path / "test" / ASKED_FILE
     asked.write_text(f"{file_digest(run.checkpoint)}  checkpoint_best.pt\nDATA --beam 5\n", encoding="utf-8")
     assert RougeMetric(tmp_path / "reference").read(run) == ["oil prices rise"]
