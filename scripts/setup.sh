@@ -20,10 +20,13 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   exit 1
 }
 wanted="Python $version $(cat "$root/requirements.txt" "$root/setup.py" | sha256sum)"
-[[ -f $stamp && $(<"$stamp") == "$wanted" ]] && exit 0
+# not where the environment was moved or copied with its checkout, since its programs name the place where it was made
+was_made_here() { grep -qsF " $root/.venv" "$root/.venv/pyvenv.cfg"; }
+was_made_here && [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && exit 0
 
 echo "installing into .venv ..."
-[[ $("$root/.venv/bin/python" --version 2>&1) == "Python $version."* ]] || "$python" -m venv --clear "$root/.venv"
+was_made_here && [[ $("$root/.venv/bin/python" --version 2>&1) == "Python $version."* ]] ||
+  "$python" -m venv --clear "$root/.venv"
 pip=("$root/.venv/bin/python" -m pip --disable-pip-version-check)
 quiet=(--quiet)
 [[ -t 1 ]] && quiet=() # a person sees what is downloaded

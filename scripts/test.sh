@@ -16,7 +16,7 @@ for argument in "$@"; do
 done
 corpora=${FAIRSEQ_PLUGINS_CORPORA:-}
 [[ -z $corpora || -d $corpora ]] || { echo "test.sh: error: FAIRSEQ_PLUGINS_CORPORA=$corpora is no folder" >&2; exit 2; }
-[[ -z $corpora ]] || export FAIRSEQ_PLUGINS_CORPORA=$(cd "$corpora" && pwd)
+[[ -z $corpora ]] || export FAIRSEQ_PLUGINS_CORPORA=$(CDPATH= cd "$corpora" && pwd)
 CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 source .venv/bin/activate

@@ -22,6 +22,7 @@ from fairseq_plugins.benchmarks.translation import (
     speed_of_products,
     train_briefly,
 )
+from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import choose_device
 from fairseq_plugins.flags.values import check_at_least_one
@@ -73,11 +74,13 @@ appended."""
         recipe = in_output_precisions(recipe, systems, args.output_precision)
         variants = list(recipe.systems)
         flags = ["--cpu"] if args.cpu else []
-        training = measure_trainings(
-            recipe, variants, data=data, num_updates=args.updates, num_rounds=args.rounds, flags=flags
-        )
+        target_language(args.data, "test")
         with tempfile.TemporaryDirectory() as folder:
+            # first, so that what does not train ends the command before it has measured the others
             checkpoints = train_briefly(recipe, variants, data=data, folder=Path(folder), flags=flags)
+            training = measure_trainings(
+                recipe, variants, data=data, num_updates=args.updates, num_rounds=args.rounds, flags=flags
+            )
             decoding = measure_decoding(data, checkpoints, num_rounds=args.rounds, length=args.length, device=device)
             products: Dict[str, float] = {}
             if args.suite == "lstm":

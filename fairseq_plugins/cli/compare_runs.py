@@ -25,8 +25,8 @@ Each run is a --save-dir of fairseq-train with checkpoint_best.pt, or another ch
 that the recipes write; runs of one name differ in their seed. By --metric:
 
   perplexity  of language models, as evaluate_lm has it: one row, carried state
-  bleu        BLEU and chrF, where evaluate_translation left its --out in SAVE_DIR/test
-  rouge       ROUGE, where evaluate_rouge left its --out in SAVE_DIR/test
+  bleu        BLEU and chrF, where evaluate_translation left its --out in SAVE_DIR/SPLIT
+  rouge       ROUGE, where evaluate_rouge left its --out in SAVE_DIR/SPLIT
 
 Where a training decoded its validation set, by --task scored_translation, the best score stands in the table and the
 scores by epoch stand in the picture, too.
@@ -42,11 +42,12 @@ Writes table.md, runs.json and learning_curves.png."""
         add_data(parser, written_by="fairseq-preprocess or data-prep")
         add_named_models(parser, help="runs to compare", model="SAVE_DIR")
         parser.add_argument("--metric", choices=METRICS, default="perplexity", help="(default: %(default)s)")
+        parser.add_argument("--split", metavar="SPLIT", help="for bleu and rouge: what was decoded (default: test)")
         parser.add_argument(
             "--reference",
             type=Path,
             metavar="FILE",
-            help="raw reference text of the test set, for bleu and rouge (default: DATA/raw/test.TARGET)",
+            help="raw reference text of the split, for bleu and rouge (default: DATA/raw/SPLIT.TARGET)",
         )
         parser.add_argument(
             "--text",
@@ -79,13 +80,14 @@ Writes table.md, runs.json and learning_curves.png."""
 
 def _metric(args: argparse.Namespace) -> Metric:
     if args.metric == "perplexity":
-        if args.reference or args.text:
-            raise ValueError("--reference and --text go with --metric bleu or rouge")
+        if args.reference or args.text or args.split:
+            raise ValueError("--reference, --split and --text go with --metric bleu or rouge")
         return PerplexityMetric(device=choose_device(args))
-    reference = args.reference or raw_reference(args.data, "test")
+    split = args.split or "test"
+    reference = args.reference or raw_reference(args.data, split)
     if args.metric == "rouge":
-        return RougeMetric(reference)
-    return BleuMetric(reference, case=compared_case(args.data))
+        return RougeMetric(reference, split=split)
+    return BleuMetric(reference, split=split, case=compared_case(args.data))
 
 
 if __name__ == "__main__":

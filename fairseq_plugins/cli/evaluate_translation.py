@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import List, Sequence
 
 from fairseq_plugins.data.text_files import read_lines
+from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE
 from fairseq_plugins.evaluation.translation.generated_text import (
     check_same_text,
 )
@@ -117,9 +118,9 @@ def _baseline_file(path: Path) -> Path:
     """The text of a baseline, given as a file or as the folder of its decoding."""
     if path.is_file():
         return path
-    generated = path / "generate.txt"
+    generated = path / GENERATED_FILE
     if not generated.is_file():
-        raise ValueError(f"{path} has no generate.txt: evaluate the baseline first")
+        raise ValueError(f"{path} has no {GENERATED_FILE}: evaluate the baseline first")
     return generated
 
 

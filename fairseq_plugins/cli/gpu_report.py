@@ -25,6 +25,8 @@ STEPS: Dict[str, Type[Step]] = {step.name: step for step in (Check, Output, Mode
 TRAIN = "train"
 MAX_DATA = {"check": 2, "output": 0, "models": 2, "translation": 1}
 """Corpora that a step reads."""
+MINUTES = 8
+"""Of a call."""
 FAILED, UNFINISHED = 1, 3
 """Exit statuses: an item failed; items are left, and the same line goes on."""
 
@@ -73,7 +75,7 @@ is of toy size, to try the command out."""
             help="only items whose name contains one of these",
         )
         parser.add_argument(
-            "--minutes", type=float, default=8, metavar="N", help="of a call; then no item is begun (default: 8)"
+            "--minutes", type=float, metavar="N", help=f"of a call; then no item is begun (default: {MINUTES})"
         )
         parser.add_argument(
             "--save-dir", type=output_folder, metavar="DIR", help="train: folder for checkpoints and train.log"
@@ -83,7 +85,7 @@ is of toy size, to try the command out."""
         return parser.parse_known_intermixed_args(own)  # DATA may follow flags
 
     def run(self, args: argparse.Namespace) -> None:
-        check_positive(args.minutes, flag="--minutes")
+        minutes = MINUTES if args.minutes is None else check_positive(args.minutes, flag="--minutes")
         if "--cpu" in args.forwarded:
             raise ValueError("--cpu: give it before the --")
         if not args.cpu and not torch.cuda.is_available():
@@ -97,7 +99,7 @@ is of toy size, to try the command out."""
             raise ValueError(f"{args.words[-1]}: {args.step} takes {MAX_DATA[args.step]} DATA at most")
         step = STEPS[args.step](_setting(args, args.words))
         kept = "measured again" if args.again else "used"
-        result = run_step(step, command=args.command_line, minutes=args.minutes, kept=kept, only=args.only)
+        result = run_step(step, command=args.command_line, minutes=minutes, kept=kept, only=args.only)
         print(result.text, end="")
         if result.num_left:
             print(f"{result.num_left} items are left: type the same line again")
@@ -107,8 +109,10 @@ is of toy size, to try the command out."""
             raise SystemExit(FAILED)
 
     def _train(self, args: argparse.Namespace) -> None:
-        if args.again or args.only:
-            raise ValueError("--again and --only are not for train, which goes on from its last checkpoint")
+        if args.again or args.only or args.minutes is not None:
+            raise ValueError(
+                "--again, --only and --minutes are not for train, which goes on from its last checkpoint for MINUTES"
+            )
         if not 2 <= len(args.words) <= 3:
             raise ValueError("give train ARCH MINUTES, and one DATA or none")
         arch, minutes, *data = args.words

@@ -116,7 +116,7 @@ def _look_at_stream(
     if lines is None:
         sequences = split_lines(tokens, end=dictionary.eos())[: args.num]
     else:
-        sequences = encode_lines(lines, dictionary).sequences
+        sequences = encode_lines(lines, dictionary)
     use = stream_expert_use(lm, tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
     return use, [line_experts(lm, sequence, device=device) for sequence in sequences]
 
@@ -141,8 +141,8 @@ def _translated(
     """Raw sources and what the model makes of them, as it reads both."""
     sides = model.encoder.dictionary, model.decoder.dictionary
     found = load_translator([path], args.data, device=choose_device(args)).translate(lines)
-    sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0]).sequences
-    targets = encode_lines([" ".join(sentence.target) for sentence in found], sides[1]).sequences
+    sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0])
+    targets = encode_lines([" ".join(sentence.target) for sentence in found], sides[1])
     return list(zip(sources, targets))
 
 

@@ -27,7 +27,8 @@ class RunRecipe(TrainingCommand):
     name = "run_recipe"
     summary = "Train systems of a recipe with several seeds, decode, and compare them in one table."
     description = """\
-Trains every system with every seed, one after the other, in DIR/SYSTEM-SEED; translators then decode the test set.
+Trains every system with every seed, one after the other, in DIR/SYSTEM-SEED; translators then decode the test set
+as the recipe's published figures were decoded.
 What a system begins with, such as the base model of a gate, is trained before it, with the same seed. What is finished
 is not done again, so that the same line goes on where it was stopped, and more systems or seeds join those that are
 there. Two at a time: start it twice with other --systems, then once more with all.
@@ -58,12 +59,15 @@ this command does not know go to every fairseq-train after those of the recipe, 
             metavar="SYSTEM",
             help="the others are tested against it, sentence by sentence, for bleu and rouge (default: none)",
         )
-        add_beam(parser)
+        parser.add_argument("--split", metavar="SPLIT", help="that translators decode (default: the recipe's, or test)")
+        add_beam(parser, default="the recipe's")
         add_cpu(parser)
         add_out(parser, help="directory for the table")
 
     def run(self, args: argparse.Namespace) -> None:
         recipe = find_recipe(args.recipe)
+        args.split = args.split or recipe.decoding.split
+        args.beam = recipe.decoding.beam if args.beam is None else args.beam
         check_at_least_one(args.beam, flag="--beam")
         plan = _plan(recipe, args)
         metric = _metric(recipe, args)
@@ -78,7 +82,7 @@ this command does not know go to every fairseq-train after those of the recipe, 
         compared = [plan.add(system, seed=seed) for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
         if recipe.compared_by != "perplexity":
             for planned in compared:
-                _decode(planned, args)
+                _decode(planned, recipe, args)
         report = compare_runs(
             [(planned.label, planned.result) for planned in compared],
             metric,
@@ -109,23 +113,26 @@ def _plan(recipe: Recipe, args: argparse.Namespace) -> TrainingPlan:
 def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
     if recipe.compared_by == "perplexity":
         return PerplexityMetric(device=choose_device(args))
-    reference = raw_reference(args.data, "test")
+    if ":" in str(args.save_dir):
+        raise ValueError(f"--save-dir {args.save_dir}: a colon parts the models of an ensemble, give one without")
+    reference, split = raw_reference(args.data, args.split), args.split
+    subword_kind(args.data)  # that there is one is seen before the trainings
     return (
-        RougeMetric(reference)
+        RougeMetric(reference, split=split)
         if recipe.compared_by == "rouge"
-        else BleuMetric(reference, case=compared_case(args.data))
+        else BleuMetric(reference, split=split, case=compared_case(args.data))
     )
 
 
-def _decode(planned: PlannedTraining, args: argparse.Namespace) -> None:
+def _decode(planned: PlannedTraining, recipe: Recipe, args: argparse.Namespace) -> None:
     decoding = Decoding(
         data=args.data,
         models=[str(planned.result)],
-        split="test",
-        out=planned.result.parent / "test",
+        split=args.split,
+        out=planned.result.parent / args.split,
         beam=args.beam,
         subwords=subword_kind(args.data),
-        flags=["--cpu"] if args.cpu else [],
+        flags=[*recipe.decoding.flags, *(["--cpu"] if args.cpu else [])],
     )
     decoding.check()
     decoding.run()

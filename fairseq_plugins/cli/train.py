@@ -92,6 +92,9 @@ def as_text(recipe: Recipe) -> str:
     for row in [header, *rows]:
         lines.append("    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
     notes = [textwrap.indent(recipe.notes, "  ")] if recipe.notes else []
+    if recipe.compared_by != "perplexity":
+        command = "evaluate_translation" if recipe.compared_by == "bleu" else "evaluate_rouge"
+        notes.append(f"  Score: {recipe.decoding.scoring_command(command)}")
     if recipe.averaged_epochs:
         more = f"SYSTEM{AVERAGED} trains a system but a gate on for {recipe.averaged_epochs} epochs of averaged SGD:"
         notes.append(f"  {more} --finetune-from-model CKPT.")

@@ -38,7 +38,8 @@ class Translate(Command):
     description = """\
 A sentence a line becomes a translation a line, in the same order; a blank line stays blank. Sentences are tokenised,
 put into lower case and split into subwords as DATA was, by the subword model that lies there; translations are
-detokenised. They are printed as soon as a batch is translated."""
+detokenised. They are printed as soon as a batch is translated. Of Gigaword, which comes in tokens of its own, such
+as -lrb- and ##, give such tokens between blanks; translations are such, too."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="data-prep/<corpus>/prepare.sh")

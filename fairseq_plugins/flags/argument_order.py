@@ -21,6 +21,8 @@ def arranged_arguments(
         declare: declares the command's arguments.
         former_flags, former_orders, named_models: see :class:`~fairseq_plugins.flags.command.Command`.
     """
+    parted = ("--path", *former_flags)
+    given = [part for text in given for part in (text.split("=", 1) if text.partition("=")[0] in parted else [text])]
     words, models, rest, num_positionals = _read(given, declare, former_flags)
     stray_data = not words and num_positionals == 1 and len(models) > 1 and not all(map(_is_model, models))
     wrong = len(words) > num_positionals or any(map(_is_model, words)) or stray_data
@@ -74,7 +76,6 @@ def _read(
     declare(reader)
     for flag in former_flags:
         reader.add_argument(flag)
-    given = [part for text in given for part in (text.split("=", 1) if text.startswith("--path=") else [text])]
     # a word is replaced by its place, so that it is found again among equal ones
     places = [text if text.startswith("-") else f"{place}" for place, text in enumerate(given)]
     try:

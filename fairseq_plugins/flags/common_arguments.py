@@ -3,7 +3,7 @@
 import argparse
 import os
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Union
 
 import torch
 from fairseq.utils import split_paths
@@ -76,14 +76,15 @@ def add_tokenised(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_beam(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--beam``, ``args.beam``."""
+def add_beam(parser: argparse.ArgumentParser, *, default: Union[int, str] = 5) -> None:
+    """Declare ``--beam``, ``args.beam``; a text tells what the command takes where ``args.beam`` is None."""
+    number = None if isinstance(default, str) else str(default)
     parser.add_argument(
         "--beam",
         type=int,
-        default=os.environ.get("BEAM") or "5",  # a text is checked as if it were typed
+        default=os.environ.get("BEAM") or number,  # a text is checked as if it were typed
         metavar="N",
-        help="hypotheses that are kept (default: BEAM in the environment, or 5)",
+        help=f"hypotheses that are kept (default: BEAM in the environment, or {default})",
     )
 
 

@@ -30,7 +30,6 @@ _TRAINING = {
 _NOTES = """The models are small, much is dropped, and one embedding serves source, target and output, so that names can
 be copied; the systems with copying can point at them. The architecture of doc brings --expert-warmup 1000, which is not
 in the paper.
-Score: python -m fairseq_plugins.cli.evaluate_rouge DATA --path CKPT --out OUT
 Results, beside baselines without a model: results/{name}/README.md."""
 
 AGNEWS = Recipe(

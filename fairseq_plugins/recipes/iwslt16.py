@@ -23,6 +23,5 @@ RECIPE = Recipe(
     compared_by="bleu",
     notes="""The paper leaves open the years of its test set, its filter and its BLEU script, so the figures are
 guides, not targets. Run with seeds 1, 2 and 3; the three systems differ in their output layer only. Should doc lag
-behind from the first epochs, add --expert-warmup 1000, which is not in the paper (results/multi30k shows why).
-Score: python -m fairseq_plugins.cli.evaluate_translation DATA --path CKPT --out OUT""",
+behind from the first epochs, add --expert-warmup 1000, which is not in the paper (results/multi30k shows why).""",
 )

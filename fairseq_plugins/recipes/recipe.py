@@ -9,6 +9,7 @@ from fairseq.utils import split_paths
 
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, command_line
 from fairseq_plugins.programs.host_program import USER_DIR
+from fairseq_plugins.recipes.decoding_settings import DecodingSettings
 from fairseq_plugins.recipes.system import Base, System
 
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
@@ -38,6 +39,7 @@ class Recipe:
         training_of_presets: "left out" where the recipe's own flags are the whole training.
         metric: what the published figures are.
         compared_by: what ``compare_runs`` compares the systems by.
+        decoding: how translators are decoded before that.
         averaged_epochs: of averaged SGD, by which a system NAME-averaged trains NAME on; 0 where there are no such
             systems. Gates have none.
         notes: what else a user must know, such as how to score the systems; may be empty.
@@ -51,6 +53,7 @@ class Recipe:
     training_of_presets: Literal["taken", "left out"] = "taken"
     metric: str = ""
     compared_by: Literal["perplexity", "bleu", "rouge"] = "perplexity"
+    decoding: DecodingSettings = DecodingSettings()
     averaged_epochs: int = 0
     notes: str = ""
 

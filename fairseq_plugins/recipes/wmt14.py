@@ -1,5 +1,6 @@
 """WMT 2014: the Major-Minor LSTM of Shuang et al. 2020, and the Transformers of Pappas & Henderson 2019."""
 
+from fairseq_plugins.recipes.decoding_settings import DecodingSettings
 from fairseq_plugins.recipes.recipe import Recipe
 from fairseq_plugins.recipes.system import System
 
@@ -21,11 +22,11 @@ MAJOR_MINOR = Recipe(
     },
     metric="perplexity / BLEU",
     compared_by="bleu",
+    decoding=DecodingSettings(split="newstest2015", beam=10),
     notes="""The paper gives SGD at 1.0, 340,000 updates and "dropout 1.0"; batches, dropout 0.2, clipping, length
 and the halving of the rate after half of the updates are those of the toolkit whose recipe this is (TensorFlow's
 NMT tutorial), but for its forget bias of 1, which may be what the 1.0 means. The host warns each epoch that it has
-no rate by epoch: those by update are taken.
-Score: BEAM=10 python -m fairseq_plugins.cli.evaluate_translation DATA --path CKPT --split newstest2015 --out OUT
+no rate by epoch: those by update are taken. newstest2016 is another --split.
 Perplexity: fairseq-validate DATA --user-dir fairseq_plugins --path CKPT --task translation --valid-subset
 newstest2015 --batch-size 128""",
 )
@@ -45,8 +46,8 @@ TRANSFORMER = Recipe(
     training={"share-decoder-input-output-embed": True},
     metric="tokenised BLEU, inferred from the text since the table is an image",
     compared_by="bleu",
+    decoding=DecodingSettings(beam=4, flags=("--lenpen", "0.6")),
     notes="""350,000 updates of two batches of 4,096 tokens on one GPU; the embedding of the decoder is shared with
 the output layer. drill has 0.53M parameters more than full. The paper names a label dropout of 0.6, its published
-command 0, which is taken here.
-Score: BEAM=4 python -m fairseq_plugins.cli.evaluate_translation DATA --path CKPT --out OUT -- --lenpen 0.6""",
+command 0, which is taken here.""",
 )

@@ -14,7 +14,7 @@ from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
-from fairseq_plugins.evaluation.translation.decoding import check_decoded_by
+from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE, check_decoded_by
 from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
 from fairseq_plugins.evaluation.translation.translations import (
     Translation,
@@ -30,18 +30,6 @@ from fairseq_plugins.scoring.rouge import RougeSettings
 
 Figures = Dict[str, Any]
 """What was found of a run, by name, for machines."""
-_DECODED = "test/generate.txt"
-
-
-def _decoded(run: TrainedRun) -> Path:
-    """What the run's checkpoint wrote.
-
-    Raises:
-        ValueError: if another checkpoint did.
-    """
-    path = run.save_dir / _DECODED
-    check_decoded_by(run.checkpoint, path.parent)
-    return path
 
 
 class Metric(ABC):
@@ -73,10 +61,11 @@ class Metric(ABC):
 
 
 class TextMetric(Metric):
-    """A metric of texts.
+    """A metric of texts that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``.
 
     Args:
         reference: file with the raw reference.
+        split: that was decoded.
 
     Attributes:
         compared: names of metrics by which texts are compared sentence by sentence.
@@ -88,8 +77,19 @@ class TextMetric(Metric):
     def judge(self, name: str) -> CorpusMetric:
         """One of those compared, of texts as they are read here; it is that of the table."""
 
-    def __init__(self, reference: Path) -> None:
+    def __init__(self, reference: Path, *, split: str = "test") -> None:
         self.reference = reference
+        self.split = split
+
+    def decoded(self, run: TrainedRun) -> Path:
+        """What the run's checkpoint wrote.
+
+        Raises:
+            ValueError: if another checkpoint did.
+        """
+        path = run.save_dir / self.split / GENERATED_FILE
+        check_decoded_by(run.checkpoint, path.parent)
+        return path
 
     @abstractmethod
     def read(self, run: TrainedRun) -> List[str]:
@@ -136,17 +136,17 @@ class PerplexityMetric(Metric):
 
 
 class BleuMetric(TextMetric):
-    """BLEU and chrF of translations, as ``evaluate_translation`` left them in ``SAVE_DIR/test``.
+    """BLEU and chrF of translations, as ``evaluate_translation`` left them in ``SAVE_DIR/SPLIT``.
 
     Args:
-        reference: file with the raw reference.
+        reference, split: see :class:`TextMetric`.
         case: whether it counts.
     """
 
     compared = ("bleu", "chrf")
 
-    def __init__(self, reference: Path, *, case: LetterCase = "kept") -> None:
-        super().__init__(reference)
+    def __init__(self, reference: Path, *, split: str = "test", case: LetterCase = "kept") -> None:
+        super().__init__(reference, split=split)
         self.lines = read_lines(reference)
         self.case: LetterCase = case
 
@@ -167,10 +167,10 @@ class BleuMetric(TextMetric):
 
     def _translation(self, run: TrainedRun) -> Translation:
         return read_translation(
-            _decoded(run),
+            self.decoded(run),
             references=self.lines,
             reference_name=str(self.reference),
-            language=target_language(Path(run.data), "test"),
+            language=target_language(Path(run.data), self.split),
         )
 
     def _plain_translation(self, path: Path) -> Translation:
@@ -188,7 +188,7 @@ class BleuMetric(TextMetric):
 
 
 class RougeMetric(TextMetric):
-    """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/test``, and their length."""
+    """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/SPLIT``, and their length."""
 
     compared = tuple(ROUGE_METRICS)
 
@@ -196,13 +196,13 @@ class RougeMetric(TextMetric):
         return RougeMean(name, escapes="kept")  # hypotheses are read without them, raw references have none
 
     def measure(self, run: TrainedRun) -> Figures:
-        return self._scored(self.read(run), run.save_dir / _DECODED)
+        return self._scored(self.read(run), self.decoded(run))
 
     def measure_text(self, path: Path) -> Figures:
         return self._scored(self.read_text(path), path)
 
     def read(self, run: TrainedRun) -> List[str]:
-        return read_headlines(_decoded(run), references=[self.reference])
+        return read_headlines(self.decoded(run), references=[self.reference])
 
     def read_text(self, path: Path) -> List[str]:
         return read_lines(path)

@@ -64,7 +64,7 @@ def merge_candidates(
             same = hypotheses[symbols]
             hypotheses[symbols] = replace(same, best_counts=_better(same.best_counts, counts))
             continue
-        (encoded,) = encode_lines([symbols], dictionary).sequences
+        (encoded,) = encode_lines([symbols], dictionary)
         hypotheses[symbols] = Hypothesis(candidate, place, encoded.int(), counts, best_counts=counts)
     return list(hypotheses.values())
 

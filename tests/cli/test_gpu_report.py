@@ -58,7 +58,8 @@ def figures(folder, name):
         ("train lstm_lm_doc_ptb soon --out out --cpu", 'MINUTES "soon"'),
         ("train lstm_lm_doc_ptb 0 --out out --cpu", 'MINUTES "0"'),
         ("train lstm_lm_nothing 5 --out out --cpu", "recipe presets has no system lstm_lm_nothing"),
-        ("train lstm_lm_doc_ptb 5 --out out --cpu --again", "--again and --only are not for train"),
+        ("train lstm_lm_doc_ptb 5 --out out --cpu --again", "--again, --only and --minutes are not for train"),
+        ("train lstm_lm_doc_ptb 5 --out out --cpu --minutes 5", "--again, --only and --minutes are not for train"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_written(typed, told, folder, capsys):

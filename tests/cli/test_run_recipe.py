@@ -119,28 +119,36 @@ def test_the_result_may_be_the_model_after_the_last_epoch(run, trained, tmp_path
     assert [one["checkpoint"] for one in found] == ["checkpoint_last.pt", "checkpoint_best.pt"]
 
 
-def test_translators_decode_the_test_set(run, trained, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "recipe, systems, more, split, beam, flags",
+    [
+        ("multi30k", ["encdec", "doc"], ["--beam", 3], "test", 3, []),
+        ("wmt14_transformer", ["full", "doc"], ["--split", "valid"], "valid", 4, ["--lenpen", "0.6"]),
+    ],
+)
+def test_translators_decode_as_the_recipe_says(
+    recipe, systems, more, split, beam, flags, run, trained, tmp_path, monkeypatch
+):
     data = tmp_path / "pairs"
     shutil.copytree(PAIRS, data)
     words = Dictionary.load(str(data / "dict.tgt.txt"))
-    lines = [words.string(one) for one in data_utils.load_indexed_dataset(str(data / "test.src-tgt.tgt"), words)]
+    lines = [words.string(one) for one in data_utils.load_indexed_dataset(str(data / f"{split}.src-tgt.tgt"), words)]
     (data / "raw").mkdir()
-    (data / "raw/test.tgt").write_text("".join(f"{line}\n" for line in lines))
+    (data / f"raw/{split}.tgt").write_text("".join(f"{line}\n" for line in lines))
     decoded = []
 
     def decode(decoding):
-        assert decoding.beam == 3 and decoding.flags == ["--cpu"]
+        assert (decoding.split, decoding.beam, decoding.flags) == (split, beam, [*flags, "--cpu"])
         decoded.append(decoding.models)
         decoding.out.mkdir()
         texts = (f"T-{n}\t{line}\nH-{n}\t-0.5\t{line}\n" for n, line in enumerate(lines))
         decoding.generated.write_text("".join(texts))
 
     monkeypatch.setattr(Decoding, "run", decode)
-    systems = ["--systems", "encdec", "doc", "--beam", 3]
-    status, printed, told = run("multi30k", data, *systems, "--baseline", "encdec")
-    assert (status, told) == (0, "") and trained == ["encdec-1", "doc-1"]
+    status, printed, told = run(recipe, data, "--systems", *systems, *more, "--baseline", systems[0])
+    assert (status, told) == (0, "") and trained == [f"{name}-1" for name in systems]
     assert decoded == [[str(tmp_path / "runs" / name / "checkpoint_best.pt")] for name in trained]
-    assert "| minus lstm_encdec" in printed and printed.count("100.00") >= 2
+    assert "| minus " in printed and printed.count("100.00") >= 2
 
 
 @pytest.mark.parametrize(
@@ -151,6 +159,9 @@ def test_translators_decode_the_test_set(run, trained, tmp_path, monkeypatch):
         (["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_doc"], "compared by BLEU or ROUGE"),
         (["multi30k", PAIRS, "--systems", "doc"], "raw/test.tgt does not exist: name the raw reference"),
         (["multi30k", LM, "--systems", "doc"], "lm has no test set: it holds no pairs"),
+        (["multi30k", PAIRS, "--systems", "doc", "--split", "none"], "translation has no none set"),
+        (["wmt14_mmlstm", PAIRS, "--systems", "mmlstm"], "translation has no newstest2015 set"),
+        (["multi30k", PAIRS, "--systems", "doc", "--save-dir", "a:b"], "--save-dir a:b: a colon parts the models"),
         (["demo_lm", LM / "none", "--systems", "lstm_lm_doc"], "none does not exist"),
         (["multi30k", PAIRS, "--systems", "doc", "--beam", "0"], "--beam"),
         (

@@ -140,6 +140,12 @@ def test_the_list_has_every_recipe_and_system_with_its_published_figures(capsys)
                 assert column in lines["SYSTEM"]
     status, output = told(["--list", "drill_ptb"], capsys)
     assert (status, output.strip()) == (0, blocks["drill_ptb"])
+    score = "  Score: python -m fairseq_plugins.cli."
+    assert score not in output and f"{score}evaluate_rouge DATA --path CKPT --beam 20 --out OUT" in blocks["gigaword"]
+    assert (
+        f"{score}evaluate_translation DATA --path CKPT --beam 4 --out OUT -- --lenpen 0.6"
+        in blocks["wmt14_transformer"].splitlines()
+    )
     assert told(["--list", "nothing"], capsys)[0] == 2
 
 
@@ -176,6 +182,7 @@ def typed(tmp_path):
         *((f"lm/{name}.sh", {"CORPUS": "wt2"}, f"{name}_wt2") for name in ("drill", "mmlstm")),
         ("lm/mmlstm.sh", {"CORPUS": "wt103"}, "mmlstm_wt103"),
         ("lm/wsj.sh", {}, "wsj"),
+        ("lm/wsj.sh", {"SAMPLE": "no"}, "wsj"),
         ("lm/wsj.sh", {"SAMPLE": "yes"}, "wsj_sample"),
     ],
 )

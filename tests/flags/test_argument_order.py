@@ -72,7 +72,8 @@ def test_words_stand_for_what_their_number_says():
 
 def test_a_former_flag_is_replaced():
     flags = {"--gpu": ["--device", "cuda"], "--set": ["--split"]}
-    assert arranged("data --path a.pt --set valid", former_flags=flags) == "data --path a.pt --split valid".split()
+    for given in ("--set valid", "--set=valid"):
+        assert arranged(f"data --path a.pt {given}", former_flags=flags) == "data --path a.pt --split valid".split()
 
 
 def test_models_take_the_names_of_their_folders():

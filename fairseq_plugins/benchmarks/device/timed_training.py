@@ -13,6 +13,7 @@ from fairseq_plugins.benchmarks.device.timed_systems import width_flags
 from fairseq_plugins.benchmarks.training_limits import report_name
 from fairseq_plugins.benchmarks.training_speed import allocated_mib
 from fairseq_plugins.flags.command import ProgramFailed
+from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import host_command
 from fairseq_plugins.programs.logged_process import run_logged
 from fairseq_plugins.recipes import find_recipe, training_arguments
@@ -71,7 +72,7 @@ class TimedTraining:
         flags = [*width_flags(self.setting, self.recipe, self.arch), *limits, *self.setting.device_flags]
         data, save_dir = self._data(), str(self.save_dir)
         arguments = training_arguments(self.recipe, self.arch, data=data, save_dir=save_dir, more=flags)
-        status = run_logged(host_command("train", arguments), log=self.log)
+        status = run_logged(host_command("train", arguments), log=self.log, environment=training_environment())
         if status != 0:
             raise ProgramFailed(f"fairseq-train ended with status {status}, see {self.log}")
         return self._report(command=command)

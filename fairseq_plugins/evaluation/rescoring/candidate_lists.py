@@ -184,7 +184,7 @@ def write_nbest(lists: NBestLists, scores: Sequence[np.ndarray], *, form: str) -
     return "".join(f"{line}\n" for line in lines)
 
 
-def subword_kind(texts: Sequence[str]) -> Optional[str]:
+def marked_kind(texts: Sequence[str]) -> Optional[str]:
     """The host's name for the subwords whose marks are in the texts, or None."""
     for pattern, _, kind in SUBWORD_MARKS:
         if any(pattern.search(text) for text in texts):

@@ -93,7 +93,7 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
     """In nats, of every candidate; one that is there twice is scored once."""
     if isinstance(model, FairseqLanguageModel):
         texts = list(dict.fromkeys(lists.texts))
-        sequences = encode_lines(texts, model.decoder.dictionary).sequences
+        sequences = encode_lines(texts, model.decoder.dictionary)
         scored = dict(zip(texts, score_sequences([model], sequences, **options)))
         return [-scored[text].nll for text in lists.texts]
     assert isinstance(model, FairseqEncoderDecoderModel)
@@ -109,4 +109,4 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
 
 
 def _encoded(lines: Sequence[str], dictionary: Dictionary) -> List[Tensor]:
-    return encode_lines(lines, dictionary).sequences
+    return encode_lines(lines, dictionary)

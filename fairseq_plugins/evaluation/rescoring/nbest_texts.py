@@ -10,7 +10,7 @@ import numpy as np
 from fairseq.data.data_utils import post_process
 from tqdm import tqdm
 
-from fairseq_plugins.evaluation.rescoring.candidate_lists import NBestLists, subword_kind
+from fairseq_plugins.evaluation.rescoring.candidate_lists import NBestLists, marked_kind
 from fairseq_plugins.evaluation.rescoring.log_linear import TuningSet, tune_weights
 from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeatures
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
@@ -37,7 +37,7 @@ class CandidateTexts:
 
     def __init__(self, lists: NBestLists, *, reference: Optional[Path], language: Optional[str], case: LetterCase):
         self.lists = lists
-        self._kind = subword_kind(lists.texts)
+        self._kind = marked_kind(lists.texts)
         self._language = language
         self.case: LetterCase = case
         self.references = self._readable(lists.references) if reference is None else self._read(reference)

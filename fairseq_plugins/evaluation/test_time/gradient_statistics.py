@@ -107,7 +107,10 @@ def kept_gradient_statistics(
         model, tokens, num_rows=num_rows, segment=segment, device=device, show_progress=show_progress
     )
     if writable:
-        write_tensors(path, {**key, "mean_squares": {name: one.cpu() for name, one in statistics.items()}})
+        try:
+            write_tensors(path, {**key, "mean_squares": {name: one.cpu() for name, one in statistics.items()}})
+        except OSError as error:
+            print(f"gradient statistics are not kept: {path}: {error.strerror}", file=sys.stderr)
     return statistics
 
 

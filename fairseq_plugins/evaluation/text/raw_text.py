@@ -4,13 +4,14 @@ A word is a token of a tokenizer; a piece is a part of a word.
 """
 
 import json
+import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Callable, Dict, List, Literal, Optional, Sequence
 
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
-from fairseq_plugins.evaluation.text.languages import check_language
+from fairseq_plugins.evaluation.text.languages import is_language
 from fairseq_plugins.evaluation.text.subwords import Subwords, find_subwords, load_subwords
 
 TEXT_RECORD = "text.json"
@@ -113,6 +114,9 @@ class SideText:
         return self.tokenizer.join(self.words(pieces))
 
 
+THREE_LETTERS = re.compile("[a-z]{3}")
+"""A code of ISO 639-3."""
+
 TextKind = Literal["raw", "tokenised"]
 """Raw lines, or words and subwords between blanks as the model was trained on them."""
 TEXT_KINDS: Sequence[TextKind] = ("raw", "tokenised")
@@ -150,7 +154,7 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
         )
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        check_language(record.get("language", "en"), flag="language")
+        _check_recorded_language(record.get("language", "en"))
         tokenizer = TOKENIZERS[record["tokenizer"]](record)
         (case,) = (case for case in CASES if case == record["case"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -160,3 +164,9 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
         ) from error
     found = find_subwords(data)
     return SideText(tokenizer, case=case, subwords=None if found is None else load_subwords(found))
+
+
+def _check_recorded_language(name: str) -> None:
+    """Data-prep takes any code of three letters, for which Moses has the rules of English."""
+    if not is_language(name) and not THREE_LETTERS.fullmatch(name):
+        raise ValueError(f"language {name}")

@@ -1,6 +1,6 @@
 """Raw text as the subwords that a model of pairs reads, and subwords as raw text: what data-prep did, and back.
 
-A word is a token of Moses; a piece is a part of a word.
+A word is a token of Moses, or of a corpus that comes in tokens; a piece is a part of a word.
 """
 
 from pathlib import Path
@@ -8,32 +8,32 @@ from typing import Dict, List, Sequence
 
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.text.languages import SIDE_LANGUAGES
-from fairseq_plugins.evaluation.text.raw_text import Case, Moses, SideText
+from fairseq_plugins.evaluation.text.raw_text import Blanks, Case, Moses, SideText, Tokenizer
 from fairseq_plugins.evaluation.text.subwords import SUBWORD_FILES, Subwords, find_subwords, load_subwords
 from fairseq_plugins.scoring.corpus_metrics import LetterCase
 
 RECORD = "prepared.txt"
 """What data-prep writes beside the binaries; its first line tells how they were made."""
 
-CASES: Dict[str, Case] = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}
+RECORDED_CASES: Dict[str, Case] = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}
 """What the record says of case, and what it means; where it says nothing, case is kept."""
+
+CORPORA_OF_TOKENS = frozenset({"gigaword"})
+"""Their text, and what their models read, is in tokens of its own, such as ``-lrb-`` and ``##``."""
 
 
 class TextPreparation:
     """How a corpus of pairs was prepared.
 
     Args:
-        source, target: languages, such as "de" and "en".
+        source, target: tokenizers of either side.
         case: of the text of either side.
         subwords: how words are split, on both sides.
     """
 
-    def __init__(self, *, source: str, target: str, case: Case, subwords: Subwords):
+    def __init__(self, *, source: Tokenizer, target: Tokenizer, case: Case, subwords: Subwords):
         self.subwords = subwords
-        self._source, self._target = (
-            SideText(Moses(SIDE_LANGUAGES.get(language, language)), case=case, subwords=subwords)
-            for language in (source, target)
-        )
+        self._source, self._target = (SideText(side, case=case, subwords=subwords) for side in (source, target))
 
     def split(self, line: str) -> List[str]:
         """Pieces of a raw line of the source; none of a blank one."""
@@ -48,11 +48,15 @@ class TextPreparation:
         return self._target.join(pieces)
 
 
+def _recipe(data: Path) -> str:
+    """How the corpus was prepared, in one line, or nothing where that is not told."""
+    record = data / RECORD
+    return next(iter(read_lines(record, when_empty="kept")), "") if record.is_file() else ""
+
+
 def recorded_case(data: Path) -> Case:
     """What the preparation of the corpus in ``data`` did with case, from what data-prep left there."""
-    record = data / RECORD
-    recipe = read_lines(record, when_empty="kept")[:1] if record.is_file() else []
-    cases = [CASES[part] for line in recipe for part in line.split(", ") if part in CASES]
+    cases = [RECORDED_CASES[part] for part in _recipe(data).split(", ") if part in RECORDED_CASES]
     return cases[0] if cases else "kept"
 
 
@@ -73,9 +77,11 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
             f"{data} has no {', '.join(SUBWORD_FILES)}: put the subword codes or model there that its text was "
             "split with, as data-prep does"
         )
+    has_own_tokens = _recipe(data).partition(" ")[0] in CORPORA_OF_TOKENS
+
+    def tokenizer(language: str) -> Tokenizer:
+        return Blanks() if has_own_tokens else Moses(SIDE_LANGUAGES.get(language, language))
+
     return TextPreparation(
-        source=source,
-        target=target,
-        case=recorded_case(data),
-        subwords=load_subwords(path),
+        source=tokenizer(source), target=tokenizer(target), case=recorded_case(data), subwords=load_subwords(path)
     )

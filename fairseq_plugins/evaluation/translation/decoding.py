@@ -15,8 +15,8 @@ from fairseq_plugins.evaluation.checkpoints import check_no_language_models
 from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
 from fairseq_plugins.programs.host_program import USER_DIR, run_host
 
-ASKED_FILE, LOCK_FILE = "asked.txt", ".decoding.lock"
-"""In the folder of a decoding: what decided its output, and what is locked by the run that writes it."""
+GENERATED_FILE, ASKED_FILE, LOCK_FILE = "generate.txt", "asked.txt", ".decoding.lock"
+"""In the folder of a decoding: the output, what decided it, and what is locked by the run that writes it."""
 
 IN_ONE_PROCESS = ("--num-workers", "0")
 """Flags of every decoding, before the user's; a process that loads the data takes up to five seconds to end.
@@ -52,7 +52,7 @@ class Decoding:
     @property
     def generated(self) -> Path:
         """The output of ``fairseq-generate``, with subwords joined."""
-        return self.out / "generate.txt"
+        return self.out / GENERATED_FILE
 
     @property
     def arguments(self) -> List[str]:

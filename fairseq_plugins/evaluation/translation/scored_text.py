@@ -105,6 +105,10 @@ class ScoredText:
         print(text)
 
 
+DECODING_OPTIONS = ("split", "beam", "max_tokens", "bpe")
+"""Of :func:`add_decoding`, that have defaults."""
+
+
 def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Declare DATA, ``--path CKPT...``, ``--split``, ``--out DIR``, ``--beam``, ``--max-tokens`` and ``--bpe``."""
     add_data(parser, written_by="data-prep/<corpus>/prepare.sh", required=required)
@@ -159,13 +163,13 @@ def read_decoding(args: argparse.Namespace) -> Decoding:
 def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool) -> None:
     """Declare what decodes, ``--input FILE...``, ``--input-format`` and ``--reference``."""
     add_decoding(parser, required=False)
+    parser.set_defaults(of_decoding={name: parser.get_default(name) for name in DECODING_OPTIONS})
     add_input(parser, help="score these instead, - is the standard input (default, without DATA)")
     parser.add_argument(
         "--input-format",
         choices=TEXT_FORMATS,
-        default="generate",
         help="generate: output of fairseq-generate --remove-bpe; text: plain text, a sentence a line "
-        "(default: %(default)s)",
+        "(default: generate)",
     )
     parser.add_argument(
         "--reference",
@@ -186,11 +190,15 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
     if args.data is None:
         if args.path or args.out or args.forwarded:
             raise ValueError("--path, --out and flags of fairseq-generate go with DATA, which comes first")
+        for name, default in args.of_decoding.items():
+            if str(getattr(args, name)) != str(default):
+                raise ValueError(f"--{name.replace('_', '-')} goes with DATA, which comes first")
         if not args.reference:
             raise ValueError("give --reference FILE, the raw text to compare with")
-        return ScoredText(args.input or [STANDARD_INPUT], args.input_format, _existing(args.reference), None)
-    if args.input:
-        raise ValueError("give DATA with --path, to decode, or --input, but not both")
+        text_format = args.input_format or "generate"
+        return ScoredText(args.input or [STANDARD_INPUT], text_format, _existing(args.reference), None)
+    if args.input or args.input_format:
+        raise ValueError("give DATA with --path, to decode, or --input, with its --input-format, but not both")
     if not args.path or not args.out:
         raise ValueError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
     decoding = read_decoding(args)

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, read_nbest, subword_kind, write_nbest
+from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, marked_kind, read_nbest, write_nbest
 
 GENERATE = """\
 INFO what the host logs
@@ -101,6 +101,6 @@ def test_a_large_number_costs_no_memory(read):
 
 
 def test_subwords_are_told_by_their_marks():
-    assert subword_kind(["a b", "ne@@ w"]) == "subword_nmt"
-    assert subword_kind(["\u2581a b"]) == "sentencepiece"
-    assert subword_kind(["a b", "a@@b"]) is None
+    assert marked_kind(["a b", "ne@@ w"]) == "subword_nmt"
+    assert marked_kind(["\u2581a b"]) == "sentencepiece"
+    assert marked_kind(["a b", "a@@b"]) is None

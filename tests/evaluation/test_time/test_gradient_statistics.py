@@ -1,6 +1,9 @@
 """Gradient statistics on disk: kept, reused, replaced."""
 
+import errno
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -113,18 +116,19 @@ def test_a_folder_that_cannot_be_written_keeps_none(kept, tokens, tmp_path, monk
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_best.pt"]
 
 
-def test_a_failure_leaves_what_was_there(kept, tokens, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_what_was_there_and_loses_no_result(kept, tokens, tmp_path, monkeypatch, capsys):
     kept(tokens)
     path = file_in(tmp_path)
     before = path.read_bytes()
     shutil.copy(path, tmp_path / "copy")
 
     def fail(*_):
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(gradient_statistics.torch, "save", fail)
-    with pytest.raises(OSError, match="no space"):
-        kept(tokens.flip(0))
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    statistics, computed = kept(tokens.flip(0))
+    assert computed and statistics
+    assert f"gradient statistics are not kept: {path}: No space left" in capsys.readouterr().err
     assert path.read_bytes() == before
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted([path.name, "checkpoint_best.pt", "copy"])
 

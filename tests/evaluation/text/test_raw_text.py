@@ -36,6 +36,11 @@ def test_words_of_moses(load):
     assert text.join(text.split(line)) == line
 
 
+def test_a_language_of_three_letters_is_taken_as_data_prep_takes_it(load):
+    text = load(tokenizer="moses", language="epo")
+    assert text.split("Mi vidas.") == ["Mi", "vidas", "."] and text.join(["Mi", "vidas", "."]) == "Mi vidas."
+
+
 @pytest.mark.parametrize("case, words", [("lower tokens", "i see . and then no. 5 ."), ("lower lines", None)])
 def test_case(case, words, load):
     found = load(tokenizer="moses", language="en", case=case).split("I see. And then No. 5.")
@@ -68,7 +73,14 @@ def test_a_folder_without_the_record_is_refused_with_its_name_and_the_remedy(tmp
 
 @pytest.mark.parametrize(
     "record",
-    ["", "[]", "null", '{"tokenizer": "moses", "case": "kept"}', '{"tokenizer": "icu", "case": "kept"}']
+    [
+        "",
+        "[]",
+        "null",
+        '{"tokenizer": "moses", "language": "xx", "case": "kept"}',
+        '{"tokenizer": "moses", "case": "kept"}',
+        '{"tokenizer": "icu", "case": "kept"}',
+    ]
     + ['{"tokenizer": "blanks"}', '{"tokenizer": "blanks", "case": "upper"}', '{"tokenizer": [], "case": "kept"}'],
 )
 def test_a_record_that_tells_something_else_is_refused(record, tmp_path):

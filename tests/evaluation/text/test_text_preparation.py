@@ -33,6 +33,14 @@ def test_lines_are_tokenised_escaped_and_split_by_the_codes(data):
     assert "T@@" in pieces
 
 
+def test_a_corpus_that_comes_in_tokens_keeps_them(data):
+    (data / "prepared.txt").write_text("gigaword article-title, 3 merges of subword-nmt, any ratio\n")
+    preparation = load_text_preparation(data, source="article", target="title")
+    line = "-lrb- ap -rrb- it 's ##.# % of u.s. 's haus & co."
+    pieces = preparation.split(line)
+    assert preparation.words(pieces) == line.split() and preparation.join(pieces) == line
+
+
 def test_a_blank_line_has_no_piece(data, with_sentencepiece):
     (data / "bpe.codes").rename(data / "codes")
     assert load_text_preparation(data, source="de", target="en").split(" \t ") == []
