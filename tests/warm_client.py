@@ -1,7 +1,7 @@
 """Hands a command to the server of ``warm_process``, with its streams; real Python runs what is no module and no file.
 
-Arguments: the server's socket, the checkout whose package the server has imported, the name it was called by
-(``python``, ``fairseq-train`` ...), and that program's own.
+Arguments: the server's socket, the checkout whose package the server has imported, the folder of the package that is
+installed, or nothing, the name it was called by (``python``, ``fairseq-train`` ...), and that program's own.
 """
 
 import json
@@ -10,12 +10,12 @@ import socket
 import sys
 
 
-def main(server: str, checkout: str, name: str, *arguments: str) -> int:
+def main(server: str, checkout: str, installed: str, name: str, *arguments: str) -> int:
     """Returns the exit status."""
     words = list(arguments)
     if name.startswith("fairseq-"):
         words = ["-m", "fairseq_cli." + name.removeprefix("fairseq-").replace("-", "_"), *words]
-    if not (_is_known(words) and _imports_package_of(checkout)):
+    if not (_is_known(words) and _imports_package_of(checkout, installed)):
         os.execv(sys.executable, [sys.executable, *words])
     request = {"words": words, "environment": dict(os.environ), "folder": os.getcwd()}
     with socket.socket(socket.AF_UNIX) as connection:
@@ -34,13 +34,17 @@ def _is_known(words: list) -> bool:
     return bool(words) and words[0].endswith(".py")
 
 
-def _imports_package_of(checkout: str) -> bool:
-    """Whether the working directory or PYTHONPATH has the package, and all that have it have that of the checkout."""
+def _imports_package_of(checkout: str, installed: str) -> bool:
+    """Whether the working directory or PYTHONPATH has the package, and all that have it have that of the checkout.
+
+    Where neither has anything, it is what is installed.
+    """
     places = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     found = [os.path.join(place, "fairseq_plugins") for place in places]
     if not os.path.isdir(found[0]):  # a working directory need not have it
         found.pop(0)
     package = os.path.join(checkout, "fairseq_plugins")
+    found = found or list(filter(None, [installed]))
     return bool(found) and all(os.path.isdir(place) and os.path.samefile(place, package) for place in found)
 
 

@@ -30,6 +30,13 @@ PYTHON = sys.executable
 """Python itself, where ``warm_programs`` stand in for it."""
 PRELOADED = ["fairseq_plugins", "torch._dynamo", "sacrebleu", "sacremoses", "matplotlib.pyplot"]
 """By the server; torch imports the second when the first optimiser is made."""
+FIND_INSTALLED = """
+import os
+from importlib.util import find_spec
+found = find_spec("fairseq_plugins")
+print(os.path.dirname(found.origin) if found else "", end="")
+"""
+WITHOUT_PATH = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 HOST_PROGRAMS = ("train", "generate", "interactive", "preprocess", "validate", "eval-lm", "score")
 
 _server = multiprocessing.get_context("forkserver")
@@ -115,8 +122,18 @@ def warm_programs(folder: Path) -> Iterator[str]:
     programs.mkdir()
     address = str(folder / "socket")
     here = Path(__file__).resolve()
+    installed = subprocess.check_output([PYTHON, "-c", FIND_INSTALLED], cwd=programs, env=WITHOUT_PATH, text=True)
     for name in ("python", "python3", *(f"fairseq-{name}" for name in HOST_PROGRAMS)):
-        client = (PYTHON, "-I", "-S", str(here.with_name("warm_client.py")), address, str(here.parents[1]), name)
+        client = (
+            PYTHON,
+            "-I",
+            "-S",
+            str(here.with_name("warm_client.py")),
+            address,
+            str(here.parents[1]),
+            installed,
+            name,
+        )
         words = map(shlex.quote, client)
         (programs / name).write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
         (programs / name).chmod(0o755)

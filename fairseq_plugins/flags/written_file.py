@@ -13,12 +13,17 @@ import torch
 def replaced_file(path: Path) -> Iterator[Path]:
     """A file beside ``path`` with the same suffix, which takes its name at the end of the block.
 
-    If the block fails, the file is removed and what ``path`` held stays.
+    If the block fails, the file is removed and what ``path`` held stays. An error of the operating system that names no
+    file, such as a full disk, or the file beside it, names ``path``.
     """
     aside = _aside(path)
     try:
         yield aside
         aside.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(aside)):
+            error.filename = str(path)
+        raise
     finally:
         aside.unlink(missing_ok=True)
 

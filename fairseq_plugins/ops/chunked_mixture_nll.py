@@ -5,20 +5,20 @@ A row is one expert of one token: n * J rows a chunk.
 """
 
 from functools import partial
-from typing import List, NamedTuple, Optional, Tuple, Union
+from typing import List, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.autograd_graph import backward_keeps_graph
 from fairseq_plugins.ops.chunks import cut, default_chunk_size, even_chunk_size
-from fairseq_plugins.ops.float16_scale import float16_scale, logit_bound
 from fairseq_plugins.ops.interpolation import Interpolation
 from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, multiply_by_gate
 from fairseq_plugins.ops.logit_gradient import LogitGradient
 from fairseq_plugins.ops.matmul import add_matmul, matmul
 from fairseq_plugins.ops.mixture_arguments import LossOptions
 from fairseq_plugins.ops.mixture_chunk import MixtureChunk
+from fairseq_plugins.ops.mixture_gradients import GradientScales, MixtureGradients, float16_scales, zero_gradients
 from fairseq_plugins.ops.mixture_inputs import MixtureInputs
 from fairseq_plugins.ops.precision import autocast_dtype
 from fairseq_plugins.ops.smoothed_chunk import SmoothedChunk
@@ -65,18 +65,12 @@ class ChunkedMixtureNLL(torch.autograd.Function):
             latents.size(1), weight.size(0), dtype=log_prior.dtype, device=latents.device
         )
         chunk_size = even_chunk_size(latents.size(0), chunk_size)
-        scales = _Scales()
+        scales = GradientScales()
         if operand_dtype == torch.float16 and weights.numel():
-            scales = _float16_scales(inputs, weights, chunk_size=chunk_size)
+            scales = float16_scales(inputs, weights, chunk_size=chunk_size)
         ctx.scales = scales
-        ctx.gradients = _Gradients(
-            *(
-                torch.zeros_like(x, dtype=log_prior.dtype, memory_format=torch.contiguous_format)
-                if x is not None and needed and options.differentiate
-                else None
-                for x, needed in zip(tensors, ctx.needs_input_grad)
-            )
-        )
+        learn = [needed and options.differentiate for needed in ctx.needs_input_grad]
+        ctx.gradients = zero_gradients(tensors, learn, dtype=log_prior.dtype)
         with torch.autocast(latents.device.type, enabled=False):
             if options.adversarial_epsilon > 0:
                 inputs = inputs.with_margins(target, epsilon=options.adversarial_epsilon)
@@ -122,52 +116,8 @@ class _Context(torch.autograd.function.FunctionCtx):
 
     needs_input_grad: Tuple[bool, ...]
     dtypes: List[Optional[torch.dtype]]
-    scales: "_Scales"
-    gradients: Optional["_Gradients"]
-
-
-class _Gradients(NamedTuple):
-    """The gradients by the tensors that learn, None by the others."""
-
-    latents: Optional[Tensor]
-    log_prior: Optional[Tensor]
-    weight: Optional[Tensor]
-    bias: Optional[Tensor]
-    gate_features: Optional[Tensor]
-    gate_weight: Optional[Tensor]
-    gate_bias: Optional[Tensor]
-    log_weight: Optional[Tensor]
-    log_other: Optional[Tensor]
-
-    @property
-    def logits_learn(self) -> bool:
-        """Whether the logits before the gate have a gradient."""
-        return any(x is not None for x in (self.latents, self.weight, self.bias))
-
-    @property
-    def gate_learns(self) -> bool:
-        return any(x is not None for x in (self.gate_features, self.gate_weight, self.gate_bias))
-
-    @property
-    def mixture_learns(self) -> bool:
-        return self.logits_learn or self.gate_learns or self.log_prior is not None
-
-
-class _Scales(NamedTuple):
-    """What the gradients of the base's inputs and of the gate's are multiplied by while they are in float16."""
-
-    base: Optional[Tensor] = None
-    gate: Optional[Tensor] = None
-
-
-def _float16_scales(inputs: MixtureInputs, weights: Tensor, *, chunk_size: int) -> _Scales:
-    base = float16_scale(inputs.latents, inputs.weight, weights, chunk_size=chunk_size)
-    gate = inputs.gate
-    if gate is None:
-        return _Scales(base)
-    # the gradients by the gate's scores are those by the logits, times these before the gate, times g (1 - g) <= 1/4
-    factors = weights * (logit_bound(inputs.latents, inputs.weight, inputs.bias) / 4)
-    return _Scales(base, float16_scale(gate.features, gate.weight, factors, chunk_size=chunk_size))
+    scales: GradientScales
+    gradients: Optional[MixtureGradients]
 
 
 def _run_chunks(
@@ -178,8 +128,8 @@ def _run_chunks(
     *,
     chunk_size: int,
     options: LossOptions,
-    scales: _Scales,
-    gradients: _Gradients,
+    scales: GradientScales,
+    gradients: MixtureGradients,
 ) -> Tuple[Tensor, Tensor]:
     """Weighted losses and NLL, both (N); ``gradients`` that are not None receive the losses' gradients, scaled."""
     losses, nll = torch.zeros_like(weights), torch.zeros_like(weights)
@@ -205,29 +155,13 @@ def _run_chunk(
     *,
     chosen: Union[slice, Tensor],
     options: LossOptions,
-    scales: _Scales,
-    gradients: _Gradients,
+    scales: GradientScales,
+    gradients: MixtureGradients,
 ) -> Tuple[Tensor, Tensor]:
     """Weighted losses and NLL of the ``chosen`` tokens, both (n), of which everything else is given."""
     gate, values = inputs.gate, inputs.gate_values()
     logits = inputs.logits(values, options=options)
-    chunk: Union[MixtureChunk, SmoothedChunk]
-    if options.label_smoothing > 0:
-        chunk = SmoothedChunk(
-            logits=logits,
-            log_prior=inputs.log_prior,
-            target=target,
-            label_smoothing=options.label_smoothing,
-            keep_logits=gradients.gate_learns,
-        )
-    else:
-        chunk = MixtureChunk(
-            logits=logits,
-            log_prior=inputs.log_prior,
-            target=target,
-            keep_logits=gradients.gate_learns,
-            logits_of=partial(_logits_of, inputs, options=options) if logits.is_cpu else None,
-        )
+    chunk = _make_chunk(logits, inputs, target, keep_logits=gradients.gate_learns, options=options)
     loss, nll, share = chunk.loss, chunk.nll, None
     if interpolation is not None:
         nll = interpolation.nll(chunk.nll)
@@ -262,6 +196,26 @@ def _run_chunk(
     return losses, nll
 
 
+def _make_chunk(
+    logits: Tensor, inputs: MixtureInputs, target: Tensor, *, keep_logits: bool, options: LossOptions
+) -> Union[MixtureChunk, SmoothedChunk]:
+    if options.label_smoothing > 0:
+        return SmoothedChunk(
+            logits=logits,
+            log_prior=inputs.log_prior,
+            target=target,
+            label_smoothing=options.label_smoothing,
+            keep_logits=keep_logits,
+        )
+    return MixtureChunk(
+        logits=logits,
+        log_prior=inputs.log_prior,
+        target=target,
+        keep_logits=keep_logits,
+        logits_of=partial(_logits_of, inputs, options=options) if logits.is_cpu else None,
+    )
+
+
 def _logits_of(inputs: MixtureInputs, tokens: Tensor, *, options: LossOptions) -> Tensor:
     """The logits of some tokens of a chunk again, (m, J, V)."""
     inputs = inputs.of_tokens(tokens)
@@ -269,7 +223,7 @@ def _logits_of(inputs: MixtureInputs, tokens: Tensor, *, options: LossOptions) -
 
 
 def _add_base_gradients(
-    gradient: LogitGradient, inputs: MixtureInputs, *, chosen: Union[slice, Tensor], gradients: _Gradients
+    gradient: LogitGradient, inputs: MixtureInputs, *, chosen: Union[slice, Tensor], gradients: MixtureGradients
 ) -> None:
     """Those by latents, W and b from that by the logits W k + b of the ``chosen`` tokens, whose inputs are given."""
     rows, factors = inputs.latents.flatten(0, 1), gradient.factors
@@ -286,7 +240,7 @@ def _add_base_gradients(
 
 
 def _add_gate_gradients(
-    d_scores: Tensor, features: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: _Gradients
+    d_scores: Tensor, features: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: MixtureGradients
 ) -> None:
     """Those by F, U and c from those by the chunk's scores F U' + c, (n, V)."""
     operand = d_scores.to(features.dtype)

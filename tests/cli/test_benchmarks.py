@@ -17,6 +17,7 @@ COMMANDS = all_commands()
 def folder(tmp_path, monkeypatch):
     """The working directory, with ``data``."""
     (tmp_path / "data").mkdir()
+    (tmp_path / "data/test.en-de.de.idx").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     return tmp_path
@@ -134,6 +135,12 @@ def test_translation_is_measured_on_the_cpu_where_that_is_asked(folder, asked):
     assert [call["flags"] for call in asked] == [["--cpu"], ["--cpu"]]
     figures = json.loads((folder / "out/transformer_cpu_tied_drill.json").read_text())
     assert len(figures["training"]) == len(figures["sentences_per_second"]) == 2
+
+
+def test_pairs_without_a_test_set_are_refused_before_anything_is_measured(folder, asked, capsys):
+    (folder / "data/test.en-de.de.idx").unlink()
+    assert "data has no test set: it holds no pairs" in refused("benchmark_translation", "data --suite lstm", capsys)
+    assert not asked
 
 
 @pytest.mark.parametrize("name", ["benchmark_lm", "benchmark_translation"])

@@ -22,11 +22,13 @@ class Writing(NamedTuple):
         words: the module or file, and its arguments.
         result: what counts of what it has written to a folder.
         stdin: what is typed.
+        unkept: what is told where the command ends well on a full disk, without what it would keep for later.
     """
 
     words: List[str]
     result: Callable[[Path], object]
     stdin: bytes = b""
+    unkept: str = ""
 
 
 def _files(*names: str) -> Callable[[Path], object]:
@@ -63,8 +65,8 @@ def _weights(folder: Path) -> object:
     return names, {name: {key: value.tolist() for key, value in state.items()} for name, state in states.items()}
 
 
-def _ours(name: str, *words: str, result: Callable[[Path], object], stdin: bytes = b"") -> Writing:
-    return Writing([f"fairseq_plugins.cli.{name}", *words], result, stdin)
+def _ours(name: str, *words: str, result: Callable[[Path], object], stdin: bytes = b"", unkept: str = "") -> Writing:
+    return Writing([f"fairseq_plugins.cli.{name}", *words], result, stdin, unkept)
 
 
 _LM, _PAIRS = ("lm", "--path", "lm.pt"), ("translation", "--path", "translator.pt")
@@ -92,6 +94,7 @@ WRITINGS: Dict[str, Writing] = {
     "evaluate_lm, statistics": _ours(
         *("evaluate_lm", *_LM, "--cpu", "--dynamic", "rms", "--dynamic-rows", "2", "--dynamic-segment", "6"),
         result=_files("lm.gradients-2x6.pt"),
+        unkept="gradient statistics are not kept: lm.gradients-2x6.pt: ",
     ),
     "evaluate_lm, tuned": _ours(
         "evaluate_lm", *_LM, "--cpu", "--tune", "temperature=0.9:1", result=_files("lm.methods.json")

@@ -1,5 +1,8 @@
 """A name holds a whole file or none."""
 
+import errno
+import os
+
 import pytest
 import torch
 
@@ -23,6 +26,16 @@ def test_what_fails_leaves_the_earlier_file_alone(tmp_path):
             aside.write_text("half")
             raise RuntimeError
     assert path.read_text() == "earlier\n" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("named", ["nothing", "the file beside it", "another"])
+def test_a_full_disk_names_the_file(named, tmp_path):
+    path, other = tmp_path / "table.md", str(tmp_path / "other")
+    with pytest.raises(OSError) as failure:
+        with replaced_file(path) as aside:
+            name = {"nothing": None, "the file beside it": str(aside), "another": other}[named]
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+    assert failure.value.filename == (other if named == "another" else str(path))
 
 
 def test_equal_tensors_are_equal_files(tmp_path):
