@@ -3,7 +3,7 @@
 Shapes: B rows of this process, T length of a window.
 """
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Literal
 
 import torch
 from fairseq.data import FairseqDataset
@@ -18,11 +18,13 @@ class TokenStream(FairseqDataset):
     Args:
         tokens: (n,) int64, with an end mark after every line.
         split: name of the split.
+        use: what it was read for; the training text may be scored as well.
     """
 
-    def __init__(self, tokens: Tensor, split: str):
+    def __init__(self, tokens: Tensor, split: str, *, use: Literal["training", "scoring"] = "scoring"):
         self.tokens = tokens
         self.split = split
+        self.use = use
 
     def __len__(self) -> int:
         return self.tokens.numel()

@@ -28,7 +28,7 @@ from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
-from fairseq_plugins.modules.initialisation import BIASES, STARTS, initialise_by_layer, initialise_uniformly
+from fairseq_plugins.modules.initialisation import STARTS, BiasStart, initialise_by_layer, initialise_uniformly
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
@@ -39,7 +39,6 @@ Merge = choices(MERGES)
 AttentionScore = choices([*sorted(ATTENTIONS), "none"])
 SharedEmbeddings = choices(["none", "output", "all"])
 Start = choices(STARTS)
-BiasStart = choices(BIASES)
 
 
 @dataclass

@@ -27,7 +27,7 @@ from fairseq_plugins.modules.column_norm import ColumnNorm
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
 from fairseq_plugins.modules.feed_forward import FeedForward
-from fairseq_plugins.modules.initialisation import BIASES, initialise_uniformly
+from fairseq_plugins.modules.initialisation import BiasStart, initialise_uniformly
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
@@ -37,7 +37,6 @@ from fairseq_plugins.output_layers.sharing import SharingFlags
 
 WordMasks = choices(WORD_MASKS)
 DropoutMasks = choices(sorted(MASKS))
-BiasStart = choices(BIASES)
 
 
 @dataclass
@@ -113,10 +112,14 @@ class RecurrentLanguageModel(FairseqLanguageModel):
     """Of the matrices whose columns keep their length; None where none do."""
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Note that an update begins; see :meth:`ColumnNorm.begin_update`."""
+        """Called by the host before every update.
+
+        Raises:
+            ValueError: if columns are to keep their length and the task does not hold it.
+        """
         super().set_num_updates(num_updates)
         if self.column_norm is not None:
-            self.column_norm.begin_update(num_updates)
+            self.column_norm.check_held()
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
@@ -170,7 +173,11 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
         if config.column_norm != 0:
             check_positive(config.column_norm, flag="--column-norm")
-            assert isinstance(output_layer, ProjectedOutput)
+            if not isinstance(output_layer, ProjectedOutput):
+                raise ValueError(
+                    f"--column-norm {config.column_norm}: --output-layer {output_layer.name} has no output matrix, "
+                    "leave it out"
+                )
             weights = dict.fromkeys([embedding.weight, output_layer.projection.weight])
             model.column_norm = ColumnNorm(list(weights), length=config.column_norm)
         return keep_vocabularies(model, task, embeddings=[embedding])

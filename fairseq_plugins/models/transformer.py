@@ -152,6 +152,8 @@ class TransformerWithOutputLayer(TransformerModel):
         """
         if args.adaptive_softmax_cutoff:
             raise ValueError("--adaptive-softmax-cutoff is an output layer of the host: leave it out")
+        if getattr(args, "base_layers", 0):  # only a command line has it
+            raise ValueError(f"--base-layers {args.base_layers}: these models insert no such layers, leave it out")
         check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
         for side in ("encoder", "decoder"):
             if getattr(args, f"{side}_xformers_att_config", None) is not None:

@@ -30,24 +30,20 @@ class ColumnNorm:
         assert length > 0
         self.weights = list(weights)
         self.length = length
-        self.was_held = False
-        """Whether the last update has brought the columns back."""
-        self._began: Optional[int] = None
+        self.is_held = False
+        """Whether a task holds them after every update."""
         for weight in self.weights:
             self.normalise_(weight.data)
             setattr(weight, COLUMN_NORM, self)
 
-    def begin_update(self, num_updates: int) -> None:
-        """Note that an update begins after so many.
+    def check_held(self) -> None:
+        """Refuse to train where nobody holds them.
 
         Raises:
-            ValueError: if the columns were not held after the one before.
+            ValueError: with the remedy.
         """
-        if self._began is not None and num_updates > self._began and not self.was_held:
+        if not self.is_held:
             raise ValueError("--column-norm needs --task stateful_lm, which holds it after every update")
-        if num_updates != self._began:
-            self.was_held = False
-        self._began = num_updates
 
     def normalise_(self, weight: Tensor) -> Tensor:
         """Bring the columns of a matrix (V, H) to the length; see :func:`normalise_columns_`."""

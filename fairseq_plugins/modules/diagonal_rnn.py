@@ -5,7 +5,7 @@ Shapes: B batch rows, T time steps, C input width, D width.
 
 import math
 from dataclasses import dataclass, field
-from typing import Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +70,7 @@ class DiagonalRNN(SimpleRecurrentLayer):
             )
         self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False) if options.transition == "full" else None
         self.longest_timescale = options.longest_timescale
+        self._start: Optional[Tensor] = None  # no buffer, whose precision follows the weights
         if self.recurrent is None:
             self.connection_bias = nn.Parameter(torch.zeros(hidden_size))
             self.save_setting("timescale_text", flag="--longest-timescale", value=f"{options.longest_timescale:g}")
@@ -80,9 +81,12 @@ class DiagonalRNN(SimpleRecurrentLayer):
     @property
     def start(self) -> Tensor:
         """s_0, (D) in float32, whatever the precision of the weights."""
-        ends = math.log(SHORTEST_TIMESCALE), math.log(self.longest_timescale)
-        timescales = torch.linspace(*ends, self.hidden_size).exp()
-        return torch.atanh(torch.exp(-1 / timescales)).to(self.connection_bias.device)
+        device = self.connection_bias.device
+        if self._start is None or self._start.device != device:
+            ends = math.log(SHORTEST_TIMESCALE), math.log(self.longest_timescale)
+            timescales = torch.linspace(*ends, self.hidden_size).exp()
+            self._start = torch.atanh(torch.exp(-1 / timescales)).to(device)
+        return self._start
 
     def self_connections(self) -> Tensor:
         bias = self.connection_bias

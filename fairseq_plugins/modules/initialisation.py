@@ -3,11 +3,16 @@
 import torch
 from torch import Tensor, nn
 
+from fairseq_plugins.flags.choices import choices
+
 STARTS = ("uniform", "by-layer")
 """How a model's parameters start: all from one range, or each matrix by its shape and what it is for."""
 
 BIASES = ("uniform", "zero")
 """How biases start under ``--init-range``: like all parameters, or at zero."""
+
+
+BiasStart = choices(BIASES)
 
 
 class StartsByLayer:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.module_sequence import ModuleSequence
+from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.ops.linear import linear
 
 
@@ -101,7 +102,7 @@ class LayerOptions(TypedDict):
     initialisation: str
 
 
-class LabelNetwork(nn.Module):
+class LabelNetwork(SavesSettings):
     """E^(i) = act(E^(i-1) U^(i) + b^(i)) + E [+ E^(i-1) for i >= 2], i = 1 .. depth  (Pappas & Henderson 2019, eq. 10).
 
     Args:
@@ -128,6 +129,12 @@ class LabelNetwork(nn.Module):
         assert not (residual or layer_residual) or in_width == out_width
         self.residual = residual
         self.layer_residual = layer_residual
+        if depth > 0:
+            self.save_setting("activation_name", flag="--label-activation", value=layer_options["activation"])
+            self.save_setting("residual_text", flag="--label-residual", value="on" if residual else "off")
+        if depth > 1:
+            name = "on" if layer_residual else "off"
+            self.save_setting("layer_residual_text", flag="--label-layer-residual", value=name)
         self.layers: ModuleSequence[LabelLayer] = ModuleSequence(
             LabelLayer(in_width if i == 0 else out_width, out_width, **layer_options) for i in range(depth)
         )

@@ -107,6 +107,8 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         self.save_setting("cell_name", flag="--rnn-cell", value=self.name)
         self.save_setting("scale_text", flag="--recurrent-scale", value=f"{options.recurrent_scale:g}")
         self.word_skip = options.word_skip
+        if options.word_skip is not None:
+            self.save_setting("skip_text", flag="--word-skip", value=options.word_skip)
         self.skip = None if options.word_skip is None else nn.Linear(hidden_size, hidden_size, bias=False)
         self.register_buffer("is_boundary", torch.zeros(0, dtype=torch.bool), persistent=False)
 

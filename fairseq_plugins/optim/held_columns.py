@@ -11,7 +11,7 @@ from fairseq_plugins.optim.averaged_sgd import AveragedSGD
 
 @runtime_checkable
 class HoldsColumns(Protocol):
-    """A model whose task calls :func:`hold_columns` after every update.
+    """A model with columns that a task may hold, which sets ``is_held`` and calls :func:`hold_columns`.
 
     Attributes:
         column_norm: of its matrices, or None.
@@ -32,7 +32,6 @@ def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> Non
     norm = model.column_norm if isinstance(model, HoldsColumns) else None
     if norm is None:
         return
-    norm.was_held = True
     wrapped = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
     if not isinstance(wrapped, FP16Optimizer) and isinstance(wrapped.optimizer, AveragedSGD):
         return

@@ -14,8 +14,9 @@ class DecoderStates:
     """What any decoder hands to any output layer.
 
     Attributes:
-        layers: h^0 .. h^N, each (B, T, D_n) after its dropout; h^0 is the input embedding.
-        top: h^N before its dropout, (B, T, D_N).
+        layers: h^0 .. h^N, each (B, T, D_n) after its dropout; h^0 is the input embedding. Of a Transformer those below
+            h^N are what its layers pass on, which is not normalised with ``--decoder-normalize-before``.
+        top: h^N before its dropout, (B, T, D_N); of a Transformer, whose last layer has none, h^N.
         tokens: the input tokens, (B, T).
         attention: attention weights over the source, (B, T, S), or None.
         source: the source tokens, (B, S), or None.

@@ -52,6 +52,7 @@ class DirectOutputConnection(MixtureOutput):
         options: DirectOutputConnectionOptions,
     ):
         super().__init__(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
+        self.save_setting("experts_text", flag="--experts-per-layer", value=" ".join(map(str, self.experts_per_layer)))
         for linear in self.latents:
             nn.init.zeros_(linear.bias)
         check_not_negative(options.expert_warmup, flag="--expert-warmup")
@@ -72,8 +73,11 @@ class DirectOutputConnection(MixtureOutput):
         return [0] * (num_layers - 2) + [1, 3]
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Called by the host before every update; fine-tuning, which counts from zero, has no second warm-up."""
-        if num_updates >= self.expert_warmup:
+        """Called by the host before every update; fine-tuning, which counts from zero, has no second warm-up.
+
+        The updates of a gate are none of its base model's, which is in evaluation mode.
+        """
+        if self.training and num_updates >= self.expert_warmup:
             self.warmed_up.fill_(1)
 
     def prior_scores(self, layers: Sequence[Tensor]) -> Tensor:

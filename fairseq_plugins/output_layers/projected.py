@@ -83,6 +83,8 @@ class ProjectedOutput(OutputLayer):
         super().__init__()
         if options.output_chunk is not None:
             check_positive(options.output_chunk, flag="--output-chunk")
+        if options.output_loss == "plain" and options.output_chunk is not None:
+            raise ValueError(f"--output-loss plain has no --output-chunk {options.output_chunk}: leave out one of them")
         if options.output_loss == "plain" and options.output_precision != "float32":
             raise ValueError(
                 f"--output-loss plain has no --output-precision {options.output_precision}: leave out one of them"
@@ -119,6 +121,7 @@ class ProjectedOutput(OutputLayer):
             )
         latents, log_prior = self.mixture(states)
         if torch.is_grad_enabled():
+            self._check_trains_in_precision_of_model("a criterion of the host")
             logits = self.projection(latents)
             logits = logits if self.temperature == 1 else logits / self.temperature
             log_probs = mixture_log_probs(logits if gate is None else apply_gate(logits, gate), log_prior)
@@ -171,6 +174,13 @@ class ProjectedOutput(OutputLayer):
             chunk_dtype=self.precision.for_loss(),
         )
         return Scores(loss=loss, nll=nll, mixture_weights=self.mixture_weights(log_prior))
+
+    def _check_trains_in_precision_of_model(self, where: str) -> None:
+        if self.training and self.precision.name == "bfloat16":
+            raise ValueError(
+                f"--output-precision bfloat16 is not for {where}, which computes in the precision of the model: train "
+                "with --criterion regularized_cross_entropy, or give float32 or auto"
+            )
 
     def _at_temperature(self, latents: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         """Latent vectors and bias whose logits are those divided by the temperature."""

@@ -43,7 +43,7 @@ class SoftmaxOutput(ProjectedOutput):
         """The loss by which the targets are told from noise; only the rows of L of these words are read.
 
         Raises:
-            ValueError: with a gate or a margin.
+            ValueError: with a gate, a margin or an output layer in bfloat16.
         """
         if gate is not None:
             raise ValueError(
@@ -54,6 +54,7 @@ class SoftmaxOutput(ProjectedOutput):
             raise ValueError(
                 f"--criterion noise_contrastive has no --adversarial-epsilon {self.adversarial_epsilon}: leave it out"
             )
+        self._check_trains_in_precision_of_model("--criterion noise_contrastive")
         hidden = self.encode_hidden(states.layers[-1]).flatten(0, -2)
         margins = noise_margins(self.projection, hidden, target.flatten(), noise)
         is_hit = noise.words == target.unsqueeze(-1)

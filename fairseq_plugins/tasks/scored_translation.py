@@ -96,6 +96,7 @@ class ScoredTranslationTask(TranslationTask):
             raise ValueError(
                 "--eval-bleu decodes as --eval-scorer bleu does: leave it out with --task scored_translation"
             )
+        _check_no_flags_of_eval_bleu(cfg)
         self._metric = CORPUS_METRICS[str(cfg.eval_scorer)]()
         self._num_statistics = len(self._metric.statistics("", ""))
         self._generation = _generation_arguments(cfg.eval_scorer_args)
@@ -142,7 +143,10 @@ class ScoredTranslationTask(TranslationTask):
         assert self._model is not None and self._generator is not None
         device = sample["target"].device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # sampling draws from it
-            found = self.inference_step(self._generator, [self._model], sample)
+            try:
+                found = self.inference_step(self._generator, [self._model], sample)
+            except AssertionError as error:  # such as lengths that no hypothesis of a short source can have
+                raise ValueError(f"--eval-scorer-args: {error}") from error
         total = np.zeros(self._num_statistics)
         for hypotheses, target in zip(found, sample["target"]):
             hypothesis = self._text(hypotheses[0]["tokens"], unknown=UNKNOWN_IN_HYPOTHESIS)
@@ -153,6 +157,18 @@ class ScoredTranslationTask(TranslationTask):
     def _text(self, tokens: Tensor, *, unknown: str) -> str:
         text = self.tgt_dict.string(tokens.int().cpu(), self._scoring.eval_scorer_remove_bpe, unk_string=unknown)
         return text if self._tokenizer is None else self._tokenizer.decode(text)
+
+
+def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
+    """They say how the host's ``translation`` decodes."""
+    for one in fields(TranslationConfig):
+        if one.name.startswith("eval_bleu_") and getattr(cfg, one.name) != one.default:
+            flag = one.name.replace("_", "-")
+            own = flag.replace("eval-bleu", "eval-scorer")
+            remedy = (
+                f"give --{own}" if own.replace("-", "_") in EvalScorerConfig.__dataclass_fields__ else "leave it out"
+            )
+            raise ValueError(f"--{flag} is of --task translation: {remedy} with --task scored_translation")
 
 
 def _generation_arguments(text: str) -> Namespace:
@@ -166,7 +182,14 @@ def _generation_arguments(text: str) -> Namespace:
             f"{', '.join(sorted(GENERATION_ARGUMENTS))}"
         )
     typed = _typed(given, GenerationConfig, flag=flag)
-    check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")
+    beam = check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")
+    groups = typed.get("diverse_beam_groups", -1)
+    if groups > 0 and beam % groups != 0:
+        raise ValueError(f"{flag}: diverse_beam_groups {groups} must divide beam {beam}")
+    length = typed.get("max_len_b", GenerationConfig.max_len_b)
+    shortest = max(1, typed.get("min_len", GenerationConfig.min_len))
+    if typed.get("max_len_a", GenerationConfig.max_len_a) <= 0 and length < shortest:
+        raise ValueError(f"{flag}: max_len_b {length} is below min_len {shortest}: no hypothesis could end")
     return Namespace(**typed)
 
 

@@ -21,7 +21,7 @@ from fairseq_plugins.data.row_offsets import random_row_offsets
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.modules.carried_state import CarriesState
-from fairseq_plugins.optim.held_columns import hold_columns
+from fairseq_plugins.optim.held_columns import HoldsColumns, hold_columns
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows, agreed_scale, scaled_learning_rate
 from fairseq_plugins.tasks.row_groups import RowGroups
@@ -94,18 +94,24 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
                 f"train {type(model).__name__} with --task language_modeling"
             )
         self._model = model
+        if isinstance(model, HoldsColumns) and model.column_norm is not None:
+            model.column_norm.is_held = True
         return model
 
     # data
 
     # pyrefly: ignore[bad-override]
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Read a split as one token stream; with ``combine``, as the host trains, train1 and so on follow train."""
+        """Read a split as one token stream.
+
+        The host asks for ``combine`` where it trains on the split: train1 and so on then follow train, and windows,
+        offsets and groups are those of training.
+        """
         if combine:
             tokens = load_training_stream(self.args.data, self.dictionary, subset=split)
         else:
             tokens = load_token_stream(self.args.data, split, self.dictionary)
-        self.datasets[split] = TokenStream(tokens, split)
+        self.datasets[split] = TokenStream(tokens, split, use="training" if combine else "scoring")
 
     # pyrefly: ignore[bad-override]
     def get_batch_iterator(
@@ -133,7 +139,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
             first_row=max_sentences * shard_id,
             num_own_rows=max_sentences,
         )
-        in_training = dataset.split == self.args.train_subset
+        in_training = dataset.use == "training"
         if in_training:
             self._row_groups.check(max_sentences)
         iterator = self._iterate(

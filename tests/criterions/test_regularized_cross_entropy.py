@@ -121,6 +121,16 @@ def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, sampl
     torch.testing.assert_close(gradients(model, loss / sample_size), gradients(model, expected), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("form", ["row", "batch"])
+def test_one_expert_is_in_balance_and_trains(form, make_criterion, sample):
+    model = build_tiny_lm("mos", experts_per_layer="0 0 1").double()
+    (loss, _, logged), (plain, *_) = (
+        make_criterion(balance_form=form, **flags)(model, sample) for flags in (dict(balance=0.5), {})
+    )
+    assert logged["balance"] == 0 and loss.item() == plain.item()
+    torch.testing.assert_close(gradients(model, loss), gradients(model, plain))
+
+
 def test_weights_that_are_frozen_have_no_l1(make_criterion, sample):
     model, criterion = build_tiny_lm("full").double(), make_criterion(l1_regularization=0.5)
     model.decoder.embedding.requires_grad_(False)

@@ -105,7 +105,12 @@ def test_two_processes_score_like_one(pair_data, tmp_path, run_here):
         ),
         (["--eval-scorer-args", '{"sampling_topk": 3}'], "--eval-scorer-args: --sampling-topk requires --sampling"),
         (["--eval-scorer-detok-args", "[]"], r"--eval-scorer-detok-args '\[\]': give a JSON object"),
+        (["--eval-scorer-args", '{"max_len_b": -5}'], "--eval-scorer-args: max_len_b -5 is below min_len 1: no hypoth"),
+        (["--eval-scorer-args", '{"min_len": 300}'], "--eval-scorer-args: max_len_b 200 is below min_len 300"),
+        (["--eval-scorer-args", '{"beam": 4, "diverse_beam_groups": 3}'], "diverse_beam_groups 3 must divide beam 4"),
         (["--eval-bleu"], "--eval-bleu decodes as --eval-scorer bleu does: leave it out"),
+        (["--eval-bleu-args", '{"beam": 4}'], "--eval-bleu-args is of --task translation: give --eval-scorer-args"),
+        (["--eval-bleu-print-samples"], "--eval-bleu-print-samples is of --task translation: leave it out"),
     ],
 )
 def test_wrong_flags_are_told_before_training(flags, message, pair_data, tmp_path, run_here):

@@ -54,7 +54,7 @@ def test_averages_of_the_host_hold_every_parameter_and_follow_the_warmup(pair_da
     assert average.keys() == checkpoint["model"].keys()
     for name, value in average.items():
         assert value.isfinite().all() and (
-            name.endswith(("warmed_up", "_name", "digest", "chosen"))
+            name.endswith(("warmed_up", "_name", "_text", "digest", "chosen"))
             or not torch.equal(value, checkpoint["model"][name])
         )
     assert 0.5 < average["decoder.output.warmed_up"] < 1

@@ -85,7 +85,9 @@ def test_flags_that_share_the_embedding_make_the_softmax_tied():
         build_tiny_transformer("transformer_drill", output_layer="full", share_all_embeddings=True, source_size=V)
 
 
-def test_the_hosts_adaptive_softmax_is_refused():
+def test_what_the_host_would_build_above_the_layers_is_refused():
+    with pytest.raises(ValueError, match="--base-layers 1: these models insert no such layers, leave it out"):
+        build_tiny_transformer("transformer_full", base_layers=1)
     with pytest.raises(ValueError, match="--adaptive-softmax-cutoff"):
         build_tiny_transformer("transformer_full", adaptive_softmax_cutoff="10,20")
 

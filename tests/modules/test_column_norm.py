@@ -37,10 +37,8 @@ def test_a_column_of_zeros_stays_one():
 
 def test_an_update_that_nobody_followed_is_refused():
     norm = ColumnNorm([torch.randn(3, 2)], length=1.0)
-    norm.begin_update(10)
-    norm.begin_update(10)  # another window of the same update
-    norm.was_held = True
-    norm.begin_update(11)
-    norm.begin_update(11)
+    norm.is_held = True
+    norm.check_held()
+    norm.is_held = False
     with pytest.raises(ValueError, match="--column-norm needs --task stateful_lm"):
-        norm.begin_update(12)
+        norm.check_held()

@@ -151,6 +151,22 @@ def test_after_the_warmup_doc_is_itself():
     assert torch.equal(doc(states).log_probs, plain(states).log_probs)
 
 
+def test_updates_of_others_end_no_warmup():
+    doc = build("doc", experts_per_layer="1 2 3", expert_warmup=10).eval()
+    doc.set_num_updates(10)
+    assert doc.warmed_up == 0, "a gate is trained on it"
+    doc.train().set_num_updates(10)
+    assert doc.warmed_up == 1
+
+
+def test_experts_of_other_layers_are_another_model():
+    trained, layer = (build("doc", widths=[6, 6, 8], experts_per_layer=experts) for experts in ("2 0 2", "0 2 2"))
+    shapes = [{key: value.shape for key, value in one.state_dict().items()} for one in (trained, layer)]
+    assert shapes[0] == shapes[1]
+    with pytest.raises(ValueError, match="trained with --experts-per-layer 2 0 2, this model has .* 0 2 2: give the"):
+        layer.load_state_dict(trained.state_dict())
+
+
 def test_a_checkpoint_knows_whether_the_warmup_is_over():
     doc, loaded = (build("doc", experts_per_layer="1 2 3", expert_warmup=10) for _ in range(2))
     states = make_states(WIDTHS)

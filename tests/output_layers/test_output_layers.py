@@ -202,9 +202,9 @@ def test_a_chunk_of_no_token_is_refused_with_its_flag(name, chunk):
 def test_the_loss_is_fused_unless_the_flag_says_plain():
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     OUTPUT_LAYERS.add_args(parser)
-    flags = vars(parser.parse_args(["--output-loss", "plain", "--output-chunk", "7"]))
-    assert flags == {"output_loss": "plain", "output_chunk": 7}
-    assert build("tied", **flags).output_loss == "plain" and build("tied", **flags).output_chunk == 7
+    plain, in_chunks = (vars(parser.parse_args(flag)) for flag in (["--output-loss", "plain"], ["--output-chunk", "7"]))
+    assert (plain, in_chunks) == ({"output_loss": "plain"}, {"output_chunk": 7})
+    assert build("tied", **plain).output_loss == "plain" and build("tied", **in_chunks).output_chunk == 7
     assert build("tied").output_loss == "fused" and build("tied").output_chunk is None
     with pytest.raises(SystemExit):
         parser.parse_args(["--output-loss", "slow"])

@@ -43,6 +43,20 @@ def loss(layer, states):
 
 
 @every_projected_layer
+def test_a_criterion_that_would_not_take_it_is_refused(name):
+    layer, states = build(name, output_precision="bfloat16"), make_states(WIDTHS)
+    with pytest.raises(ValueError, match="--output-precision bfloat16 is not for a criterion of the host, which"):
+        layer.train()(states)
+    assert layer.eval()(states).log_probs.isfinite().all()
+    assert build(name, output_precision="auto").train()(states).log_probs.isfinite().all()
+
+
+def test_the_plain_loss_has_no_chunks():
+    with pytest.raises(ValueError, match="--output-loss plain has no --output-chunk 7: leave out one of them"):
+        build("full", output_loss="plain", output_chunk=7)
+
+
+@every_projected_layer
 def test_training_takes_it(name):
     states = make_states(WIDTHS)
     exact, narrow = (loss(layer.train(), states) for layer in pair(name))

@@ -52,7 +52,7 @@ class Training:
         self.criterion = RegularizedCrossEntropy(self.task)
         self.optimizer = make_optimizer(model)
         self.iterator = self.task.get_batch_iterator(
-            TokenStream(random_tokens(num_tokens), "train"),
+            TokenStream(random_tokens(num_tokens), "train", use="training"),
             max_sentences=num_rows,
             num_shards=num_shards,
             shard_id=shard_id,

@@ -60,7 +60,8 @@ _DOC_SMALL = dict(_DOC, **_WARMUP)
 SMALL_TRAINING = {**ADAM_HALVED, "batch-size": 64, "max-epoch": 5, "force-anneal": 4}
 """Flags of ``fairseq-train`` of the small architectures."""
 
-_TAKASE_TRAINING = {**ADAM_HALVED, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}
+# as in that toolkit, the gradient is that of a sentence when it is clipped
+_TAKASE_TRAINING = {**ADAM_HALVED, "sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}
 
 # Shuang et al. give SGD at 1.0 and 340,000 updates; batches, clipping and the nine halvings of the rate after half of
 # the updates are those of the toolkit whose recipe this is (TensorFlow's NMT tutorial)

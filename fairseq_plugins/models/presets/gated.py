@@ -5,19 +5,15 @@ Dimension, dropout and learning rates are the paper's, the rest is that of the p
 
 from typing import Dict
 
-from fairseq_plugins.models.presets.language_model_training import STREAMS
+from fairseq_plugins.models.presets.language_model_training import SUMMED_STEPS
 from fairseq_plugins.models.presets.preset import Preset, Value
 
 NUM_EPOCHS = 5
 _GATE = dict(output_gate="iog", gate_dim=300, gate_dropout=0.5, gate_init_range=0.05)
 
-# the loss of an update is summed over the steps of a window and is a mean over its rows, hence --sentence-avg; the rate
-# is 0.001 / sqrt(epoch)
+# the rate is 0.001 / sqrt(epoch)
 _TRAINING = {
-    **STREAMS,
-    "tokens-per-sample": 35,
-    "batch-size": 20,
-    "sentence-avg": True,
+    **SUMMED_STEPS,
     "optimizer": "l2_adam",
     "lr": ",".join(str(0.001 / epoch**0.5) for epoch in range(1, NUM_EPOCHS + 1)),
     "lr-scheduler": "fixed",

@@ -10,6 +10,9 @@ STREAMS = {
 }
 """Of every training on contiguous streams."""
 
+SUMMED_STEPS = {**STREAMS, "tokens-per-sample": 35, "batch-size": 20, "sentence-avg": True}
+"""Of Zaremba et al. 2014 and those who follow them: a loss is summed over the steps of a window, a mean of its rows."""
+
 AVERAGED = {
     **STREAMS,
     "optimizer": "nt_asgd",

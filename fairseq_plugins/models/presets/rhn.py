@@ -7,7 +7,7 @@ figures of Takase et al. come from is not known.
 
 from typing import Dict
 
-from fairseq_plugins.models.presets.language_model_training import SMALL, STREAMS
+from fairseq_plugins.models.presets.language_model_training import SMALL, SUMMED_STEPS
 from fairseq_plugins.models.presets.preset import Preset
 
 _VARIATIONAL = dict(
@@ -36,13 +36,9 @@ _NETWORK = dict(
     dropout_output=0.75,
 )
 
-# the loss of an update is summed over the steps of a window and is a mean over its rows, hence --sentence-avg; the rate
-# is constant for 20 epochs, then multiplied in every epoch; the model after the last epoch is the result
+# the rate is constant for 20 epochs, then multiplied in every epoch; the model after the last epoch is the result
 _TRAINING = {
-    **STREAMS,
-    "tokens-per-sample": 35,
-    "batch-size": 20,
-    "sentence-avg": True,
+    **SUMMED_STEPS,
     "optimizer": "sgd",
     "lr": 0.2,
     "lr-scheduler": "fixed",

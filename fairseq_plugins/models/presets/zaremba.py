@@ -5,7 +5,7 @@ They are the base models of Takase et al. 2017, in the medium and the large size
 
 from typing import Dict
 
-from fairseq_plugins.models.presets.language_model_training import STREAMS
+from fairseq_plugins.models.presets.language_model_training import SUMMED_STEPS
 from fairseq_plugins.models.presets.preset import Preset
 
 _ZAREMBA = dict(rnn_cell="lstm", rnn_biases="one", output_layer="full", init_biases="zero", dropout_masks="standard")
@@ -47,18 +47,8 @@ _VARIATIONAL_LARGE = dict(
     dropout_output=0.5,
 )
 
-# the loss of an update is summed over the steps of a window and is a mean over its rows, hence --sentence-avg; the rate
-# is constant first, then multiplied in every epoch; the model after the last epoch is the result
-_SGD = {
-    **STREAMS,
-    "tokens-per-sample": 35,
-    "batch-size": 20,
-    "sentence-avg": True,
-    "optimizer": "sgd",
-    "lr": 1.0,
-    "lr-scheduler": "fixed",
-    "seed": 0,
-}
+# the rate is constant first, then multiplied in every epoch; the model after the last epoch is the result
+_SGD = {**SUMMED_STEPS, "optimizer": "sgd", "lr": 1.0, "lr-scheduler": "fixed", "seed": 0}
 _MEDIUM_TRAINING = {**_SGD, "clip-norm": 5, "max-epoch": 39, "force-anneal": 7, "lr-shrink": 1 / 1.2}
 _LARGE_TRAINING = {**_SGD, "clip-norm": 10, "max-epoch": 55, "force-anneal": 15, "lr-shrink": 1 / 1.15}
 _VARIATIONAL_MEDIUM_TRAINING = {**_MEDIUM_TRAINING, "weight-decay": 1e-7}

@@ -199,8 +199,8 @@ def test_the_host_knows_the_architecture_and_its_preset(arch):
     "corpus, expected",
     [
         ("", {"batch-size": 64, "max-epoch": 5, "force-anneal": 4}),
-        ("_iwslt", {"batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
-        ("_gigaword", {"batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
+        ("_iwslt", {"sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
+        ("_gigaword", {"sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
     ],
 )
 def test_training_is_adam_whose_rate_is_halved_every_epoch_in_the_end(corpus, expected):
