@@ -7,9 +7,6 @@ from typing import List, Sequence
 
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE
-from fairseq_plugins.evaluation.translation.generated_text import (
-    check_same_text,
-)
 from fairseq_plugins.evaluation.translation.scored_text import (
     DECODING_HELP,
     SCRIPT_ORDER,
@@ -89,27 +86,29 @@ match nothing; only the former can be compared between papers. Plain text has no
                 f"{text.references[0]} does not end in a language: name that of the detokeniser with --target-lang"
             )
         references = read_lines(text.references[0])
+        baseline = None if against is None else self._read_baseline(against, text, language)
         text.decode(result="scores.txt")
-        system = self._read(text.files, text, language)
+        system = self._read(text.files, text.format, text, language)
         case: LetterCase = "ignored" if args.lowercase else text.case
         scores = score(system, references, case=case)
         comparisons: List[Comparison] = []
-        if against is not None:
-            baseline = self._read([against], text, language)
-            check_same_text(
-                system.tokenized_references, baseline.tokenized_references, name=text.name, other_name=str(against)
-            )
+        if baseline is not None:
             comparisons = compare(system.detokenized, baseline.detokenized, references, case=case)
         beside = None if text.decoding is None else text.decoding.out / "hypotheses.txt"
         for path in filter(None, (args.write_hypotheses, beside)):
             write_text(path, "".join(f"{line}\n" for line in system.detokenized))
         text.show(as_json(scores, comparisons) if args.json else as_text(scores, comparisons), result="scores.txt")
 
-    def _read(self, files: Sequence[Path], text: ScoredText, language: str) -> Translation:
-        """Files in the format of ``text``, as translations of its reference."""
+    def _read_baseline(self, file: Path, text: ScoredText, language: str) -> Translation:
+        """A file of ``fairseq-generate``, or of plain text."""
+        is_generated = any(line.startswith("H-") for line in read_lines(file))
+        return self._read([file], "generate" if is_generated else "text", text, language)
+
+    def _read(self, files: Sequence[Path], text_format: str, text: ScoredText, language: str) -> Translation:
+        """Files as translations of the reference of ``text``."""
         reference = text.references[0]
         references, name = read_lines(reference), str(reference)
-        if text.format == "text":
+        if text_format == "text":
             return read_plain_translation(*files, references=references, reference_name=name)
         return read_translation(*files, references=references, reference_name=name, language=language)
 

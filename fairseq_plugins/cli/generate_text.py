@@ -29,6 +29,9 @@ from fairseq_plugins.flags.values import check_at_least_one, check_not_negative
 from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.json_text import json_text
 
+SEED = 1
+"""Of sampling."""
+
 
 class GenerateText(Command):
     """Continues prefixes."""
@@ -66,7 +69,7 @@ object for each text, in which they are line breaks."""
             "--top-p", type=float, metavar="P", help="sample from the fewest words whose probabilities sum up to P"
         )
         parser.add_argument(
-            "--seed", type=int, default=1, help="the same one draws the same texts (default: %(default)s)"
+            "--seed", type=int, help=f"of sampling: the same one draws the same texts (default: {SEED})"
         )
         parser.add_argument(
             "--max-length", type=int, default=100, metavar="N", help="tokens that are written at most (default: 100)"
@@ -91,12 +94,15 @@ object for each text, in which they are line breaks."""
         paths: List[Path] = args.input or [STANDARD_INPUT]
         check_at_least_one(args.num, flag="--num")
         check_at_least_one(args.max_length, flag="--max-length")
-        check_not_negative(args.seed, flag="--seed")
+        seed = SEED if args.seed is None else args.seed
+        check_not_negative(seed, flag="--seed")
         sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
         if args.beam is not None and args.num > args.beam:
             raise ValueError(f"--num {args.num} --beam {args.beam}: give a beam of at least {args.num}")
         if args.beam is not None:
             sampling.check_unused(beam="--beam")
+            if args.seed is not None:
+                raise ValueError(f"--seed {args.seed}: --beam draws nothing, leave out one of them")
         lines = stream_lines(paths)
         earlier: List[str] = [] if args.after is None else read_lines(args.after)
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
@@ -116,7 +122,7 @@ object for each text, in which they are line breaks."""
             after = contexts.enter_context(generator.open_stream(earlier)) if earlier else None
             for prefix in contexts.enter_context(tqdm(lines, unit="line", disable=not shows_progress)):
                 if args.beam is None:
-                    found = generator.sample(prefix, num=args.num, seed=args.seed, sampling=sampling, after=after)
+                    found = generator.sample(prefix, num=args.num, seed=seed, sampling=sampling, after=after)
                 else:
                     found = generator.search(prefix, beam=args.beam, num=args.num, after=after)
                 for one in found:

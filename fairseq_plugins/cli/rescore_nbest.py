@@ -16,7 +16,7 @@ from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, N
 from fairseq_plugins.evaluation.rescoring.log_linear import weighted_sums
 from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeatures, candidate_features
 from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
-from fairseq_plugins.evaluation.rescoring.tuned_weights import read_weights, tuned_weights
+from fairseq_plugins.evaluation.rescoring.tuned_weights import distinct_digests, read_weights, tuned_weights
 from fairseq_plugins.evaluation.text.languages import check_language
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.flags.command import Command
@@ -40,6 +40,8 @@ from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
 
 OUTPUTS = ("text", "lists", "scores")
 DEFAULT_METRIC = "bleu"
+RESTARTS, SEED = 4, 1
+"""Of the search of weights."""
 SACREBLEU_METRICS = ("bleu", "chrf")
 
 
@@ -93,9 +95,9 @@ keep them."""
             f"were tuned to, and {DEFAULT_METRIC} with --tune)",
         )
         parser.add_argument(
-            "--restarts", type=int, default=4, metavar="N", help="random starts of the search (default: %(default)s)"
+            "--restarts", type=int, metavar="N", help=f"random starts of the search (default: {RESTARTS})"
         )
-        parser.add_argument("--seed", type=int, default=1, help="of the search (default: %(default)s)")
+        parser.add_argument("--seed", type=int, help=f"of the search (default: {SEED})")
         parser.add_argument(
             "--output",
             choices=OUTPUTS,
@@ -133,14 +135,17 @@ keep them."""
 
 
 def _check(args: argparse.Namespace) -> None:
-    check_not_negative(args.restarts, flag="--restarts")
-    check_not_negative(args.seed, flag="--seed")
+    for flag, value in (("--restarts", args.restarts), ("--seed", args.seed)):
+        if value is not None and args.tune is None:
+            raise ValueError(f"{flag} {value} is of the search of --tune: leave it out")
+        check_not_negative(value or 0, flag=flag)
     check_at_least_one(args.max_tokens, flag="--max-tokens")
     if args.target_lang is not None:
         check_language(args.target_lang, flag="--target-lang")
     if len(set(args.path)) < len(args.path):
         raise ValueError("--path: give each checkpoint once")
     check_checkpoints(args.path)
+    distinct_digests(args.path)
 
 
 def _output(args: argparse.Namespace) -> str:
@@ -191,8 +196,8 @@ def _tune(args: argparse.Namespace, texts: CandidateTexts, features: CandidateFe
     weights: List[float] = texts.tune(
         features,
         metric=metric,
-        num_restarts=args.restarts,
-        seed=args.seed,
+        num_restarts=RESTARTS if args.restarts is None else args.restarts,
+        seed=SEED if args.seed is None else args.seed,
         show_progress=sys.stderr.isatty(),
     ).tolist()
     found = asdict(tuned_weights(metric, weights, paths=args.path))

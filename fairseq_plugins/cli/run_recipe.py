@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import List
 
 import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.data.corpus import is_binarised
 from fairseq_plugins.evaluation.text.subwords import subword_kind
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
@@ -66,6 +67,8 @@ this command does not know go to every fairseq-train after those of the recipe, 
 
     def run(self, args: argparse.Namespace) -> None:
         recipe = find_recipe(args.recipe)
+        if recipe.compared_by == "perplexity" and args.split:
+            raise ValueError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
         args.split = args.split or recipe.decoding.split
         args.beam = recipe.decoding.beam if args.beam is None else args.beam
         check_at_least_one(args.beam, flag="--beam")
@@ -112,6 +115,9 @@ def _plan(recipe: Recipe, args: argparse.Namespace) -> TrainingPlan:
 
 def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
     if recipe.compared_by == "perplexity":
+        for split in ("valid", "test"):
+            if not is_binarised(args.data / split):
+                raise ValueError(f"{args.data} has no {split}.bin and {split}.idx, on which models are compared")
         return PerplexityMetric(device=choose_device(args))
     if ":" in str(args.save_dir):
         raise ValueError(f"--save-dir {args.save_dir}: a colon parts the models of an ensemble, give one without")

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import List
 
-from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
+from fairseq_plugins.data.corpus import load_dictionary, load_training_stream
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_data, add_output_file, add_split
 from fairseq_plugins.flags.values import check_at_least_one
@@ -34,7 +34,7 @@ cross lines. The file is of the ARPA format, which KenLM and SRILM read; evaluat
         check_at_least_one(args.order, flag="--order")
         show_progress = sys.stderr.isatty()
         dictionary = load_dictionary(args.data)
-        tokens = load_token_stream(args.data, args.split, dictionary)
+        tokens = load_training_stream(args.data, dictionary, subset=args.split)
         estimate = estimate_model(tokens, dictionary, order=args.order, show_progress=show_progress)
         estimate.model.write_arpa(args.out, show_progress=show_progress)
         not_estimated = [order for order, one in enumerate(estimate.discounts, 1) if one.source == "fallback"]

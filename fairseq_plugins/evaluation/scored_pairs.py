@@ -77,7 +77,7 @@ def score_pairs(
     with tqdm(total=len(pairs), unit="pair", disable=not show_progress) as progress:
         for numbers in pairs.batch_by_size(pairs.ordered_indices(), max_tokens=max_tokens):
             batch = pairs.collater([pairs[int(number)] for number in numbers])
-            batch = utils.move_to_cuda(batch) if device != "cpu" else batch
+            batch = utils.move_to_cuda(batch, device=torch.device(device)) if device != "cpu" else batch
             with torch.no_grad():
                 scored = _score(model, batch, padding=dictionaries[1].pad())
             yield scored

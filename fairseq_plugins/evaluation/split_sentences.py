@@ -24,10 +24,7 @@ def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
         ValueError: if the folder has no such split.
     """
     trained = setup_task(task)
-    try:
-        trained.load_dataset(split)
-    except FileNotFoundError as error:
-        raise ValueError(f"there is no split '{split}' in {task.data}") from error
+    trained.load_dataset(split)
     pairs = trained.dataset(split)
     sources, targets = ([side[number] for number in range(len(pairs))] for side in (pairs.src, pairs.tgt))
     return sources, targets

@@ -13,7 +13,7 @@ from fairseq_plugins.reports.curves import draw_learning_curves
 from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import Cell, as_table
-from fairseq_plugins.reports.trained_run import read_run
+from fairseq_plugins.reports.trained_run import TrainedRun, read_run
 from fairseq_plugins.scoring.corpus_metrics import TITLES
 from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
 
@@ -42,6 +42,7 @@ def compare_runs(
     """
     _check_baseline(baseline, metric, names=[name for name, _ in (*runs, *texts)])
     read = [read_run(name, path, data=data) for name, path in runs]
+    _check_trainings(read)
     trained = [{**run.figures(), **metric.measure(run)} for run in read]
     others = [{"name": name, **metric.measure_text(path)} for name, path in texts]
     found = [*trained, *others]
@@ -104,6 +105,17 @@ def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[
         raise ValueError(f"--baseline {baseline}: sentences are compared by --metric bleu or rouge")
     if baseline not in names:
         raise ValueError(f"--baseline {baseline}: no such name, choose one of {', '.join(dict.fromkeys(names))}")
+
+
+def _check_trainings(runs: Sequence[TrainedRun]) -> None:
+    """Runs of one name are taken for draws of one system."""
+    for place, run in enumerate(runs):
+        folder = run.save_dir.resolve()
+        if any(other.name == run.name and other.save_dir.resolve() == folder for other in runs[:place]):
+            raise ValueError(
+                f"--path: {run.save_dir} is {run.name} twice, and of one training no mean over seeds can be taken: "
+                "leave one out, or give it another name"
+            )
 
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:

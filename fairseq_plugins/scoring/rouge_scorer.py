@@ -4,7 +4,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import List
 
-from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
@@ -17,13 +16,9 @@ from fairseq_plugins.scoring.rouge import (
     score_corpus,
     without_escapes,
 )
+from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 
 logger = logging.getLogger(__name__)
-
-UNKNOWN_REFERENCE = Dictionary().unk_string(escape=True)
-"""How the host writes a reference's word that the dictionary lacks."""
-NO_HYPOTHESIS_HAS_THIS = "zqxjkvw"
-"""Stands for such a word; as long, so that limits cut the same."""
 
 RougeTokenizer = choices(TOKENIZERS)
 

@@ -26,11 +26,12 @@ from torch import Tensor, nn
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_at_least_one, check_choice
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS
 
 EvalScorer = choices(list(CORPUS_METRICS))
 
-UNKNOWN_IN_REFERENCE, UNKNOWN_IN_HYPOTHESIS = "zqxjkvw", "UNKNOWN"
-"""Stand for words that the dictionary lacks; they have no word and no letter in common."""
+UNKNOWN_IN_HYPOTHESIS = "UNKNOWN"
+"""Stands for a word that the dictionary lacks; it has no letter in common with what stands for that of a reference."""
 
 STATISTICS = "_eval_scorer"
 """Begins the names of the sums in the logging output; the host shows no name that begins so."""
@@ -150,7 +151,7 @@ class ScoredTranslationTask(TranslationTask):
         total = np.zeros(self._num_statistics)
         for hypotheses, target in zip(found, sample["target"]):
             hypothesis = self._text(hypotheses[0]["tokens"], unknown=UNKNOWN_IN_HYPOTHESIS)
-            reference = self._text(utils.strip_pad(target, self.tgt_dict.pad()), unknown=UNKNOWN_IN_REFERENCE)
+            reference = self._text(utils.strip_pad(target, self.tgt_dict.pad()), unknown=NO_HYPOTHESIS_HAS_THIS)
             total += self._metric.statistics(hypothesis, reference)
         return total
 

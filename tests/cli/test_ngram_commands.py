@@ -53,6 +53,17 @@ def test_from_a_text_to_a_perplexity(data, dictionary, tmp_path, capsys):
     assert printed["tokens predicted"] == "12" and float(printed["perplexity"]) < figures["perplexity"]
 
 
+def test_all_parts_of_the_training_text_are_counted(data, tmp_path):
+    lines = [[4, 5, 3, 2], [5, 6, 2], [3, 5, 6, 2], [2]], [[7, 8, 7, 2]]
+    write_split(data, "train1", lines[1], vocab_size=V)
+    TrainNGram().main([data, "--order", 2, "--out", tmp_path / "parts.arpa"])
+    for part in ("train.bin", "train.idx", "train1.bin", "train1.idx"):
+        (data / part).unlink()
+    write_split(data, "train", [*lines[0], *lines[1]], vocab_size=V)
+    TrainNGram().main([data, "--order", 2, "--out", tmp_path / "whole.arpa"])
+    assert (tmp_path / "parts.arpa").read_bytes() == (tmp_path / "whole.arpa").read_bytes()
+
+
 def test_a_cache_of_the_last_words(data, tmp_path, capsys):
     path = tmp_path / "model.arpa"
     TrainNGram().main([data, "--order", 2, "--out", path])

@@ -162,6 +162,11 @@ def test_translators_decode_as_the_recipe_says(
         (["multi30k", PAIRS, "--systems", "doc", "--split", "none"], "translation has no none set"),
         (["wmt14_mmlstm", PAIRS, "--systems", "mmlstm"], "translation has no newstest2015 set"),
         (["multi30k", PAIRS, "--systems", "doc", "--save-dir", "a:b"], "--save-dir a:b: a colon parts the models"),
+        (
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--split", "valid"],
+            "--split valid: recipe demo_lm has",
+        ),
+        (["demo_lm", PAIRS, "--systems", "lstm_lm_doc"], "translation has no valid.bin and valid.idx, on which models"),
         (["demo_lm", LM / "none", "--systems", "lstm_lm_doc"], "none does not exist"),
         (["multi30k", PAIRS, "--systems", "doc", "--beam", "0"], "--beam"),
         (

@@ -234,7 +234,8 @@ def compare(data, runs, *flags):
 
 def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, pair_data, pairs, tmp_path):
     out = tmp_path / "table"
-    runs = [f"one={finished}", f"two={finished}", f"one={finished}"]
+    again = shutil.copytree(finished, tmp_path / "again")
+    runs = [f"one={finished}", f"two={finished}", f"one={again}"]
     result = compare(pair_data, runs, "--reference", pairs / "test.tgt", "--out", out)
     assert result.returncode == 0, result.stderr[-3000:]
     scores = (evaluated / "scores.txt").read_text()

@@ -91,6 +91,7 @@ def test_text_goes_on_after_earlier_text_and_over_the_ends_of_lines(generate, pr
         (["--top-p", 2], "top-p 2.0: give a share"),
         (["--beam", 2, "--num", 3], "--num 3 --beam 2: give a beam of at least 3"),
         (["--beam", 2, "--top-k", 3], "--beam: a search draws nothing; leave out"),
+        (["--beam", 2, "--seed", 3], "--seed 3: --beam draws nothing, leave out one of them"),
         (["--after", "nowhere.txt"], "nowhere.txt does not exist"),
         (["--input", "nowhere.txt"], "nowhere.txt does not exist"),
     ],

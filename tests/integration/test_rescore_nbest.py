@@ -108,6 +108,7 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
     [
         (["--tune", "w.json"], "lists.txt has no references: give --reference FILE"),
         (["--tune", "w.json", "--weights", "w.json"], "argument --weights: not allowed with argument --tune"),
+        (["--weights", "other.json", "--seed", 2], "--seed 2 is of the search of --tune: leave it out"),
         (["--weights", "nowhere.json"], "nowhere.json does not exist: write it with --tune"),
         (["--weights", "lists.txt"], "lists.txt holds no weights: write it with --tune"),
         (["--weights", "unnamed.json"], "unnamed.json holds no weights: write it with --tune"),

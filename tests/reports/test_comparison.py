@@ -1,5 +1,6 @@
 """The table of several runs; integration tests read it from real trainings."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,7 @@ import sacrebleu
 
 from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.evaluation.translation.decoding import ASKED_FILE
+from fairseq_plugins.reports import comparison
 from fairseq_plugins.reports.comparison import as_markdown, compare_runs, differences, differences_as_markdown
 from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric
 
@@ -112,14 +114,28 @@ def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
     (tmp_path / "test").mkdir()
     (tmp_path / "test/generate.txt").write_text("T-0\toil prices rise\nH-0\t-1\toil prices rise\n", encoding="utf-8")
     asked = tmp_path / "test" / ASKED_FILE
-    asked.write_text(f"{file_digest(run.checkpoint)}  checkpoint_best.pt\nDATA --beam 5\n", encoding="utf-8")
+    line = f"{file_digest(run.checkpoint)}  checkpoint_best.pt"
+    asked.write_text(f"{line}\n{'0' * 64}  dict.de.txt\nDATA --path checkpoint_best.pt --beam 5\n", encoding="utf-8")
     assert RougeMetric(tmp_path / "reference").read(run) == ["oil prices rise"]
-    run.checkpoint.write_bytes(b"the model of a later epoch")
-    for metric in (RougeMetric(tmp_path / "reference"), BleuMetric(tmp_path / "reference")):
-        with pytest.raises(
-            ValueError, match="was not decoded by .*, or it was before the training went on: decode with"
-        ):
-            metric.measure(run)
+    for other in ("an ensemble", "a later epoch"):
+        if other == "an ensemble":
+            asked.write_text(f"{line}\n{'1' * 64}  b.pt\nDATA --path checkpoint_best.pt:b.pt --beam 5\n")
+        else:
+            asked.write_text(f"{line}\nDATA --path checkpoint_best.pt --beam 5\n")
+            run.checkpoint.write_bytes(b"another model")
+        for metric in (RougeMetric(tmp_path / "reference"), BleuMetric(tmp_path / "reference")):
+            with pytest.raises(ValueError, match="was not decoded by .* alone, or it was before the training went on"):
+                metric.measure(run)
+
+
+def test_a_training_is_one_draw_of_a_system(monkeypatch):
+    def read(name, path, *, data):
+        return SimpleNamespace(name=name, save_dir=path.parent)
+
+    monkeypatch.setattr(comparison, "read_run", read)
+    runs = [("DOC", Path("doc-1/checkpoint_best.pt")), ("DOC", Path("doc-2/../doc-1/checkpoint_last.pt"))]
+    with pytest.raises(ValueError, match="--path: .*doc-1 is DOC twice, and of one training no mean over seeds can be"):
+        comparison.compare_runs(runs, PerplexityMetric(), data="data", command="compare")
 
 
 def test_systems_are_tested_against_a_baseline_with_all_their_seeds(tmp_path):

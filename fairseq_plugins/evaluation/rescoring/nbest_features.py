@@ -9,7 +9,6 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
-from torch import Tensor
 
 from fairseq_plugins.evaluation.rescoring.candidate_lists import NBestLists
 from fairseq_plugins.evaluation.scored_pairs import score_pairs
@@ -100,13 +99,9 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
     numbered = enumerate(lists.candidates)
     asked: List[Tuple[int, str]] = [(number, candidate.text) for number, found in numbered for candidate in found]
     pairs = list(dict.fromkeys(asked))
-    sources = _encoded([lists.sources[number] for number, _ in pairs], model.encoder.dictionary)
-    targets = _encoded([text for _, text in pairs], model.decoder.dictionary)
+    sources = encode_lines([lists.sources[number] for number, _ in pairs], model.encoder.dictionary)
+    targets = encode_lines([text for _, text in pairs], model.decoder.dictionary)
     totals: Dict[Tuple[int, str], float] = {}
     for batch in score_pairs(model, sources, targets, **options):
         totals.update((pairs[place], -float(nll)) for place, nll in zip(batch.numbers, batch.nll.sum(1)))
     return [totals[pair] for pair in asked]
-
-
-def _encoded(lines: Sequence[str], dictionary: Dictionary) -> List[Tensor]:
-    return encode_lines(lines, dictionary)

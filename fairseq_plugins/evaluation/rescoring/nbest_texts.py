@@ -16,6 +16,7 @@ from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeature
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
 from fairseq_plugins.evaluation.translation.translations import detokenize
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, LetterCase
+from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 
 
 class CandidateTexts:
@@ -40,7 +41,7 @@ class CandidateTexts:
         self._kind = marked_kind(lists.texts)
         self._language = language
         self.case: LetterCase = case
-        self.references = self._readable(lists.references) if reference is None else self._read(reference)
+        self.references = self._of_lists() if reference is None else self._read(reference)
 
     def chosen(self, places: Sequence[int]) -> List[str]:
         """The candidate of each sentence at its place in the list."""
@@ -77,6 +78,12 @@ class CandidateTexts:
         targets = self._joined(self.lists.references)
         check_raw_references(targets, lines, name="the list", reference_name=name)
         return lines
+
+    def _of_lists(self) -> List[str]:
+        """References of the lists, whose unknown words match nothing."""
+        check_blank_references(self.lists.references, name="the references of the lists")
+        words = [text.replace(UNKNOWN_REFERENCE, NO_HYPOTHESIS_HAS_THIS) for text in self.lists.references]
+        return self._readable(words)
 
     def _readable(self, texts: Sequence[str]) -> List[str]:
         words = self._joined(texts)

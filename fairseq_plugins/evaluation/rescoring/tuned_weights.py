@@ -46,11 +46,24 @@ class TunedWeights:
 
 def tuned_weights(metric: str, weights: Sequence[float], *, paths: Sequence[str]) -> TunedWeights:
     """Weights of the list's score, of the length, and of checkpoints, as they stand there now."""
-    return TunedWeights(
-        metric=metric,
-        weights=dict(zip([LIST_SCORE, LENGTH, *paths], weights)),
-        digests={path: file_digest(Path(path)) for path in paths},
-    )
+    weights_by_name = dict(zip([LIST_SCORE, LENGTH, *paths], weights))
+    return TunedWeights(metric=metric, weights=weights_by_name, digests=distinct_digests(paths))
+
+
+def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:
+    """Digests of the checkpoints' files, by which weights know them.
+
+    Raises:
+        ValueError: if two hold the same, such as the last checkpoint where it is the best one.
+    """
+    digests: Dict[str, str] = {}
+    for path in paths:
+        digest = file_digest(Path(path))
+        same = next((other for other, one in digests.items() if one == digest), None)
+        if same is not None:
+            raise ValueError(f"--path: {same} and {path} hold the same model: give one of them")
+        digests[path] = digest
+    return digests
 
 
 def read_weights(path: Path) -> TunedWeights:

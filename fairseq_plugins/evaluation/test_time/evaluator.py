@@ -78,9 +78,11 @@ class Evaluator:
         """A split.
 
         Raises:
-            ValueError: if it is missing or empty.
+            ValueError: if it is missing or empty, or too short for the rows.
         """
         tokens = load_token_stream(self.data, split, self.dictionary)
+        if tokens.numel() < 2 * self.num_rows:
+            raise ValueError(f"--rows {self.num_rows}: {split} has {tokens.numel():,} tokens, give fewer")
         return EvaluatedText(tokens, dictionary=self.dictionary, num_rows=self.num_rows)
 
     def check(self, methods: Methods) -> None:

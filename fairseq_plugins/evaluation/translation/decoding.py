@@ -130,6 +130,8 @@ class Decoding:
             *sorted(self.data.glob("dict.*.txt")),
             *sorted(self.data.glob(f"{self.split}.*")),
         ]
+        values = [word.partition("=")[2] if word.startswith("-") else word for word in self.flags]
+        read += [path for path in map(Path, filter(None, values)) if path.is_file()]  # such as --lm-path
         sums = [f"{file_digest(path)}  {path}" for path in read]
         return "\n".join([*sums, shlex.join(self.arguments), ""])
 
@@ -138,13 +140,19 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     """Refuse the output of another model in the folder of a decoding; where nothing tells, it is taken for its own.
 
     Raises:
-        ValueError: if the folder holds what another checkpoint wrote.
+        ValueError: if the folder holds what another checkpoint wrote, or an ensemble.
     """
     asked = folder / ASKED_FILE
-    if asked.is_file() and file_digest(checkpoint) not in asked.read_text(encoding="utf-8").split():
+    if not asked.is_file():
+        return
+    *sums, arguments = asked.read_text(encoding="utf-8").splitlines()
+    words = shlex.split(arguments)
+    models = words[words.index("--path") + 1].split(os.pathsep) if "--path" in words else []
+    digests = [line.partition(" ")[0] for line in sums[: len(models)]]  # those of the models stand first
+    if digests != [file_digest(checkpoint)]:
         raise ValueError(
-            f"{folder} was not decoded by {checkpoint}, or it was before the training went on: decode with --path "
-            f"{checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"
+            f"{folder} was not decoded by {checkpoint} alone, or it was before the training went on: decode with "
+            f"--path {checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"
         )
 
 

@@ -8,8 +8,8 @@ import unicodedata
 from itertools import accumulate
 from typing import List, Sequence, Set
 
-from fairseq_plugins.evaluation.translation.generated_text import UNKNOWN
 from fairseq_plugins.scoring.rouge import without_escapes
+from fairseq_plugins.scoring.unknown_words import UNKNOWN_REFERENCE
 
 LONGEST_START = 40
 """Characters of a line that a message tells."""
@@ -39,8 +39,8 @@ def check_raw_references(targets: Sequence[str], references: Sequence[str], *, n
         ValueError: for the first line that is another one.
     """
     for number, (target, reference) in enumerate(zip(targets, references), start=1):
-        if UNKNOWN in target:
-            pieces = ["".join(_words(piece)) for piece in target.split(UNKNOWN)]
+        if UNKNOWN_REFERENCE in target:
+            pieces = ["".join(_words(piece)) for piece in target.split(UNKNOWN_REFERENCE)]
             same_letters = _holds_in_order("".join(_words(reference)), pieces)
             words_kept = True
         else:

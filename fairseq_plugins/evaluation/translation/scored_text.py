@@ -209,5 +209,7 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
 
 def _existing(paths: Sequence[Path]) -> List[Path]:
     for path in paths:
+        if path == STANDARD_INPUT or (path.exists() and not path.is_file() and not path.is_dir()):
+            raise ValueError(f"--reference {path}: it is read several times, give a regular file")
         read_lines(path)
     return list(paths)

@@ -10,6 +10,7 @@ from sacrebleu.significance import PairedTest, Result
 from sacremoses import MosesDetokenizer
 
 from fairseq_plugins.data.text_files import name_of, read_lines
+from fairseq_plugins.evaluation.text.languages import SIDE_LANGUAGES
 from fairseq_plugins.evaluation.translation.generated_text import (
     check_pairs,
     check_words,
@@ -54,8 +55,8 @@ class Score:
 
 
 def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
-    """Undo the tokenisation of Moses."""
-    detokenizer = MosesDetokenizer(lang=language)
+    """Undo the tokenisation of Moses, in a language or the side of a headline corpus."""
+    detokenizer = MosesDetokenizer(lang=SIDE_LANGUAGES.get(language, language))
     return [str(detokenizer.detokenize(line.split(), unescape=True)) for line in lines]
 
 
@@ -111,7 +112,7 @@ def score(translation: Translation, references: Sequence[str], *, case: LetterCa
         ("chrF, detokenised (sacreBLEU)", CHRF(lowercase=lowercase), translation.detokenized, references),
     ]
     if translation.tokenized:
-        plain = BLEU(tokenize="none", smooth_method="none", force=True)
+        plain = BLEU(tokenize="none", smooth_method="none", force=True, lowercase=lowercase)
         texts = translation.tokenized, translation.tokenized_references
         comparisons.append(("BLEU, tokenised (as multi-bleu.perl)", plain, *texts))
     scores = []

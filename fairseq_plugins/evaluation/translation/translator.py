@@ -103,8 +103,9 @@ class Translator:
         ]
         dataset = self.task.build_dataset_for_inference(tokens, [len(sentence) for sentence in tokens])
         batch = dataset.collater([dataset[number] for number in range(len(dataset))])
-        if next(self.models[0].parameters()).is_cuda:
-            batch = utils.move_to_cuda(batch)
+        device = next(self.models[0].parameters()).device
+        if device.type == "cuda":
+            batch = utils.move_to_cuda(batch, device=device)
         generator = self.task.build_generator(self.models, GenerationConfig(beam=beam))
         found = self.task.inference_step(generator, self.models, batch)
         translated: Dict[int, TranslatedSentence] = {}

@@ -4,7 +4,6 @@ import pytest
 
 from fairseq_plugins.evaluation.translation.generated_text import (
     check_pairs,
-    check_same_text,
     check_words,
     read_generated,
 )
@@ -36,6 +35,15 @@ def test_an_empty_hypothesis_and_odd_separators_are_kept(tmp_path):
     text = "T-0\ta\u2028b\nH-0\t-1\t\nT-1\tc\x85d\nH-1\t-1\tc\x0cd\n"
     generated = read_generated(write(tmp_path / "generate.txt", text))
     assert generated.hypotheses == ["", "c\x0cd"] and generated.references == ["a\u2028b", "c\x85d"]
+
+
+def test_files_of_one_decoding_are_read_as_one_and_two_decodings_are_refused(tmp_path):
+    first = write(tmp_path / "first.txt", "T-0\ta\nH-0\t-1\ta\nH-0\t-2\tb\n")
+    second = write(tmp_path / "second.txt", "T-1\tc\nH-1\t-1\td\n")
+    assert read_generated(first, second).hypotheses == ["a", "d"]
+    for files in ((first, second, first), (first, first)):
+        with pytest.raises(ValueError, match="first.txt, line 2: sentence 0 is in an earlier file, too: give what one"):
+            read_generated(*files)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +95,3 @@ def test_text_that_cannot_be_compared_is_refused():
     with pytest.raises(ValueError, match="hyp, line 1: empty, as all lines are"):
         check_pairs(["", " "], ["a", "b"], name="hyp", reference_name="ref")
     check_pairs(["", "x"], ["a", "b"], name="hyp", reference_name="ref")
-
-
-def test_systems_of_other_texts_are_refused_with_the_line_that_differs():
-    text = ["ein Haus .", "das alte Haus .", "ja !"]
-    check_same_text(text, ["ein <<unk>> .", "das alte Haus .", "<<unk>> !"], name="a", other_name="b")
-    check_same_text(["ein <<unk>> .", "<<unk>> alte Haus .", "ja !"], text, name="a", other_name="b")
-    for line in ("das neue Haus .", "das neue <<unk>> .", "das alte Haus", "das <<unk>> alte Haus ."):
-        with pytest.raises(ValueError, match="a and b translate different texts: .* differ in line 2$"):
-            check_same_text(text, [text[0], line, "nein !"], name="a", other_name="b")

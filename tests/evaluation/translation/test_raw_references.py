@@ -3,8 +3,8 @@
 import pytest
 
 from fairseq_plugins.cli.rescore_nbest import RescoreNbest
-from fairseq_plugins.evaluation.translation.generated_text import UNKNOWN
 from fairseq_plugins.evaluation.translation.raw_references import check_raw_references
+from fairseq_plugins.scoring.unknown_words import UNKNOWN_REFERENCE
 
 
 def check(target, reference):
@@ -19,9 +19,9 @@ def check(target, reference):
         ("sie wohnt in der STRASSE ##", "Sie wohnt in der Straße 17"),
         ("le chat d &apos; Anne", "le chat d'Anne"),
         ("\u6211 \u7231 \u4f60 \u3002", "\u6211\u7231\u4f60\u3002"),
-        (f"the {UNKNOWN} of {UNKNOWN} rises", "the price of oil rises"),
-        (f"{UNKNOWN}", "anything at all"),
-        (f"{UNKNOWN} rises , {UNKNOWN}", "oil rises, again"),
+        (f"the {UNKNOWN_REFERENCE} of {UNKNOWN_REFERENCE} rises", "the price of oil rises"),
+        (f"{UNKNOWN_REFERENCE}", "anything at all"),
+        (f"{UNKNOWN_REFERENCE} rises , {UNKNOWN_REFERENCE}", "oil rises, again"),
         ("...", "!"),
     ],
 )
@@ -35,9 +35,9 @@ def test_a_target_is_its_raw_reference_in_other_marks(target, reference):
         ("the price of oil", "the price of gold", "b is not the reference of the text that a was decoded from"),
         ("the price of oil", "the price of oil rises", "its line 1 is 'the price of oil rises', and decoding printed"),
         ("the price", "", "its line 1 is ''"),
-        (f"the {UNKNOWN} of oil", "the price of gold", "is not the reference"),
-        (f"the {UNKNOWN} of {UNKNOWN} oil", "the oil of price", "is not the reference"),
-        (f"abc {UNKNOWN} cd", "abcd", "is not the reference"),
+        (f"the {UNKNOWN_REFERENCE} of oil", "the price of gold", "is not the reference"),
+        (f"the {UNKNOWN_REFERENCE} of {UNKNOWN_REFERENCE} oil", "the oil of price", "is not the reference"),
+        (f"abc {UNKNOWN_REFERENCE} cd", "abcd", "is not the reference"),
         ("theprice ofoil", "the price of oil", "the words of target 0, 'theprice ofoil', are joined"),
     ],
 )

@@ -26,6 +26,10 @@ def test_detokenised_text_is_written_as_a_reader_expects():
     assert detokenize(["ein Haus , und &quot; ja &quot; !"], language="de") == ['ein Haus, und "ja"!']
 
 
+def test_headlines_are_detokenised_as_english():
+    assert detokenize(["don &apos;t say it &apos;s new"], language="title") == ["don't say it's new"]
+
+
 def test_scores_are_those_of_sacrebleu():
     hypotheses, references = sentences(1), sentences(2)
     bleu, chrf, tokenized = score(Translation(hypotheses, references, hypotheses), references)

@@ -1,0 +1,46 @@
+"""Candidates and references as metrics see them."""
+
+import pytest
+
+from fairseq_plugins.evaluation.rescoring.candidate_lists import Candidate, NBestLists
+from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
+from fairseq_plugins.evaluation.rescoring.tuned_weights import tuned_weights
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+
+REFERENCES = ["das <<unk>> ist da .", "der Hund läuft ."]
+
+
+def texts_of(references):
+    candidates = [
+        [Candidate("das <unk> ist da .", -1.0), Candidate("das Haus ist da .", -2.0)],
+        [Candidate("der Hund läuft .", -1.0), Candidate("der Hund .", -2.0)],
+    ]
+    lists = NBestLists(candidates=candidates, sources=[], references=references)
+    return CandidateTexts(lists, reference=None, language=None, case="kept")
+
+
+@pytest.mark.parametrize("metric", ["bleu", "rouge1", "rougeL"])
+def test_an_unknown_word_matches_no_unknown_word_of_the_lists_references(metric):
+    judge, (reference, _) = CORPUS_METRICS[metric](case="kept"), texts_of(REFERENCES).references
+    unknown, known, right = (
+        judge.score(judge.statistics(text, line))
+        for text, line in (
+            ("das <unk> ist da .", reference),
+            ("das Haus ist da .", reference),
+            ("das Haus ist da .", "das Haus ist da ."),
+        )
+    )
+    assert unknown <= known < right
+
+
+def test_a_blank_reference_of_the_lists_is_refused():
+    with pytest.raises(ValueError, match="the references of the lists, line 2: blank, nothing could be compared"):
+        texts_of([REFERENCES[0], " "])
+
+
+def test_weights_do_not_tell_copies_of_a_model_apart(tmp_path):
+    for name in ("best.pt", "last.pt"):
+        (tmp_path / name).write_bytes(b"model")
+    paths = [str(tmp_path / name) for name in ("best.pt", "last.pt")]
+    with pytest.raises(ValueError, match="--path: .*best.pt and .*last.pt hold the same model: give one of them"):
+        tuned_weights("bleu", [1.0, 0.0, 0.5, 0.5], paths=paths)
