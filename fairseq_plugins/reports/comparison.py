@@ -43,8 +43,10 @@ def compare_runs(
     _check_baseline(baseline, metric, names=[name for name, _ in (*runs, *texts)])
     read = [read_run(name, path, data=data) for name, path in runs]
     _check_trainings(read)
-    trained = [{**run.figures(), **metric.measure(run)} for run in read]
+    for run in read:
+        metric.check(run)
     others = [{"name": name, **metric.measure_text(path)} for name, path in texts]
+    trained = [{**run.figures(), **metric.measure(run)} for run in read]
     found = [*trained, *others]
     figures: Figures = {"runs": found}
     parts = [as_markdown(found, metric), metric.note(found)]

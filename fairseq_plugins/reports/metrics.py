@@ -1,5 +1,6 @@
 """What trained models are compared by."""
 
+import shlex
 import statistics
 import sys
 from abc import ABC, abstractmethod
@@ -14,7 +15,7 @@ from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
-from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE, check_decoded_by
+from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE, check_decoded_by, decoded_with
 from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
 from fairseq_plugins.evaluation.translation.translations import (
     Translation,
@@ -34,6 +35,14 @@ Figures = Dict[str, Any]
 
 class Metric(ABC):
     """What runs are compared by."""
+
+    @abstractmethod
+    def check(self, run: TrainedRun) -> None:
+        """Refuse a run that cannot be measured, before any is.
+
+        Raises:
+            ValueError: with the remedy.
+        """
 
     @abstractmethod
     def measure(self, run: TrainedRun) -> Figures:
@@ -85,11 +94,28 @@ class TextMetric(Metric):
         """What the run's checkpoint wrote.
 
         Raises:
-            ValueError: if another checkpoint did.
+            ValueError: if it has written nothing, or another checkpoint did.
         """
         path = run.save_dir / self.split / GENERATED_FILE
+        if not path.is_file():
+            raise ValueError(f"{path} does not exist: decode {self.split} with --out {path.parent}")
         check_decoded_by(run.checkpoint, path.parent)
         return path
+
+    def check(self, run: TrainedRun) -> None:
+        self.decoded(run)
+
+    def decoding(self, run: TrainedRun) -> Figures:
+        """How the run was decoded, where that is told."""
+        flags = decoded_with(self.decoded(run).parent)
+        return {} if flags is None else {"decoded_with": shlex.join(flags)}
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        """How each was decoded, where they were not all decoded alike."""
+        told = {one["name"]: one["decoded_with"] for one in figures if "decoded_with" in one}
+        if len(set(told.values())) < 2:
+            return ""
+        return f"Decoded with other flags: {'; '.join(f'{name}: `{flags}`' for name, flags in told.items())}."
 
     @abstractmethod
     def read(self, run: TrainedRun) -> List[str]:
@@ -114,9 +140,13 @@ class PerplexityMetric(Metric):
     def __init__(self, *, device: str = "cpu") -> None:
         self.device = device
 
-    def measure(self, run: TrainedRun) -> Figures:
+    def check(self, run: TrainedRun) -> None:
         if isinstance(run.model, FairseqEncoderDecoderModel):
             raise ValueError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
+        stateful_language_model(run.model, run.checkpoint)
+
+    def measure(self, run: TrainedRun) -> Figures:
+        self.check(run)
         model = stateful_language_model(run.model, run.checkpoint).to(self.device)
         dictionary = load_dictionary(run.data)
         figures: Figures = {}
@@ -154,7 +184,7 @@ class BleuMetric(TextMetric):
         return CORPUS_METRICS[name](case=self.case)
 
     def measure(self, run: TrainedRun) -> Figures:
-        return self._scored(self._translation(run))
+        return {**self._scored(self._translation(run)), **self.decoding(run)}
 
     def measure_text(self, path: Path) -> Figures:
         return self._scored(self._plain_translation(path))
@@ -184,7 +214,8 @@ class BleuMetric(TextMetric):
         return {name: Cell(item["value"], interval=item["interval"]) for name, item in zip(names, figures["scores"])}
 
     def note(self, figures: Sequence[Figures]) -> str:
-        return f"BLEU, chrF, tokenised BLEU: `{'; '.join(item['signature'] for item in figures[0]['scores'])}`."
+        signatures = "; ".join(item["signature"] for item in figures[0]["scores"])
+        return " ".join([f"BLEU, chrF, tokenised BLEU: `{signatures}`.", super().note(figures)]).rstrip()
 
 
 class RougeMetric(TextMetric):
@@ -196,7 +227,7 @@ class RougeMetric(TextMetric):
         return RougeMean(name, escapes="kept")  # hypotheses are read without them, raw references have none
 
     def measure(self, run: TrainedRun) -> Figures:
-        return self._scored(self.read(run), self.decoded(run))
+        return {**self._scored(self.read(run), self.decoded(run)), **self.decoding(run)}
 
     def measure_text(self, path: Path) -> Figures:
         return self._scored(self.read_text(path), path)
@@ -220,4 +251,4 @@ class RougeMetric(TextMetric):
         }
 
     def note(self, figures: Sequence[Figures]) -> str:
-        return f"ROUGE: `{RougeSettings().signature(num_references=1)}`."
+        return f"ROUGE: `{RougeSettings().signature(num_references=1)}`. {super().note(figures)}".rstrip()

@@ -35,13 +35,11 @@ def word_surprisals(line: ScoredLine, text: SideText) -> List[WordSurprisal]:
     """Surprisal of the words of a line, the end mark the last."""
     *pieces, end = line.tokens
     words: List[WordSurprisal] = []
-    place = 0
+    place, bits = 0, line.bits
     for word in [*text.group(pieces), [end]]:
         until = place + len(word)
         words.append(
-            WordSurprisal(
-                word="".join(word), bits=math.fsum(line.bits[place:until]), unknown=any(line.unknown[place:until])
-            )
+            WordSurprisal(word="".join(word), bits=math.fsum(bits[place:until]), unknown=any(line.unknown[place:until]))
         )
         place = until
     return words

@@ -26,6 +26,7 @@ INNER = {
     "logit_gradient": "the inside of mixture_nll",
     "mixture_arguments": "the inside of mixture_nll",
     "mixture_chunk": "the inside of mixture_nll",
+    "mixture_gradients": "the inside of mixture_nll",
     "mixture_inputs": "the inside of mixture_nll",
     "native_bfloat16": "asks what the device can do, and how fast",
     "precision": "types alone",

@@ -138,6 +138,45 @@ def test_a_training_is_one_draw_of_a_system(monkeypatch):
         comparison.compare_runs(runs, PerplexityMetric(), data="data", command="compare")
 
 
+def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, monkeypatch):
+    def read(name, path, *, data):
+        return SimpleNamespace(name=name, save_dir=path, checkpoint=path / "checkpoint_best.pt")
+
+    monkeypatch.setattr(comparison, "read_run", read)
+    monkeypatch.setattr(RougeMetric, "measure", lambda *_: pytest.fail("it was scored"))
+    (tmp_path / "a/test").mkdir(parents=True)
+    (tmp_path / "a/test/generate.txt").touch()
+    runs = [("A", tmp_path / "a"), ("B", tmp_path / "b")]
+    with pytest.raises(ValueError, match="b/test/generate.txt does not exist: decode test with --out .*b/test"):
+        comparison.compare_runs(runs, RougeMetric(tmp_path / "reference"), data="data", command="compare")
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        ("--user-dir /b --path b.pt --gen-subset test --beam 5 --max-tokens 9 --remove-bpe=subword_nmt --cpu", None),
+        ("--user-dir /a --path b.pt --gen-subset test --beam 4 --max-tokens 4 --remove-bpe=subword_nmt", "--beam 4 "),
+        ("--path b.pt --gen-subset test --beam 5 --remove-bpe=subword_nmt --lenpen 0.6", "--lenpen 0.6"),
+    ],
+)
+@pytest.mark.parametrize("metric", [RougeMetric, BleuMetric])
+def test_the_table_tells_where_runs_were_decoded_otherwise(metric, flags, told, tmp_path):
+    (tmp_path / "reference.de").write_text("oil prices rise\n")
+    metric, found = metric(tmp_path / "reference.de"), []
+    first = "--user-dir /a --path a.pt --gen-subset test --beam 5 --max-tokens 4 --remove-bpe=subword_nmt"
+    (tmp_path / "test.en-de.de.idx").touch()
+    for name, given in (("a", first), ("b", flags)):
+        folder = tmp_path / name / "test"
+        folder.mkdir(parents=True)
+        run = SimpleNamespace(save_dir=tmp_path / name, checkpoint=tmp_path / name / f"{name}.pt", data=str(tmp_path))
+        run.checkpoint.write_bytes(name.encode())
+        (folder / "generate.txt").write_text("T-0\toil prices rise\nH-0\t-1\toil prices rise\n")
+        (folder / ASKED_FILE).write_text(f"{file_digest(run.checkpoint)}  {name}.pt\nDATA-{name} {given}\n")
+        found.append({"name": name, **metric.measure(run)})
+    note = metric.note(found)
+    assert ("Decoded with other flags: a: `" in note) == (told is not None) and (told or "") in note
+
+
 def test_systems_are_tested_against_a_baseline_with_all_their_seeds(tmp_path):
     (tmp_path / "reference").write_text("oil prices rise\npolice kill gunman\nstocks fall\n" * 20)
     good, bad = ["oil prices rise", "police kill man", "stocks fall"] * 20, ["oil", "gunman", "bonds"] * 20

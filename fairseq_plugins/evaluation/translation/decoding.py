@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, List, Sequence
+from typing import Iterator, List, Optional, Sequence
 
 from filelock import FileLock, Timeout
 
@@ -134,6 +134,19 @@ class Decoding:
         read += [path for path in map(Path, filter(None, values)) if path.is_file()]  # such as --lm-path
         sums = [f"{file_digest(path)}  {path}" for path in read]
         return "\n".join([*sums, shlex.join(self.arguments), ""])
+
+
+NO_MATTER = ("--path", "--user-dir", "--max-tokens")
+"""Flags with whose other values two models are decoded alike; their values follow them."""
+
+
+def decoded_with(folder: Path) -> Optional[List[str]]:
+    """Flags by which the output in the folder of a decoding was made, without model and data; None if nothing tells."""
+    asked = folder / ASKED_FILE
+    if not asked.is_file():
+        return None
+    words = iter(shlex.split(asked.read_text(encoding="utf-8").splitlines()[-1])[1:])
+    return [word for word in words if word != "--cpu" and not (word in NO_MATTER and next(words, ""))]
 
 
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:
