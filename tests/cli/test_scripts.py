@@ -80,6 +80,7 @@ def test_an_entry_is_the_command_of_its_name(script, monkeypatch, capsys):
     assert len(script.read_text().splitlines()) <= 10
 
 
+@pytest.mark.slow
 def test_an_entry_takes_the_package_of_its_checkout(tmp_path):
     (tmp_path / "fairseq_plugins").mkdir()
     (tmp_path / "fairseq_plugins/__init__.py").write_text("raise RuntimeError('another copy')")

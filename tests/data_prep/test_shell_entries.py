@@ -13,6 +13,7 @@ from small_corpora import PTB, multi30k_files, ptb_files
 from small_texts import LANGUAGES, write_files
 
 
+@pytest.mark.slow
 def test_text(here: Path) -> None:
     write_files(here / "my files", ptb_files())
     done = prepare_in_shell("ptb", "--from", "my files", cwd=here)
@@ -26,6 +27,7 @@ def test_text(here: Path) -> None:
     assert all(results[0][name] == results[1][name] for name in results[0] if name != "preprocess.log")
 
 
+@pytest.mark.slow
 def test_pairs(here: Path) -> None:
     write_files(here / "my files", multi30k_files())
     done = prepare_in_shell("multi30k", "de-en", "--from", "my files", "--merges", 20, cwd=here)
@@ -63,6 +65,7 @@ def assert_nothing_runs_in(folder: Path) -> None:
     raise AssertionError(f"something still runs in {folder}")
 
 
+@pytest.mark.slow
 def test_kill_and_run_again(tmp_path: Path) -> None:
     options = ["de-en", "--from", "../x", "--merges", 60, "--workers", 2]
     command = ["bash", REPOSITORY / "data-prep" / "multi30k" / "prepare.sh", *map(str, options)]

@@ -3,6 +3,7 @@
 import multiprocessing
 from argparse import Namespace
 
+import pytest
 from fairseq import checkpoint_utils, options, trainer, utils
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
@@ -44,6 +45,7 @@ def registered_architectures():
     return sorted(name for name in ARCH_MODEL_REGISTRY if name.startswith("lstm_lm_"))
 
 
+@pytest.mark.slow
 def test_spawned_process_registers_the_same():
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(registered_architectures) == registered_architectures()

@@ -17,6 +17,8 @@ from translation_commands import HOST_FLAGS
 
 from fairseq_plugins.data.corpus import load_dictionary
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["iog", "iog-hidden", "iog-lstm"]
 FLAGS = [
     *("--arch", "gated_lm", "--gate-dim", 8, "--task", "stateful_lm", "--batch-size", 4, "--batch-size-valid", 2),
@@ -85,7 +87,6 @@ def test_rates_are_those_of_the_epochs(gated):
     assert int(num_trained.replace(",", "")) == sum(x.numel() for x in learned)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("files", ["kept", "removed"])
 def test_a_training_that_is_resumed_goes_on_bit_for_bit(kind, files, trained, tmp_path, train_gate):
@@ -108,7 +109,6 @@ def test_a_training_that_is_resumed_goes_on_bit_for_bit(kind, files, trained, tm
     assert ours["cfg"]["model"].base_model_flags == theirs["cfg"]["model"].base_model_flags
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_trains_on_one_model_and_on_two(kind, trained, data, tmp_path, train_gate, evaluate_here):
     best, last = trained / "checkpoint_best.pt", trained / "checkpoint_last.pt"
@@ -120,7 +120,6 @@ def test_every_kind_trains_on_one_model_and_on_two(kind, trained, data, tmp_path
         assert figures["nll"] == pytest.approx(losses(log)[-1], abs=1e-5)
 
 
-@pytest.mark.slow
 def test_smoothing_16_bits_and_the_hosts_task_go_with_a_gate(trained, data, tmp_path, train_gate, evaluate_here):
     base = trained / "checkpoint_best.pt"
     train_gate(base, tmp_path / "smoothed", "--label-smoothing", 0.1, "--max-update", 2)
@@ -143,7 +142,6 @@ def command(name, data, *arguments):
     return result.stdout
 
 
-@pytest.mark.slow
 def test_commands_that_look_into_language_models_read_gated_ones(gated, trained, data):
     checkpoint, base = gated / "checkpoint_best.pt", trained / "checkpoint_best.pt"
     assert "| " in command("compare_by_frequency", data, "--path", f"base={base}", f"gated={checkpoint}")
@@ -155,7 +153,6 @@ def test_commands_that_look_into_language_models_read_gated_ones(gated, trained,
     assert [layer["width"] for layer in layers] == [16, 16]
 
 
-@pytest.mark.slow
 def test_layers_of_a_gated_ensemble_are_refused_by_its_name(trained, data, tmp_path, train_gate):
     paths = ":".join(str(trained / f"checkpoint_{name}.pt") for name in ("best", "last"))
     train_gate(paths, tmp_path, "--max-update", 1)

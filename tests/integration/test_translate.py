@@ -13,6 +13,8 @@ from translation_commands import TRANSFORMER, generate, train_to_the_end
 from fairseq_plugins.cli.translate import Translate
 from fairseq_plugins.evaluation.translation.translator import load_translator
 
+pytestmark = pytest.mark.slow
+
 LINES = ["a b c d", "", "e f", "g h i a b"]
 
 
