@@ -16,9 +16,17 @@ ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in
 
 # Output layers see nothing of a cell and of an attention but their states, and doc sees those of all layers. So every
 # layer above the LSTM, and doc above every cell and every attention, finds what is wrong with a part alone.
+SKIPPING = "rectifier --word-skip"
 LANGUAGE_MODELS = [("lstm", name) for name in LAYERS] + [(cell, "doc") for cell in CELLS if cell != "lstm"]
+LANGUAGE_MODELS += [(SKIPPING, "doc")]
 ENCODER_DECODERS = [(cell, name, "general", "on") for cell, name in LANGUAGE_MODELS]
 ENCODER_DECODERS += [("lstm", "doc", *case) for case in ATTENTION_CASES if case != ("general", "on")]
+
+
+def flags_of(cell):
+    """Of a cell, with another matrix between the first letters of words where its name says so."""
+    name, _, skips = cell.partition(" ")
+    return {"rnn_cell": name, **({"word_skip": "w0"} if skips else {})}
 
 
 class TestRecurrentLanguageModel(DecoderContract):
@@ -28,7 +36,16 @@ class TestRecurrentLanguageModel(DecoderContract):
     def build(self, request):
         cell, name = request.param
         experts = {"experts_per_layer": "1 1 2"} if name == "doc" else {}
-        return lambda **flags: Decoding(build_tiny_lm(name, rnn_cell=cell, **experts, **flags), [], num_layers=3)
+        return lambda **flags: Decoding(build_tiny_lm(name, **flags_of(cell), **experts, **flags), [], num_layers=3)
+
+
+class TestRecurrentLanguageModelWithAFeedForwardLayer(DecoderContract):
+    dropouts = TestRecurrentLanguageModel.dropouts
+
+    @pytest.fixture
+    def build(self):
+        flags = {"rnn_cell": "diagonal", "output_hidden_size": 8, "experts_per_layer": "1 0 1 2"}
+        return lambda **others: Decoding(build_tiny_lm("doc", **flags, **others), [], num_layers=4)
 
 
 class TestRecurrentEncoderDecoder(TranslatorContract):
@@ -36,7 +53,7 @@ class TestRecurrentEncoderDecoder(TranslatorContract):
     def build(self, request, sentences):
         cell, name, attention, feeding = request.param
         experts = "1 1 2" if attention == "none" else "1 1 2 2"
-        flags = {"rnn_cell": cell, "attention": attention, "input_feeding": feeding}
+        flags = {**flags_of(cell), "attention": attention, "input_feeding": feeding}
         flags.update({"experts_per_layer": experts} if name == "doc" else {})
         num_layers = len(experts.split())
 

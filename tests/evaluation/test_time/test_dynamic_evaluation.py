@@ -78,6 +78,7 @@ def train():
         ("doc", {"experts_per_layer": "1 0 2"}),
         pytest.param("drill", {}, marks=pytest.mark.slow),
         pytest.param("tied", {"rnn_cell": "mogrifier"}, marks=pytest.mark.slow),
+        ("full", {"rnn_cell": "diagonal", "output_bias": "off"}),
     ],
 )
 def test_it_is_that_of_the_loop(num_rows, name, flags, build_tiny_lm, tokens, train, score_text):
