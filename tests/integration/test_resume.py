@@ -102,7 +102,8 @@ def train_with_a_stop(train_here, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm"}))
 def test_every_cell_resumes_bit_for_bit(cell, train_with_a_stop, tmp_path):
-    train_with_a_stop("--rnn-cell", cell)
+    skips = ["--word-skip", "the"] if cell == "rectifier" else []  # its state has the last first letter, too
+    train_with_a_stop("--rnn-cell", cell, *skips)
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
