@@ -51,6 +51,24 @@ def test_columns_are_held_and_a_stopped_training_goes_on_bit_for_bit(train_here,
     assert_same(parts["last_optimizer_state"], whole["last_optimizer_state"], "optimizer")
 
 
+@pytest.mark.parametrize(
+    "flags, precision",
+    [
+        (["--optimizer", "adagrad", "--lr", 0.05], 1e-6),
+        (["--optimizer", "sgd", "--bf16", "--cpu"], 2**-8),
+        (["--optimizer", "adagrad", "--lr", 0.05, "--amp", "--cpu"], 1e-6),
+    ],
+)
+def test_columns_are_held_by_the_presets_optimiser_and_in_16_bits(flags, precision, data, tmp_path, run_here):
+    averaging = FLAGS.index("--optimizer")
+    others = [*FLAGS[:averaging], "--lr", 1, *FLAGS[averaging + 8 :]]
+    run_here(fairseq_cli.train, data, "--save-dir", tmp_path, *others, *flags, "--max-update", 5)
+    model = load(tmp_path / "checkpoint_last.pt")["model"]
+    for name in HELD:
+        lengths = model[name].double().norm(dim=0)
+        torch.testing.assert_close(lengths, torch.full((12,), LENGTH).double(), rtol=precision, atol=0)
+
+
 def test_two_processes_hold_the_columns_of_one(data, train_here, tmp_path):
     one = train_here(tmp_path / "one")
     half = ["--batch-size", 2, "--batch-size-valid", 1]
