@@ -1,4 +1,4 @@
-"""A hundred updates of one model of each family have the losses that were recorded."""
+"""Two hundred updates of one model of each family have the losses that were recorded."""
 
 import json
 
