@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import IO
 
 from .errors import CHECK_OR_PASS, DataError, note
-from .sources import BLOCK, DAMAGE, damage_reported
+from .sources import BLOCK, damage_reported
 
 
 def is_sound(path: Path) -> bool:
     """Whether a .zip file has a right checksum for each member, or any other file decompresses to its end."""
     try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                return archive.testzip() is None
-        with gzip.open(path) as file:
-            while file.read(BLOCK):
-                pass
-    except DAMAGE:
+        with damage_reported(path):
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as archive:
+                    return archive.testzip() is None
+            with gzip.open(path) as file:
+                while file.read(BLOCK):
+                    pass
+    except DataError:
         return False
     return True
 

@@ -5,6 +5,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from http.client import HTTPException
+from io import FileIO
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -64,14 +65,24 @@ def _save_with_retries(url: str, path: Path) -> None:
     _save(url, path)
 
 
+def _write(file: FileIO, block: bytes, path: Path) -> None:
+    """An error of the disk is none of the mirror's."""
+    left = memoryview(block)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}: make room and run again") from None
+
+
 def _save(url: str, path: Path) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "Mozilla/5.0"})
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, open(path, "wb") as file:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, open(path, "wb", buffering=0) as file:
         size = int(answer.headers.get("Content-Length") or 0)
         received = 0
         with progress(None, total=size or None, unit="B", unit_scale=True, desc=path.stem) as bar:
             while block := answer.read(BLOCK):
-                file.write(block)
+                _write(file, block, path)
                 received += len(block)
                 bar.update(len(block))
     if size and received != size:

@@ -25,7 +25,10 @@ def is_finished(recipe: str, options: Namespace) -> bool:
     """Whether the destination needs no work; DataError if it holds something else than what is wanted."""
     dest = options.dest
     if (dest / RECORD).is_file():
-        found = next(read_lines(dest / RECORD), "")
+        try:
+            found = next(read_lines(dest / RECORD), "")
+        except UnicodeDecodeError:
+            found = ""
         if not found:
             raise DataError(f"{dest / RECORD} does not say what {dest} holds: delete it or pass another --dest")
         if recipe not in (found, f"{found}, not checked"):
@@ -45,6 +48,11 @@ def is_finished(recipe: str, options: Namespace) -> bool:
     if wanted <= found:
         note(f"{dest} already holds a binarised corpus that this script did not write; left alone, not checked")
         return True
+    if any(name.endswith((".bin", ".idx")) for name in found):
+        # this script's own binaries come all at once
+        raise DataError(
+            f"{dest} holds other binaries than {recipe.partition(',')[0]}: delete it or pass another --dest"
+        )
     if found:
         note(f"{dest} is incomplete and will be made again")
     return False

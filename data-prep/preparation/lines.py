@@ -46,6 +46,8 @@ def clean(line: str) -> str:
 def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
     """Cleaned lines of a binary file; ``name`` is the file's in an error message."""
     for number, line in enumerate(stream, 1):
+        if number == 1 and b"\r" in line and not line.endswith(b"\n"):
+            raise DataError(f"{name}: its lines end with CR alone: convert them to LF")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:

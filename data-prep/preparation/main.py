@@ -14,7 +14,7 @@ from .make_binaries import make_binaries
 from .make_text import make_text
 from .options import parse_options
 from .sources import digest
-from .steps import locked, reserved, run_step
+from .steps import check_writable, locked, reserved, run_step
 from .text_record import complete_text_record
 
 FORMAT = 4  # of the work folder; another number makes every step again
@@ -55,6 +55,7 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
         raise DataError(f"--from {options.source} is not a directory: pass the folder that holds the files")
     if not shutil.which("fairseq-preprocess"):
         raise DataError(f"fairseq-preprocess is not on PATH: {ACTIVATE}")
+    check_writable(options.dest)
     options.work.mkdir(parents=True, exist_ok=True)
     with locked(options.work):
         if is_finished(recipe, options):  # by the run that this one waited for

@@ -14,7 +14,10 @@ SPLITS = "splits.json"  # of a step's folder: the splits in their order, with th
 
 def splits_of(folder: Path) -> dict[str, int]:
     """Numbers of rows of the splits that a step wrote: train, valid, test, then the others."""
-    return json.loads((folder / SPLITS).read_text(encoding="utf-8"))
+    try:
+        return json.loads((folder / SPLITS).read_text(encoding="utf-8"))
+    except ValueError:
+        raise DataError(f"{folder / SPLITS} is damaged: delete {folder} and run again") from None
 
 
 def write_splits(folder: Path, splits: dict[str, int]) -> None:

@@ -29,7 +29,12 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
         parser.error(f"EXPECTED_COUNTS is check or skip, not {expected}")
     options.check = expected == "check"
     corpus.settle(options, parser.error)
+    if options.source and options.mirror:
+        parser.error("--mirror is a place to download from, and --from downloads nothing: give one of them")
+    options.workers = min(options.workers, _num_cores())
     options.dest = options.dest or Path("data-bin") / options.result
+    if options.dest.is_symlink() or not options.dest.name:  # it is replaced by renaming
+        options.dest = options.dest.resolve()
     options.work = options.work or Path("downloads") / corpus.name
     return options
 

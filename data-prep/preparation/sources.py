@@ -1,5 +1,6 @@
 """The files that a corpus is made of, compressed or not: their lines, and whether they are the right ones."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -15,7 +16,11 @@ from .errors import CHECK_OR_PASS, DataError
 from .lines import Row, aligned, decode_lines
 
 BLOCK = 1 << 20
-DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile)
+# a .zip file with a flipped bit may tell of a method or an encryption that nobody knows
+DAMAGE = (
+    *(EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile),
+    *(NotImplementedError, RuntimeError),
+)
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
@@ -30,6 +35,10 @@ def damage_reported(where: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[N
     try:
         yield
     except DAMAGE as error:
+        raise DataError(f"{where} is truncated or damaged ({error}): {remedy}") from None
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # a decompressor's own, or a place that the file has not
+            raise
         raise DataError(f"{where} is truncated or damaged ({error}): {remedy}") from None
 
 

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 from .errors import DataError, note
@@ -22,6 +23,16 @@ def locked(folder: Path) -> Iterator[None]:
     with open(folder / ".lock", "w") as file:
         _lock(file, f"works in {folder}")
         yield
+
+
+def check_writable(target: Path) -> None:
+    """DataError if no folder could be made at ``target``."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent):
+            pass
+    except OSError as error:
+        raise DataError(f"{target}: nothing can be written there ({error.strerror}): pass another --dest") from None
 
 
 @contextmanager
@@ -58,20 +69,25 @@ def _has_name(file: IO[str], path: Path) -> bool:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """An empty folder that becomes ``target`` if all goes well and vanishes otherwise."""
+    """An empty folder that becomes ``target`` if all goes well and vanishes otherwise.
+
+    What ``target`` held is renamed before it is removed, so that a killed run leaves it whole or not at all.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}.partial-"
     for left in target.parent.iterdir():
         if left.name.startswith(prefix):
             shutil.rmtree(left, ignore_errors=True)
-    partial = target.with_name(f"{prefix}{os.getpid()}")
+    partial, former = (target.with_name(f"{prefix}{os.getpid()}{end}") for end in ("", "-former"))
     partial.mkdir()
     try:
         yield partial
-        shutil.rmtree(target, ignore_errors=True)
+        if target.exists():
+            target.rename(former)
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(former, ignore_errors=True)
 
 
 def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path:
@@ -80,7 +96,7 @@ def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path
     DataError if ``target`` is not the folder of a step, with a record or from before there were records.
     """
     record = json.dumps(settings, indent=1, sort_keys=True)
-    if (target / RECORD).is_file() and (target / RECORD).read_text(encoding="utf-8") == record:
+    if (target / RECORD).is_file() and (target / RECORD).read_bytes() == record.encode():
         note(f"{target} is already complete")
         return target
     if target.exists() and not _is_of_a_step(target):

@@ -83,11 +83,12 @@ class Tatoeba(ParallelCorpus):
             error(f"--other is for en by itself, not for {options.subject}")
 
     def variant(self, options: Namespace) -> str:
-        """A language other than German that only English is taken from; whether a split set is not the known one."""
+        """A language other than German that only English is taken from; which set it is, if not the known one."""
         files = _find(options.source or options.work, options)
         parts = [
             f"with {options.other}" if options.subject == "en" and options.other != "de" else "",
             "another set" if _is_split(files, options) and not _has_known_sizes(files) else "",
+            "" if _is_split(files, options) else f"split of {_names(options)[1]}",
         ]
         return ", ".join(filter(None, parts))
 

@@ -1,0 +1,145 @@
+"""What lies in folders is not lost, and damage in it is told in a line."""
+
+import errno
+import io
+import os
+import shutil
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+import pytest
+from preparation import downloads, steps
+from preparation.archives import is_sound, unpack
+from preparation.corpora.multi30k import Multi30k
+from preparation.errors import DataError
+from preparation.finished import is_finished
+from preparation.lines import decode_lines
+from preparation.make_text import splits_of
+from preparation.options import _num_cores
+from preparation.sources import damage_reported
+from preparation_runs import options_of, prepare, snapshot, succeed
+from small_corpora import manythings_files, tatoeba_files
+from small_texts import write_files, zipped
+
+
+def test_binaries_of_another_pair_are_not_replaced(tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        write_files(tmp_path / "mine", {f"{split}.en-fr.{end}": b"1" for end in ("fr.bin", "fr.idx", "en.bin")})
+    write_files(tmp_path / "mine", {"dict.en.txt": b"a 1\n", "dict.fr.txt": b"b 1\n"})
+    before = snapshot(tmp_path)
+    options = options_of(Multi30k(), "de-en", "--dest", tmp_path / "mine")
+    with pytest.raises(
+        DataError, match="mine holds other binaries than multi30k de-en: delete it or pass another --dest"
+    ):
+        is_finished("multi30k de-en, 3 merges", options)
+    assert snapshot(tmp_path) == before
+
+
+def test_a_folder_that_is_replaced_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, removed = tmp_path / "text", []
+    write_files(target, {"old": b"old"})
+    remove = shutil.rmtree
+
+    def rmtree(path: Path, **options: object) -> None:
+        removed.append(Path(path).name)
+        remove(path, **options)
+
+    monkeypatch.setattr(steps.shutil, "rmtree", rmtree)
+    with pytest.raises(KeyboardInterrupt), steps.new_folder(target) as folder:
+        (folder / "new").touch()
+        raise KeyboardInterrupt
+    assert [path.name for path in target.iterdir()] == ["old"]
+    with steps.new_folder(target) as folder:
+        (folder / "new").touch()
+    assert [path.name for path in target.iterdir()] == ["new"] and "text" not in removed
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_sets_of_tatoeba_are_not_taken_for_each_other(here: Path) -> None:
+    write_files(here / "x", manythings_files())
+    write_files(here / "y", tatoeba_files())
+    succeed("tatoeba", "en", "--from", "x", cwd=here)
+    assert "already complete" in succeed("tatoeba", "en", "--from", "x", cwd=here).stderr
+    done = prepare("tatoeba", "en", "--from", "y", cwd=here)
+    assert done.returncode == 1 and "already holds 'tatoeba en, split of deu.txt" in done.stderr
+
+
+def test_any_flipped_bit_of_an_archive_is_damage_or_nothing(tmp_path: Path) -> None:
+    content = zipped({"deu.txt": b"Go.\tGeh.\n" * 3})
+    for place in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[place // 8] ^= 1 << place % 8
+        (tmp_path / "a.zip").write_bytes(damaged)
+        assert is_sound(tmp_path / "a.zip") in (True, False)
+        try:
+            unpack(tmp_path / "a.zip", {"deu.txt"}, tmp_path)
+        except DataError:
+            pass
+
+
+def test_an_error_of_the_disk_is_no_damage() -> None:
+    with pytest.raises(OSError, match="No space left"), damage_reported("a.zip"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(DataError, match="a.zip is truncated or damaged"), damage_reported("a.zip"):
+        raise zipfile.BadZipFile
+
+
+def test_a_full_disk_is_no_failure_of_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = io.BytesIO(b"the file")
+    answer.headers = Message()  # type: ignore[attr-defined]
+    asked = []
+    monkeypatch.setattr(downloads.urllib.request, "urlopen", lambda *_, **__: asked.append(1) or answer)
+    with pytest.raises(DataError, match="full.part: No space left on device: make room and run again"):
+        Path(tmp_path / "full.part").symlink_to("/dev/full")
+        downloads.download([("http://mirror/full", tmp_path / "full")], lambda path: True)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize("dest", [".", "link"])
+def test_a_folder_may_be_named_in_any_way(dest: str, here: Path) -> None:
+    write_files(here / "x", manythings_files())
+    (here / "real").mkdir()
+    (here / "link").symlink_to("real")
+    cwd = here / "real" if dest == "." else here
+    work, source = here / "work", here / "x"
+    succeed("tatoeba", "en", "--from", source, "--work", work, "--dest", dest, cwd=cwd)
+    assert (here / "real/prepared.txt").is_file() and (here / "link").is_symlink()
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(here: Path) -> None:
+    write_files(here / "x", manythings_files())
+    (here / "file").touch()
+    done = prepare("tatoeba", "en", "--from", "x", "--dest", "file/inside", cwd=here)
+    assert done.returncode == 1 and "file/inside: nothing can be written there" in done.stderr
+    assert not (here / "downloads").exists()
+
+
+def test_damaged_records_are_told(here: Path) -> None:
+    write_files(here / "x", manythings_files())
+    options = ["tatoeba", "en", "--from", "x"]
+    succeed(*options, cwd=here)
+    (here / "data-bin/tatoeba.en/prepared.txt").write_bytes(b"\xff\xfe")
+    done = prepare(*options, cwd=here)
+    assert done.returncode == 1 and "prepared.txt does not say what" in done.stderr
+    record = next((here / "downloads").rglob("step.json"))
+    record.write_bytes(b"\xff")
+    assert "is already complete" in succeed(*options, "--dest", "other", cwd=here).stderr
+    (record.parent / "splits.json").write_text("")
+    with pytest.raises(DataError, match="splits.json is damaged: delete"):
+        splits_of(record.parent)
+
+
+def test_no_more_processes_than_cores_are_started() -> None:
+    assert options_of(Multi30k(), "de-en", "--workers", "100000").workers == _num_cores()
+
+
+def test_a_mirror_goes_with_a_download(here: Path) -> None:
+    done = prepare("multi30k", "de-en", "--from", "x", "--mirror", "http://mirror", cwd=here)
+    assert done.returncode == 2 and "--mirror is a place to download from, and --from downloads nothing" in done.stderr
+
+
+def test_lines_that_end_with_cr_alone_are_refused() -> None:
+    assert list(decode_lines(io.BytesIO(b"a\r\nb\rc\r\n"), "x")) == ["a", "b c"]
+    with pytest.raises(DataError, match="x: its lines end with CR alone: convert them to LF"):
+        list(decode_lines(io.BytesIO(b"a\rb\rc\r"), "x"))
