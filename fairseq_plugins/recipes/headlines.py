@@ -1,6 +1,7 @@
 """Headlines of AG News and Reuters-21578 at a CPU budget."""
 
 from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
+from fairseq_plugins.recipes.scored_validation import scored_validation
 from fairseq_plugins.recipes.system import System
 
 _WITHOUT_COPYING = {
@@ -17,6 +18,7 @@ _SYSTEMS = {
 }
 _TRAINING = {
     **ON_CPUS,
+    **scored_validation("rouge1"),
     "share-embeddings": "all",
     "embed-dim": 128,
     "hidden-sizes": "128 128",

@@ -2,6 +2,7 @@
 
 from fairseq_plugins.models.presets.translation_training import TRANSLATION
 from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
+from fairseq_plugins.recipes.scored_validation import scored_validation
 from fairseq_plugins.recipes.system import System
 
 _DOC = {"arch": "lstm_encdec_doc", "latent-dropout": 0.3}
@@ -25,11 +26,7 @@ _SYSTEMS = {
 _TRAINING = {
     **ON_CPUS,
     **TRANSLATION,
-    "task": "scored_translation",
-    "eval-scorer": "bleu",
-    "eval-scorer-args": '{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}',
-    "eval-scorer-remove-bpe": True,
-    "eval-scorer-detok": "moses",
+    **scored_validation("bleu"),
     "share-embeddings": "all",
     "init": "by-layer",
     "label-smoothing": 0.1,

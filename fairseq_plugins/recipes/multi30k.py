@@ -3,8 +3,10 @@
 from fairseq_plugins.models.presets.encoder_decoders import SMALL_TRAINING as SMALL_RECURRENT_TRAINING
 from fairseq_plugins.models.presets.transformers import SMALL_TRAINING as SMALL_TRANSFORMER_TRAINING
 from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
+from fairseq_plugins.recipes.scored_validation import scored_validation
 from fairseq_plugins.recipes.system import System
 
+_SCORED = scored_validation("bleu")
 _CORPUS = "bash data-prep/multi30k/prepare.sh"
 
 RECURRENT = Recipe(
@@ -15,6 +17,7 @@ RECURRENT = Recipe(
         "host": System(
             {
                 **SMALL_RECURRENT_TRAINING,
+                **_SCORED,
                 "arch": "lstm",
                 "criterion": "cross_entropy",
                 "dropout": 0.3,
@@ -37,6 +40,7 @@ RECURRENT = Recipe(
         "doc": System({**ON_CPUS, "arch": "lstm_encdec_doc"}, label="lstm_encdec_doc"),
         "mmlstm": System({**ON_CPUS, "arch": "mmlstm_encdec", "hidden-sizes": "273 273"}, label="mmlstm_encdec"),
     },
+    training=_SCORED,
     compared_by="bleu",
     notes="""host is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC (two and
 two); mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which is
@@ -51,6 +55,7 @@ TRANSFORMER = Recipe(
         "host": System(
             {
                 **SMALL_TRANSFORMER_TRAINING,
+                **_SCORED,
                 "arch": "transformer",
                 "criterion": "label_smoothed_cross_entropy",
                 "dropout": 0.2,
@@ -71,7 +76,7 @@ TRANSFORMER = Recipe(
             for layer in ("bilinear", "dual", "drill", "mos", "doc")
         },
     },
-    training={"share-decoder-input-output-embed": True},
+    training={**_SCORED, "share-decoder-input-output-embed": True},
     compared_by="bleu",
     notes="""host is fairseq's own transformer with the same sizes and a tied softmax.
 Results: results/multi30k_transformer/README.md.""",

@@ -1,0 +1,21 @@
+"""Validation that decodes, so that the log and the curves have BLEU or ROUGE by epoch."""
+
+from typing import Dict
+
+from fairseq_plugins.models.presets import Value
+
+
+def scored_validation(metric: str) -> Dict[str, Value]:
+    """Flags of ``fairseq-train`` for a training on subwords; it stays the same to the bit.
+
+    Args:
+        metric: a value of ``--eval-scorer``; texts for BLEU and chrF are detokenised.
+    """
+    detokenised = {"eval-scorer-detok": "moses"} if metric in ("bleu", "chrf") else {}
+    return {
+        "task": "scored_translation",
+        "eval-scorer": metric,
+        "eval-scorer-args": '{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}',
+        "eval-scorer-remove-bpe": True,
+        **detokenised,
+    }
