@@ -1,6 +1,7 @@
 """BLEU and chrF of translations: ``python -m fairseq_plugins.cli.evaluate_translation --help``."""
 
 import argparse
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import List, Sequence
@@ -29,6 +30,9 @@ from fairseq_plugins.flags.common_arguments import add_json, add_output_file
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.scoring.corpus_metrics import LetterCase
+
+HYPOTHESIS = re.compile(r"H-[0-9]+\t")
+"""Begins a line of ``fairseq-generate``."""
 
 
 class EvaluateTranslation(Command):
@@ -101,7 +105,7 @@ match nothing; only the former can be compared between papers. Plain text has no
 
     def _read_baseline(self, file: Path, text: ScoredText, language: str) -> Translation:
         """A file of ``fairseq-generate``, or of plain text."""
-        is_generated = any(line.startswith("H-") for line in read_lines(file))
+        is_generated = any(HYPOTHESIS.match(line) for line in read_lines(file))
         return self._read([file], "generate" if is_generated else "text", text, language)
 
     def _read(self, files: Sequence[Path], text_format: str, text: ScoredText, language: str) -> Translation:

@@ -11,13 +11,20 @@ from fairseq_plugins.optim.averaged_sgd import AveragedSGD
 
 @runtime_checkable
 class HoldsColumns(Protocol):
-    """A model with columns that a task may hold, which sets ``is_held`` and calls :func:`hold_columns`.
+    """A model with columns that its task may hold.
 
     Attributes:
         column_norm: of its matrices, or None.
     """
 
     column_norm: Optional[ColumnNorm]
+
+
+def will_hold_columns(model: nn.Module) -> None:
+    """Note that :func:`hold_columns` will be called after every update; without it a model refuses to train."""
+    norm = _column_norm(model)
+    if norm is not None:
+        norm.is_held = True
 
 
 def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> None:
@@ -29,7 +36,7 @@ def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> Non
     Raises:
         ValueError: if the optimiser holds all weights in one vector, as the host's does with ``--fp16``.
     """
-    norm = model.column_norm if isinstance(model, HoldsColumns) else None
+    norm = _column_norm(model)
     if norm is None:
         return
     wrapped = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
@@ -40,6 +47,10 @@ def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> Non
         norm.normalise_(learned.data)
         if learned is not weight:
             weight.data.copy_(learned.data)
+
+
+def _column_norm(model: Optional[nn.Module]) -> Optional[ColumnNorm]:
+    return model.column_norm if isinstance(model, HoldsColumns) else None
 
 
 def _learned(optimizer: FairseqOptimizer, weight: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class Recipe:
         decoding: how translators are decoded before that.
         averaged_epochs: of averaged SGD, by which a system NAME-averaged trains NAME on; 0 where there are no such
             systems. Gates have none.
-        notes: what else a user must know, such as how to score the systems; may be empty.
+        notes: what else a user must know; may be empty.
     """
 
     name: str

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
 from fairseq_plugins.data.text_files import read_lines
@@ -141,13 +141,15 @@ class PerplexityMetric(Metric):
         self.device = device
 
     def check(self, run: TrainedRun) -> None:
+        self._model(run)
+
+    def _model(self, run: TrainedRun) -> FairseqLanguageModel:
         if isinstance(run.model, FairseqEncoderDecoderModel):
             raise ValueError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
-        stateful_language_model(run.model, run.checkpoint)
+        return stateful_language_model(run.model, run.checkpoint)
 
     def measure(self, run: TrainedRun) -> Figures:
-        self.check(run)
-        model = stateful_language_model(run.model, run.checkpoint).to(self.device)
+        model = self._model(run).to(self.device)
         dictionary = load_dictionary(run.data)
         figures: Figures = {}
         for split in ("valid", "test"):

@@ -162,14 +162,13 @@ class ScoredTranslationTask(TranslationTask):
 
 def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
     """They say how the host's ``translation`` decodes."""
+    own_names = {one.name for one in fields(EvalScorerConfig)}
     for one in fields(TranslationConfig):
         if one.name.startswith("eval_bleu_") and getattr(cfg, one.name) != one.default:
-            flag = one.name.replace("_", "-")
-            own = flag.replace("eval-bleu", "eval-scorer")
-            remedy = (
-                f"give --{own}" if own.replace("-", "_") in EvalScorerConfig.__dataclass_fields__ else "leave it out"
-            )
-            raise ValueError(f"--{flag} is of --task translation: {remedy} with --task scored_translation")
+            own = one.name.replace("eval_bleu", "eval_scorer")
+            flag, own_flag = (f"--{name.replace('_', '-')}" for name in (one.name, own))
+            remedy = f"give {own_flag}" if own in own_names else "leave it out"
+            raise ValueError(f"{flag} is of --task translation: {remedy} with --task scored_translation")
 
 
 def _generation_arguments(text: str) -> Namespace:

@@ -21,7 +21,7 @@ from fairseq_plugins.data.row_offsets import random_row_offsets
 from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.modules.carried_state import CarriesState
-from fairseq_plugins.optim.held_columns import HoldsColumns, hold_columns
+from fairseq_plugins.optim.held_columns import hold_columns, will_hold_columns
 from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
 from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows, agreed_scale, scaled_learning_rate
 from fairseq_plugins.tasks.row_groups import RowGroups
@@ -94,19 +94,14 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
                 f"train {type(model).__name__} with --task language_modeling"
             )
         self._model = model
-        if isinstance(model, HoldsColumns) and model.column_norm is not None:
-            model.column_norm.is_held = True
+        will_hold_columns(model)
         return model
 
     # data
 
     # pyrefly: ignore[bad-override]
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Read a split as one token stream.
-
-        The host asks for ``combine`` where it trains on the split: train1 and so on then follow train, and windows,
-        offsets and groups are those of training.
-        """
+        """Read a split as one token stream; with ``combine`` to train on it, as the host asks, train1 and so on too."""
         if combine:
             tokens = load_training_stream(self.args.data, self.dictionary, subset=split)
         else:
@@ -157,11 +152,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         self, dataset: TokenStream, batch_size: Optional[int] = None, **kwargs: Any
     ) -> Iterable[Dict[str, Any]]:
         """Windows for ``fairseq-eval-lm``, by default of one row."""
-        num_rows = batch_size or 1
-        streams = ContiguousStreams(
-            dataset.tokens, name=dataset.split, num_rows=num_rows, first_row=0, num_own_rows=num_rows
-        )
-        windows = self._iterate(streams, self._fixed_windows).next_epoch_itr(shuffle=False)
+        windows = self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
         assert windows is not None
         return windows
 

@@ -124,9 +124,8 @@ def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, sampl
 @pytest.mark.parametrize("form", ["row", "batch"])
 def test_one_expert_is_in_balance_and_trains(form, make_criterion, sample):
     model = build_tiny_lm("mos", experts_per_layer="0 0 1").double()
-    (loss, _, logged), (plain, *_) = (
-        make_criterion(balance_form=form, **flags)(model, sample) for flags in (dict(balance=0.5), {})
-    )
+    criteria = [make_criterion(balance_form=form, **flags) for flags in (dict(balance=0.5), {})]
+    (loss, _, logged), (plain, *_) = (criterion(model, sample) for criterion in criteria)
     assert logged["balance"] == 0 and loss.item() == plain.item()
     torch.testing.assert_close(gradients(model, loss), gradients(model, plain))
 
@@ -292,9 +291,7 @@ def test_its_loss_in_training_has_no_perplexity():
 
 def test_an_architecture_of_the_host_is_told_its_criterion(make_criterion, sample):
     decoder = LSTMDecoder(make_dictionary(V), embed_dim=8, hidden_size=8, out_embed_dim=8, attention=False)
-    with pytest.raises(
-        ValueError, match="needs an --arch of fairseq_plugins: with this one take --criterion cross_ent"
-    ):
+    with pytest.raises(ValueError, match="needs an --arch of fairseq_plugins: .* take --criterion cross_ent"):
         make_criterion()(FairseqLanguageModel(decoder), sample)
 
 

@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from filelock import FileLock, Timeout
 
@@ -142,10 +142,10 @@ NO_MATTER = ("--path", "--user-dir", "--max-tokens")
 
 def decoded_with(folder: Path) -> Optional[List[str]]:
     """Flags by which the output in the folder of a decoding was made, without model and data; None if nothing tells."""
-    asked = folder / ASKED_FILE
-    if not asked.is_file():
+    asked = _read_asked(folder)
+    if asked is None:
         return None
-    words = iter(shlex.split(asked.read_text(encoding="utf-8").splitlines()[-1])[1:])
+    words = iter(asked[1][1:])  # DATA comes first
     return [word for word in words if word != "--cpu" and not (word in NO_MATTER and next(words, ""))]
 
 
@@ -155,11 +155,10 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     Raises:
         ValueError: if the folder holds what another checkpoint wrote, or an ensemble.
     """
-    asked = folder / ASKED_FILE
-    if not asked.is_file():
+    asked = _read_asked(folder)
+    if asked is None:
         return
-    *sums, arguments = asked.read_text(encoding="utf-8").splitlines()
-    words = shlex.split(arguments)
+    sums, words = asked
     models = words[words.index("--path") + 1].split(os.pathsep) if "--path" in words else []
     digests = [line.partition(" ")[0] for line in sums[: len(models)]]  # those of the models stand first
     if digests != [file_digest(checkpoint)]:
@@ -167,6 +166,15 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
             f"{folder} was not decoded by {checkpoint} alone, or it was before the training went on: decode with "
             f"--path {checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"
         )
+
+
+def _read_asked(folder: Path) -> Optional[Tuple[List[str], List[str]]]:
+    """Lines of checksums and the arguments of the decoding in a folder, or None where nothing tells them."""
+    asked = folder / ASKED_FILE
+    if not asked.is_file():
+        return None
+    *sums, arguments = asked.read_text(encoding="utf-8").splitlines()
+    return sums, shlex.split(arguments)
 
 
 def _holds(path: Path) -> bool:
