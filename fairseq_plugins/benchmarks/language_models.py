@@ -5,7 +5,7 @@ from typing import Dict
 from fairseq_plugins.benchmarks.suite import Suite
 
 SUITES: Dict[str, Suite] = {
-    **{name: Suite(f"speed_{name}") for name in ("ptb", "wt2", "labels", "mmlstm", "wt103", "host")},
+    **{name: Suite(f"speed_{name}") for name in ("ptb", "wt2", "labels", "mmlstm", "wt103", "fpnn", "host")},
     "rhn": Suite("speed_presets_ptb", ["rhn_lm_ptb", "rhn_lm_tied_ptb"]),
     "reduced": Suite("reduced", ["tied", "mos", "doc"]),
     "labels-reduced": Suite(

@@ -1,9 +1,12 @@
 """Time and memory of the loss of an output layer, forward and backward, by several methods that give the same loss.
 
-Shapes: N tokens, J experts, d width, V vocabulary.
+Noise-contrastive estimation, which is another loss, stands beside them where there is one softmax.
+
+Shapes: N tokens, J experts, d width, V vocabulary, K noise words.
 """
 
 import argparse
+import math
 import multiprocessing
 import re
 import statistics
@@ -12,19 +15,24 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from fairseq_plugins.criterions.unigram_noise import UnigramNoise
 from fairseq_plugins.ops.chunks import default_chunk_size
 from fairseq_plugins.ops.matmul import add_matmul, matmul
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.native_bfloat16 import has_native_bfloat16
+from fairseq_plugins.ops.noise_contrast import noise_contrast
 from fairseq_plugins.ops.precision import accumulation_dtype
+from fairseq_plugins.output_layers.noise import Noise
+from fairseq_plugins.output_layers.noise_margins import noise_margins
+from fairseq_plugins.output_layers.word_projection import WordProjection
 
 DEFAULT_CASES = [
     "10000,20,280,420",
@@ -33,8 +41,13 @@ DEFAULT_CASES = [
     "33280,20,280,1120",
     "10000,1,400,1400",
     "33280,1,400,1200",
+    "67428,1,512,1280",
     "267735,1,400,600",
 ]
+NUM_NOISE_WORDS = 25
+"""K, that each target is told from."""
+NOISE = f"told from {NUM_NOISE_WORDS} noise words"
+
 STATUS = Path("/proc/self/status")
 
 
@@ -89,6 +102,12 @@ class Inputs:
         """The tensors that have gradients."""
         return [self.latents, self.single, self.scores, self.weight, self.bias]
 
+    @cached_property
+    def noise(self) -> UnigramNoise:
+        """Every word is as likely drawn: as many rows of W as can be are read."""
+        counts = torch.ones(len(self.weight), dtype=torch.long)
+        return UnigramNoise(counts, num_samples=NUM_NOISE_WORDS)
+
     def clear_gradients(self) -> None:
         """Forget the gradients of an earlier pass."""
         for leaf in self.leaves:
@@ -96,7 +115,9 @@ class Inputs:
 
     def gradient_bytes(self) -> int:
         """What the gradients take."""
-        return sum(leaf.grad.nbytes for leaf in self.leaves if leaf.grad is not None)
+        gradients = [leaf.grad for leaf in self.leaves if leaf.grad is not None]
+        parts = [[x.coalesce().indices(), x.coalesce().values()] if x.is_sparse else [x] for x in gradients]
+        return sum(part.nbytes for gradient in parts for part in gradient)
 
 
 def fused(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[torch.dtype] = None) -> None:
@@ -170,6 +191,22 @@ def library(x: Inputs) -> None:
     ).backward()
 
 
+def noise_contrastive(x: Inputs) -> None:
+    """Each target told from words that are drawn for it; only the rows of W of these have a gradient."""
+    words = x.noise.draw((len(x.target), NUM_NOISE_WORDS), device=x.weight.device)
+    log_vocab_size = math.log(len(x.weight))
+    noise = Noise(
+        words=words,
+        offsets=x.noise.log_expected(words) + log_vocab_size,
+        target_offsets=x.noise.log_expected(x.target) + log_vocab_size,
+        gradients="sparse",
+    )
+    projection = WordProjection(x.weight.size(1), len(x.weight), shared_weight=nn.Parameter(x.weight), bias="off")
+    margins = noise_margins(projection, x.single.squeeze(1), x.target, noise)
+    noise_contrast(*margins, words == x.target.unsqueeze(-1)).sum().backward()
+    x.weight.grad = projection.weight.grad
+
+
 Method = Callable[[Inputs], None]
 """Computes a loss and its gradients."""
 
@@ -179,8 +216,10 @@ def methods_of(case: Case, *, device: torch.device, dtype: torch.dtype) -> Dict[
     methods: Dict[str, Method] = {"fused": fused, "published": published, "floor": floor}
     if case.num_experts > 1:
         methods.update(plain=plain, tied=tied)
-    elif hasattr(F, "linear_cross_entropy"):
-        methods["torch"] = library
+    else:
+        methods[NOISE] = noise_contrastive
+        if hasattr(F, "linear_cross_entropy"):
+            methods["torch"] = library
     if dtype == torch.float32 and has_native_bfloat16(device):
         for name, method in (("fused", fused), ("floor", floor)):
             methods[f"{name}, bfloat16 chunks"] = partial(method, chunk_dtype=torch.bfloat16)

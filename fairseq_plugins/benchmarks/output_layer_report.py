@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
+from fairseq_plugins.benchmarks.output_layer import NOISE
 from fairseq_plugins.reports.pictures import new_picture
 from fairseq_plugins.reports.tables import as_table
 
@@ -26,7 +27,7 @@ BARS = {
 
 
 def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
-    """Times, memory, and the ratios, a case a line; of chunks in bfloat16 as well where they were measured."""
+    """Times, memory, and the ratios, a case a line; of chunks in bfloat16 and of noise where they were measured."""
     columns = [
         "V",
         "J",
@@ -46,6 +47,9 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
     has_narrow = any(NARROW in result["seconds"] for result in results)
     if has_narrow:
         columns += [NARROW, NARROW_FLOOR, f"{NARROW} / fused", "/ their floor", f"memory: {NARROW}", "/ fused"]
+    has_noise = any(NOISE in result["seconds"] for result in results)
+    if has_noise:
+        columns += [NOISE, f"fused / {NOISE}", f"memory: {NOISE}"]
     rows = []
     for result in results:
         seconds, peaks = result["seconds"], _peaks(result)
@@ -65,6 +69,12 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
                 *(_milliseconds(seconds, name) for name in (NARROW, NARROW_FLOOR)),
                 *(_ratio(seconds, NARROW, name, digits=2) for name in ("fused", NARROW_FLOOR)),
                 *(_mebibytes(peaks, NARROW), _ratio(peaks, NARROW, "fused", digits=3)),
+            ]
+        if has_noise:
+            rows[-1] += [
+                _milliseconds(seconds, NOISE),
+                _ratio(seconds, "fused", NOISE, digits=1),
+                _mebibytes(peaks, NOISE),
             ]
     return as_table(columns, rows)
 

@@ -2,9 +2,10 @@
 
 import argparse
 from dataclasses import asdict
-from typing import List
+from typing import Dict, List, Sequence
 
 from fairseq_plugins.benchmarks.language_models import SUITES
+from fairseq_plugins.benchmarks.output_products import speed_of_output_products
 from fairseq_plugins.benchmarks.recurrent_products import speed_of_highway_products
 from fairseq_plugins.benchmarks.suite import in_output_precisions
 from fairseq_plugins.benchmarks.training_limits import (
@@ -17,6 +18,7 @@ from fairseq_plugins.benchmarks.training_limits import (
 from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings, products_as_markdown
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import choose_device
+from fairseq_plugins.recipes.recipe import Recipe
 from fairseq_plugins.reports.report import Report
 
 
@@ -34,6 +36,8 @@ Suites (the first model of each is the reference of the ratios):
   mmlstm     AWD-LSTM-MoS and AWD-LSTM for Penn Treebank, on Major-Minor LSTMs and on LSTMs of the same widths
   wt103      the Major-Minor LSTM and the LSTM for WikiText-103, at the paper's 128 rows: 267,735 words, one softmax
   host       fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax
+  fpnn       the linear and rectifier networks for text8's words, by maximum likelihood and told from 25 noise words,
+             and all matrix products of the linear one alone, likewise
   rhn        the recurrent highway networks of depth 8 and width 890 for Penn Treebank, and the products with their
              recurrent matrices alone, in float32, at their own shapes and in their order, forward and backward,
              timed before and after the trainings, of which the faster counts
@@ -76,7 +80,7 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions 
         device, suite = choose_device(args), SUITES[args.suite]
         recipe = in_output_precisions(suite.recipe, suite.system_names, args.output_precision)
         systems = list(recipe.systems)
-        products = speed_of_highway_products(recipe, systems, device=device)
+        products = _speed_of_products(recipe, systems, args)
         found = measure_trainings(
             recipe,
             systems,
@@ -85,7 +89,7 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions 
             num_rounds=args.rounds,
             flags=[*(["--cpu"] if args.cpu else []), *args.forwarded],
         )
-        products_after = speed_of_highway_products(recipe, systems, device=device)
+        products_after = _speed_of_products(recipe, systems, args)
         products = {name: max(speed, products_after[name]) for name, speed in products.items()}
         threads = describe_threads()
         tables = [as_markdown(found), *([products_as_markdown(products, found)] if products else [])]
@@ -105,6 +109,14 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions 
             "lm", args.suite, device, *args.output_precision, *(flag.strip("-") for flag in args.forwarded)
         )
         print(report.write(args.out, name=name), end="")
+
+
+def _speed_of_products(recipe: Recipe, systems: Sequence[str], args: argparse.Namespace) -> Dict[str, float]:
+    device = choose_device(args)
+    return {
+        **speed_of_highway_products(recipe, systems, device=device),
+        **speed_of_output_products(recipe, systems, data=args.data, device=device),
+    }
 
 
 if __name__ == "__main__":

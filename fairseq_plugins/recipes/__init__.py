@@ -39,7 +39,7 @@ RECIPES: Dict[str, Recipe] = {
         *(joined_pairs.MULTI30K, joined_pairs.IWSLT14, joined_pairs.TATOEBA),
         *(wsj.WSJ, wsj.SAMPLE),
         *(headlines.AGNEWS, headlines.REUTERS, gigaword.RECIPE, demo.LANGUAGE_MODELS, demo.TRANSLATORS),
-        *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.HOST),
+        *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.FPNN, speed.HOST),
         *speed.PRESETS.values(),
     )
 }

@@ -91,6 +91,20 @@ WIKITEXT103 = _recipe(
         "mmlstm": System({"arch": "mmlstm_lm_wt103"}, label="MMLSTM"),
     },
 )
+_FPNN, _RECTIFIER = {"arch": "fpnn_lm_text8_words"}, {"arch": "rectifier_rnn_lm_text8_words"}
+_NOISE = {"criterion": "noise_contrastive", "noise-samples": 25}
+FPNN = _recipe(
+    name="fpnn",
+    title="linear and rectifier networks of Pachitariu & Sahani 2013 on text8, 512 units, with and without noise",
+    corpus="text8",
+    training={**_STREAMS, "optimizer": "adagrad", "lr": 0.05, "tokens-per-sample": 20, "batch-size": 64},
+    systems={
+        "fpnn": System(_FPNN, label="FPNN"),
+        "fpnn+nce": System({**_FPNN, **_NOISE}, label="FPNN, 25 noise words"),
+        "rectifier": System(_RECTIFIER, label="rectifier"),
+        "rectifier+nce": System({**_RECTIFIER, **_NOISE}, label="rectifier, 25 noise words"),
+    },
+)
 HOST = _recipe(
     name="host",
     title="fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax",

@@ -1,5 +1,6 @@
 """The benchmark of the output layer compares methods of the same loss, and draws what it finds."""
 
+import math
 import os
 import signal
 from argparse import ArgumentTypeError
@@ -8,7 +9,15 @@ import pytest
 import torch
 
 from fairseq_plugins.benchmarks import output_layer
-from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, Case, Inputs, measure, methods_of, peak_memory
+from fairseq_plugins.benchmarks.output_layer import (
+    DEFAULT_CASES,
+    NOISE,
+    Case,
+    Inputs,
+    measure,
+    methods_of,
+    peak_memory,
+)
 from fairseq_plugins.benchmarks.output_layer_report import BARS, as_markdown, draw
 
 CPU = torch.device("cpu")
@@ -43,6 +52,27 @@ def test_the_matrix_products_alone_write_gradients_of_the_same_shapes():
     case = Case(23, 3, 5, 7)
     floor = gradients_of(methods(case)["floor"], case)
     assert floor["latents"].shape == (7, 3, 5) and floor["weight"].shape == (23, 5) and floor["bias"] is None
+
+
+def test_noise_stands_beside_one_softmax_and_reads_the_rows_of_its_words_alone():
+    assert NOISE not in methods(Case(23, 3, 5, 7))
+    case = Case(500, 1, 5, 3)
+    x = Inputs(case, device=CPU, dtype=torch.float64)
+    drawn = []
+    draw = x.noise.draw
+    x.noise.draw = lambda *args, **kwargs: drawn.append(draw(*args, **kwargs)) or drawn[-1]
+    methods(case)[NOISE](x)
+    (words,) = drawn
+    weight, hidden = x.weight.detach().requires_grad_(), x.single.detach().squeeze(1).requires_grad_()
+    # log k q(w) - log Z' is log 25 - log V + log V: all words are as likely, and Z is V
+    margins = hidden @ weight.T - math.log(25)
+    told = -torch.nn.functional.logsigmoid(margins.gather(1, x.target.unsqueeze(1))).sum()
+    others = torch.nn.functional.logsigmoid(-margins.gather(1, words)).masked_fill(words == x.target.unsqueeze(1), 0)
+    (told - others.sum()).backward()
+    assert x.weight.grad.is_sparse and len(x.weight.grad.coalesce().values()) <= 3 + 3 * 25
+    torch.testing.assert_close(x.weight.grad.to_dense(), weight.grad)
+    torch.testing.assert_close(x.single.grad.squeeze(1), hidden.grad)
+    assert 0 < x.gradient_bytes() < weight.nbytes
 
 
 @pytest.fixture
@@ -86,7 +116,7 @@ def test_chunks_in_bfloat16_are_measured_in_float32_where_they_are_native(native
 
 def test_a_case_is_four_numbers():
     assert Case.parse("10,2,3,4") == Case(vocab_size=10, num_experts=2, width=3, num_tokens=4)
-    assert len([Case.parse(text) for text in DEFAULT_CASES]) == 7
+    assert len([Case.parse(text) for text in DEFAULT_CASES]) == 8
     for text in ("10,2,3", "0,1,1,1", "a,b,c,d", "1,2,3,4,5"):
         with pytest.raises(ArgumentTypeError, match="give four numbers, VOCABULARY,EXPERTS,WIDTH,TOKENS"):
             Case.parse(text)
@@ -156,6 +186,13 @@ def test_the_table_has_chunks_in_bfloat16_where_they_were_measured():
     assert title[19:21] == NARROW and len(title) == len(first) == 25
     assert first[:19] == rows_of(as_markdown([MIXTURE]))[2]
     assert first[19:] == ["250 ms", "200 ms", "0.50", "1.25", "250 MiB", "0.500"] and set(second[19:]) == {""}
+
+
+def test_the_table_has_noise_where_it_was_measured():
+    single = result(1, fused=100, published=200, floor=90, torch=180, **{NOISE: 8})
+    title, _, first, second = rows_of(as_markdown([MIXTURE, single]))
+    assert title[19:] == [NOISE, f"fused / {NOISE}", f"memory: {NOISE}"]
+    assert set(first[19:]) == {""} and second[19:] == ["8 ms", "12.5", "8 MiB"]
 
 
 def test_unknown_memory_is_left_empty():

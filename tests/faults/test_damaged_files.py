@@ -24,7 +24,7 @@ def run(reading, folder):
 
 
 def test_every_command_that_reads_files_is_tried():
-    measure = {"benchmark_lm", "benchmark_output_layer", "benchmark_translation", "gpu_report"}
+    measure = {"benchmark_evaluation", "benchmark_lm", "benchmark_output_layer", "benchmark_translation", "gpu_report"}
     train = {"fine_tune", "run_recipe", "train"}
     ask_nothing = {"explain_flags", "preset_flags", "provenance"}
     tried = {reading.words[0].rpartition(".")[2] for reading in READINGS.values()}

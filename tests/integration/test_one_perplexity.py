@@ -10,15 +10,18 @@ import fairseq_cli.eval_lm
 import fairseq_cli.validate
 import pytest
 from binarised_lines import write_split
-from commands import ROOT
+from commands import PLUGINS, ROOT
+from commands import run as run_command
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary
+from short_trainings import FAMILIES
 
 import fairseq_plugins
 from fairseq_plugins.cli.score_text import ScoreText
 
 OLDER = ROOT / "tests/fixtures/older_checkpoints"
-MODELS = [OLDER / "lstm_lm_doc.pt", OLDER / "mmlstm_lm_mos.pt"]
+OLDER_MODELS = ["lstm_lm_doc", "mmlstm_lm_mos"]
+TRAINED = ["AWD-LSTM", "DRILL", "recurrent highway network", "FPNN", "Input-to-Output Gate"]
 LINE = "the small dog finds a bone near the river"
 HOST = ["--task", "stateful_lm", "--tokens-per-sample", 5]
 
@@ -35,6 +38,17 @@ def one_line(tmp_path):
     assert dictionary.unk() not in line
     write_split(folder, "valid", [[dictionary.eos()], [*line, dictionary.eos()]], vocab_size=len(dictionary))
     return folder
+
+
+@pytest.fixture
+def model(request, tmp_path):
+    """A checkpoint that is kept, or one of a family of models two updates old."""
+    if request.param in OLDER_MODELS:
+        return OLDER / f"{request.param}.pt"
+    flags = ["--max-update", 2, "--save-dir", tmp_path / "trained", "--user-dir", PLUGINS, "--num-workers", 0, "--cpu"]
+    result = run_command("fairseq_cli.train", *FAMILIES[request.param], *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return tmp_path / "trained/checkpoint_last.pt"
 
 
 def by_score_text(data, model, monkeypatch, capsys):
@@ -70,7 +84,7 @@ def by_validate(data, model, monkeypatch, run_here):
     return total / sum(one["ntokens"] for one in logged)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("model", [*OLDER_MODELS, *TRAINED], indirect=True)
 def test_every_way_gives_it(model, one_line, evaluate_here, run_here, monkeypatch, capsys):
     figures = evaluate_here(one_line, "--path", model, "--split", "valid")
     assert figures["num_tokens"] == len(LINE.split()) + 1

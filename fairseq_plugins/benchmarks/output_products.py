@@ -1,0 +1,69 @@
+"""Matrix products of one softmax alone, at their own shapes.
+
+Shapes: N tokens, C width of the labels, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Sequence
+
+import torch
+from fairseq.data import Dictionary
+from torch.utils.benchmark import Timer
+
+from fairseq_plugins.benchmarks.output_layer import Case, Inputs, floor
+from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.recipes.recipe import Recipe
+
+MIN_SECONDS = 5.0
+"""That the products of a system are repeated for."""
+
+
+@dataclass(frozen=True)
+class OutputProducts:
+    """Of N hidden vectors with the V labels, and both products of their gradients.
+
+    Attributes:
+        num_tokens: N.
+        width: C.
+        vocab_size: V.
+    """
+
+    num_tokens: int
+    width: int
+    vocab_size: int
+
+    def words_per_second(self, device: str) -> float:
+        """Words that a second of these products would train on."""
+        case = Case(vocab_size=self.vocab_size, num_experts=1, width=self.width, num_tokens=self.num_tokens)
+        x = Inputs(case, device=torch.device(device), dtype=torch.float32)
+        timer = Timer("floor(x)", globals={"floor": floor, "x": x}, num_threads=torch.get_num_threads())
+        return self.num_tokens / timer.blocked_autorange(min_run_time=MIN_SECONDS).median
+
+
+def speed_of_output_products(recipe: Recipe, systems: Sequence[str], *, data: Path, device: str) -> Dict[str, float]:
+    """Words per second of the products of each linear network that learns by maximum likelihood, by its label.
+
+    Its cell multiplies no matrix, so that these are all the products of a training.
+
+    Args:
+        recipe: that has the systems.
+        systems: their names in the recipe; what has another cell, output layer or criterion is left out.
+        data: directory that data-prep wrote.
+        device: "cpu" or "cuda".
+    """
+    found = {}
+    for system in systems:
+        flags = {name.replace("-", "_"): value for name, value in recipe.flags(system).items()}
+        preset = ARCHITECTURES.get(str(flags["arch"]))
+        model = {**(preset.model if preset else {}), **flags}
+        is_linear = model.get("rnn_cell") == "diagonal" and model.get("transition") == "diagonal"
+        if not is_linear or model.get("output_layer") != "full" or model["criterion"] == "noise_contrastive":
+            continue
+        products = OutputProducts(
+            num_tokens=int(model["batch_size"]) * int(model["tokens_per_sample"]),
+            width=int(model["hidden_sizes"]),
+            vocab_size=len(Dictionary.load(str(data / "dict.txt"))),
+        )
+        found[recipe.label(system)] = products.words_per_second(device)
+    return found

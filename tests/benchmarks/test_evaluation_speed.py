@@ -1,0 +1,70 @@
+"""Readings of text are timed by turns, and compared with those that they are to be compared with."""
+
+import pytest
+import torch
+from builders import build_tiny_lm, make_dictionary
+
+from fairseq_plugins.benchmarks import evaluation
+from fairseq_plugins.benchmarks.evaluation import (
+    FLOOR,
+    LINES,
+    METHODS,
+    PLAIN,
+    PLAIN_ROWS,
+    as_markdown,
+    gradient_reading,
+    lines_of,
+    median_speeds,
+)
+
+
+def test_readings_are_made_in_both_orders_and_the_first_round_is_not_counted():
+    turns = []
+
+    def reading(name, speeds):
+        found = iter(speeds)
+        return lambda: (turns.append(name), next(found))[1]
+
+    readings = {"a": reading("a", [1e6, 3, 1, 2]), "b": reading("b", [1e6, 5, 5, 7])}
+    assert median_speeds(readings, num_rounds=3) == {"a": 2, "b": 5}
+    assert "".join(turns) == "abbaabba"
+
+
+def test_the_lines_are_those_of_the_stream():
+    dictionary = make_dictionary(9)
+    end, (a, b) = dictionary.eos(), (dictionary.index(word) for word in ("w0", "w1"))
+    tokens = torch.tensor([a, b, end, end, b, end, a])
+    assert lines_of(tokens, dictionary, num_lines=9) == ["w0 w1", "", "w1"]
+    assert lines_of(tokens, dictionary, num_lines=2) == ["w0 w1", ""]
+
+
+def test_the_parts_of_dynamic_evaluation_read_every_word_with_a_gradient_and_leave_the_weights(monkeypatch):
+    model = build_tiny_lm("tied", vocab_size=9).eval()
+    frozen = next(model.parameters()).requires_grad_(False)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    asked = []
+    grad = torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", lambda loss, weights, **kw: asked.append(grad(loss, weights, **kw)))
+    clock = iter([0.0, 0.5])
+    monkeypatch.setattr(evaluation.time, "perf_counter", lambda: next(clock))
+    assert gradient_reading([model], torch.randint(4, 9, (13,)), device="cpu")() == 12 / 0.5
+    assert len(asked) == 3 and all(len(found) == len(list(model.parameters())) for found in asked)
+    assert not frozen.requires_grad
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "name, ratios",
+    [
+        (PLAIN, ["", "", ""]),
+        ("continuous cache of 500 words", ["0.25", "", ""]),
+        ("dynamic evaluation, rms", ["0.25", "0.50", ""]),
+        (FLOOR, ["", "", ""]),
+        (LINES, ["", "", "0.10"]),
+    ],
+)
+def test_ratios_are_those_to_what_a_reading_is_compared_with(name, ratios):
+    speeds = {**dict.fromkeys(METHODS, 50.0), PLAIN: 200.0, FLOOR: 100.0, PLAIN_ROWS: 500.0, LINES: 50.0}
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in as_markdown(speeds).splitlines()]
+    (row,) = (row for row in rows if row[0] == name)
+    assert row[1] == f"{speeds[name]:,.0f}" and row[2:] == ratios
