@@ -5,7 +5,7 @@ from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
-from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
+from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference, target_language
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
 from fairseq_plugins.flags.values import named_paths
@@ -87,7 +87,8 @@ def _metric(args: argparse.Namespace) -> Metric:
     reference = args.reference or raw_reference(args.data, split)
     if args.metric == "rouge":
         return RougeMetric(reference, split=split)
-    return BleuMetric(reference, split=split, case=compared_case(args.data))
+    language = target_language(args.data, split)
+    return BleuMetric(reference, split=split, case=compared_case(args.data), language=language)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_output_file
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.scoring.corpus_metrics import LetterCase
+from fairseq_plugins.scoring.corpus_metrics import LetterCase, bleu_of_text
 
 HYPOTHESIS = re.compile(r"H-[0-9]+\t")
 """Begins a line of ``fairseq-generate``."""
@@ -91,13 +91,14 @@ match nothing; only the former can be compared between papers. Plain text has no
             )
         references = read_lines(text.references[0])
         baseline = None if against is None else self._read_baseline(against, text, language)
+        bleu_of_text(language=language)  # before any work is lost
         text.decode(result="scores.txt")
         system = self._read(text.files, text.format, text, language)
         case: LetterCase = "ignored" if args.lowercase else text.case
-        scores = score(system, references, case=case)
+        scores = score(system, references, case=case, language=language)
         comparisons: List[Comparison] = []
         if baseline is not None:
-            comparisons = compare(system.detokenized, baseline.detokenized, references, case=case)
+            comparisons = compare(system.detokenized, baseline.detokenized, references, case=case, language=language)
         beside = None if text.decoding is None else text.decoding.out / "hypotheses.txt"
         for path in filter(None, (args.write_hypotheses, beside)):
             write_text(path, "".join(f"{line}\n" for line in system.detokenized))

@@ -25,7 +25,7 @@ from fairseq_plugins.evaluation.translation.translations import (
 )
 from fairseq_plugins.reports.tables import Cell
 from fairseq_plugins.reports.trained_run import TrainedRun
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, CorpusMetric, LetterCase, RougeMean
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, CorpusMetric, LetterCase, RougeMean, bleu_of_text
 from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.scoring.rouge import RougeSettings
 
@@ -173,17 +173,23 @@ class BleuMetric(TextMetric):
     Args:
         reference, split: see :class:`TextMetric`.
         case: whether it counts.
+        language: of the translations.
+
+    Raises:
+        ValueError: if what splits the language into words is not installed.
     """
 
     compared = ("bleu", "chrf")
 
-    def __init__(self, reference: Path, *, split: str = "test", case: LetterCase = "kept") -> None:
+    def __init__(self, reference: Path, *, split: str = "test", case: LetterCase = "kept", language: str = "") -> None:
         super().__init__(reference, split=split)
         self.lines = read_lines(reference)
         self.case: LetterCase = case
+        self.language = language
+        bleu_of_text(language=language)
 
     def judge(self, name: str) -> CorpusMetric:
-        return CORPUS_METRICS[name](case=self.case)
+        return CORPUS_METRICS[name](case=self.case, language=self.language)
 
     def measure(self, run: TrainedRun) -> Figures:
         return {**self._scored(self._translation(run)), **self.decoding(run)}
@@ -209,7 +215,8 @@ class BleuMetric(TextMetric):
         return read_plain_translation(path, references=self.lines, reference_name=str(self.reference))
 
     def _scored(self, translation: Translation) -> Figures:
-        return {"scores": [asdict(item) for item in score(translation, self.lines, case=self.case)]}
+        scores = score(translation, self.lines, case=self.case, language=self.language)
+        return {"scores": [asdict(item) for item in scores]}
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
         names = ("BLEU", "chrF", "tokenised BLEU")

@@ -52,11 +52,18 @@ class RougeMean(CorpusMetric):
 
     Args:
         name: of the metric.
-        case: whatever.
+        case, language: whatever.
         escapes: whether those of the Moses tokeniser are undone, of which ROUGE would count the letters.
     """
 
-    def __init__(self, name: str, *, case: LetterCase = "kept", escapes: Literal["undone", "kept"] = "undone"):
+    def __init__(
+        self,
+        name: str,
+        *,
+        case: LetterCase = "kept",
+        language: str = "",
+        escapes: Literal["undone", "kept"] = "undone",
+    ):
         self.name = name
         self._rouge = Rouge(RougeSettings())
         self._escapes = escapes
@@ -73,16 +80,39 @@ class RougeMean(CorpusMetric):
 
 
 class MakesCorpusMetric(Protocol):
-    """Makes a metric."""
+    """Makes a metric of text in a language, by its code, or in any that separates words by blanks.
 
-    def __call__(self, *, case: LetterCase = "kept") -> CorpusMetric: ...
+    Raises:
+        ValueError: if what splits the language into words is not installed.
+    """
+
+    def __call__(self, *, case: LetterCase = "kept", language: str = "") -> CorpusMetric: ...
 
 
-def _bleu(*, case: LetterCase = "kept") -> CorpusMetric:
-    return SacrebleuMetric(BLEU(lowercase=case == "ignored", force=True))
+def bleu_of_text(*, case: LetterCase = "kept", language: str = "", force: bool = False) -> BLEU:
+    """BLEU of raw text, by the tokeniser that sacreBLEU takes for the language: WMT's for most, characters for Chinese.
+
+    Args:
+        case: whether it counts.
+        language: its code.
+        force: not to warn of what looks tokenised.
+
+    Raises:
+        ValueError: if the tokeniser is not installed.
+    """
+    try:
+        return BLEU(lowercase=case == "ignored", force=force, trg_lang=language)
+    except RuntimeError as error:
+        raise ValueError(
+            f"BLEU of text in {language} needs a tokeniser that is not installed: pip install 'sacrebleu[{language}]'"
+        ) from error
 
 
-def _chrf(*, case: LetterCase = "kept") -> CorpusMetric:
+def _bleu(*, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
+    return SacrebleuMetric(bleu_of_text(case=case, language=language, force=True))
+
+
+def _chrf(*, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
     return SacrebleuMetric(CHRF(lowercase=case == "ignored"))
 
 

@@ -98,7 +98,7 @@ class ScoredTranslationTask(TranslationTask):
                 "--eval-bleu decodes as --eval-scorer bleu does: leave it out with --task scored_translation"
             )
         _check_no_flags_of_eval_bleu(cfg)
-        self._metric = CORPUS_METRICS[str(cfg.eval_scorer)]()
+        self._metric = CORPUS_METRICS[str(cfg.eval_scorer)](language=cfg.target_lang or "")
         self._num_statistics = len(self._metric.statistics("", ""))
         self._generation = _generation_arguments(cfg.eval_scorer_args)
         self._tokenizer = encoders.build_tokenizer(_tokenizer_arguments(cfg))

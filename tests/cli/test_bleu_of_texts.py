@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 from filelock import FileLock
+from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
 from fairseq_plugins.evaluation.translation import decoding
@@ -50,6 +51,14 @@ def test_the_language_is_what_the_reference_ends_in(folder, capsys):
     assert "BLEU, detokenised" in output_of(capsys, *arguments)
     detokenised = ["ein kleines Haus steht hier!", "das Haus ist alt, sagt er!", "hier steht ein Haus!"]
     assert (folder / "text").read_text().splitlines() == detokenised
+
+
+def test_a_language_whose_tokeniser_is_missing_is_refused_before_the_text_is_read(folder, monkeypatch, capsys):
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    with pytest.raises(SystemExit) as end:
+        output_of(capsys, "--input", "nowhere", "--reference", "raw.de", "--target-lang", "ja")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2 and line.endswith("is not installed: pip install 'sacrebleu[ja]'")
 
 
 @pytest.mark.parametrize("source", ["a file", "standard input"])

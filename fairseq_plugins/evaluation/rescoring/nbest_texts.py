@@ -60,7 +60,7 @@ class CandidateTexts:
 
         ``metric`` is a name of :data:`CORPUS_METRICS`.
         """
-        judge = CORPUS_METRICS[metric](case=self.case)
+        judge = CORPUS_METRICS[metric](case=self.case, language=self._language or "")
         statistics = np.zeros((*features.is_candidate.shape, len(judge.statistics("", ""))))  # (N, K, S)
         lists = tqdm(self.lists.candidates, desc=metric, unit="list", disable=not show_progress)
         for row, found, reference in zip(statistics, lists, self.references):

@@ -17,7 +17,7 @@ from fairseq_plugins.evaluation.translation.generated_text import (
     read_generated,
 )
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
-from fairseq_plugins.scoring.corpus_metrics import LetterCase
+from fairseq_plugins.scoring.corpus_metrics import LetterCase, bleu_of_text
 
 NUM_BOOTSTRAP_SAMPLES = 1000
 
@@ -101,14 +101,25 @@ def read_plain_translation(*paths: Path, references: Sequence[str], reference_na
     return Translation(tokenized=[], tokenized_references=[], detokenized=lines)
 
 
-def score(translation: Translation, references: Sequence[str], *, case: LetterCase = "kept") -> List[Score]:
+def score(
+    translation: Translation, references: Sequence[str], *, case: LetterCase = "kept", language: str = ""
+) -> List[Score]:
     """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens, where there are any.
 
-    The last is what papers report. ``case`` is that of the raw references; what is ignored stands in the signatures.
+    The last is what papers report. ``case`` is that of the raw references; what is ignored stands in the signatures,
+    as does the tokeniser, which is that of the ``language``.
+
+    Raises:
+        ValueError: if that is not installed.
     """
     lowercase = case == "ignored"
     comparisons: List[Tuple[str, Metric, Sequence[str], Sequence[str]]] = [
-        ("BLEU, detokenised (sacreBLEU)", BLEU(lowercase=lowercase), translation.detokenized, references),
+        (
+            "BLEU, detokenised (sacreBLEU)",
+            bleu_of_text(case=case, language=language),
+            translation.detokenized,
+            references,
+        ),
         ("chrF, detokenised (sacreBLEU)", CHRF(lowercase=lowercase), translation.detokenized, references),
     ]
     if translation.tokenized:
@@ -140,11 +151,21 @@ class Comparison:
 
 
 def compare(
-    hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str], *, case: LetterCase = "kept"
+    hypotheses: Sequence[str],
+    others: Sequence[str],
+    references: Sequence[str],
+    *,
+    case: LetterCase = "kept",
+    language: str = "",
 ) -> List[Comparison]:
-    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline."""
-    lowercase = case == "ignored"
-    metrics: Dict[str, Metric] = {"BLEU": BLEU(lowercase=lowercase), "chrF": CHRF(lowercase=lowercase)}
+    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline.
+
+    ``case`` and ``language`` are those of :func:`score`.
+    """
+    metrics: Dict[str, Metric] = {
+        "BLEU": bleu_of_text(case=case, language=language),
+        "chrF": CHRF(lowercase=case == "ignored"),
+    }
     if list(hypotheses) == list(others):
         same = [metric.corpus_score(list(others), [list(references)]) for metric in metrics.values()]
         return [Comparison(result.name, value=result.score, other_value=result.score, p=1.0) for result in same]

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 import sacrebleu
+from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from fairseq_plugins.cli.evaluate_translation import as_json
 from fairseq_plugins.evaluation.translation.translations import (
@@ -48,6 +49,24 @@ def test_case_is_ignored_where_it_is_asked():
     same = [line.lower() for line in references]
     assert [item.value for item in compare(same, lower, references, case="ignored")] == pytest.approx([100, 100])
     assert all(item.other_value == pytest.approx(100) for item in compare(same, same, references, case="ignored"))
+
+
+def test_languages_without_blanks_have_the_tokeniser_that_sacrebleu_takes_for_them():
+    references, hypotheses = ["一只大猫在跑。", "狗在睡觉。"], ["一只大猫在睡觉。", "狗在跑。"]
+    bleu, _ = score(Translation([], [], hypotheses), references, language="zh")
+    assert "tok:zh" in bleu.signature
+    expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score
+    assert bleu.value == pytest.approx(expected, abs=1e-9) and bleu.value > 10
+    assert {item.metric: item.value for item in compare(references, hypotheses, references, language="zh")} == {
+        "BLEU": pytest.approx(100),
+        "chrF2": pytest.approx(100),
+    }
+
+
+def test_a_tokeniser_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    with pytest.raises(ValueError, match=r"BLEU of text in ja needs .* pip install 'sacrebleu\[ja\]'"):
+        score(Translation([], [], ["a"]), ["a"], language="ja")
 
 
 def test_figures_survive_json_with_full_precision():
