@@ -36,7 +36,7 @@ RECIPES: Dict[str, Recipe] = {
         *(fpnn.PTB, fpnn.TEXT8_WORDS, fpnn.TEXT8_CHARACTERS),
         *(drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
         *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
-        *(joined_pairs.MULTI30K, joined_pairs.IWSLT14, joined_pairs.TATOEBA),
+        *(joined_pairs.MULTI30K, joined_pairs.TRANSFORMER, joined_pairs.IWSLT14, joined_pairs.TATOEBA),
         *(wsj.WSJ, wsj.SAMPLE),
         *(headlines.AGNEWS, headlines.REUTERS, gigaword.RECIPE, demo.LANGUAGE_MODELS, demo.TRANSLATORS),
         *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.FPNN, speed.HOST),

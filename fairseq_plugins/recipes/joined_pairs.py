@@ -1,5 +1,6 @@
-"""Small encoder-decoders on pairs with one dictionary, as many parameters for all, until validation stops improving."""
+"""Small translators on pairs with one dictionary, as many parameters for all, until validation stops improving."""
 
+from fairseq_plugins.models.presets.transformers import SMALL_TRAINING as SMALL_TRANSFORMER_TRAINING
 from fairseq_plugins.models.presets.translation_training import TRANSLATION
 from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
 from fairseq_plugins.recipes.scored_validation import scored_validation
@@ -59,3 +60,30 @@ several seeds. Of the settings the start alone was compared: results/multi30k.""
 MULTI30K = _recipe("multi30k_joined", "Multi30k", "multi30k/prepare.sh")
 IWSLT14 = _recipe("iwslt14_partial", "A random part of IWSLT 2014", "iwslt14/prepare.sh --partial")
 TATOEBA = _recipe("tatoeba", "Tatoeba", "tatoeba/prepare.sh")
+TRANSFORMER = Recipe(
+    name="multi30k_joined_transformer",
+    title="Multi30k, Transformers with one dictionary: as many parameters as the encoder-decoders of multi30k_joined",
+    corpus="bash data-prep/multi30k/prepare.sh --joined-dictionary",
+    systems={
+        name: System(
+            {"arch": f"transformer_{layer}", "encoder-ffn-embed-dim": width, "decoder-ffn-embed-dim": width},
+            label=label,
+        )
+        for name, layer, width, label in (
+            ("tied", "full", 402, "Transformer, tied softmax"),
+            ("doc", "doc", 317, "Transformer, DOC"),
+        )
+    },
+    training={
+        **ON_CPUS,
+        **SMALL_TRANSFORMER_TRAINING,
+        **scored_validation("bleu"),
+        "share-all-embeddings": True,
+        "max-epoch": 60,
+        "patience": 5,
+    },
+    training_of_presets="left out",
+    compared_by="bleu",
+    notes="""Three layers of 256 on either side; the feed-forward layers take what is left. Training ends after five
+epochs in which valid has not improved. Made for run_recipe; compare_runs sets both recipes side by side.""",
+)

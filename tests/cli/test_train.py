@@ -172,7 +172,8 @@ def typed(tmp_path):
     [
         *((f"headline/{name}.sh", {}, name) for name in ("agnews", "reuters21578", "gigaword")),
         *((f"translation/{name}.sh", {}, name) for name in ("iwslt16", "multi30k", "multi30k_transformer")),
-        *((f"translation/{name}.sh", {}, name) for name in ("multi30k_joined", "iwslt14_partial", "tatoeba")),
+        *((f"translation/{name}.sh", {}, name) for name in ("iwslt14_partial", "tatoeba")),
+        *((f"translation/{name}.sh", {}, name) for name in ("multi30k_joined", "multi30k_joined_transformer")),
         *((f"translation/{name}.sh", {}, name) for name in ("wmt14_mmlstm", "wmt14_transformer")),
         *((f"lm/{name}.sh", {}, name) for name in ("reduced", "reduced_base_models", "reduced_tricks")),
         ("lm/iog.sh", {}, "iog_ptb"),

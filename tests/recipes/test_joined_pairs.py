@@ -29,7 +29,16 @@ def test_systems_have_as_many_parameters(name, sizes):
     assert sizes[name] == pytest.approx(sizes["encdec"], rel=0.003)
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("name", joined_pairs.TRANSFORMER.systems)
+def test_transformers_have_as_many_and_one_embedding(name, sizes):
+    with torch.device("meta"):
+        model = build_system(joined_pairs.TRANSFORMER, name, vocab_size=VOCABULARY)
+    parameters = list(model.parameters())
+    assert sum(parameter.numel() for parameter in parameters) == pytest.approx(sizes["encdec"], rel=0.003)
+    assert sum(len(parameter) == VOCABULARY and parameter.dim() == 2 for parameter in parameters) == 1
+
+
+@pytest.mark.parametrize("recipe", (*RECIPES, joined_pairs.TRANSFORMER), ids=lambda recipe: recipe.name)
 def test_the_training_is_the_same_for_all(recipe):
     shared = [
         {flag: value for flag, value in recipe.flags(name).items() if flag in {**COMMON, **recipe.training}}
