@@ -22,6 +22,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "data: needs a real corpus on disk")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in a shell's background lacks
     torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # what tests start shares the cores with other tests
 
 
 def pytest_collection_modifyitems(items):

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import List, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.checkpoints import load_language_models, set_score_precision
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.scored_windows import check_cut
 from fairseq_plugins.evaluation.test_time.evaluator import Evaluation, Evaluator
 from fairseq_plugins.evaluation.test_time.flags import FlagValues, add_method_flags, given_flags, read_methods
@@ -83,9 +84,8 @@ class EvaluateLanguageModels(Command):
         choice = choice_file(Path(args.path[0])) if args.tune else None
         device = choose_device(args)
         models, dictionary = load_language_models(args.path, args.data)
-        set_score_precision(models, args.output_precision)
         evaluator = Evaluator(
-            [model.to(device) for model in models],
+            prepare_to_score(models, device=device, precision=args.output_precision),
             checkpoints=[Path(path) for path in args.path],
             data=args.data,
             dictionary=dictionary,

@@ -10,7 +10,8 @@ from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.text_files import STANDARD_INPUT, read_lines
-from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models
+from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.text.raw_text import load_side_text
 from fairseq_plugins.evaluation.text.text_generator import STOPS, UNKNOWN_WORDS, Continuation, TextGenerator
@@ -107,10 +108,9 @@ object for each text, in which they are line breaks."""
         earlier: List[str] = [] if args.after is None else read_lines(args.after)
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         models = load_scoring_models(args.path, args.data)
-        set_score_precision(models, args.output_precision)
         device = choose_device(args)
         generator = TextGenerator(
-            [model.to(device) for model in models],
+            prepare_to_score(models, device=device, precision=args.output_precision),
             text,
             max_length=args.max_length,
             stop=args.stop,

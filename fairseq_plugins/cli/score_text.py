@@ -10,7 +10,8 @@ from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
-from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models
+from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.text.raw_text import load_side_text
 from fairseq_plugins.evaluation.text.text_scorer import CONTEXTS, ScoredLine, TextScorer
@@ -97,9 +98,8 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
         streams = [(name_of(path), stream_lines([path])) for path in texts]
         side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         models = load_scoring_models(args.path, args.data)
-        set_score_precision(models, args.output_precision)
         device = choose_device(args)
-        models = [model.to(device) for model in models]
+        models = prepare_to_score(models, device=device, precision=args.output_precision)
         scorer = TextScorer(models, side, max_tokens=args.max_tokens, device=device)
         scored = (
             line

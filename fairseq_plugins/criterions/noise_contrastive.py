@@ -17,9 +17,9 @@ from torch import Tensor, distributed, nn
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy, check_architecture
 from fairseq_plugins.criterions.unigram_noise import UnigramNoise
+from fairseq_plugins.data.word_counts import training_counts
 from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.models.word_counts import training_counts
 from fairseq_plugins.output_layers.noise import Gradients, Noise
 
 NoiseSharing = choices(["none", "batch"])

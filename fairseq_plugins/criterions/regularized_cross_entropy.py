@@ -81,7 +81,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
     first.
 
     Raises:
-        ValueError: on a coefficient below zero, or a balance term without a mixture.
+        ValueError: on a coefficient below zero.
     """
 
     def __init__(
@@ -157,7 +157,11 @@ class RegularizedCrossEntropy(FairseqCriterion):
         return {PENALTIES[name]: factor for name, factor in self.coefficients.items() if factor > 0}
 
     def penalties(self, model: nn.Module, extra: Mapping[str, Any], mask: Tensor) -> Dict[str, Tensor]:
-        """The penalties with a coefficient above zero, each a scalar: a mean, or of the weights a sum."""
+        """The penalties with a coefficient above zero, each a scalar: a mean, or of the weights a sum.
+
+        Raises:
+            ValueError: on a balance term without a mixture.
+        """
         wanted = {name for name, coefficient in self.coefficients.items() if coefficient > 0}
         values = {}
         if "activation" in wanted:

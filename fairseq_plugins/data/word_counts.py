@@ -4,11 +4,16 @@ The host's dictionary does not know how often these two occur. Shapes: V vocabul
 """
 
 from pathlib import Path
+from typing import List, Optional
 
 import numpy as np
 import torch
+from fairseq import utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from torch import Tensor
+
+from fairseq_plugins.data.corpus import is_binarised, split_parts
+from fairseq_plugins.data.text_task import TextTask
 
 TOKENS_AT_ONCE = 2**20
 """Tokens of the file that are held at a time."""
@@ -38,3 +43,30 @@ def count_words(split: Path, vocab_size: int) -> Tensor:
             )
         counts += found
     return torch.from_numpy(counts)
+
+
+def training_counts(task: TextTask) -> Optional[Tensor]:
+    """How often each target word occurs in the task's training text, (V,) int64; None where the text is not there.
+
+    Raises:
+        ValueError: if the text cannot be counted, or has a word outside of the vocabulary.
+    """
+    counts = [count_words(split, len(task.target_dictionary)) for split in training_splits(task)]
+    return torch.stack(counts).sum(dim=0) if counts else None
+
+
+def training_splits(task: TextTask) -> List[Path]:
+    """Paths, without suffix, of the binarised target side of the task's training text, as far as they are there."""
+    config = task.args if task.cfg is None else task.cfg
+    subset = getattr(config, "train_subset", "train")  # the host's language modelling task does not know it
+    source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
+    suffixes = [""]
+    if target is not None:
+        suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"]
+    return [
+        Path(path) / part
+        for path in utils.split_paths(config.data)
+        for suffix in suffixes
+        for part in split_parts(path, subset, suffix=suffix)
+        if is_binarised(Path(path) / part)
+    ]

@@ -1,9 +1,8 @@
 """Loading trained models for evaluation."""
 
 from argparse import Namespace
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type, Union
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -18,7 +17,6 @@ from fairseq_plugins.data.corpus import load_dictionary
 from fairseq_plugins.evaluation.translation.binarised_pairs import check_pair_dictionaries
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.modules.carried_state import CarriesState
-from fairseq_plugins.output_layers.output_precision import OutputPrecision
 
 
 def trained_task(path: Union[str, Path]) -> Any:
@@ -146,34 +144,6 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
         assert isinstance(model, FairseqLanguageModel)
         models.append(model)
     return models
-
-
-def set_score_precision(models: Sequence[BaseFairseqModel], precision: str) -> None:
-    """Let the models' output layers compute scores and search in a precision, a value of ``--output-precision``.
-
-    Raises:
-        ValueError: if there is no such value, or the processor has no such products.
-    """
-    for part in _output_precisions(models):
-        part.score_in(precision)
-
-
-@contextmanager
-def scores_in_float32(models: Sequence[BaseFairseqModel]) -> Iterator[None]:
-    """The models' output layers compute scores in float32 in the block, whatever they were asked for before."""
-    parts = _output_precisions(models)
-    before = [part.scores_in for part in parts]
-    try:
-        for part in parts:
-            part.score_in("float32")
-        yield
-    finally:
-        for part, name in zip(parts, before):
-            part.score_in(name)
-
-
-def _output_precisions(models: Sequence[BaseFairseqModel]) -> List[OutputPrecision]:
-    return [part for model in models for part in model.modules() if isinstance(part, OutputPrecision)]
 
 
 def _read(path: Union[str, Path], overrides: Dict[str, Any]) -> Dict[str, Any]:

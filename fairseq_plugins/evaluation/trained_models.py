@@ -11,8 +11,9 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.evaluation.checkpoints import load_scoring_models, set_score_precision, trained_task
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models, trained_task
 from fairseq_plugins.evaluation.perplexity import exponential
+from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.text.raw_text import SideText, TextKind, check_text_kind, load_side_text
 from fairseq_plugins.evaluation.text.text_generator import Continuation, Stop, TextGenerator, UnknownWords
 from fairseq_plugins.evaluation.text.text_scorer import Context, ScoredLine, TextScorer
@@ -205,16 +206,15 @@ def load_trained(
         if text != "raw":
             raise ValueError(f"text {text}: a translator reads raw text")
         translator = load_translator(paths, folder, device=device)
-        set_score_precision(translator.models, precision)
+        prepare_to_score(translator.models, device=device, precision=precision)
         return TrainedTranslator(translator)
     if not issubclass(task, LanguageModelingTask):
         raise ValueError(
             f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation"
         )
     side = load_side_text(folder, kind=text)
-    models = load_scoring_models(paths, folder)
-    set_score_precision(models, precision)
-    return TrainedLanguageModel([model.to(device) for model in models], side, max_tokens=max_tokens, device=device)
+    models = prepare_to_score(load_scoring_models(paths, folder), device=device, precision=precision)
+    return TrainedLanguageModel(models, side, max_tokens=max_tokens, device=device)
 
 
 def _check_device(device: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any, Dict, Optional, Tuple, Type, Union
 from fairseq import checkpoint_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel, build_model
 
+from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.host.checkpoint_fit import fitting_weights
 from fairseq_plugins.models.checkpoint_files import naming_checkpoint
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
-from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES, NoGate
 
 BaseFlags = Dict[str, Any]

@@ -8,12 +8,12 @@ from typing import List, Optional
 from fairseq.utils import split_paths
 
 from fairseq_plugins.data.file_digest import file_digest
+from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.models.base_model_checkpoints import BaseFlags, build_base_model, read_base_model
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
 from fairseq_plugins.models.gated_decoder import Weights
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.models.resumed_gate import FLAGS_IN_CHECKPOINT, check_resumed, resumed_gate
-from fairseq_plugins.models.text_task import TextTask
 
 _NO_PATH = "--base-model: give the checkpoint of a trained language model, or several joined by colons"
 

@@ -8,7 +8,7 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
 from fairseq_plugins.data.corpus import dictionary_fingerprint
-from fairseq_plugins.models.text_task import TextTask
+from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.modules.saved_setting import SavesSettings
 
 Model = TypeVar("Model", bound=BaseFairseqModel)

@@ -11,13 +11,13 @@ from typing import Optional
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
 
+from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.models.base_model_checkpoints import BaseFlags
 from fairseq_plugins.models.base_models import base_models
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.gated_decoder import GatedDecoder
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
-from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES, NoGate, build_output_gate
 from fairseq_plugins.output_layers.output_precision import OutputPrecisionName
 

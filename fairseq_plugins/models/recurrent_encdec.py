@@ -16,6 +16,7 @@ from fairseq.models import (
 )
 from torch import Tensor, nn
 
+from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
@@ -23,7 +24,6 @@ from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.recurrent_attentional_decoder import RecurrentAttentionalDecoder
 from fairseq_plugins.models.recurrent_encoder import RecurrentEncoder
-from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.attentional_stack import AttentionalStack

@@ -6,8 +6,9 @@ Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V v
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
     FairseqLanguageModel,
@@ -15,13 +16,13 @@ from fairseq.models import (
     register_model_architecture,
 )
 
+from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
-from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.column_norm import ColumnNorm
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
@@ -111,15 +112,15 @@ class RecurrentLanguageModel(FairseqLanguageModel):
     column_norm: Optional[ColumnNorm] = None
     """Of the matrices whose columns keep their length; None where none do."""
 
-    def set_num_updates(self, num_updates: int) -> None:
-        """Called by the host before every update.
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """See :meth:`RecurrentDecoder.forward`.
 
         Raises:
-            ValueError: if columns are to keep their length and the task does not hold it.
+            ValueError: in training, if columns are to keep their length and the task does not hold it.
         """
-        super().set_num_updates(num_updates)
-        if self.column_norm is not None:
+        if self.column_norm is not None and self.training and torch.is_grad_enabled():
             self.column_norm.check_held()
+        return super().forward(*args, **kwargs)
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:

@@ -7,8 +7,8 @@ from typing import Dict, List, NamedTuple, Optional
 import torch
 from torch import Tensor
 
+from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.models.base_model_checkpoints import BaseFlags, read_base_model, read_state, saved_flags
-from fairseq_plugins.models.text_task import TextTask
 
 FLAGS_IN_CHECKPOINT = "base_model_flags"
 """Where the flags of a checkpoint's model keep those of its base models, a list of :data:`BaseFlags`."""

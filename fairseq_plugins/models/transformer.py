@@ -17,12 +17,12 @@ from fairseq.models.transformer import (
 )
 from torch import Tensor, nn
 
+from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_at_least_one, check_dropout, check_not_negative
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
-from fairseq_plugins.models.text_task import TextTask
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying

@@ -60,6 +60,7 @@ class NTASGDConfig(WeightDecayConfig):
     )
     task: str = II("task._name")
     lr_scheduler: str = II("lr_scheduler._name")
+    disable_validation: bool = II("dataset.disable_validation")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
 
@@ -95,6 +96,9 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
             )
         if cfg.fp16 or cfg.bf16:
             raise ValueError("--optimizer nt_asgd averages 32-bit weights: use --amp in place of --fp16 or --bf16")
+        if cfg.disable_validation:
+            lost = "starts averaging" if cfg.averaging == "triggered" else "ends the training"
+            logger.warning(f"--optimizer nt_asgd {lost} by what it validates: with --disable-validation it never does")
         self._optimizer = AveragedSGD(params, **self.optimizer_config)
         for group in self.param_groups:
             group.update(validation_losses=[], is_finished=False, averaging=str(cfg.averaging))

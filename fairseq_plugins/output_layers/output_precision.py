@@ -53,8 +53,9 @@ class OutputPrecision(nn.Module):
         Raises:
             ValueError: if there is no such value, or the processor has no such products.
         """
-        self.scores_in = None if name is None else check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision")
-        self.for_scores()
+        if name is not None:
+            self._required(check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision"))
+        self.scores_in = name
 
     def for_training(self) -> Optional[torch.dtype]:
         """torch.bfloat16, or None for the precision of the model.

@@ -4,6 +4,7 @@ import platform
 import re
 import subprocess
 from datetime import date
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any, Dict, Mapping
@@ -20,9 +21,14 @@ def describe_machine() -> str:
         models = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
         cpu = f"{models[0]}, {len(models)} cores" if models else cpu
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {_host_version()}"
+
+
+@cache
+def _host_version() -> str:
+    """Of whatever distribution has fairseq."""
     distributions = packages_distributions().get("fairseq")
-    host = version(distributions[0]) if distributions else "without metadata"
-    return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {host}"
+    return version(distributions[0]) if distributions else "without metadata"
 
 
 def describe_code() -> str:

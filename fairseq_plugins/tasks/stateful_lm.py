@@ -149,9 +149,28 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
 
     # pyrefly: ignore[bad-override]
     def eval_lm_dataloader(
-        self, dataset: TokenStream, batch_size: Optional[int] = None, **kwargs: Any
+        self,
+        dataset: TokenStream,
+        batch_size: Optional[int] = None,
+        num_shards: int = 1,
+        context_window: int = 0,
+        **kwargs: Any,
     ) -> Iterable[Dict[str, Any]]:
-        """Windows for ``fairseq-eval-lm``, by default of one row."""
+        """Windows for ``fairseq-eval-lm``, by default of one row.
+
+        Raises:
+            ValueError: on shards or a context of their own, for state is carried through all windows.
+        """
+        if num_shards > 1:
+            raise ValueError(
+                f"--task stateful_lm reads a text as one stream, not in {num_shards} shards: leave out --num-shards, "
+                "or give --distributed-world-size 1"
+            )
+        if context_window > 0:
+            raise ValueError(
+                f"--context-window {context_window}: --task stateful_lm carries its state from window to window, which "
+                "is all the context: leave it out"
+            )
         windows = self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
         assert windows is not None
         return windows

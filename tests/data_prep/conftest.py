@@ -55,7 +55,7 @@ def server(tmp_path: Path) -> Iterator[SimpleNamespace]:
             pass
 
     running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-    threading.Thread(target=running.serve_forever, daemon=True).start()
+    threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield SimpleNamespace(folder=folder, url=f"http://127.0.0.1:{running.server_port}", requests=requests)
     running.shutdown()
     running.server_close()

@@ -14,6 +14,7 @@ from small_texts import LANGUAGES, write_files
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_text(here: Path) -> None:
     write_files(here / "my files", ptb_files())
     done = prepare_in_shell("ptb", "--from", "my files", cwd=here)
@@ -28,6 +29,7 @@ def test_text(here: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_pairs(here: Path) -> None:
     write_files(here / "my files", multi30k_files())
     done = prepare_in_shell("multi30k", "de-en", "--from", "my files", "--merges", 20, cwd=here)

@@ -118,7 +118,7 @@ def deadly() -> Callable[[int], int]:
     return lambda item: os._exit(1) if item == lines.CHUNK + 3 else item
 
 
-@pytest.mark.parametrize("workers", [2, 3, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [2, 3, pytest.param(20, marks=pytest.mark.slow)])
 def test_parallel_tokenisation_keeps_the_order(workers: int) -> None:
     text = sentences("de", 4 * lines.CHUNK + 7)
     expected = [tokens.moses("de", False)(line) for line in text]

@@ -15,7 +15,7 @@ from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS,
 
 pytestmark = pytest.mark.slow
 
-FULL_SIZE = re.compile(r"_(medium|large|big|ptb|wt2|wt103|wsj|iwslt16|wmt14|gigaword|text8_words|text8_chars)(_|$)")
+FULL_SIZE = re.compile(r"_(medium|large|big|ptb|wt2|wt103|wsj|iwslt|wmt14|gigaword|text8_words|text8_chars)(_|$)")
 SMALL = [name for name in ARCHITECTURES if not FULL_SIZE.search(name) and name not in GATED_LANGUAGE_MODELS]
 TRAINING = [
     *("--user-dir", str(ROOT / "fairseq_plugins"), "--cpu", "--num-workers", "0", "--log-format", "simple"),

@@ -61,7 +61,7 @@ def furnish(folder: Path, *, python: str) -> Path:
     _train(python, folder / "lm", folder / "rnn.pt", "--arch", "rectifier_rnn_lm", *SMALL)
     gate = ("--arch", "gated_lm", "--base-model", folder / "lm.pt", "--gate-dim", 4)
     _train(python, folder / "lm", folder / "gated.pt", *gate)
-    _furnish_trees(python, folder)
+    _furnish_trees(folder, programs=str(Path(python).parent))
     return folder
 
 
@@ -71,16 +71,18 @@ def _test_targets(folder: Path) -> List[str]:
     return [dictionary.string(line) for line in lines]
 
 
-def _furnish_trees(python: str, folder: Path) -> None:
+def _furnish_trees(folder: Path, *, programs: str) -> None:
     write_parses(folder / "downloads")
     prepare = ["bash", ROOT / "data-prep/wsj/prepare.sh", "--from", folder / "downloads"]
     prepare += ["--dest", folder / "parses", "--work", folder / "downloads/work"]
-    subprocess.run(prepare, check=True, capture_output=True, env={**os.environ, "EXPECTED_COUNTS": "skip"})
+    path = os.pathsep.join((programs, os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "EXPECTED_COUNTS": "skip"}
+    subprocess.run(prepare, check=True, capture_output=True, env=environment)
     for path in (folder / "downloads").glob("nbest.*.gz"):
         (folder / "parses" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
     shutil.rmtree(folder / "downloads/work")
     sizes = ("--embed-dim", 8, "--hidden-sizes", "8 8")
-    _train(python, folder / "parses", folder / "trees.pt", "--arch", "lstm_lm_awd", *sizes)
+    _train(f"{programs}/python", folder / "parses", folder / "trees.pt", "--arch", "lstm_lm_awd", *sizes)
 
 
 def _train(python: str, data: Path, checkpoint: Path, *flags) -> None:

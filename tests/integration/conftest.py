@@ -81,7 +81,7 @@ def plain_translator(pair_data, tmp_path_factory) -> Path:
     """A plain softmax trained with the host's criterion and BLEU: its save directory, with train.log."""
     save_dir = tmp_path_factory.mktemp("plain translator")
     flags = ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--max-epoch", EPOCHS]
-    flags += ["--eval-bleu", "--eval-bleu-args", '{"beam": 2}', "--eval-bleu-detok", "space"]
+    flags += ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 12}', "--eval-bleu-detok", "space"]
     flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
     log = train_to_the_end(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
     (save_dir / "train.log").write_text(log)

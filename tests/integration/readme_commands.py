@@ -52,7 +52,7 @@ def _sections(document: str) -> Dict[str, List[str]]:
 
 
 def _as_bash(language: str, block: str) -> str:
-    return block if language == "bash" else f"{sys.executable} - <<'END'\n{block}END\n"
+    return block if language == "bash" else f"cat > block.py <<'END'\n{block}END\n{sys.executable} block.py\n"
 
 
 def shortened(command: str) -> str:

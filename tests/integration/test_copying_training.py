@@ -45,6 +45,7 @@ def data(headlines, tmp_path_factory):
 @pytest.mark.parametrize("model", MODELS)
 def test_unknown_names_are_copied(model, data, headlines, tmp_path, run_here):
     flags = training_flags(data, tmp_path, *RAW, "--copying", "attention", "--max-epoch", 12, **MODELS[model])
+    flags += ["--disable-validation", "--save-interval", 12]
     run_here(fairseq_cli.train, *flags)
     decoding = [data, *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10, "--print-alignment"]
     log = run_here(fairseq_cli.generate, *decoding, "--replace-unk")

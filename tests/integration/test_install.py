@@ -52,7 +52,8 @@ def site(tmp_path_factory):
 
 
 def test_plain_install(site, data, tmp_path):
-    where = [sys.executable, "-c", "import fairseq_plugins; print(fairseq_plugins.__path__[0])"]
+    found = "importlib.util.find_spec('fairseq_plugins').submodule_search_locations[0]"
+    where = [sys.executable, "-c", f"import importlib.util; print({found})"]
     environment = {**os.environ, "PYTHONPATH": str(site)}
     installed = subprocess.run(where, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert installed.stdout.strip() == str(site / "fairseq_plugins")

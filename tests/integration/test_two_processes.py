@@ -1,5 +1,6 @@
 """Two processes that share the rows, or the batches of an update, train like one that holds them all."""
 
+import shutil
 from contextlib import ExitStack
 
 import fairseq_cli.train
@@ -51,6 +52,28 @@ def two(data, tmp_path_factory):
     return load(save_dir / "checkpoint_last.pt")
 
 
+@pytest.fixture(scope="module")
+def num_updates(two):
+    """Where trainings are stopped, inside the second epoch."""
+    return two["optimizer_history"][-1]["num_updates"] * 3 // 4
+
+
+@pytest.fixture(scope="module")
+def stopped(data, num_updates, tmp_path_factory):
+    """The folder of a training of two processes that was stopped."""
+    save_dir = tmp_path_factory.mktemp("stopped")
+    train_two(data, save_dir, "--max-update", num_updates)
+    return save_dir
+
+
+@pytest.fixture(scope="module")
+def begun(data, tmp_path_factory):
+    """The folder of a training of two processes of five updates."""
+    save_dir = tmp_path_factory.mktemp("begun")
+    train_two(data, save_dir, "--max-update", 5)
+    return save_dir
+
+
 def test_two_processes_equal_one(data, tmp_path, two):
     train(data, tmp_path, *FLAGS, "--max-epoch", 2)
     one = load(tmp_path / "checkpoint_last.pt")
@@ -74,28 +97,25 @@ def test_every_cell_trains_in_two_processes_as_in_one(cell, data, tmp_path):
         assert part.abs().max() > 0 and (part - two["extra_state"][TASK]["hidden_state"][name]).abs().max() <= 1e-5
 
 
-def test_two_processes_save_the_hidden_state_of_one(data, tmp_path):
-    train(data, tmp_path / "one", *FLAGS, "--max-update", 5)
-    train_two(data, tmp_path / "two", "--max-update", 5)
-    one, two = (load(tmp_path / name / "checkpoint_last.pt")["extra_state"][TASK] for name in ("one", "two"))
+def test_two_processes_save_the_hidden_state_of_one(data, begun, tmp_path):
+    train(data, tmp_path, *FLAGS, "--max-update", 5)
+    one, two = (load(folder / "checkpoint_last.pt")["extra_state"][TASK] for folder in (tmp_path, begun))
     assert one["next_window"] == two["next_window"] and one["hidden_state"].keys() == two["hidden_state"].keys()
     for name, part in one["hidden_state"].items():
         assert part.abs().max() > 0 and (part - two["hidden_state"][name]).abs().max() <= 1e-5
 
 
-def test_two_processes_resume_bit_for_bit(data, tmp_path, two):
-    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
-    train_two(data, tmp_path, "--max-update", num_updates)
-    train_two(data, tmp_path, "--max-epoch", 2)
-    resumed = load(tmp_path / "checkpoint_last.pt")
+def test_two_processes_resume_bit_for_bit(data, stopped, tmp_path, two):
+    folder = shutil.copytree(stopped, tmp_path / "resumed")
+    train_two(data, folder, "--max-epoch", 2)
+    resumed = load(folder / "checkpoint_last.pt")
     assert_same(resumed["model"], two["model"], "model")
     assert_same(resumed["last_optimizer_state"], two["last_optimizer_state"], "optimizer")
     assert_same(resumed["extra_state"][TASK], two["extra_state"][TASK], TASK)
 
 
-def test_one_process_goes_on_where_two_stopped_and_two_where_one_did(data, tmp_path, two):
-    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
-    train_two(data, tmp_path / "to one", "--max-update", num_updates)
+def test_one_process_goes_on_where_two_stopped_and_two_where_one_did(data, stopped, num_updates, tmp_path, two):
+    shutil.copytree(stopped, tmp_path / "to one")
     train(data, tmp_path / "to one", *FLAGS, "--max-epoch", 2)
     train(data, tmp_path / "to two", *FLAGS, "--max-update", num_updates)
     train_two(data, tmp_path / "to two", "--max-epoch", 2)
@@ -103,21 +123,20 @@ def test_one_process_goes_on_where_two_stopped_and_two_where_one_did(data, tmp_p
         assert_same_but_for_rounding(load(tmp_path / name / "checkpoint_last.pt"), two)
 
 
-def test_a_number_of_processes_that_changes_the_rows_is_refused_in_one_line(data, tmp_path):
-    train_two(data, tmp_path, "--max-update", 5)
-    one_process = training_arguments(data, tmp_path, *FLAGS, "--max-epoch", 2, "--batch-size", 2)
+def test_a_number_of_processes_that_changes_the_rows_is_refused_in_one_line(data, begun, tmp_path):
+    folder = shutil.copytree(begun, tmp_path / "one")
+    one_process = training_arguments(data, folder, *FLAGS, "--max-epoch", 2, "--batch-size", 2)
     result = run("fairseq_cli.train", *one_process)
     assert result.returncode != 0
     assert "4 rows" in result.stderr.strip().splitlines()[-1], result.stderr[-2000:]
 
 
-def test_two_processes_with_rotated_rows_equal_one_and_resume_bit_for_bit(data, tmp_path):
+def test_two_processes_with_rotated_rows_equal_one_and_resume_bit_for_bit(data, num_updates, tmp_path):
     flags = ["--row-offsets", "random", "--adversarial-epsilon", 0.01]
     train(data, tmp_path / "one", *FLAGS, *flags, "--max-epoch", 2)
     train_two(data, tmp_path / "two", *flags, "--max-epoch", 2)
     one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
     assert_same_but_for_rounding(one, two)
-    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
     train_two(data, tmp_path / "parts", *flags, "--max-update", num_updates)
     stopped = load(tmp_path / "parts/checkpoint_last.pt")["extra_state"][TASK]
     assert len(stopped["row_offsets"]) == 4 and any(stopped["row_offsets"])

@@ -81,7 +81,8 @@ def test_two_processes_have_the_gradients_of_one(tmp_path):
         for name, model in models.items()
     }
     target, mask = torch.randint(V, (B, T)), torch.arange(T) < torch.tensor([[T], [3], [1], [5]])
-    multiprocessing.spawn(train_share, args=(jobs, target, mask, tmp_path), nprocs=2)
+    share = (jobs, target, mask, tmp_path)
+    multiprocessing.start_processes(train_share, args=share, nprocs=2, start_method="fork")
     expected = {name: train(model, inputs, target, mask, num_shares=1) for name, (model, inputs) in jobs.items()}
     for rank in range(2):
         found = {name: torch.load(tmp_path / f"{name}{rank}.pt") for name in jobs}

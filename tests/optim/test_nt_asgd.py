@@ -52,6 +52,7 @@ def make(averaging="triggered", nonmonotone_interval=0, **flags):
     cfg = SimpleNamespace(
         **{
             **dict(lr=[0.5], weight_decay=0.0, task="stateful_lm", lr_scheduler="fixed", fp16=False, bf16=False),
+            **dict(disable_validation=False),
             **dict(averaging=averaging, nonmonotone_interval=nonmonotone_interval),
             **flags,
         }
@@ -167,6 +168,15 @@ def test_the_first_learning_rate_and_the_weight_decay_reach_the_updates():
 def test_what_cannot_work_is_refused(flags, told):
     with pytest.raises(ValueError, match=told):
         make(**flags)
+
+
+@pytest.mark.parametrize("averaging, lost", [("triggered", "starts averaging"), ("immediate", "ends the training")])
+def test_a_training_that_never_validates_is_told_what_it_lacks(averaging, lost, caplog):
+    make(averaging, disable_validation=True)
+    assert f"{lost} by what it validates: with --disable-validation it never does" in caplog.text
+    caplog.clear()
+    make(averaging)
+    assert not caplog.text
 
 
 def test_a_task_with_hooks_of_the_host_alone_is_refused(monkeypatch):

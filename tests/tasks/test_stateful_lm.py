@@ -117,6 +117,19 @@ def test_rows_of_the_training_text_alone_are_rotated(window_lengths):
     assert all(torch.equal(x["target"], y["target"]) for x, y in zip(scored, expected))
 
 
+@pytest.mark.parametrize(
+    "asked, told",
+    [
+        (dict(num_shards=2), "one stream, not in 2 shards: leave out --num-shards, or give --distributed-world-size 1"),
+        (dict(context_window=5), "--context-window 5: --task stateful_lm carries its state .* leave it out"),
+    ],
+)
+def test_what_the_hosts_evaluation_would_cut_is_refused(asked, told):
+    task = Training(build_tiny_lm("tied")).task
+    with pytest.raises(ValueError, match=told):
+        task.eval_lm_dataloader(TokenStream(random_tokens(90), "test"), **asked)
+
+
 def test_all_processes_know_the_offsets_of_all_rows():
     task = Training(build_tiny_lm("tied"), row_offsets="random").task
     first, second = (windows_of(task, "train", num_shards=2, shard_id=shard) for shard in range(2))

@@ -48,13 +48,14 @@ def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> It
     highest = max((part.trained_rate for part in parts), default=0.0)
     if highest * scale >= 1:
         raise ValueError(f"--dropout-scale {scale:g}: the model has a dropout rate of {highest:g}; give a lower scale")
+    before = [part.evaluation_scale for part in parts]
     try:
         for part in parts:
             part.evaluation_scale = scale
         yield
     finally:
-        for part in parts:
-            part.evaluation_scale = 0.0
+        for part, former in zip(parts, before):
+            part.evaluation_scale = former
 
 
 class DropoutSamples:

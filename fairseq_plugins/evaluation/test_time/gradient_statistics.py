@@ -15,7 +15,7 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
 from fairseq_plugins.data.file_digest import file_digest
-from fairseq_plugins.evaluation.checkpoints import scores_in_float32
+from fairseq_plugins.evaluation.score_precision import scores_in_float32
 from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.flags.written_file import write_tensors
 from fairseq_plugins.host.unreadable_checkpoints import check_archive

@@ -21,10 +21,11 @@ def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: 
     if temperature != 1 and len(projected) < len(layers):
         names = ", ".join(sorted({layer.name for layer in layers if not isinstance(layer, ProjectedOutput)}))
         raise ValueError(f"--temperature {temperature:g}: --output-layer {names} has no logits to divide; leave it out")
+    before = [layer.temperature for layer in projected]
     try:
         for layer in projected:
             layer.temperature = temperature
         yield
     finally:
-        for layer in projected:
-            layer.temperature = 1.0
+        for layer, former in zip(projected, before):
+            layer.temperature = former

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_plugins.evaluation.checkpoints import set_score_precision
+from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.test_time import gradient_statistics
 from fairseq_plugins.evaluation.test_time.gradient_statistics import kept_gradient_statistics
 from fairseq_plugins.output_layers import output_precision
@@ -138,7 +138,7 @@ def test_they_are_those_of_float32_whatever_the_evaluation_asks_for(kept, build_
     model = build_tiny_lm("doc")
     found = {}
     for precision in ("bfloat16", "float32"):
-        set_score_precision([model], precision)
+        prepare_to_score([model], device="cpu", precision=precision)
         found[precision] = gradient_statistics.mean_squared_gradients(
             model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False
         )

@@ -36,6 +36,15 @@ def test_every_layer_divides_its_logits(name, with_gradients, bias, build_tiny_l
     torch.testing.assert_close(plain.exp(), by_hand(model.decoder.output, extra["states"], 1).detach())
 
 
+def test_a_block_within_a_block_leaves_the_outer_temperature(build_tiny_lm):
+    model, tokens = build_tiny_lm("tied").eval(), torch.randint(V, (2, 9))
+    with softmax_temperature([model], temperature=0.7):
+        expected = model(tokens)[0]
+        with softmax_temperature([model], temperature=2.0):
+            assert not torch.equal(model(tokens)[0], expected)
+        assert torch.equal(model(tokens)[0], expected)
+
+
 @pytest.mark.parametrize("num_bases", [1, 2])
 def test_a_gate_multiplies_before_it(num_bases, tokens, score_text):
     model = build_tiny_gated_lm(*[tiny_base_flags("mos"), tiny_base_flags("tied")][:num_bases]).double().eval()

@@ -8,7 +8,7 @@ import torch
 from builders import build_tiny_gated_lm, tiny_base_flags
 from host_models import HOST_ARCHITECTURES, build_host_lm
 
-from fairseq_plugins.evaluation.checkpoints import set_score_precision
+from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.scored_sequences import score_sequences
 from fairseq_plugins.evaluation.text.raw_text import Blanks, SideText
 from fairseq_plugins.evaluation.text.text_generator import TextGenerator
@@ -79,7 +79,7 @@ def test_log_probabilities_are_in_the_precision_that_was_asked_for(build_tiny_lm
     model = build_tiny_lm("doc", seed=1, output_precision="bfloat16")
     found = {}
     for precision in ("bfloat16", "float32"):
-        set_score_precision([model], precision)
+        prepare_to_score([model], device="cpu", precision=precision)
         generator = generator_of(model, max_length=9)
         (found[precision],) = generator.search("w1", beam=1)
     assert_written(generator, "w1", found["float32"], tolerance=1e-5)
