@@ -83,8 +83,13 @@ def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int,
 
 
 def numbered_lines(path: Path, *, wanted: str = "a text file") -> Iterator[Tuple[int, str]]:
-    """Number and text of each line of a file; see :func:`byte_lines` and :func:`decode_lines`."""
-    return decode_lines(byte_lines(path, wanted=wanted), name=path)
+    """Number and text of each line of a file, ``-`` for the standard input; see :func:`decode_lines`.
+
+    Raises:
+        ValueError: as :func:`byte_lines`.
+    """
+    lines = sys.stdin.buffer if path == STANDARD_INPUT else byte_lines(path, wanted=wanted)
+    return decode_lines(lines, name=name_of(path))
 
 
 def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused") -> List[str]:
@@ -98,11 +103,9 @@ def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused"
         ValueError: if the file is missing, empty, damaged or not UTF-8, or knows carriage returns alone; the message
             names the line.
     """
-    name = name_of(path)
-    lines = sys.stdin.buffer if path == STANDARD_INPUT else byte_lines(path)
-    found = [text for _, text in decode_lines(lines, name=name)]
+    found = [text for _, text in numbered_lines(path)]
     if not found and when_empty == "refused":
-        raise ValueError(f"{name} is empty")
+        raise ValueError(f"{name_of(path)} is empty")
     return found
 
 

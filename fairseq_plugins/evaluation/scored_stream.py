@@ -3,7 +3,6 @@
 Shapes: M models, n tokens.
 """
 
-from itertools import count
 from typing import List, Optional, Sequence
 
 import torch
@@ -11,9 +10,7 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_plugins.evaluation.ensemble import average_nll
-from fairseq_plugins.modules.carried_state import CarriesState, DecoderState
-
-_STREAM_NUMBERS = count(1)
+from fairseq_plugins.modules.carried_state import CarriesState, DecoderState, new_stream
 
 
 def carry_state(models: Sequence[FairseqLanguageModel]) -> bool:
@@ -53,7 +50,7 @@ class ScoredStream:
         self.models = models
         self.window = window
         self.device = device
-        self.name = f"scored stream {next(_STREAM_NUMBERS)}"
+        self.name = new_stream("scored stream")
         self.position = 0
         self.last = int(models[0].decoder.dictionary.eos())
         """The token that is read next."""

@@ -4,7 +4,6 @@ Shapes: M models, n tokens, B rows, T window length, V vocabulary.
 """
 
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import torch
@@ -15,13 +14,12 @@ from tqdm import tqdm
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams
 from fairseq_plugins.data.windows import fixed_windows
 from fairseq_plugins.evaluation.ensemble import average_log_probs, average_nll
+from fairseq_plugins.modules.carried_state import new_stream
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.scores import Scores
 
 SCORED_WORDS = ("targets", "all")
 """The words whose probabilities are computed."""
-
-_STREAM_NUMBERS = count(1)
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def score_windows(
     """
     assert words in SCORED_WORDS
     check_cut(num_rows=num_rows, window=window)
-    name = f"scored windows {next(_STREAM_NUMBERS)}"
+    name = new_stream("scored windows")
     streams = ContiguousStreams(tokens, name=name, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
     num_predictions = num_rows * streams.num_predictions_per_row
     try:

@@ -1,11 +1,20 @@
 """Recurrent state that a model keeps from one window of a text stream to the next."""
 
+from itertools import count
 from typing import Any, Dict, Optional, Protocol, runtime_checkable
 
 from fairseq_plugins.modules.recurrent_state import detach_state
 
 DecoderState = Dict[str, Any]
 """State of a decoder: the states of its parts by name, a row (B, ...) for each row of a stream."""
+
+
+_STREAM_NUMBERS = count(1)
+
+
+def new_stream(kind: str) -> str:
+    """A name that no stream has had; ``kind`` says what it is."""
+    return f"{kind} {next(_STREAM_NUMBERS)}"
 
 
 class CarriedState:

@@ -6,7 +6,6 @@ Shapes: B rows, T window length.
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from typing import Iterator, List, Sequence
 
 import torch
@@ -15,9 +14,8 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.ensemble import average_log_probs, average_nll
 from fairseq_plugins.evaluation.scored_windows import ScoredWindow
+from fairseq_plugins.modules.carried_state import new_stream
 from fairseq_plugins.modules.dropout import DropsAtRandom
-
-_NUMBERS = count(1)
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class DropoutSamples:
         self.models = models
         self.options = options
         self.device = torch.device(device)
-        self._name = f"dropout samples {next(_NUMBERS)}"
+        self._name = new_stream("dropout samples")
         self._num_read = 0
 
     @torch.no_grad()

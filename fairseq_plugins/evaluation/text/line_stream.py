@@ -1,10 +1,9 @@
 """Lines of text as they come, without waiting for the end of the file."""
 
-import sys
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from fairseq_plugins.data.text_files import STANDARD_INPUT, check_file, decode_lines, name_of, numbered_lines
+from fairseq_plugins.data.text_files import STANDARD_INPUT, check_file, name_of, numbered_lines
 
 
 def stream_lines(paths: Sequence[Path]) -> Iterator[str]:
@@ -26,9 +25,7 @@ def stream_lines(paths: Sequence[Path]) -> Iterator[str]:
 def _lines_of(paths: Sequence[Path]) -> Iterator[str]:
     is_empty = True
     for path in paths:
-        is_standard = path == STANDARD_INPUT
-        lines = decode_lines(sys.stdin.buffer, name=name_of(path)) if is_standard else numbered_lines(path)
-        for _, line in lines:
+        for _, line in numbered_lines(path):
             is_empty = False
             yield line
     if is_empty:
