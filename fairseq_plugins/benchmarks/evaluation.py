@@ -18,9 +18,9 @@ from tqdm import tqdm
 from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
 from fairseq_plugins.evaluation.test_time.flags import FlagValues, read_methods
-from fairseq_plugins.evaluation.test_time.gradient_statistics import every_parameter_learns
 from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
 from fairseq_plugins.evaluation.text.text_scorer import TextScorer
+from fairseq_plugins.modules.frozen_parameters import every_parameter_learns
 from fairseq_plugins.reports.tables import as_table
 
 SEGMENT = 5

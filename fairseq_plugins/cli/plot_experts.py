@@ -24,7 +24,7 @@ from fairseq_plugins.evaluation.analyses.expert_use import (
 )
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
 from fairseq_plugins.evaluation.split_sentences import split_lines, split_pairs
-from fairseq_plugins.evaluation.text.text_lines import encode_lines
+from fairseq_plugins.evaluation.text.encoded_lines import encode_lines
 from fairseq_plugins.evaluation.translation.translator import load_translator
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (

@@ -9,7 +9,7 @@ from typing import Dict, List, Optional, Sequence
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from fairseq_plugins.evaluation.text.text_lines import encode_lines
+from fairseq_plugins.evaluation.text.encoded_lines import encode_lines
 from fairseq_plugins.trees.bracket_scores import BracketCounts, GoldTree, NotComparable
 from fairseq_plugins.trees.linearisation import Linearisation
 from fairseq_plugins.trees.parse_lists import CandidateTree

@@ -13,7 +13,7 @@ from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, Fairseq
 from fairseq_plugins.evaluation.rescoring.candidate_lists import NBestLists
 from fairseq_plugins.evaluation.scored_pairs import score_pairs
 from fairseq_plugins.evaluation.scored_sequences import score_sequences
-from fairseq_plugins.evaluation.text.text_lines import encode_lines
+from fairseq_plugins.evaluation.text.encoded_lines import encode_lines
 
 LIST_SCORE, LENGTH = "list", "length"
 """Features that every list has."""

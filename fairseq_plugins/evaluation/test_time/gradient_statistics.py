@@ -6,9 +6,8 @@ Shapes: n tokens.
 import hashlib
 import os
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, Optional
+from typing import Dict, Optional
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -19,19 +18,7 @@ from fairseq_plugins.evaluation.score_precision import scores_in_float32
 from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.flags.written_file import write_tensors
 from fairseq_plugins.host.unreadable_checkpoints import check_archive
-
-
-@contextmanager
-def every_parameter_learns(model: nn.Module) -> Iterator[None]:
-    """Gradients for all parameters in the block, for frozen ones as well."""
-    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    for parameter in frozen:
-        parameter.requires_grad_(True)
-    try:
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(False)
+from fairseq_plugins.modules.frozen_parameters import every_parameter_learns
 
 
 def mean_squared_gradients(

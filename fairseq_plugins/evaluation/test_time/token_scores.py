@@ -15,10 +15,10 @@ from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.evaluation.test_time.component import Component, ComponentScores
 from fairseq_plugins.evaluation.test_time.dropout_samples import DropoutSamples
 from fairseq_plugins.evaluation.test_time.dynamic_evaluation import AdaptingWeights, follow_window
-from fairseq_plugins.evaluation.test_time.gradient_statistics import every_parameter_learns
 from fairseq_plugins.evaluation.test_time.interpolation import interpolate
 from fairseq_plugins.evaluation.test_time.methods import EvaluatedText, Passes
 from fairseq_plugins.evaluation.test_time.temperature import softmax_temperature
+from fairseq_plugins.modules.frozen_parameters import every_parameter_learns
 
 
 @dataclass(frozen=True)

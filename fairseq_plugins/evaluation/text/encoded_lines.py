@@ -1,9 +1,10 @@
-"""Lines of plain text as numbers of a vocabulary."""
+"""Lines of text as numbers of a vocabulary: raw ones with their pieces, and tokenised ones."""
 
 from dataclasses import dataclass
 from typing import List, Sequence
 
 from fairseq.data import Dictionary
+from torch import Tensor
 
 from fairseq_plugins.evaluation.text.raw_text import SideText
 
@@ -44,3 +45,16 @@ class LineEncoder:
     def numbers(self, pieces: Sequence[str]) -> List[int]:
         """Numbers of pieces, without an end mark."""
         return [self.dictionary.index(piece) for piece in pieces]
+
+
+def encode_lines(lines: Sequence[str], dictionary: Dictionary) -> List[Tensor]:
+    """Split lines at white space, as ``fairseq-preprocess`` does, and number their words.
+
+    Args:
+        lines: tokenised as the model's training text was.
+        dictionary: of the model, ``model.decoder.dictionary``; it does not grow.
+
+    Returns:
+        one a line, (n,) int64, the end mark at the end; a blank line has nothing else.
+    """
+    return [dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines]

@@ -6,7 +6,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_cli import preprocess
 
 from fairseq_plugins.data.text_files import read_lines
-from fairseq_plugins.evaluation.text.text_lines import encode_lines
+from fairseq_plugins.evaluation.text.encoded_lines import encode_lines
 
 
 @pytest.fixture
