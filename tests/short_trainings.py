@@ -52,8 +52,15 @@ FAMILIES: Dict[str, List[str]] = {
         *(*_STREAMS, "--arch", "gated_lm", "--base-model", str(OLDER / "lstm_lm_doc.pt"), "--gate-dim", "6"),
         *("--criterion", "regularized_cross_entropy", "--optimizer", "l2_adam", "--lr", "0.002"),
     ],
+    "LSTM gate on two models": [
+        *(*_STREAMS, "--arch", "gated_lm", "--output-gate", "iog-lstm", "--gate-dim", "6"),
+        *("--base-model", f"{OLDER / 'lstm_lm_doc.pt'}:{OLDER / 'mmlstm_lm_mos.pt'}"),
+        *("--criterion", "regularized_cross_entropy", "--optimizer", "l2_adam", "--lr", "0.002"),
+    ],
     "encoder-decoder, DOC": [*_PAIRS, "--arch", "lstm_encdec_doc", *_WIDE, "--expert-warmup", "20"],
     "Major-Minor encoder-decoder": [*_PAIRS, "--arch", "mmlstm_encdec", *_WIDE],
+    "encoder-decoder, copying": [*_PAIRS, "--arch", "lstm_encdec", *_WIDE, "--copying", "attention"],
+    "Transformer, MoS": [*_PAIRS, "--arch", "transformer_mos", *_SIZES],
     "Transformer, DRILL": [*_PAIRS, "--arch", "transformer_drill", *_SIZES],
 }
 """Flags of fairseq-train."""
