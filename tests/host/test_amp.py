@@ -32,7 +32,10 @@ def built(averaging="triggered"):
     flags = dict(
         nonmonotone_interval=1, averaging=averaging, task="stateful_lm", lr_scheduler="fixed", weight_decay=0.0
     )
-    inner = NTASGD(Namespace(**flags, fp16=False, bf16=False, lr=[1.0]), [torch.nn.Parameter(torch.ones(2))])
+    inner = NTASGD(
+        Namespace(**flags, fp16=False, bf16=False, disable_validation=False, lr=[1.0]),
+        [torch.nn.Parameter(torch.ones(2))],
+    )
     common = Namespace(fp16_init_scale=128, amp_scale_window=None, min_loss_scale=1e-4)
     optimizer = AMPOptimizer(Namespace(common=common, optimizer=None), [], inner)
     optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0, growth_interval=2)

@@ -48,6 +48,7 @@ def test_half_is_dropped_on_the_decoding_side_with_a_mask_for_each_prediction(ar
     assert dropped == {"dropout_output"}
 
 
+@torch.no_grad()  # no task holds the columns here
 def test_the_recurrence_stays_clean():
     """With half of the outputs dropped, the state is that of the model without dropout."""
     model = build_model("fpnn_lm_ptb", make_task(23)).double()
