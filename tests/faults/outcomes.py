@@ -34,18 +34,18 @@ def check_figures(ended: Ended) -> None:
 
 
 def check_files(before: Dict[str, str], folder: Path) -> None:
-    """No file was changed or lost, but what is kept to be reused, and none was left aside but locks."""
+    """No file was changed or lost, but what is kept to be reused; only locks and their owners are left aside."""
     after = contents(folder)
     kept = {name: digest for name, digest in before.items() if name != STATISTICS}
     assert {name: after.get(name) for name in kept} == kept
     new = [Path(name) for name in set(after) - set(before)]
-    assert not [path for path in new if path.name.startswith(".") and path.suffix != ".lock"]
+    assert not [path for path in new if path.name.startswith(".") and path.suffix not in (".lock", ".owner")]
 
 
 def figures(ended: Ended) -> List[str]:
-    """What was printed as results, without speeds."""
-    shown = [line for line in ended.out.split("\n") if "second" not in line]
-    return shown + re.findall(r"Perplexity: \S+", ended.err)
+    """What was printed or logged as results, without speeds."""
+    shown = [line for line in ended.out.split("\n") if "second" not in line and "| INFO |" not in line]
+    return shown + re.findall(r"Perplexity: \S+|\| loss \S+ \| ppl \S+", ended.out + ended.err)
 
 
 def _refuse(constant: str):

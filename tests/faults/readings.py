@@ -98,6 +98,41 @@ READINGS: Dict[str, Reading] = {
         ["fairseq_cli.generate", "translation", "--path", "translator.pt", "--beam", "2", *_HOST],
         files=[*PAIRS, "translator.pt"],
     ),
+    "fairseq-interactive": Reading(
+        ["fairseq_cli.interactive", "translation", "--path", "translator.pt", "--beam", "2", *_HOST],
+        files=["translation/dict.src.txt", "translation/dict.tgt.txt", "translator.pt"],
+        stdin=b"a b\n",
+    ),
+    "fairseq-validate": Reading(
+        [
+            *("fairseq_cli.validate", "lm", "--path", "lm.pt", "--task", "stateful_lm", "--valid-subset", "test"),
+            *("--batch-size", "1", *_HOST),
+        ],
+        files=[*LM, "lm.pt"],
+    ),
+    "fairseq-train, resumed": Reading(
+        [
+            *("fairseq_cli.train", "lm", "--task", "stateful_lm", "--arch", "fpnn_lm", "--embed-dim", "8"),
+            *(
+                "--hidden-sizes",
+                "8",
+                "--batch-size",
+                "2",
+                "--tokens-per-sample",
+                "5",
+                "--optimizer",
+                "sgd",
+                "--lr",
+                "1",
+            ),
+            *("--max-update", "4", "--restore-file", "fpnn.pt", "--save-dir", "trained", *_HOST),
+        ],
+        files=[
+            "lm/dict.txt",
+            *(f"lm/{split}.{kind}" for split in ("train", "valid") for kind in ("idx", "bin")),
+            "fpnn.pt",
+        ],
+    ),
     "fairseq-eval-lm": Reading(
         ["fairseq_cli.eval_lm", "lm", "--path", "lm.pt", "--task", "stateful_lm", *_HOST], files=[*LM, "lm.pt"]
     ),
