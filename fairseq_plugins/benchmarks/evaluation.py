@@ -37,7 +37,6 @@ FLOOR = f"segments of {SEGMENT} words, their gradients and a pass over the weigh
 METHODS: Dict[str, FlagValues] = {
     PLAIN: {},
     "continuous cache of 500 words": {"cache": "500,0.1,1", "cache-start": "first"},
-    "continuous cache of 2,000 words": {"cache": "2000,0.1,1", "cache-start": "first"},
     "unigram cache of 200 words": {"unigram-cache": "200,0.1"},
     "10 dropout masks": {"dropout-samples": "10"},
     "dynamic evaluation, rms": {"dynamic": "rms", "dynamic-segment": str(SEGMENT)},

@@ -86,8 +86,8 @@ checkpoints are averaged as probabilities. Writes evaluation_DEVICE.md and .json
         num_tokens = sum(len(line.split()) + 1 for line in lines)
         if num_tokens < 2 * NUM_ROWS:
             raise ValueError(
-                f"--lines {args.lines}: {num_tokens} words of {args.split} are too few for {NUM_ROWS} rows: give at "
-                f"least {2 * NUM_ROWS}"
+                f"--lines {args.lines}: {len(lines)} lines of {args.split} have {num_tokens} words, and {NUM_ROWS} "
+                f"rows need {2 * NUM_ROWS}: give more lines, or another --split"
             )
         few = EvaluatedText(tokens[: args.words], dictionary=dictionary, num_rows=1)
         many = EvaluatedText(tokens[:num_tokens], dictionary=dictionary, num_rows=NUM_ROWS)

@@ -62,8 +62,7 @@ and precision. Two scores can be compared if the last line, their signature, is 
         parser.add_argument(
             "--processes",
             type=int,
-            help="processes that score, at most as many as cores and texts allow (default: that many, one for fewer "
-            "than 1,000 texts)",
+            help="processes that score, at most as many as cores and texts allow (default: one for each 500 texts)",
         )
         add_json(parser)
 

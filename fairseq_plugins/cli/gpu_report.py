@@ -102,7 +102,8 @@ is of toy size, to try the command out."""
         result = run_step(step, command=args.command_line, minutes=minutes, kept=kept, only=args.only)
         print(result.text, end="")
         if result.num_left:
-            print(f"{result.num_left} items are left: type the same line again")
+            line = "the same line again, without --again" if args.again else "the same line again"
+            print(f"{result.num_left} items are left: type {line}")
             raise SystemExit(UNFINISHED)
         if result.num_failed:
             print(f"{result.num_failed} items FAILED")

@@ -213,7 +213,7 @@ def as_text(
     shown = SACREBLEU_METRICS if metric in SACREBLEU_METRICS else tuple(ROUGE_METRICS)
     rows = []
     for name in shown:
-        judge = CORPUS_METRICS[name](case=texts.case)
+        judge = texts.judge(name)
         old, new = (bootstrap_scores(judge, [lines], texts.references) for lines in (before, after))
         rows.append([TITLES[name], f"{old[0]:.2f}", f"{new[0]:.2f}", f"{paired_difference(new, old).p:.4f}"])
     columns = ["", "before", "after", "p (paired bootstrap, two-sided)"]

@@ -32,7 +32,7 @@ Trains every system with every seed, one after the other, in DIR/SYSTEM-SEED; tr
 as the recipe's published figures were decoded.
 What a system begins with, such as the base model of a gate, is trained before it, with the same seed. What is finished
 is not done again, so that the same line goes on where it was stopped, and more systems or seeds join those that are
-there. Two at a time: start it twice with other --systems, then once more with all.
+there. Two at a time: start it twice with other --systems that begin with other models, then once more with all.
 
 Writes what compare_runs writes, by the metric of the recipe: table.md, runs.json and learning_curves.png. Flags that
 this command does not know go to every fairseq-train after those of the recipe, and win."""

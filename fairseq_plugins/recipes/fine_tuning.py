@@ -14,10 +14,9 @@ from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.flags.written_file import replaced_file, write_text
 from fairseq_plugins.models.presets import ARCHITECTURES, Value, command_line
-from fairseq_plugins.programs.allocator import training_environment
-from fairseq_plugins.programs.host_program import USER_DIR, host_command
-from fairseq_plugins.programs.logged_process import run_logged
+from fairseq_plugins.programs.host_program import USER_DIR
 from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE
+from fairseq_plugins.recipes.training import Training
 
 
 def fine_tuning_flags(arch: str) -> Dict[str, Value]:
@@ -113,7 +112,7 @@ class FineTuning:
         write_text(self._start_file, f"{self._start}\n")
         for number in count(1) if max_rounds is None else range(1, max_rounds + 1):
             folder = self.save_dir / f"round{number}"
-            self._train(best=best, folder=folder)
+            Training(arguments=self.training_arguments(best=best, folder=folder), save_dir=folder).run()
             tuned = str(folder / "checkpoint_best.pt")
             nll = self._valid_nll(tuned)
             _tell(f"round {number}: valid NLL {nll}, best so far {best_nll}")
@@ -142,14 +141,6 @@ class FineTuning:
 
     def _valid_nll(self, path: str) -> float:
         return valid_nll(path, data=self.data, device=self.device)
-
-    def _train(self, *, best: str, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        arguments = self.training_arguments(best=best, folder=folder)
-        command, environment = host_command("train", arguments), training_environment()
-        status = run_logged(command, log=folder / "train.log", environment=environment)
-        if status != 0:
-            raise SystemExit(status)
 
 
 def _tell(line: str) -> None:

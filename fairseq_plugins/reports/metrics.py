@@ -112,10 +112,10 @@ class TextMetric(Metric):
 
     def note(self, figures: Sequence[Figures]) -> str:
         """How each was decoded, where they were not all decoded alike."""
-        told = {one["name"]: one["decoded_with"] for one in figures if "decoded_with" in one}
-        if len(set(told.values())) < 2:
+        told = dict.fromkeys((one["name"], one["decoded_with"]) for one in figures if "decoded_with" in one)
+        if len({flags for _, flags in told}) < 2:
             return ""
-        return f"Decoded with other flags: {'; '.join(f'{name}: `{flags}`' for name, flags in told.items())}."
+        return f"Decoded with other flags: {'; '.join(f'{name}: `{flags}`' for name, flags in told)}."
 
     @abstractmethod
     def read(self, run: TrainedRun) -> List[str]:

@@ -133,6 +133,13 @@ def test_products_alone_stand_beside_the_trainings_that_have_some(folder, asked,
     assert ["rhn_lm_ptb", "400", "0.25"] in rows and not list(speeds)
 
 
+def test_products_are_left_out_where_further_flags_may_change_the_trainings(folder, asked, monkeypatch):
+    monkeypatch.setattr(benchmark_lm, "speed_of_highway_products", None)
+    COMMANDS["benchmark_lm"].main("data --suite rhn --cpu --out out -- --batch-size 40".split())
+    figures = json.loads((folder / "out/lm_rhn_cpu_batch-size_40.json").read_text())
+    assert "words_per_second_of_products" not in figures and len(asked) == 1
+
+
 def test_translation_is_measured_on_the_cpu_where_that_is_asked(folder, asked):
     COMMANDS["benchmark_translation"].main("data --suite transformer --cpu --systems tied drill --out out".split())
     assert [call["flags"] for call in asked] == [["--cpu"], ["--cpu"]]

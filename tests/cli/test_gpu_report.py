@@ -9,6 +9,7 @@ from fairseq_plugins.benchmarks.device import output, timed_systems
 from fairseq_plugins.benchmarks.device.check import Check
 from fairseq_plugins.benchmarks.device.output import NUMBERS_OF_CHUNKS, PRECISIONS
 from fairseq_plugins.benchmarks.device.scale import FULL, TOY
+from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.step import Item
 from fairseq_plugins.benchmarks.training_speed import TrainingSpeed
 from fairseq_plugins.cli.gpu_report import GpuReport
@@ -164,3 +165,17 @@ def test_random_text_is_longer_than_a_timed_training_on_it():
             words = int(found["batch-size"]) * int(found["tokens-per-sample"])
             for scale in (FULL, TOY):
                 assert words * scale.num_updates <= scale.num_random_words, system
+
+
+def test_figures_that_were_not_finite_have_their_row(folder):
+    found = {
+        "training in float16": {"first_loss": None, "last_loss": None, "error": "ValueError: the loss is not finite"},
+        "a product": {"relative_error": None, "share": None, "tensor": "weight", "error": "ValueError: not finite"},
+    }
+    table = Check(Setting(device="cpu", folder=folder)).tables(found)
+    assert "the loss is not finite" in table and "not finite" in table.partition("fairseq-train")[0]
+
+
+def test_what_is_measured_again_goes_on_without_that_flag(folder, capsys):
+    assert report("check --cpu --out out --again --minutes 1e-9 --only matmul") == 3
+    assert "items are left: type the same line again, without --again" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from fairseq_plugins.cli.fine_tune import FineTune
 from fairseq_plugins.cli.preset_flags import PresetFlags
 from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import USER_DIR
-from fairseq_plugins.recipes import fine_tuning
+from fairseq_plugins.recipes import fine_tuning, training
 
 ARCH = "lstm_lm_awd_ptb"
 
@@ -45,7 +45,7 @@ def rounds(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "start.pt").write_text("the start")
     (tmp_path / "my data").mkdir()
-    monkeypatch.setattr(fine_tuning, "run_logged", rounds.run_logged)
+    monkeypatch.setattr(training, "run_logged", rounds.run_logged)
     monkeypatch.setattr(fine_tuning, "valid_nll", rounds.valid_nll)
     return rounds
 
@@ -104,6 +104,20 @@ def test_a_failed_training_ends_all_and_another_run_resumes(rounds, tmp_path):
     fine_tune()
     folders = [log.parent.name for _, log in rounds.commands]
     assert folders == ["round1", "round1", "round2"] and (tmp_path / "fin/checkpoint_fin.pt").is_file()
+
+
+def test_rounds_that_are_finished_are_not_trained_again_and_belong_to_their_flags(rounds, capsys, tmp_path):
+    rounds.next_nlls = [4.5, 4.75]
+    fine_tune("--lr", "30")
+    fine_tune("--lr", "30")
+    assert len(rounds.commands) == 2 and "fin/round1 is trained" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        fine_tune("--lr", "10")
+    told = capsys.readouterr().err
+    assert (
+        end.value.code == 2 and "fin/round1 holds a training that ended with --lr 30, and this one has --lr 10" in told
+    )
+    assert len(rounds.commands) == 2
 
 
 def test_trainings_have_the_flags_of_the_preset(rounds, capsys):

@@ -173,8 +173,9 @@ def test_the_table_tells_where_runs_were_decoded_otherwise(metric, flags, told, 
         (folder / "generate.txt").write_text("T-0\toil prices rise\nH-0\t-1\toil prices rise\n")
         (folder / ASKED_FILE).write_text(f"{file_digest(run.checkpoint)}  {name}.pt\nDATA-{name} {given}\n")
         found.append({"name": name, **metric.measure(run)})
-    note = metric.note(found)
-    assert ("Decoded with other flags: a: `" in note) == (told is not None) and (told or "") in note
+    for names in ("ab", "aa"):  # two systems, or two seeds of one
+        note = metric.note([{**one, "name": name} for one, name in zip(found, names)])
+        assert ("Decoded with other flags: a: `" in note) == (told is not None) and (told or "") in note
 
 
 def test_systems_are_tested_against_a_baseline_with_all_their_seeds(tmp_path):

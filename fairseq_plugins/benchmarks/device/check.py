@@ -83,10 +83,14 @@ def _is_compared(figures: Figures) -> bool:
 
 
 def _compared_row(name: str, figures: Figures) -> List[str]:
-    error, share = f"{figures['relative_error']:.1e}", f"{figures['share']:.3f}"
+    error, share = (
+        "not finite" if figures[key] is None else f"{figures[key]:{digits}}"  # JSON has null in its place
+        for key, digits in (("relative_error", ".1e"), ("share", ".3f"))
+    )
     return [name, error, share, figures["tensor"], state_of(figures)]
 
 
 def _training_row(name: str, figures: Figures) -> List[object]:
-    losses = [f"{figures[key]:.3f}" if key in figures else "" for key in ("first_loss", "last_loss")]
+    found = [figures.get(key) for key in ("first_loss", "last_loss")]
+    losses = ["" if loss is None else f"{loss:.3f}" for loss in found]
     return [name, *losses, figures.get("updates"), figures.get("loss_scale"), state_of(figures)]

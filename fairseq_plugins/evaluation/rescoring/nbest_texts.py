@@ -15,7 +15,7 @@ from fairseq_plugins.evaluation.rescoring.log_linear import TuningSet, tune_weig
 from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeatures
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
 from fairseq_plugins.evaluation.translation.translations import detokenize
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, LetterCase
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 
 
@@ -47,6 +47,10 @@ class CandidateTexts:
         """The candidate of each sentence at its place in the list."""
         return self._readable([found[place].text for found, place in zip(self.lists.candidates, places)])
 
+    def judge(self, metric: str) -> CorpusMetric:
+        """What computes a metric of the texts, by its name in :data:`CORPUS_METRICS`."""
+        return CORPUS_METRICS[metric](case=self.case, language=self._language or "")
+
     def tune(
         self,
         features: CandidateFeatures,
@@ -60,7 +64,7 @@ class CandidateTexts:
 
         ``metric`` is a name of :data:`CORPUS_METRICS`.
         """
-        judge = CORPUS_METRICS[metric](case=self.case, language=self._language or "")
+        judge = self.judge(metric)
         statistics = np.zeros((*features.is_candidate.shape, len(judge.statistics("", ""))))  # (N, K, S)
         lists = tqdm(self.lists.candidates, desc=metric, unit="list", disable=not show_progress)
         for row, found, reference in zip(statistics, lists, self.references):

@@ -10,13 +10,13 @@ from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 REFERENCES = ["das <<unk>> ist da .", "der Hund läuft ."]
 
 
-def texts_of(references):
+def texts_of(references, language=None):
     candidates = [
         [Candidate("das <unk> ist da .", -1.0), Candidate("das Haus ist da .", -2.0)],
         [Candidate("der Hund läuft .", -1.0), Candidate("der Hund .", -2.0)],
     ]
     lists = NBestLists(candidates=candidates, sources=[], references=references)
-    return CandidateTexts(lists, reference=None, language=None, case="kept")
+    return CandidateTexts(lists, reference=None, language=language, case="kept")
 
 
 @pytest.mark.parametrize("metric", ["bleu", "rouge1", "rougeL"])
@@ -36,6 +36,13 @@ def test_an_unknown_word_matches_no_unknown_word_of_the_lists_references(metric)
 def test_a_blank_reference_of_the_lists_is_refused():
     with pytest.raises(ValueError, match="the references of the lists, line 2: blank, nothing could be compared"):
         texts_of([REFERENCES[0], " "])
+
+
+def test_metrics_split_the_language_of_the_texts_as_sacrebleu_does():
+    judge = texts_of(["一只大猫在跑。", "狗在睡觉。"], language="zh").judge("bleu")
+    assert judge.score(judge.statistics("一只大猫在睡觉。", "一只大猫在跑。")) > 10
+    by_words = texts_of(REFERENCES).judge("bleu")
+    assert by_words.score(by_words.statistics("一只大猫在睡觉。", "一只大猫在跑。")) < 1
 
 
 def test_weights_do_not_tell_copies_of_a_model_apart(tmp_path):
