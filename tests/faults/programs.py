@@ -1,5 +1,6 @@
 """Command lines that are run as ``python -m MODULE ARGUMENTS`` or ``python FILE.py ARGUMENTS``."""
 
+import logging
 import runpy
 import sys
 from typing import Callable, Sequence
@@ -9,6 +10,7 @@ def program(words: Sequence[str]) -> Callable[[], None]:
     """What a process does that was started with the words."""
 
     def work() -> None:
+        logging.root.handlers.clear()  # of tests before, whose streams are closed
         sys.argv = list(words)
         if words[0].endswith(".py"):
             sys.path.insert(0, words[0].rpartition("/")[0])
