@@ -5,7 +5,6 @@ Noise-contrastive estimation, which is another loss, stands beside them where th
 Shapes: N tokens, J experts, d width, V vocabulary, K noise words.
 """
 
-import argparse
 import math
 import multiprocessing
 import re
@@ -14,16 +13,16 @@ import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from fairseq_plugins.criterions.unigram_noise import UnigramNoise
+from fairseq_plugins.benchmarks.output_layer_inputs import NUM_NOISE_WORDS, Case, Inputs
 from fairseq_plugins.ops.chunks import default_chunk_size
 from fairseq_plugins.ops.matmul import add_matmul, matmul
 from fairseq_plugins.ops.mixture_nll import mixture_nll
@@ -44,80 +43,9 @@ DEFAULT_CASES = [
     "67428,1,512,1280",
     "267735,1,400,600",
 ]
-NUM_NOISE_WORDS = 25
-"""K, that each target is told from."""
 NOISE = f"told from {NUM_NOISE_WORDS} noise words"
 
 STATUS = Path("/proc/self/status")
-
-
-@dataclass(frozen=True)
-class Case:
-    """Sizes of one comparison.
-
-    Attributes:
-        vocab_size: V.
-        num_experts: J, softmaxes that are mixed.
-        width: d, of an expert's input.
-        num_tokens: N.
-    """
-
-    vocab_size: int
-    num_experts: int
-    width: int
-    num_tokens: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Case":
-        """Read ``VOCABULARY,EXPERTS,WIDTH,TOKENS``.
-
-        Raises:
-            ArgumentTypeError: if these are not four whole numbers above zero.
-        """
-        if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){3}", text):
-            raise argparse.ArgumentTypeError(f'"{text}": give four numbers, VOCABULARY,EXPERTS,WIDTH,TOKENS')
-        return cls(*map(int, text.split(",")))
-
-
-class Inputs:
-    """Random inputs of a loss: latents (N, J, d), scores of the prior (N, J), W (V, d), b (V), targets (N).
-
-    ``single`` holds the latents (N, 1, d) of one softmax over the same words.
-    """
-
-    def __init__(self, case: Case, *, device: torch.device, dtype: torch.dtype) -> None:
-        torch.manual_seed(0)
-        options = {"device": device, "dtype": dtype}
-        self.latents = torch.tanh(torch.randn(case.num_tokens, case.num_experts, case.width, **options))
-        self.scores = torch.randn(case.num_tokens, case.num_experts, **options)
-        self.weight = 0.1 * torch.randn(case.vocab_size, case.width, **options)
-        self.bias = torch.zeros(case.vocab_size, **options)
-        self.target = torch.randint(case.vocab_size, (case.num_tokens,), device=device)
-        self.single = self.latents[:, :1].clone()
-        for leaf in self.leaves:
-            leaf.requires_grad_()
-
-    @property
-    def leaves(self) -> List[Tensor]:
-        """The tensors that have gradients."""
-        return [self.latents, self.single, self.scores, self.weight, self.bias]
-
-    @cached_property
-    def noise(self) -> UnigramNoise:
-        """Every word is as likely drawn: as many rows of W as can be are read."""
-        counts = torch.ones(len(self.weight), dtype=torch.long)
-        return UnigramNoise(counts, num_samples=NUM_NOISE_WORDS)
-
-    def clear_gradients(self) -> None:
-        """Forget the gradients of an earlier pass."""
-        for leaf in self.leaves:
-            leaf.grad = None
-
-    def gradient_bytes(self) -> int:
-        """What the gradients take."""
-        gradients = [leaf.grad for leaf in self.leaves if leaf.grad is not None]
-        parts = [[x.coalesce().indices(), x.coalesce().values()] if x.is_sparse else [x] for x in gradients]
-        return sum(part.nbytes for gradient in parts for part in gradient)
 
 
 def fused(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[torch.dtype] = None) -> None:

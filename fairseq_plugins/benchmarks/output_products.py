@@ -11,8 +11,8 @@ import torch
 from fairseq.data import Dictionary
 from torch.utils.benchmark import Timer
 
-from fairseq_plugins.benchmarks.output_layer import Case, Inputs, floor
-from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.benchmarks.output_layer import floor
+from fairseq_plugins.benchmarks.output_layer_inputs import Case, Inputs
 from fairseq_plugins.recipes.recipe import Recipe
 
 MIN_SECONDS = 5.0
@@ -54,9 +54,7 @@ def speed_of_output_products(recipe: Recipe, systems: Sequence[str], *, data: Pa
     """
     found = {}
     for system in systems:
-        flags = {name.replace("-", "_"): value for name, value in recipe.flags(system).items()}
-        preset = ARCHITECTURES.get(str(flags["arch"]))
-        model = {**(preset.model if preset else {}), **flags}
+        model = recipe.model_flags(system)
         is_linear = model.get("rnn_cell") == "diagonal" and model.get("transition") == "diagonal"
         if not is_linear or model.get("output_layer") != "full" or model["criterion"] == "noise_contrastive":
             continue

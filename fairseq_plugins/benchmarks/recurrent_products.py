@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.utils.benchmark import Timer
 
-from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.ops.matmul import matmul
 from fairseq_plugins.recipes.recipe import Recipe
 
@@ -75,9 +74,7 @@ def speed_of_highway_products(recipe: Recipe, systems: Sequence[str], *, device:
     """
     found = {}
     for system in systems:
-        flags = {name.replace("-", "_"): value for name, value in recipe.flags(system).items()}
-        preset = ARCHITECTURES.get(str(flags["arch"]))
-        model = {**(preset.model if preset else {}), **flags}
+        model = recipe.model_flags(system)
         if model.get("rnn_cell") != "rhn" or not str(model["hidden_sizes"]).isdecimal():
             continue
         products = HighwayProducts(

@@ -62,6 +62,5 @@ def in_output_precisions(recipe: Recipe, systems: Sequence[str], precisions: Seq
 
 
 def _has_precisions(recipe: Recipe, system: str) -> bool:
-    flags = recipe.flags(system)
-    preset = ARCHITECTURES.get(str(flags["arch"]))
-    return preset is not None and {**preset.model, **flags}.get("output-loss") != "plain"
+    model = recipe.model_flags(system)
+    return model["arch"] in ARCHITECTURES and model.get("output_loss") != "plain"

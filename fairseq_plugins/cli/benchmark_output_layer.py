@@ -6,7 +6,8 @@ import sys
 import torch
 from tqdm import tqdm
 
-from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, Case, measure
+from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, measure
+from fairseq_plugins.benchmarks.output_layer_inputs import Case
 from fairseq_plugins.benchmarks.output_layer_report import as_markdown, draw
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_out

@@ -6,7 +6,7 @@ Shapes: B sentences, S source positions, T target steps, C embedding width, D_n 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
@@ -69,6 +69,13 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     )
     dropout: float = field(
         default=0.3, metadata={"help": "dropout rate of the output of every layer, the attention included"}
+    )
+    dropout_output: Optional[float] = field(
+        default=None,
+        metadata={
+            "help": "dropout rate of what the output layer alone reads, attention and last layer of the decoder "
+            "(default: that of --dropout)"
+        },
     )
     share_embeddings: SharedEmbeddings = field(
         default="none",
@@ -210,7 +217,8 @@ def _build_decoder_stack(
         cell_options=RECURRENT_CELLS.read_options(args),
         attention=attention,
         input_feeding=config.input_feeding,
-        dropout=config.dropout,
+        hidden_dropout=config.dropout,
+        output_dropout=config.dropout if config.dropout_output is None else config.dropout_output,
     )
 
 

@@ -58,7 +58,8 @@ class AttentionalStack(nn.Module):
         cell, cell_options: as :class:`RecurrentStack`.
         attention: built for D_N and M, or None.
         input_feeding: "on" or "off".
-        dropout: standard dropout rate of every layer's output and of h~.
+        hidden_dropout: standard dropout rate between layers.
+        output_dropout: that of the last layer and of h~, which no other layer and no attention reads.
 
     Raises:
         ValueError: on input feeding without attention, and as :class:`RecurrentStack`.
@@ -73,7 +74,8 @@ class AttentionalStack(nn.Module):
         cell_options: Optional[FairseqDataclass] = None,
         attention: Optional[Attention],
         input_feeding: str,
-        dropout: float,
+        hidden_dropout: float,
+        output_dropout: float,
     ):
         super().__init__()
         self.feeds = input_feeding == "on"
@@ -84,12 +86,12 @@ class AttentionalStack(nn.Module):
             hidden_sizes,
             cell=cell,
             cell_options=cell_options,
-            hidden_dropout=dropout,
-            output_dropout=dropout,
+            hidden_dropout=hidden_dropout,
+            output_dropout=output_dropout,
             masks="standard",
         )
         self.attention = attention
-        self.dropout = BroadcastDropout(dropout, flag="--dropout", shared_dims=MASKS["standard"])
+        self.dropout = BroadcastDropout(output_dropout, flag="--dropout-output", shared_dims=MASKS["standard"])
 
     def initial_state(self, layers: StackState) -> AttentionalState:
         """Start from states of the layers, with h~_0 = 0, (B, D_N)."""

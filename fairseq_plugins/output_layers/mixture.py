@@ -24,7 +24,9 @@ from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_netw
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput
 from fairseq_plugins.output_layers.word_projection import WordProjection
 
-LatentMask = choices(["shared", "per-expert"])
+LATENT_MASKS = {"shared": (1, 2), "per-expert": (1,), "per-word": ()}
+"""Dimensions of k, (B, T, J, d), that share a dropout mask: of shared the words of a row and the experts."""
+LatentMask = choices([*LATENT_MASKS])
 LabelEncoder = choices(["none", "drill"])
 
 
@@ -45,8 +47,8 @@ class MixtureOptions(LabelNetworkOptions):
     latent_mask: Optional[LatentMask] = field(
         default=None,
         metadata={
-            "help": "whether all experts of a row share one latent dropout mask "
-            "(default: per-expert for mos, shared for doc)"
+            "help": "latent dropout masks of a row; shared: one; per-expert: one for each expert; per-word: one for "
+            "each expert at each word (default: per-expert for mos, shared for doc)"
         },
     )
     label_encoder: LabelEncoder = field(
@@ -96,9 +98,11 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
             bias=options.output_bias,
             label_encoder=label_network(self.latent_width, options) if options.label_encoder == "drill" else None,
         )
-        # k is (B, T, J, d): the mask is always shared by the time steps, dimension 1
-        shared_dims = (1, 2) if (options.latent_mask or self.default_mask) == "shared" else (1,)
-        self.latent_dropout = BroadcastDropout(options.latent_dropout, flag="--latent-dropout", shared_dims=shared_dims)
+        self.latent_dropout = BroadcastDropout(
+            options.latent_dropout,
+            flag="--latent-dropout",
+            shared_dims=LATENT_MASKS[options.latent_mask or self.default_mask],
+        )
 
     def start_by_layer(self) -> None:
         """Each W_j is drawn for itself."""

@@ -93,6 +93,16 @@ class Recipe:
         taken = preset.training if preset is not None and self.training_of_presets == "taken" else {}
         return {**COMMON, **taken, **self.training, **own}
 
+    def model_flags(self, system: str) -> Dict[str, Value]:
+        """Flags of a system above those by which its preset shapes the model; names have underscores.
+
+        Raises:
+            ValueError: if the recipe has no such system.
+        """
+        flags = {name.replace("-", "_"): value for name, value in self.flags(system).items()}
+        preset = ARCHITECTURES.get(str(flags["arch"]))
+        return {**(preset.model if preset is not None else {}), **flags}
+
 
 def training_arguments(
     recipe: Recipe, system: str, *, data: str, save_dir: str, seed: Optional[int] = None, more: Sequence[str] = ()

@@ -1,9 +1,8 @@
 """Language modelling over contiguous streams with carried recurrent state."""
 
 import logging
-from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
@@ -17,8 +16,6 @@ from torch import Tensor, nn
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
 from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream, load_training_stream
-from fairseq_plugins.data.row_offsets import random_row_offsets
-from fairseq_plugins.data.windows import Window, fixed_windows, random_windows
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.optim.held_columns import hold_columns, will_hold_columns
@@ -27,11 +24,9 @@ from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows, agreed
 from fairseq_plugins.tasks.row_groups import RowGroups
 from fairseq_plugins.tasks.stateful_lm_config import StatefulLanguageModelingConfig
 from fairseq_plugins.tasks.stream_position import StreamPosition
+from fairseq_plugins.tasks.stream_windows import CutWindows, scoring_windows, training_windows
 
 logger = logging.getLogger(__name__)
-
-CutWindows = Callable[[ContiguousStreams, int], List[List[Window]]]
-"""From rows and an epoch to the batches of windows that cover them."""
 
 
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
@@ -139,7 +134,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
             self._row_groups.check(max_sentences)
         iterator = self._iterate(
             streams,
-            self._training_windows if in_training else self._fixed_windows,
+            partial(training_windows if in_training else scoring_windows, config=self.args),
             epoch=epoch,
             skip_remainder_batch=skip_remainder_batch,
         )
@@ -186,23 +181,6 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
             disable_shuffling=True,
             **options,
         )
-
-    def _fixed_windows(self, streams: ContiguousStreams, _: int) -> List[List[Window]]:
-        windows = fixed_windows(streams.num_predictions_per_row, length=self.args.tokens_per_sample)
-        return [[window] for window in windows]
-
-    def _training_windows(self, streams: ContiguousStreams, epoch: int) -> List[List[Window]]:
-        num_predictions, length = streams.num_predictions_per_row, self.args.tokens_per_sample
-        if self.args.window_lengths == "random":
-            seed = (self.args.seed, epoch)
-            windows = random_windows(num_predictions, length=length, max_length=self.args.max_window, seed=seed)
-        else:
-            windows = fixed_windows(num_predictions, length=length)
-        if self.args.row_offsets == "random":
-            seed = (self.args.seed, epoch, 1)  # a generator apart from that of the windows
-            offsets = random_row_offsets(streams.num_rows, streams.rows.size(1), seed=seed)
-            windows = [replace(window, row_offsets=offsets) for window in windows]
-        return [[window] for window in windows]
 
     # training
 

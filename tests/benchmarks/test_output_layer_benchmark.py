@@ -12,12 +12,11 @@ from fairseq_plugins.benchmarks import output_layer
 from fairseq_plugins.benchmarks.output_layer import (
     DEFAULT_CASES,
     NOISE,
-    Case,
-    Inputs,
     measure,
     methods_of,
     peak_memory,
 )
+from fairseq_plugins.benchmarks.output_layer_inputs import Case, Inputs
 from fairseq_plugins.benchmarks.output_layer_report import BARS, as_markdown, draw
 
 CPU = torch.device("cpu")

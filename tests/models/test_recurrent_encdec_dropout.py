@@ -40,6 +40,14 @@ def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(source,
     assert len(handed_over) == 4 and all(part.ne(0).all() for part in handed_over)
 
 
+def test_what_the_output_layer_alone_reads_may_be_kept(source):
+    model = build_tiny_encdec("full", hidden_sizes="8 8", dropout=0.5, dropout_output=0.0)
+    encoded = model.encoder(source[0])["encoder_out"][0]
+    _, below, last, attended = model(*source, torch.randint(4, V, (B, T)))[1]["states"].layers
+    assert below.eq(0).any() and last.ne(0).all() and attended.ne(0).all()
+    assert not torch.equal(encoded, model.encoder(source[0])["encoder_out"][0])
+
+
 @pytest.mark.parametrize("merge", ["top", "layer"])
 def test_the_encoder_drops_between_layers_only(merge, source):
     two, one = (

@@ -25,7 +25,7 @@ every_cell = pytest.mark.parametrize("cell", CELLS)
 every_case = pytest.mark.parametrize("attention, feeding", CASES)
 
 
-def make(attention, feeding, *, cell="lstm", widths=WIDTHS, dropout=0.0):
+def make(attention, feeding, *, cell="lstm", widths=WIDTHS, dropout=0.0, output_dropout=None):
     built = None if attention == "none" else ATTENTIONS[attention](widths[-1], widths[-1])
     stack = AttentionalStack(
         C,
@@ -34,7 +34,8 @@ def make(attention, feeding, *, cell="lstm", widths=WIDTHS, dropout=0.0):
         cell_options=CELLS[cell],
         attention=built,
         input_feeding=feeding,
-        dropout=dropout,
+        hidden_dropout=dropout,
+        output_dropout=dropout if output_dropout is None else output_dropout,
     )
     with torch.no_grad():
         for param in stack.parameters():
@@ -200,6 +201,15 @@ def test_the_dropout_rate_is_that_of_every_layer(attention, feeding):
     for layer in outputs.layers:
         n = layer.numel()
         assert layer.eq(0).double().mean().item() == pytest.approx(0.2, abs=4 * (0.16 / n) ** 0.5)
+
+
+@every_case
+def test_what_the_output_layer_alone_reads_has_a_rate_of_its_own(attention, feeding, x):
+    stack = make(attention, feeding, dropout=0.5, output_dropout=0.0)
+    outputs = stack(x, make_memory(stack), make_state(stack))
+    num_between = len(WIDTHS) - 1
+    assert all(layer.eq(0).any() for layer in outputs.layers[:num_between])
+    assert outputs.layers[num_between:] and all(layer.ne(0).all() for layer in outputs.layers[num_between:])
 
 
 @every_case

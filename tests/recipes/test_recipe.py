@@ -28,6 +28,15 @@ def test_flags_are_the_presets_then_the_recipes_then_the_systems(recipe):
     assert recipe.flags("host") == {**COMMON, "arch": "lstm_lm", "max-epoch": 8, "seed": 3}
 
 
+def test_flags_of_a_model_are_the_systems_above_those_that_shape_it(recipe):
+    preset = ARCHITECTURES["lstm_lm_awd"].model
+    shaped = recipe.model_flags("longer")
+    assert set(preset) <= set(shaped) and (shaped["embed_dim"], shaped["label_depth"]) == (preset["embed_dim"], 2)
+    wider = Recipe(name="wider", title="", corpus="", systems=recipe.systems, training={"embed-dim": 7})
+    assert wider.model_flags("plain")["embed_dim"] == 7
+    assert recipe.model_flags("host") == {name.replace("-", "_"): value for name, value in recipe.flags("host").items()}
+
+
 def test_a_recipe_may_be_the_whole_training(recipe):
     alone = Recipe(name="alone", title="", corpus="", systems=recipe.systems, training_of_presets="left out")
     assert alone.flags("plain") == {**COMMON, "arch": "lstm_lm_awd"}
@@ -46,7 +55,7 @@ def test_arguments_of_a_training(recipe):
 def test_what_does_not_exist_is_answered_with_what_does(recipe):
     with pytest.raises(ValueError, match=r"^there is no recipe mult: choose one of .*multi30k, .*gigaword.*$"):
         find_recipe("mult")
-    for ask in (recipe.system, recipe.label, recipe.flags):
+    for ask in (recipe.system, recipe.label, recipe.flags, recipe.model_flags):
         with pytest.raises(ValueError, match="^recipe some has no system x: choose one of plain, longer, host$"):
             ask("x")
     assert find_recipe("reduced") is RECIPES["reduced"]

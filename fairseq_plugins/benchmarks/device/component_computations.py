@@ -53,7 +53,8 @@ def attention_computations(attention: str) -> Iterator[Computation]:
             cell="lstm",
             attention=ATTENTIONS[attention](WIDTHS[-1], WIDTHS[-1]),
             input_feeding=feeding,
-            dropout=0.0,
+            hidden_dropout=0.0,
+            output_dropout=0.0,
         )
         inputs = random_inputs(0, x=(B, T, WIDTHS[0]), annotations=(B, S, WIDTHS[-1]))
         yield Computation(

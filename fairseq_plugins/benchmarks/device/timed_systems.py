@@ -8,7 +8,6 @@ from typing import Callable, Dict, List, Mapping
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.step import Figures, Item
 from fairseq_plugins.benchmarks.training_speed import TrainingSpeed, measure_trainings
-from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.recipes import Recipe
 
 
@@ -46,9 +45,7 @@ def _measure(setting: Setting, recipe: Recipe, system: str, *, data: Callable[[]
 
 def width_flags(setting: Setting, recipe: Recipe, system: str) -> List[str]:
     """Flags that give a system the widths of the setting's scale."""
-    flags = recipe.flags(system)
-    preset = ARCHITECTURES.get(str(flags["arch"]))
-    return setting.scale.width_flags({**(preset.model if preset else {}), **flags})
+    return setting.scale.width_flags(recipe.model_flags(system))
 
 
 def speeds(setting: Setting, recipe: Recipe, found: Mapping[str, Figures], *, prefix: str) -> Dict[str, TrainingSpeed]:
