@@ -7,6 +7,7 @@ import sys
 import builders
 import pytest
 import torch
+from made_once import MadeOnce
 from warm_process import warm_programs
 
 pytest.register_assert_rewrite("cell_contract", "decoder_contract", "every_part", "recurrent_model_contract")
@@ -33,6 +34,11 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    return MadeOnce(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

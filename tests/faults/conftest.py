@@ -1,13 +1,16 @@
 """A folder to work in, made once and copied for each fault."""
 
 import os
+import pickle
 import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from crashes import Undisturbed, run_undisturbed
 from workplace import furnish
+from writings import WRITINGS
 
 
 @pytest.fixture(autouse=True)
@@ -17,9 +20,9 @@ def few_are_expected(warm, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def furnished(tmp_path_factory, programs) -> Path:
+def furnished(made_once, programs) -> Path:
     """The folder that copies are made of."""
-    return furnish(tmp_path_factory.mktemp("workplace"), python=os.path.join(programs, "python"))
+    return made_once("workplace", lambda folder: furnish(folder, python=os.path.join(programs, "python")))
 
 
 @pytest.fixture
@@ -37,3 +40,17 @@ def workplace(furnished):
             yield folder
 
     return copied
+
+
+@pytest.fixture
+def undisturbed(made_once, workplace):
+    """``undisturbed(name)``: what one of ``WRITINGS`` does where nothing happens to it."""
+
+    def run(name: str) -> Undisturbed:
+        def make(kept: Path) -> None:
+            with workplace() as folder:
+                (kept / "run").write_bytes(pickle.dumps(run_undisturbed(WRITINGS[name], folder)))
+
+        return pickle.loads((made_once(f"undisturbed {name}", make) / "run").read_bytes())
+
+    return run

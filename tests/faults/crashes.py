@@ -4,9 +4,12 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Callable, List, Optional
+from typing import Callable, List, NamedTuple, Optional
 
 from forks import Ended, in_fork
+from programs import program
+from workplace import contents
+from writings import Writing
 
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 """Audit events, beside opening to write, that change the file system; syncs have none."""
@@ -56,14 +59,30 @@ class Watch:
         os.write(self._log, f"{what} {place.removeprefix(self._folder)}\n".encode())
 
 
-def changes_of(work: Callable[[], None], folder: Path, *, stdin: bytes) -> List[str]:
-    """The changes that work makes to a folder, which it then has made."""
+class Undisturbed(NamedTuple):
+    """What a command does where nothing happens to it.
+
+    Attributes:
+        changes: that it makes to its folder.
+        longest: length of the longest file that it leaves, in bytes.
+        result: what counts of what it has written.
+    """
+
+    changes: List[str]
+    longest: int
+    result: object
+
+
+def run_undisturbed(writing: Writing, folder: Path) -> Undisturbed:
+    """Run a command in a folder."""
+    before = contents(folder)
     log = os.memfd_create("changes")
-    ended = _watched(work, folder, None, log, stdin)
+    ended = _watched(program(writing.words), folder, None, log, writing.stdin)
     assert ended.status == 0, ended
     changes = os.pread(log, os.fstat(log).st_size, 0).decode().splitlines()
     os.close(log)
-    return changes
+    lengths = [(folder / path).stat().st_size for path, now in contents(folder).items() if before.get(path) != now]
+    return Undisturbed(changes=changes, longest=max(lengths), result=writing.result(folder))
 
 
 def killed_after(work: Callable[[], None], folder: Path, num_changes: int, *, stdin: bytes) -> Ended:

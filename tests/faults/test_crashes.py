@@ -7,10 +7,10 @@ import random
 import signal
 
 import pytest
-from crashes import changes_of, killed_after
+from crashes import killed_after
 from forks import in_fork
 from programs import program
-from workplace import COMMANDS, contents
+from workplace import COMMANDS
 from writings import WITHOUT, WRITINGS
 
 pytestmark = pytest.mark.slow
@@ -35,14 +35,10 @@ def test_every_command_that_writes_is_tried():
 
 
 @pytest.mark.parametrize("name", WRITINGS)
-def test_a_disturbed_command_is_run_again_as_if_it_never_had_been(name, workplace, pytestconfig):
+def test_a_disturbed_command_is_run_again_as_if_it_never_had_been(name, workplace, undisturbed, pytestconfig):
     writing = WRITINGS[name]
     work, stdin = program(writing.words), writing.stdin
-    with workplace() as folder:
-        before = contents(folder)
-        changes = changes_of(work, folder, stdin=stdin)
-        lengths = [(folder / path).stat().st_size for path, now in contents(folder).items() if before.get(path) != now]
-        result, longest = writing.result(folder), max(lengths)
+    changes, longest, result = undisturbed(name)
     assert changes and result
 
     def check_again(folder, disturbed):

@@ -30,34 +30,34 @@ def tests_are_warm(warm):
 
 
 @pytest.fixture(scope="session")
-def text(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("corpus") / "text"
-    write_stories(out, num_stories=50)
-    return out
+def text(made_once) -> Path:
+    return made_once("stories", lambda out: write_stories(out, num_stories=50))
 
 
 @pytest.fixture(scope="session")
-def data(text, tmp_path_factory) -> Path:
-    return preprocess(text, tmp_path_factory.mktemp("binarised") / "data bin")
+def data(text, made_once) -> Path:
+    return made_once("binarised stories", lambda out: preprocess(text, out))
 
 
 @pytest.fixture(scope="session")
-def trained(data, tmp_path_factory) -> Path:
+def trained(data, made_once) -> Path:
     """A finished training: its save directory, with train.log."""
-    save_dir = tmp_path_factory.mktemp("trained")
-    log = train(data, save_dir, "--max-epoch", 2, "--no-epoch-checkpoints")
-    (save_dir / "train.log").write_text(log)
-    return save_dir
+
+    def make(save_dir: Path) -> None:
+        log = train(data, save_dir, "--max-epoch", 2, "--no-epoch-checkpoints")
+        (save_dir / "train.log").write_text(log)
+
+    return made_once("trained", make)
 
 
 @pytest.fixture(scope="session")
-def pairs(tmp_path_factory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("pairs"))
+def pairs(made_once) -> Path:
+    return made_once("pairs", write_corpus)
 
 
 @pytest.fixture(scope="session")
-def pair_data(pairs, tmp_path_factory) -> Path:
-    return preprocess_pairs(pairs, tmp_path_factory.mktemp("binarised pairs") / "data bin")
+def pair_data(pairs, made_once) -> Path:
+    return made_once("binarised pairs", lambda out: preprocess_pairs(pairs, out))
 
 
 @pytest.fixture(scope="session")
@@ -69,23 +69,27 @@ def prepared(pair_data, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def translator(pair_data, tmp_path_factory) -> Path:
+def translator(pair_data, made_once) -> Path:
     """A DOC model: its save directory, with train.log."""
-    save_dir = tmp_path_factory.mktemp("translator")
-    (save_dir / "train.log").write_text(train_to_the_end(pair_data, save_dir, "--max-epoch", EPOCHS))
-    return save_dir
+
+    def make(save_dir: Path) -> None:
+        (save_dir / "train.log").write_text(train_to_the_end(pair_data, save_dir, "--max-epoch", EPOCHS))
+
+    return made_once("translator", make)
 
 
 @pytest.fixture(scope="session")
-def plain_translator(pair_data, tmp_path_factory) -> Path:
+def plain_translator(pair_data, made_once) -> Path:
     """A plain softmax trained with the host's criterion and BLEU: its save directory, with train.log."""
-    save_dir = tmp_path_factory.mktemp("plain translator")
     flags = ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--max-epoch", EPOCHS]
     flags += ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 12}', "--eval-bleu-detok", "space"]
     flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
-    log = train_to_the_end(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
-    (save_dir / "train.log").write_text(log)
-    return save_dir
+
+    def make(save_dir: Path) -> None:
+        log = train_to_the_end(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
+        (save_dir / "train.log").write_text(log)
+
+    return made_once("plain translator", make)
 
 
 @pytest.fixture
