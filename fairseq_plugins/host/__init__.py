@@ -23,6 +23,7 @@ from fairseq_plugins.host import (
     numpy_compat,
     one_line_errors,
     replace_unk,
+    resumed_clock,
     resumed_epoch,
     resumed_validation,
     save_dir_lock,
@@ -48,6 +49,7 @@ def mend_host() -> None:
     save_dir_lock.mend()
     exact_resume.mend()
     resumed_epoch.mend()
+    resumed_clock.mend()
     resumed_validation.mend()
     divergence.mend()
     flag_values.mend()
