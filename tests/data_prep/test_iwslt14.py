@@ -64,6 +64,16 @@ def test_archive_and_files_are_the_same(tmp_path: Path) -> None:
     assert texts[0] == texts[1] and list(texts[0]) == ["train", "test"]
 
 
+def test_texts_that_are_there_are_not_downloaded(tmp_path: Path, monkeypatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(iwslt14, "download", lambda attempts, is_sound: asked.append(attempts[0][1].name))
+    for place in ("files", "files/de-en"):
+        CORPUS.download(write_files(tmp_path / place, iwslt14_files()), options_of(CORPUS, "de-en"))
+    assert asked == []
+    CORPUS.download(tmp_path / "nothing", options_of(CORPUS, "de-en"))
+    assert asked == ["de-en.tgz"]
+
+
 def test_too_few_pairs_for_valid(here: Path) -> None:
     write_files(here / "x", iwslt14_files())
     message = fail("iwslt14", "de-en", "--from", "x", "--max-length", 6, "--min-length", 6, "--merges", 9, cwd=here)

@@ -106,6 +106,11 @@ def test_iwslt_download(tmp_path: Path, server: SimpleNamespace) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["de-en.tgz"]
     assert set(corpus.find(tmp_path, options)) == {"de-en.tgz"}
     corpus.download(tmp_path, options)
+    texts = tmp_path / "texts"
+    (texts / "de-en").mkdir(parents=True)
+    for name, data in files.items():
+        (texts / "de-en" / name).write_bytes(data)
+    corpus.download(texts, options)
     assert len(server.requests) == len(places)
 
 

@@ -56,6 +56,25 @@ def test_unpacked_files_are_the_same(pair: str, tmp_path: Path) -> None:
     assert other["valid"] == expected["newstest2015"] and other["newstest2013"] == expected["valid"]
 
 
+def test_only_archives_whose_texts_are_not_there_are_downloaded(tmp_path: Path, monkeypatch) -> None:
+    def downloaded(folder: Path) -> list[str]:
+        asked: list[str] = []
+        monkeypatch.setattr(wmt14, "download", lambda attempts, is_sound: asked.append(attempts[0][1].name))
+        CORPUS.download(folder, options_of(CORPUS, "de-en"))
+        return asked
+
+    archives = write_release(tmp_path / "archives")
+    shutil.unpack_archive(archives / "training-parallel-nc-v9.tgz", tmp_path / "texts")
+    others = [name for name in wmt14.URLS if name != "training-parallel-nc-v9.tgz"]
+    assert downloaded(tmp_path / "texts") == others
+    for path in archives.iterdir():
+        shutil.unpack_archive(path, tmp_path / "texts")
+    assert downloaded(tmp_path / "texts") == []
+    next((tmp_path / "texts").rglob("newstest2012-ref.en.sgm")).unlink()
+    assert downloaded(tmp_path / "texts") == ["test-full.tgz", "dev.tgz"]
+    assert downloaded(tmp_path / "nothing") == list(wmt14.URLS)
+
+
 def test_sets_that_are_not_there(tmp_path: Path) -> None:
     folder = write_release(tmp_path / "a", without="newstest2015")
     assert "newstest2015" not in read_release(folder, "de-en")

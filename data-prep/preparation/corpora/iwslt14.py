@@ -74,11 +74,8 @@ class IWSLT14(ParallelCorpus):
             if missing := [name for name, path in files.items() if path is None]:
                 raise DataError(f"{folder} has no {', '.join(missing)}: put them there, .gz or not, for --partial")
             return files
-        for place in (folder, folder / "de-en"):
-            if all((place / name).is_file() for name in _names()):
-                return {name: place / name for name in _names()}
-            if (place / ARCHIVE).is_file():
-                return {ARCHIVE: place / ARCHIVE}
+        if files := _find(folder):
+            return files
         hint = " (the partial set is taken with --partial)" if plain_or_gz(folder, "train.de") else ""
         raise DataError(
             f"{folder} has no {ARCHIVE}, nor {' and '.join(_names()[:2])} and the others{hint}: "
@@ -90,7 +87,7 @@ class IWSLT14(ParallelCorpus):
         if options.partial:
             if not plain_or_gz(folder, "train.de"):
                 raise DataError("the partial set cannot be downloaded: pass the folder that holds it with --from DIR")
-        elif not (folder / ARCHIVE).is_file():
+        elif not _find(folder):
             urls = mirror_urls(options.mirror or MIRRORS, ARCHIVE)
             download([(url, folder / ARCHIVE) for url in urls], is_sound)
 
@@ -128,6 +125,15 @@ class IWSLT14(ParallelCorpus):
     def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]:
         """The raw text; of the partial set its tokens put together again."""
         return _detokenizer if options.partial else super().reference_of(options)
+
+
+def _find(folder: Path) -> dict[str, Path]:
+    for place in (folder, folder / "de-en"):
+        if all((place / name).is_file() for name in _names()):
+            return {name: place / name for name in _names()}
+        if (place / ARCHIVE).is_file():
+            return {ARCHIVE: place / ARCHIVE}
+    return {}
 
 
 def _names() -> list[str]:

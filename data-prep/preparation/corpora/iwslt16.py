@@ -53,15 +53,10 @@ class IWSLT16(ParallelCorpus):
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """The texts as files, the pair's archive, or the archive of all pairs, in this order."""
+        if files := _find(folder, options):
+            return files
         pair, wanted = options.pair, sorted(_names(options).values())
-        places = [folder, folder / pair, folder / _folder(pair)]
-        for place in places:
-            if all((place / name).is_file() for name in wanted):
-                return {name: place / name for name in wanted}
-        for place, name in [*((place, f"{pair}.tgz") for place in places), (folder, RELEASE)]:
-            if (place / name).is_file():
-                return {name: place / name}
-        place = max(places, key=lambda place: sum((place / name).is_file() for name in wanted))
+        place = max(_places(folder, options), key=lambda place: sum((place / name).is_file() for name in wanted))
         missing = [name for name in wanted if not (place / name).is_file()]
         raise DataError(
             f"{place} has no {', '.join(missing)} (nor has {folder} {pair}.tgz or {RELEASE}): "
@@ -70,7 +65,7 @@ class IWSLT16(ParallelCorpus):
 
     def download(self, folder: Path, options: Namespace) -> None:
         """The pair's archive, or else the one of all pairs."""
-        if any((folder / name).is_file() for name in (f"{options.pair}.tgz", RELEASE)):
+        if _find(folder, options):
             return
         archive = f"{options.pair}.tgz"
         attempts = [
@@ -119,6 +114,21 @@ def _test_years(options: Namespace) -> list[str]:
     if both := set(years) & set(options.dev):
         raise DataError(f"{' '.join(sorted(both))} cannot be in both --dev and --test")
     return years
+
+
+def _places(folder: Path, options: Namespace) -> list[Path]:
+    return [folder, folder / options.pair, folder / _folder(options.pair)]
+
+
+def _find(folder: Path, options: Namespace) -> dict[str, Path]:
+    places, wanted, archive = _places(folder, options), sorted(_names(options).values()), f"{options.pair}.tgz"
+    for place in places:
+        if all((place / name).is_file() for name in wanted):
+            return {name: place / name for name in wanted}
+    for path in [*(place / archive for place in places), folder / RELEASE]:
+        if path.is_file():
+            return {path.name: path}
+    return {}
 
 
 def _names(options: Namespace) -> dict[tuple[str, str], str]:

@@ -2,7 +2,7 @@
 
 import itertools
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..archives import is_sound, unpack
@@ -63,11 +63,10 @@ class WMT14(ParallelCorpus):
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """Each text as a file, or else the archive that should have it."""
         files, missing = {}, []
-        for archive, (stem, _) in TRAIN.items():
-            names = [f"{stem}.{side}" for side in options.sides]
-            texts = [_find(folder, name) for name in names]
-            if all(texts):
-                files |= dict(zip(names, texts))
+        for archive in TRAIN:
+            names = _training_names(archive, options)
+            if texts := _find_all(folder, names):
+                files |= texts
             elif path := _find(folder, archive):
                 files[archive] = path
             else:
@@ -76,18 +75,23 @@ class WMT14(ParallelCorpus):
             if path := _find(folder, archive):
                 files[archive] = path
         for test in NEWSTESTS:
-            names = next((each for each in _names(test, options) if all(_find(folder, name) for name in each)), ())
-            files |= {name: _find(folder, name) for name in names}
-            if test in _needed(options) and not names and not files.keys() & set(TEST_ARCHIVES):
+            texts = _find_set(folder, test, options)
+            files |= texts
+            if test in _needed(options) and not texts and not files.keys() & set(TEST_ARCHIVES):
                 missing.append(f"{' or '.join(TEST_ARCHIVES)} ({' and '.join(_names(test, options)[0])})")
         if missing:
             raise DataError(f"{folder} has no {', no '.join(missing)}: put it there, or leave out --from to download")
         return files
 
     def download(self, folder: Path, options: Namespace) -> None:
-        """Each archive by itself; test-full.tgz and dev.tgz overlap, so that one may fail."""
+        """Each archive whose texts are not there; test-full.tgz and dev.tgz overlap, so that one may fail."""
+        has_all_sets = all(_find_set(folder, test, options) for test in NEWSTESTS)
         for archive, host in URLS.items():
-            if _find(folder, archive):
+            if archive in TRAIN:
+                has_texts = bool(_find_all(folder, _training_names(archive, options)))
+            else:
+                has_texts = has_all_sets
+            if has_texts or _find(folder, archive):
                 continue
             urls = mirror_urls(options.mirror or [f"https://{host}", f"http://{host}"], archive)
             try:
@@ -140,6 +144,22 @@ def _find(folder: Path, name: str) -> Path | None:
     return next(filter(None, (plain_or_gz(folder / place, name) for place in PLACES)), None)
 
 
+def _find_all(folder: Path, names: Sequence[str]) -> dict[str, Path]:
+    """All of these files, or nothing."""
+    found = {name: path for name in names if (path := _find(folder, name))}
+    return found if len(found) == len(names) else {}
+
+
+def _find_set(folder: Path, test: str, options: Namespace) -> dict[str, Path]:
+    """The files of a test set, under the first names by which both are there; nothing where they are not."""
+    return next(filter(None, (_find_all(folder, names) for names in _names(test, options))), {})
+
+
+def _training_names(archive: str, options: Namespace) -> list[str]:
+    stem, _ = TRAIN[archive]
+    return [f"{stem}.{side}" for side in options.sides]
+
+
 def _names(test: str, options: Namespace) -> list[tuple[str, str]]:
     """Names that the files of a test set may have, source and reference; from 2014 on they tell the direction."""
     source, target = options.sides
@@ -148,8 +168,8 @@ def _names(test: str, options: Namespace) -> list[tuple[str, str]]:
 
 
 def _training_pairs(archive: str, files: dict[str, Path], options: Namespace, scratch: Path) -> Iterator[Row]:
-    stem, expected = TRAIN[archive]
-    names = [f"{stem}.{side}" for side in options.sides]
+    _, expected = TRAIN[archive]
+    names = _training_names(archive, options)
     if archive in files:
         texts = unpack(files[archive], set(names), scratch)
         where = [f"{name} in {files[archive]}" for name in names]
