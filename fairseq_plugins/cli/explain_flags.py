@@ -2,15 +2,18 @@
 
 import argparse
 import re
-from typing import Optional
+from functools import partial
+from typing import Any, Callable, List, Optional, Tuple
 
 from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS
+from fairseq_plugins.tasks.scored_translation import EvalScorerConfig
 
 OWN_OPTIMIZERS = ("l2_adam", "nt_asgd")
 """Those of this package; ``fairseq-train --help`` explains the host's."""
@@ -31,19 +34,22 @@ def flags_parser(arch: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         usage=argparse.SUPPRESS, add_help=False, conflict_handler="resolve", formatter_class=KnownDefaultsFormatter
     )
-    parts = [
-        (f"--arch {arch}", ARCH_MODEL_REGISTRY[arch]),
-        ("--criterion regularized_cross_entropy", CRITERION_REGISTRY["regularized_cross_entropy"]),
+    parts: List[Tuple[str, Callable[[Any], None]]] = [
+        (f"--arch {arch}", ARCH_MODEL_REGISTRY[arch].add_args),
+        ("--criterion regularized_cross_entropy", CRITERION_REGISTRY["regularized_cross_entropy"].add_args),
     ]
     if arch not in GATED_LANGUAGE_MODELS:
-        parts.append(("--criterion noise_contrastive", CRITERION_REGISTRY["noise_contrastive"]))
+        parts.append(("--criterion noise_contrastive", CRITERION_REGISTRY["noise_contrastive"].add_args))
     if arch in LANGUAGE_MODELS or arch in GATED_LANGUAGE_MODELS:
-        parts.append(("--task stateful_lm", TASK_REGISTRY["stateful_lm"]))
+        parts.append(("--task stateful_lm", TASK_REGISTRY["stateful_lm"].add_args))
         optimizer = str(ARCHITECTURES[arch].training.get("optimizer", "nt_asgd"))
         if optimizer in OWN_OPTIMIZERS:
-            parts.append((f"--optimizer {optimizer}", OPTIMIZER_REGISTRY[optimizer]))
-    for title, part in parts:
-        part.add_args(parser.add_argument_group(title))
+            parts.append((f"--optimizer {optimizer}", OPTIMIZER_REGISTRY[optimizer].add_args))
+    else:
+        add_scoring = partial(gen_parser_from_dataclass, dataclass_instance=EvalScorerConfig())
+        parts.append(("--task scored_translation", add_scoring))
+    for title, add_flags in parts:
+        add_flags(parser.add_argument_group(title))
     parser.set_defaults(**ARCHITECTURES[arch].model)
     return parser
 
@@ -54,7 +60,7 @@ class ExplainFlags(Command):
     name = "explain_flags"
     summary = "Explain the flags that an architecture adds to fairseq-train."
     description = (
-        "Those of this package's task, criteria and optimiser that go with it are among them, all with their defaults."
+        "Those of this package's tasks, criteria and optimiser that go with it are among them, all with their defaults."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -61,7 +61,10 @@ class EvalScorerConfig(FairseqDataclass):
     )
     eval_scorer_remove_bpe: Optional[str] = field(
         default=None,
-        metadata={"help": "join subwords before scoring: @@ , or sentencepiece", "argparse_const": "@@ "},
+        metadata={
+            "help": "join subwords before scoring: @@ , or sentencepiece (default: none are joined)",
+            "argparse_const": "@@ ",
+        },
     )
 
 

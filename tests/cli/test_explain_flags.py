@@ -23,7 +23,7 @@ def assert_explained(preset, text):
 def test_flags_are_explained_with_the_values_of_the_preset(arch, capsys):
     text = explained(arch, capsys)
     assert_explained(LANGUAGE_MODELS[arch], text)
-    assert "--tokens-per-sample " in text and "--balance " in text
+    assert "--tokens-per-sample " in text and "--balance " in text and "--eval-scorer" not in text
     averages = LANGUAGE_MODELS[arch].training.get("optimizer", "nt_asgd") == "nt_asgd"
     assert ("--nonmonotone-interval " in text) == averages
 
@@ -40,8 +40,8 @@ def test_flags_of_gated_models_are_explained_with_their_optimiser(arch, capsys):
 def test_flags_of_encoder_decoders_are_explained_without_those_of_language_models(arch, capsys):
     text = explained(arch, capsys)
     assert_explained(encoder_decoders.ARCHITECTURES[arch], text)
-    assert "--balance " in text and "--init-range " in text
-    assert "--tokens-per-sample" not in text and "--nonmonotone-interval" not in text
+    assert "--balance " in text and "--init-range " in text and "--eval-scorer " in text
+    assert "--eval-bleu" not in text and "--tokens-per-sample" not in text and "--nonmonotone-interval" not in text
 
 
 @pytest.mark.parametrize("arch", sorted(LANGUAGE_MODELS.keys() | encoder_decoders.ARCHITECTURES.keys()))

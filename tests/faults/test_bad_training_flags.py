@@ -22,7 +22,15 @@ TRAINING = [
     *("--save-dir", "trained", "--max-update", "1", "--batch-size", "2", "--lr", "0.1"),
 ]
 STREAMS = ["lm", "--task", "stateful_lm", "--tokens-per-sample", "10", "--batch-size-valid", "2"]
-PAIRS = ["translation", "--task", "translation", "--max-source-positions", "100", "--max-target-positions", "100"]
+PAIRS = [
+    "translation",
+    "--task",
+    "scored_translation",
+    "--max-source-positions",
+    "100",
+    "--max-target-positions",
+    "100",
+]
 
 
 @st.composite
