@@ -6,7 +6,7 @@
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import List, Mapping, Optional, Union
+from typing import List, Mapping, Optional, Set, Union
 
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -25,8 +25,8 @@ class Preset:
 
     Attributes:
         model: model flags.
-        output_layers: by output layer, options whose own default does not do in this architecture; they hold where the
-            user chooses that layer in place of the preset's.
+        output_layers: by output layer, flags that go with it in this architecture; those of the preset's own layer are
+            in ``model``, those of another hold where the user chooses that layer.
         training: flags of ``fairseq-train`` for the main training.
         fine_tuning: those that differ when the best model is trained on with averaging from the start, or None where
             the paper does not do that.
@@ -51,7 +51,11 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
     for those that the other cell declares, too: they regularise both alike. Another output layer has its options of
     ``preset.output_layers``.
     """
-    left_out = set()
+    left_out: Set[str] = set()
+    own_layer = preset.model.get(OUTPUT_LAYERS.destination)
+    layer = getattr(args, OUTPUT_LAYERS.destination, own_layer)
+    if layer != own_layer:
+        left_out |= set(preset.output_layers.get(str(own_layer), {}))
     for registry in (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS):
         own = preset.model.get(registry.destination)
         chosen = getattr(args, registry.destination, own)
@@ -60,9 +64,8 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
             if registry is RECURRENT_CELLS:
                 left_out -= option_names(registry.find(str(chosen)).Options)
     values = {flag: value for flag, value in preset.model.items() if flag not in left_out}
-    layer = getattr(args, OUTPUT_LAYERS.destination, None)
-    if layer is not None and layer != preset.model.get(OUTPUT_LAYERS.destination):
-        values.update(preset.output_layers.get(layer, {}))
+    if layer != own_layer:
+        values.update(preset.output_layers.get(str(layer), {}))
     for flag, value in values.items():
         if not hasattr(args, flag):
             setattr(args, flag, value)

@@ -131,7 +131,30 @@ def test_the_output_layers_differ_in_their_output_layer_only():
         full, *others = (ARCHITECTURES[f"lstm_encdec{layer}{corpus}"].model for layer in ("", "_mos", "_doc"))
         for other in others:
             changed = {flag for flag, value in other.items() if full.get(flag) != value}
-            assert changed - {"expert_warmup"} == {"output_layer", "experts_per_layer", "latent_dropout"}
+            own = {"output_layer", "experts_per_layer", "latent_dropout"}
+            small = {"expert_warmup", "latent_mask", "dropout_output"}
+            assert own <= changed <= (own | small if corpus == "" else own)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "mmlstm"])
+def test_a_small_encoder_decoder_drops_values_once_right_before_every_softmax(cell, build_encdec):
+    for flags, of_latents, of_states in (
+        ({"arch": f"{cell}_encdec"}, None, 0.3),
+        ({"arch": f"{cell}_encdec_doc"}, 0.3, 0.0),
+        ({"arch": "lstm_encdec_mos", "rnn_cell": cell}, 0.3, 0.0),
+        ({"arch": f"{cell}_encdec", "output_layer": "mos"}, 0.3, 0.0),
+        ({"arch": f"{cell}_encdec_doc", "output_layer": "full"}, None, 0.3),
+        ({"arch": f"{cell}_encdec_doc", "dropout_output": 0.1, "latent_dropout": 0.2}, 0.2, 0.1),
+        ({"arch": "lstm_encdec_doc_iwslt", "rnn_cell": cell}, 0.0, 0.3),
+        ({"arch": "lstm_encdec_iwslt", "rnn_cell": cell, "output_layer": "doc"}, 0.3, 0.3),
+    ):
+        with torch.device("meta"):
+            decoder = build_encdec(flags.pop("arch"), 30, 40, **flags).decoder
+        assert decoder.stack.dropout.rate == decoder.stack.stack.dropouts[-1].rate == of_states, flags
+        latent = getattr(decoder.output, "latent_dropout", None)
+        assert (None if latent is None else latent.rate) == of_latents, flags
+        if latent is not None and of_states < 0.3:
+            assert latent.shared_dims == (), flags
 
 
 def test_the_small_doc_learns_its_attention_first_and_the_papers_settings_stay_as_they_are():

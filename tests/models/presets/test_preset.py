@@ -118,6 +118,18 @@ def test_another_layer_starts_from_its_own_defaults_and_the_flags_that_are_given
     assert vars(args) == {**preset.model, "label_depth": 1}
 
 
+def test_another_layer_has_the_flags_that_go_with_it_in_place_of_those_of_the_presets_own():
+    of_layers = {"doc": {"expert_warmup": 5, "dropout_output": 0.0}, "mos": {"latent_dropout": 0.2}}
+    preset = Preset({"output_layer": "doc", "dropout": 0.3, **of_layers["doc"]}, output_layers=of_layers)
+    for layer, expected in (("doc", of_layers["doc"]), ("mos", of_layers["mos"]), ("full", {})):
+        args = Namespace(output_layer=layer)
+        apply_preset(preset, args)
+        assert vars(args) == {"output_layer": layer, "dropout": 0.3, **expected}
+    args = Namespace(output_layer="mos", latent_dropout=0.0)
+    apply_preset(preset, args)
+    assert args.latent_dropout == 0.0
+
+
 @pytest.mark.parametrize("arch", sorted(name for name, preset in ARCHITECTURES.items() if preset.training))
 def test_the_host_accepts_every_training_flag_with_its_value(arch):
     preset = ARCHITECTURES[arch]
