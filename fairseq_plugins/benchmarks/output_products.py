@@ -54,13 +54,13 @@ def speed_of_output_products(recipe: Recipe, systems: Sequence[str], *, data: Pa
     """
     found = {}
     for system in systems:
-        model = recipe.model_flags(system)
-        is_linear = model.get("rnn_cell") == "diagonal" and model.get("transition") == "diagonal"
-        if not is_linear or model.get("output_layer") != "full" or model["criterion"] == "noise_contrastive":
+        settings = recipe.settings(system)
+        is_linear = settings.get("rnn_cell") == "diagonal" and settings.get("transition") == "diagonal"
+        if not is_linear or settings.get("output_layer") != "full" or settings["criterion"] == "noise_contrastive":
             continue
         products = OutputProducts(
-            num_tokens=int(model["batch_size"]) * int(model["tokens_per_sample"]),
-            width=int(model["hidden_sizes"]),
+            num_tokens=int(settings["batch_size"]) * int(settings["tokens_per_sample"]),
+            width=int(settings["hidden_sizes"]),
             vocab_size=len(Dictionary.load(str(data / "dict.txt"))),
         )
         found[recipe.label(system)] = products.words_per_second(device)

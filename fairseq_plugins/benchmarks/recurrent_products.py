@@ -74,14 +74,14 @@ def speed_of_highway_products(recipe: Recipe, systems: Sequence[str], *, device:
     """
     found = {}
     for system in systems:
-        model = recipe.model_flags(system)
-        if model.get("rnn_cell") != "rhn" or not str(model["hidden_sizes"]).isdecimal():
+        settings = recipe.settings(system)
+        if settings.get("rnn_cell") != "rhn" or not str(settings["hidden_sizes"]).isdecimal():
             continue
         products = HighwayProducts(
-            num_rows=int(model["batch_size"]),
-            num_steps=int(model["tokens_per_sample"]),
-            width=int(model["hidden_sizes"]),
-            depth=int(model["recurrence_depth"]),
+            num_rows=int(settings["batch_size"]),
+            num_steps=int(settings["tokens_per_sample"]),
+            width=int(settings["hidden_sizes"]),
+            depth=int(settings["recurrence_depth"]),
         )
         found[recipe.label(system)] = products.words_per_second(device)
     return found

@@ -62,5 +62,5 @@ def in_output_precisions(recipe: Recipe, systems: Sequence[str], precisions: Seq
 
 
 def _has_precisions(recipe: Recipe, system: str) -> bool:
-    model = recipe.model_flags(system)
+    model = recipe.settings(system)
     return model["arch"] in ARCHITECTURES and model.get("output_loss") != "plain"

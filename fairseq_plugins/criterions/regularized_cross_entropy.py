@@ -109,7 +109,12 @@ class RegularizedCrossEntropy(FairseqCriterion):
             check_not_negative(coefficient, flag=PENALTIES[name])
         self.balance_penalty = BALANCE_FORMS[balance_form]
         self.sentence_avg = sentence_avg
+
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: FairseqTask) -> "RegularizedCrossEntropy":
+        """That of a training, which is told what is logged."""
         logger.info("loss and ppl are the plain NLL in nats and its exponential; penalties are logged apart")
+        return super().build_criterion(cfg, task)
 
     def forward(
         self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True

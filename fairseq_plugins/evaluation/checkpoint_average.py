@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any, Dict, Sequence, Tuple
 
 import torch
-from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.checkpoints import training_config
-from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
+from fairseq_plugins.models.checkpoint_files import check_checkpoints, read_state
 from fairseq_plugins.modules.column_norm import column_lengths, normalise_columns_
 
 TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
@@ -52,8 +51,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
     flags: Dict[str, Any] = {}
     latest: Dict[str, Any] = {}
     for path in tqdm(paths, "averaging", unit="checkpoint", disable=not show_progress):
-        with naming_checkpoint(path):
-            state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        state = read_state(path)
         weights: Weights = state["model"]
         num_updates: int = state["optimizer_history"][-1]["num_updates"]
         if not origins:

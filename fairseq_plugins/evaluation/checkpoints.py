@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from fairseq_plugins.data.corpus import load_dictionary
 from fairseq_plugins.evaluation.translation.binarised_pairs import check_pair_dictionaries
-from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
+from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.modules.carried_state import CarriesState
 
 
@@ -25,7 +25,7 @@ def trained_task(path: Union[str, Path]) -> Any:
     Raises:
         ValueError: if the file is unreadable or refused.
     """
-    return _task_of(_read(path, {}), path)
+    return _task_of(read_state(path), path)
 
 
 def training_config(state: Dict[str, Any]) -> DictConfig:
@@ -54,7 +54,7 @@ def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple
         ValueError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
     """
     check_checkpoints([path])
-    state = _read(path, {"data": str(data_dir)})
+    state = read_state(path, {"data": str(data_dir)})
     task = _task_of(state, path)
     if _is_of(task, TranslationTask):
         check_pair_dictionaries(Path(data_dir), task.source_lang, task.target_lang)
@@ -76,7 +76,7 @@ def load_translation_models(
     check_checkpoints(paths)
     found: List[Tuple[FairseqEncoderDecoderModel, TranslationTask]] = []
     for path in paths:
-        state = _read(path, {"data": str(data_dir)})
+        state = read_state(path, {"data": str(data_dir)})
         config = _task_of(state, path)
         if not _is_of(config, TranslationTask):
             raise _not_for_translation(path, config)
@@ -136,7 +136,7 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
     load_dictionary(data_dir)
     models: List[FairseqLanguageModel] = []
     for path in paths:
-        state = _read(path, {"data": str(data_dir)})
+        state = read_state(path, {"data": str(data_dir)})
         task = _task_of(state, path)
         if not _is_of(task, LanguageModelingTask):
             raise ValueError(f"{path} was trained for --task {task._name}: give a language model's checkpoint")
@@ -146,14 +146,8 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
     return models
 
 
-def _read(path: Union[str, Path], overrides: Dict[str, Any]) -> Dict[str, Any]:
-    """What a checkpoint holds, with other values of some flags."""
-    with naming_checkpoint(path):
-        return checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
-
-
 def _task_of(state: Dict[str, Any], path: Union[str, Path]) -> Any:
-    """The configuration of the task of what :func:`_read` has read.
+    """The configuration of the task of what has been read.
 
     Raises:
         ValueError: if there is none, or no such task.
@@ -182,7 +176,7 @@ def _is_of(task: Any, kind: Type[FairseqTask]) -> bool:
 
 
 def _build(path: Union[str, Path], state: Dict[str, Any]) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
-    """The model of what :func:`_read` has read, in evaluation mode, the configuration of its training, and the task."""
+    """The model of what has been read, in evaluation mode, the configuration of its training, and the task."""
     with naming_checkpoint(path):
         (model,), config, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
     assert config is not None and task is not None

@@ -82,6 +82,8 @@ def _check_checkpoint(
     """
     try:
         extra_state = load_checkpoint(trainer, filename, *args, **kwargs)
+    except ValueError:
+        raise
     except Exception as error:
         cause = error.__context__
         if isinstance(cause, ValueError):

@@ -68,7 +68,8 @@ def _go_on(
 ) -> Tuple[Optional[Dict[str, Any]], EpochBatchIterator]:
     """Read a checkpoint; the counts of patience, and at the end of an epoch the plateau's step, are made up for."""
     last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
-    begins_anew = cfg.finetune_from_model is not None and not os.path.exists(last)
+    starts_elsewhere = cfg.finetune_from_model is not None and getattr(cfg, "continue_once", None) is None
+    begins_anew = starts_elsewhere and not os.path.exists(last)
     state, iterator = load_checkpoint(cfg, trainer, **options)
     if state is None or begins_anew:
         return state, iterator

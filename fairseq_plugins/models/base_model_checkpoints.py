@@ -1,15 +1,13 @@
 """Checkpoints of trained language models that another model is built on."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
-from typing import Any, Dict, Optional, Tuple, Type, Union
+from typing import Any, Dict, Optional, Tuple, Type
 
-from fairseq import checkpoint_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel, build_model
 
 from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.host.checkpoint_fit import fitting_weights
-from fairseq_plugins.models.checkpoint_files import naming_checkpoint
+from fairseq_plugins.models.checkpoint_files import naming_checkpoint, read_state
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES, NoGate
 
@@ -45,12 +43,6 @@ def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> 
     model = build_model(Namespace(**taken), task)
     assert isinstance(model, RecurrentLanguageModel)
     return model
-
-
-def read_state(path: Union[str, Path]) -> Dict[str, Any]:
-    """What a checkpoint holds; a ``ValueError`` names one that is damaged."""
-    with naming_checkpoint(path):
-        return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
 def saved_flags(state: Dict[str, Any]) -> Namespace:

@@ -1,8 +1,8 @@
-"""Paths of checkpoints that a user gives, those in a ``--save-dir``, and errors that name them."""
+"""Checkpoints that a user gives and those in a ``--save-dir``: what they hold, and errors that name them."""
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from fairseq import checkpoint_utils
 
@@ -29,6 +29,12 @@ def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def read_state(path: Union[str, Path], overrides: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
+    """What a checkpoint holds, with other values of some flags; a ``ValueError`` names one that is damaged."""
+    with naming_checkpoint(path):
+        return checkpoint_utils.load_checkpoint_to_cpu(str(path), dict(overrides or {}))
 
 
 def last_epoch_checkpoints(folder: Path, number: int) -> List[Path]:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.data.text_task import TextTask
-from fairseq_plugins.models.base_model_checkpoints import BaseFlags, read_base_model, read_state, saved_flags
+from fairseq_plugins.models.base_model_checkpoints import BaseFlags, read_base_model, saved_flags
+from fairseq_plugins.models.checkpoint_files import read_state
 
 FLAGS_IN_CHECKPOINT = "base_model_flags"
 """Where the flags of a checkpoint's model keep those of its base models, a list of :data:`BaseFlags`."""
@@ -66,7 +67,7 @@ def _resumed_checkpoint(args: Namespace) -> Optional[Path]:
         return None
     last = Path(folder) / "checkpoint_last.pt"
     path = last if name == last.name else Path(name)
-    start = getattr(args, "finetune_from_model", None)
+    start = getattr(args, "continue_once", None) or getattr(args, "finetune_from_model", None)
     if not path.is_file() and name == last.name and start is not None:
         path = Path(start)
     return path if path.is_file() else None

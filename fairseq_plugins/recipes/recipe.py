@@ -1,13 +1,13 @@
 """Recipes: tables of systems, and the flags of ``fairseq-train`` that train one."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from fairseq.utils import split_paths
 
-from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, command_line
+from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, apply_preset, command_line
 from fairseq_plugins.programs.host_program import USER_DIR
 from fairseq_plugins.recipes.decoding_settings import DecodingSettings
 from fairseq_plugins.recipes.system import Base, System
@@ -93,15 +93,17 @@ class Recipe:
         taken = preset.training if preset is not None and self.training_of_presets == "taken" else {}
         return {**COMMON, **taken, **self.training, **own}
 
-    def model_flags(self, system: str) -> Dict[str, Value]:
-        """Flags of a system above those by which its preset shapes the model; names have underscores.
+    def settings(self, system: str) -> Dict[str, Value]:
+        """What a system is trained with: its flags, and those that its architecture supplies; names have underscores.
 
         Raises:
             ValueError: if the recipe has no such system.
         """
-        flags = {name.replace("-", "_"): value for name, value in self.flags(system).items()}
-        preset = ARCHITECTURES.get(str(flags["arch"]))
-        return {**(preset.model if preset is not None else {}), **flags}
+        args = Namespace(**{name.replace("-", "_"): value for name, value in self.flags(system).items()})
+        preset = ARCHITECTURES.get(args.arch)
+        if preset is not None:
+            apply_preset(preset, args)
+        return vars(args)
 
 
 def training_arguments(

@@ -3,6 +3,7 @@
 from typing import Dict, Mapping
 
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, Value
+from fairseq_plugins.recipes.fpnn import TEXT8_WORDS
 from fairseq_plugins.recipes.recipe import Recipe
 from fairseq_plugins.recipes.system import System
 
@@ -91,18 +92,19 @@ WIKITEXT103 = _recipe(
         "mmlstm": System({"arch": "mmlstm_lm_wt103"}, label="MMLSTM"),
     },
 )
-_FPNN, _RECTIFIER = {"arch": "fpnn_lm_text8_words"}, {"arch": "rectifier_rnn_lm_text8_words"}
-_NOISE = {"criterion": "noise_contrastive", "noise-samples": 25}
 FPNN = _recipe(
     name="fpnn",
     title="linear and rectifier networks of Pachitariu & Sahani 2013 on text8, 512 units, with and without noise",
     corpus="text8",
     training={**_STREAMS, "optimizer": "adagrad", "lr": 0.05, "tokens-per-sample": 20, "batch-size": 64},
     systems={
-        "fpnn": System(_FPNN, label="FPNN"),
-        "fpnn+nce": System({**_FPNN, **_NOISE}, label="FPNN, 25 noise words"),
-        "rectifier": System(_RECTIFIER, label="rectifier"),
-        "rectifier+nce": System({**_RECTIFIER, **_NOISE}, label="rectifier, 25 noise words"),
+        name: System(TEXT8_WORDS.system(name).flags, label=label)
+        for name, label in (
+            ("fpnn", "FPNN"),
+            ("fpnn+nce", "FPNN, 25 noise words"),
+            ("rectifier", "rectifier"),
+            ("rectifier+nce", "rectifier, 25 noise words"),
+        )
     },
 )
 HOST = _recipe(

@@ -57,7 +57,7 @@ class EvalScorerConfig(FairseqDataclass):
         metadata={"help": "tokeniser that is undone before scoring, such as moses; space undoes none (default: space)"},
     )
     eval_scorer_detok_args: str = field(
-        default="{}", metadata={"help": "arguments of that tokeniser, as JSON (default: {}, and the two languages)"}
+        default="{}", metadata={"help": "arguments of that tokeniser beside the two languages, as JSON (default: {})"}
     )
     eval_scorer_remove_bpe: Optional[str] = field(
         default=None,

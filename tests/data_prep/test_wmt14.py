@@ -1,6 +1,7 @@
 """WMT 2014: the campaigns' SGML, the archives' layout, the script."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,20 @@ def test_only_archives_whose_texts_are_not_there_are_downloaded(tmp_path: Path, 
     next((tmp_path / "texts").rglob("newstest2012-ref.en.sgm")).unlink()
     assert downloaded(tmp_path / "texts") == ["test-full.tgz", "dev.tgz"]
     assert downloaded(tmp_path / "nothing") == list(wmt14.URLS)
+
+
+def test_without_a_network_texts_of_the_sets_that_are_read_suffice(tmp_path: Path, monkeypatch) -> None:
+    def fail(attempts: object, is_sound: object) -> None:
+        raise DataError("no mirror worked")
+
+    monkeypatch.setattr(wmt14, "download", fail)
+    for path in write_release(tmp_path / "archives").iterdir():
+        shutil.unpack_archive(path, tmp_path / "texts")
+    options = options_of(CORPUS, "de-en")
+    for name, is_read in (("newstest2012-ref.en.sgm", False), ("newstest2013-ref.en.sgm", True)):
+        next((tmp_path / "texts").rglob(name)).unlink()
+        with pytest.raises(DataError, match="no mirror") if is_read else nullcontext():
+            CORPUS.download(tmp_path / "texts", options)
 
 
 def test_sets_that_are_not_there(tmp_path: Path) -> None:

@@ -31,6 +31,17 @@ def test_a_value_error_is_what_it_was():
         load(ValueError("the reason and the remedy"))
 
 
+def test_a_refusal_is_told_and_not_what_it_was_made_of():
+    def refuse(trainer, filename):
+        try:
+            raise UnicodeDecodeError("utf-8", b"", 0, 1, "of a record's name")
+        except ValueError as error:
+            raise ValueError(f"{filename} is damaged: take another") from error
+
+    with pytest.raises(ValueError, match="^a.pt is damaged: take another$"):
+        _check_checkpoint(refuse, TRAINER, "a.pt")
+
+
 def test_weights_that_do_not_fit_are_named():
     cause = RuntimeError("Error(s) in loading state_dict for Model:\n\tsize mismatch for weight: 1.\n\tand more")
     with pytest.raises(ValueError, match=r"^a.pt does not fit this model: .*--arch.* \(size mismatch for weight: 1\)$"):

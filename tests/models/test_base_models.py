@@ -142,8 +142,8 @@ def resume(request, base, tmp_path):
     (tmp_path / "gate").mkdir()
     path = save(saved.to(request.param).float(), tmp_path / "gate/checkpoint_last.pt", **vars(args))
 
-    def resume(base_model, name="checkpoint_last.pt"):
-        model = gate(base_model, save_dir=str(tmp_path / "gate"), restore_file=name)
+    def resume(base_model, name="checkpoint_last.pt", folder="gate", **flags):
+        model = gate(base_model, save_dir=str(tmp_path / folder), restore_file=name, **flags)
         model.load_state_dict(torch.load(path)["model"])
         return model.eval()(torch.arange(4, 14).view(2, 5))[0]
 
@@ -154,6 +154,12 @@ def resume(request, base, tmp_path):
 def test_files_of_a_training_that_is_resumed_are_the_same_or_gone(names, resume, tmp_path):
     paths = ":".join(str(tmp_path / f"{name}.pt") for name in names)
     assert torch.equal(resume(paths), resume("", name=str(tmp_path / "gate/checkpoint_last.pt")))
+
+
+@pytest.mark.parametrize("flag", ["continue_once", "finetune_from_model"])
+def test_a_gate_in_a_new_folder_goes_on_from_a_checkpoint_without_files_of_base_models(flag, resume, tmp_path):
+    started = {flag: str(tmp_path / "gate/checkpoint_last.pt")}
+    assert torch.equal(resume("", folder="new", **started), resume(""))
 
 
 @pytest.mark.parametrize("changed", ["weights", "flags", "order", "number"])

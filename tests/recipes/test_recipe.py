@@ -28,13 +28,16 @@ def test_flags_are_the_presets_then_the_recipes_then_the_systems(recipe):
     assert recipe.flags("host") == {**COMMON, "arch": "lstm_lm", "max-epoch": 8, "seed": 3}
 
 
-def test_flags_of_a_model_are_the_systems_above_those_that_shape_it(recipe):
+def test_settings_are_the_flags_and_those_that_the_architecture_supplies(recipe):
     preset = ARCHITECTURES["lstm_lm_awd"].model
-    shaped = recipe.model_flags("longer")
-    assert set(preset) <= set(shaped) and (shaped["embed_dim"], shaped["label_depth"]) == (preset["embed_dim"], 2)
+    settings = recipe.settings("longer")
+    assert set(preset) <= set(settings) and (settings["embed_dim"], settings["label_depth"]) == (preset["embed_dim"], 2)
     wider = Recipe(name="wider", title="", corpus="", systems=recipe.systems, training={"embed-dim": 7})
-    assert wider.model_flags("plain")["embed_dim"] == 7
-    assert recipe.model_flags("host") == {name.replace("-", "_"): value for name, value in recipe.flags("host").items()}
+    assert wider.settings("plain")["embed_dim"] == 7
+    assert recipe.settings("host") == {name.replace("-", "_"): value for name, value in recipe.flags("host").items()}
+    one_softmax = {"doc": System({"arch": "lstm_lm_doc", "output-layer": "tied"})}
+    tied = Recipe(name="tied", title="", corpus="", systems=one_softmax).settings("doc")
+    assert "hidden_sizes" in tied and not tied.keys() & {"experts_per_layer", "latent_dropout"}
 
 
 def test_a_recipe_may_be_the_whole_training(recipe):
@@ -55,7 +58,7 @@ def test_arguments_of_a_training(recipe):
 def test_what_does_not_exist_is_answered_with_what_does(recipe):
     with pytest.raises(ValueError, match=r"^there is no recipe mult: choose one of .*multi30k, .*gigaword.*$"):
         find_recipe("mult")
-    for ask in (recipe.system, recipe.label, recipe.flags, recipe.model_flags):
+    for ask in (recipe.system, recipe.label, recipe.flags, recipe.settings):
         with pytest.raises(ValueError, match="^recipe some has no system x: choose one of plain, longer, host$"):
             ask("x")
     assert find_recipe("reduced") is RECIPES["reduced"]

@@ -45,7 +45,7 @@ def _measure(setting: Setting, recipe: Recipe, system: str, *, data: Callable[[]
 
 def width_flags(setting: Setting, recipe: Recipe, system: str) -> List[str]:
     """Flags that give a system the widths of the setting's scale."""
-    return setting.scale.width_flags(recipe.model_flags(system))
+    return setting.scale.width_flags(recipe.settings(system))
 
 
 def speeds(setting: Setting, recipe: Recipe, found: Mapping[str, Figures], *, prefix: str) -> Dict[str, TrainingSpeed]:
