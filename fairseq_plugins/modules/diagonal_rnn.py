@@ -4,8 +4,9 @@ Shapes: B batch rows, T time steps, C input width, D width.
 """
 
 import math
+from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Optional, Tuple
+from typing import Optional, Set, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +61,11 @@ class DiagonalRNN(SimpleRecurrentLayer):
     """
 
     Options = DiagonalOptions
+
+    @classmethod
+    def applicable_options(cls, args: Namespace) -> Set[str]:
+        names = super().applicable_options(args)
+        return names - {"longest_timescale"} if getattr(args, "transition", "diagonal") == "full" else names
 
     def __init__(self, input_size: int, hidden_size: int, *, options: DiagonalOptions):
         super().__init__(input_size, hidden_size, options=options)

@@ -1,5 +1,7 @@
 """Layers without gates against the equations of Pachitariu & Sahani 2013."""
 
+from argparse import Namespace
+
 import plain_formulas
 import pytest
 import torch
@@ -192,6 +194,14 @@ def test_connections_stay_within_their_bounds():
 def test_a_timescale_out_of_range_is_refused(longest):
     with pytest.raises(ValueError, match="--longest-timescale .* give a number of tokens above 0.25"):
         DiagonalRNN(3, 4, options=DiagonalOptions(longest_timescale=longest))
+
+
+def test_a_full_matrix_has_no_timescales():
+    args = Namespace(rnn_cell="diagonal", longest_timescale=40.0)
+    assert RECURRENT_CELLS.read_options(args).longest_timescale == 40.0
+    args.transition = "full"
+    with pytest.raises(ValueError, match="^--longest-timescale: not a flag of --rnn-cell diagonal"):
+        RECURRENT_CELLS.read_options(args)
 
 
 # the scale of recurrent matrices
