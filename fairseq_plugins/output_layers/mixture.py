@@ -24,8 +24,8 @@ from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_netw
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput
 from fairseq_plugins.output_layers.word_projection import WordProjection
 
-LATENT_MASKS = {"shared": (1, 2), "per-expert": (1,), "per-word": ()}
-"""Dimensions of k, (B, T, J, d), that share a dropout mask: of shared the words of a row and the experts."""
+LATENT_MASKS = {"shared": (1, 2), "per-expert": (1,)}
+"""Dimensions of k, (B, T, J, d), that share a dropout mask: the words of a row always do."""
 LatentMask = choices([*LATENT_MASKS])
 LabelEncoder = choices(["none", "drill"])
 
@@ -47,8 +47,8 @@ class MixtureOptions(LabelNetworkOptions):
     latent_mask: Optional[LatentMask] = field(
         default=None,
         metadata={
-            "help": "latent dropout masks of a row; shared: one; per-expert: one for each expert; per-word: one for "
-            "each expert at each word (default: per-expert for mos, shared for doc)"
+            "help": "whether all experts of a row share one latent dropout mask "
+            "(default: per-expert for mos, shared for doc)"
         },
     )
     label_encoder: LabelEncoder = field(

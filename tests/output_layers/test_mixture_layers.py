@@ -91,13 +91,6 @@ def test_mos_has_per_expert_masks_and_doc_one_mask_by_default():
         assert len({tuple(mask.tolist()) for mask in kept[:, 0].flatten(0, 1)}) == num_masks
 
 
-@pytest.mark.parametrize("name", ["mos", "doc"])
-def test_masks_per_word_are_drawn_for_every_expert_at_every_word(name):
-    mixture = build(name, latent_dropout=0.5, latent_mask="per-word", experts_per_layer="0 0 6", widths=[40, 9, 8])
-    kept = mixture.latent_vectors(make_states([40, 9, 8], num_rows=3, num_steps=4).layers).ne(0)
-    assert len({tuple(mask.tolist()) for mask in kept.flatten(0, 2)}) == 3 * 4 * 6
-
-
 def test_latent_dropout_scales_what_it_keeps():
     layer = randomise(build("doc", latent_dropout=0.6))
     states = make_states(WIDTHS)
