@@ -1,8 +1,8 @@
 """Output layers and gates of every model, and copying of translators. Importing the package registers them."""
 
 from fairseq_plugins.output_layers import (  # noqa: F401
+    attention_copying,
     bilinear,
-    copying,
     doc,
     drill,
     dual,

@@ -6,19 +6,17 @@ from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
 from fairseq_plugins.recipes.scored_validation import scored_validation
 from fairseq_plugins.recipes.system import System
 
-_DOC = {"arch": "lstm_encdec_doc", "latent-dropout": 0.3}
+_DOC = {"arch": "lstm_encdec_doc"}
 _SYSTEMS = {
     "encdec": System({"arch": "lstm_encdec", "output-layer": "tied"}, label="lstm_encdec, tied softmax"),
-    "mos": System({"arch": "lstm_encdec_mos", "latent-dropout": 0.3, "hidden-sizes": "251 251"}, label="MoS"),
+    "mos": System({"arch": "lstm_encdec_mos", "hidden-sizes": "251 251"}, label="MoS"),
     "doc": System({**_DOC, "hidden-sizes": "246 246"}, label="DOC"),
     "doc-drill": System({**_DOC, "hidden-sizes": "240 240", "label-encoder": "drill"}, label="DOC, DRILL's labels"),
     "mmlstm": System(
         {"arch": "mmlstm_encdec", "output-layer": "tied", "hidden-sizes": "298 256"},
         label="Major-Minor LSTM, tied",
     ),
-    "mmlstm-doc": System(
-        {"arch": "mmlstm_encdec_doc", "latent-dropout": 0.3, "hidden-sizes": "264 264"}, label="Major-Minor LSTM, DOC"
-    ),
+    "mmlstm-doc": System({"arch": "mmlstm_encdec_doc", "hidden-sizes": "264 264"}, label="Major-Minor LSTM, DOC"),
     "encdec+copying": System(
         {"arch": "lstm_encdec", "output-layer": "tied", "copying": "attention"}, label="lstm_encdec, copying"
     ),

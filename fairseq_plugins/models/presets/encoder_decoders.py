@@ -52,8 +52,8 @@ _DOC = dict(output_layer="doc", experts_per_layer="0 0 2 2", latent_dropout=0.0)
 
 _FULL: Dict[str, Value] = dict(output_layer="full")
 
-# not in the paper: values are dropped right before each softmax, as before a single one, and not where experts and prior
-# read, too (results/reuters21578)
+# not in the paper: values are dropped right before each softmax, as before a single one, and not as well where experts
+# and prior read (results/reuters21578)
 _DROPPED_ONCE: Dict[str, Value] = dict(latent_dropout=0.3, dropout_output=0.0)
 # nor is the warm-up: without it the attention is learned late (results/multi30k)
 _SMALL_MIXTURES: Dict[str, Dict[str, Value]] = {
