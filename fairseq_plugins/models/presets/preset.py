@@ -48,8 +48,8 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.
 
     Where ``args`` holds another output layer, gate or recurrent cell, the options of the preset's own are left out, but
-    for those that the other cell declares, too: they regularise both alike. Another output layer has its options of
-    ``preset.output_layers``.
+    for those that the other cell declares, too: they regularise both alike. Another output layer has its flags of
+    ``preset.output_layers``, and none of those that go with the preset's own.
     """
     left_out: Set[str] = set()
     own_layer = preset.model.get(OUTPUT_LAYERS.destination)
