@@ -1,8 +1,7 @@
-"""What the benchmarks of trainings share: their arguments, the checks of these, and the names of their reports."""
+"""What the benchmarks of trainings share: their arguments and the checks of these."""
 
 import argparse
 import os
-import re
 from typing import Mapping
 
 import torch
@@ -13,9 +12,6 @@ from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.ops.native_bfloat16 import has_native_bfloat16
 
 MIN_UPDATES = 10
-MAX_NAME_LENGTH = 200
-"""Of a report; a file's name, with what is added while it is written, has at most 255 bytes."""
-
 FORMER_ORDERS = (("--suite", "data"),)
 """Of the commands; see :class:`~fairseq_plugins.flags.command.Command`."""
 
@@ -69,8 +65,3 @@ def check_training_limits(args: argparse.Namespace) -> None:
 def describe_threads() -> str:
     """Threads that the trainings use."""
     return os.environ.get("OMP_NUM_THREADS", "all cores")
-
-
-def report_name(*parts: str) -> str:
-    """A file's name of the given parts, joined by underscores; what such a name should not hold becomes a dash."""
-    return re.sub(r"[^\w.-]+", "-", "_".join(parts), flags=re.ASCII)[:MAX_NAME_LENGTH]

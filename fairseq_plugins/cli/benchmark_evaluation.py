@@ -19,7 +19,7 @@ from fairseq_plugins.benchmarks.evaluation import (
     median_speeds,
     method_readings,
 )
-from fairseq_plugins.benchmarks.training_limits import report_name
+from fairseq_plugins.benchmarks.report_name import report_name
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
 from fairseq_plugins.evaluation.test_time.methods import EvaluatedText, Methods

@@ -7,13 +7,13 @@ from typing import Dict, List, Sequence
 from fairseq_plugins.benchmarks.language_models import SUITES
 from fairseq_plugins.benchmarks.output_products import speed_of_output_products
 from fairseq_plugins.benchmarks.recurrent_products import speed_of_highway_products
+from fairseq_plugins.benchmarks.report_name import report_name
 from fairseq_plugins.benchmarks.suite import in_output_precisions
 from fairseq_plugins.benchmarks.training_limits import (
     FORMER_ORDERS,
     add_training_limits,
     check_training_limits,
     describe_threads,
-    report_name,
 )
 from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings, products_as_markdown
 from fairseq_plugins.flags.command import Command

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
+from fairseq_plugins.benchmarks.report_name import report_name
 from fairseq_plugins.benchmarks.suite import in_output_precisions
 from fairseq_plugins.benchmarks.training_limits import (
     FORMER_ORDERS,
     add_training_limits,
     check_training_limits,
     describe_threads,
-    report_name,
 )
 from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings, products_as_markdown
 from fairseq_plugins.benchmarks.translation import (

@@ -9,6 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.checkpoints import training_config
+from fairseq_plugins.flags.values import flag_of
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, read_state
 from fairseq_plugins.modules.column_norm import column_lengths, normalise_columns_
 
@@ -102,7 +103,7 @@ def _without_its_own(state: Dict[str, Any]) -> Dict[str, Any]:
 def _flags(state: Dict[str, Any]) -> Dict[str, Any]:
     """What tells one training from another, by flag."""
     config = training_config(state)
-    model = {f"--{name.replace('_', '-')}": getattr(config.model, name, None) for name in TRAINING_FLAGS}
+    model = {flag_of(name): getattr(config.model, name, None) for name in TRAINING_FLAGS}
     return {**model, "--seed": config.common.seed}
 
 

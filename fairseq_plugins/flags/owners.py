@@ -6,6 +6,8 @@ from typing import Dict, Mapping, Type, Union
 
 from fairseq.dataclass import FairseqDataclass
 
+from fairseq_plugins.flags.values import flag_of
+
 Owners = Dict[str, Union[type, str]]
 """Options by their names in parsed arguments, each with the class, or in words the part, that declares it."""
 
@@ -35,7 +37,7 @@ def join_owners(*parts: Mapping[str, Union[type, str]]) -> Owners:
             first = owners.setdefault(name, owner)
             if first != owner:
                 raise ValueError(
-                    f"--{name.replace('_', '-')} is declared by {_describe(first)} and by {_describe(owner)}: give one "
+                    f"{flag_of(name)} is declared by {_describe(first)} and by {_describe(owner)}: give one "
                     "of them another name, or let both inherit the dataclass that declares it"
                 )
     return owners

@@ -9,7 +9,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from fairseq_plugins.flags.owners import Owners, join_owners, option_owners
-from fairseq_plugins.flags.values import check_choice
+from fairseq_plugins.flags.values import check_choice, flag_of
 
 
 class Component:
@@ -116,7 +116,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
             option for option in self.all_option_names() - component.applicable_options(args) if hasattr(args, option)
         )
         if unused:
-            flags = ", ".join(f"--{option.replace('_', '-')}" for option in unused)
+            flags = ", ".join(map(flag_of, unused))
             raise ValueError(f"{flags}: not a flag of {self.flag} {name}; leave it out or take another {self.flag}")
         return component.Options.from_namespace(args)
 

@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Collection, List, Literal, Sequence, Tuple
 
 
+def flag_of(destination: str) -> str:
+    """The flag that argparse keeps under a name: ``--init-range`` of ``init_range``."""
+    return f"--{destination.replace('_', '-')}"
+
+
 def parse_int_list(text: str, *, flag: str, example: str = "400 400 200") -> List[int]:
     """Read a list of whole numbers such as ``"0 0 5 15"`` or ``"0,0,5,15"``.
 

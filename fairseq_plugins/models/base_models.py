@@ -11,7 +11,7 @@ from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.models.base_model_checkpoints import BaseFlags, build_base_model, read_base_model
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
-from fairseq_plugins.models.gated_decoder import Weights
+from fairseq_plugins.models.gated_decoder import BaseWeights
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.models.resumed_gate import FLAGS_IN_CHECKPOINT, check_resumed, resumed_gate
 
@@ -29,7 +29,7 @@ class BaseModels:
     """
 
     models: List[RecurrentLanguageModel]
-    weights: Weights
+    weights: BaseWeights
 
 
 def base_models(args: Namespace, task: TextTask, *, overrides: BaseFlags) -> BaseModels:

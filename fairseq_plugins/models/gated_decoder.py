@@ -19,7 +19,7 @@ from fairseq_plugins.output_layers.gate import OutputGate
 from fairseq_plugins.output_layers.noise import Noise
 from fairseq_plugins.output_layers.output_precision import OutputPrecision
 
-Weights = Literal["read", "awaited"]
+BaseWeights = Literal["read", "awaited"]
 """Whether the members have their weights, or get them by ``load_state_dict``."""
 
 
@@ -43,7 +43,7 @@ class GatedDecoder(StreamDecoder):
         *,
         members: Sequence[RecurrentDecoder],
         gate: OutputGate,
-        weights: Weights = "read",
+        weights: BaseWeights = "read",
     ):
         super().__init__(dictionary)
         self.weights = weights

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
+from fairseq_plugins.flags.values import check_dropout, check_positive, flag_of, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.recurrent_attentional_decoder import RecurrentAttentionalDecoder
@@ -186,7 +186,7 @@ def _check_start(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None
     of_other = ("embedding_std",) if config.init == "uniform" else ("init_range", "init_biases")
     for name in of_other:
         if getattr(args, name, None) is not None:
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_of(name)
             raise ValueError(f"--init {config.init} has no {flag}: leave out {flag}, or take the other --init")
 
 

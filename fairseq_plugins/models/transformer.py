@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_at_least_one, check_dropout, check_not_negative
+from fairseq_plugins.flags.values import check_at_least_one, check_dropout, check_not_negative, flag_of
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
@@ -159,10 +159,10 @@ class TransformerWithOutputLayer(TransformerModel):
             if getattr(args, f"{side}_xformers_att_config", None) is not None:
                 raise ValueError(f"--{side}-xformers-att-config: nothing here is tested with xformers, leave it out")
             for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
-                check_at_least_one(getattr(args, f"{side}_{size}"), flag=f"--{side}-{size.replace('_', '-')}")
+                check_at_least_one(getattr(args, f"{side}_{size}"), flag=flag_of(f"{side}_{size}"))
         check_not_negative(args.encoder_layers, flag="--encoder-layers")
         for name in RATES:
-            check_dropout(getattr(args, name), flag=f"--{name.replace('_', '-')}")
+            check_dropout(getattr(args, name), flag=flag_of(name))
         model = super().build_model(args, task)
         if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):
             raise ValueError(

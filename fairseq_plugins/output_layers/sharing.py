@@ -9,7 +9,7 @@ from torch import nn
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing
 
-Value = Union[str, bool]
+SharingValue = Union[str, bool]
 
 
 class Wish(IntEnum):
@@ -33,7 +33,7 @@ class SharingFlags:
         must_share: the error where a separate matrix is asked for and the ``{layer}`` has none.
     """
 
-    wishes: Mapping[str, Mapping[Value, Wish]] = field(default_factory=dict)
+    wishes: Mapping[str, Mapping[SharingValue, Wish]] = field(default_factory=dict)
     substitute: Optional[str] = None
     cannot_share: str = ""
     must_share: str = ""
@@ -82,6 +82,6 @@ class SharingFlags:
         """
         return cast(nn.Parameter, embedding.weight) if self.shares(args) else None
 
-    def _setting(self, wish: Wish) -> Tuple[str, Value]:
+    def _setting(self, wish: Wish) -> Tuple[str, SharingValue]:
         flag, values = next(iter(self.wishes.items()))
         return flag, next(value for value, meaning in values.items() if meaning is wish)

@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_at_least_one, check_choice
+from fairseq_plugins.flags.values import check_at_least_one, check_choice, flag_of
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS
 
@@ -169,7 +169,7 @@ def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
     for one in fields(TranslationConfig):
         if one.name.startswith("eval_bleu_") and getattr(cfg, one.name) != one.default:
             own = one.name.replace("eval_bleu", "eval_scorer")
-            flag, own_flag = (f"--{name.replace('_', '-')}" for name in (one.name, own))
+            flag, own_flag = flag_of(one.name), flag_of(own)
             remedy = f"give {own_flag}" if own in own_names else "leave it out"
             raise ValueError(f"{flag} is of --task translation: {remedy} with --task scored_translation")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Sequence
 
 from fairseq_plugins.benchmarks.device.setting import Setting
-from fairseq_plugins.benchmarks.training_limits import report_name
+from fairseq_plugins.benchmarks.report_name import report_name
 
 Figures = Dict[str, Any]
 """What was found of an item, by name; ``error`` where it failed, ``skipped`` where it cannot be measured here."""

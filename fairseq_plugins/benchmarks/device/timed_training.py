@@ -10,7 +10,7 @@ from fairseq_plugins.benchmarks.device.corpora import demo_pairs, demo_text
 from fairseq_plugins.benchmarks.device.device_facts import as_markdown, device_facts
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.timed_systems import width_flags
-from fairseq_plugins.benchmarks.training_limits import report_name
+from fairseq_plugins.benchmarks.report_name import report_name
 from fairseq_plugins.benchmarks.training_speed import allocated_mib
 from fairseq_plugins.flags.command import ProgramFailed
 from fairseq_plugins.programs.allocator import training_environment

@@ -15,7 +15,7 @@ from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference, target_language
 from fairseq_plugins.evaluation.translation.decoding import Decoding
 from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_data, add_input, add_out, add_split
-from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.flags.values import check_at_least_one, flag_of
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.scoring.corpus_metrics import LetterCase
 
@@ -192,7 +192,7 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
             raise ValueError("--path, --out and flags of fairseq-generate go with DATA, which comes first")
         for name, default in args.of_decoding.items():
             if str(getattr(args, name)) != str(default):
-                raise ValueError(f"--{name.replace('_', '-')} goes with DATA, which comes first")
+                raise ValueError(f"{flag_of(name)} goes with DATA, which comes first")
         if not args.reference:
             raise ValueError("give --reference FILE, the raw text to compare with")
         text_format = args.input_format or "generate"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.benchmarks.training_limits import report_name
+from fairseq_plugins.benchmarks.report_name import report_name
 
 
 @pytest.mark.parametrize(
