@@ -14,8 +14,9 @@ from fairseq_plugins.ops.logit_gradient import LogitGradient
 class SmoothedChunk:
     """The loss of a chunk with label smoothing, computed in place.
 
-    The constructor overwrites the logits by their softmax, and :meth:`backward` this by the logits' gradient. Several
-    experts take another tensor as large, for the share of every expert in every P(v).
+    The constructor overwrites the logits by their softmax, and :meth:`backward` this by the logits' gradient. Sums over
+    several experts are of logarithms, exact where a probability underflows, and take another tensor as large, for the
+    share of every expert in every P(v).
 
     Args:
         logits: z, (n * J, V), overwritten unless they are to be kept: then the softmax is another tensor as large.
