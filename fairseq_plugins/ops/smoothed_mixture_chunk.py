@@ -30,7 +30,8 @@ class SmoothedMixtureChunk:
     Attributes:
         nll: -log P(target), (n).
         loss: (1 - e) NLL + e mean_v(-log P(v)), (n).
-        is_exact: whether all P(v) are; where one may have been rounded to zero nothing here is to be used.
+        is_exact: whether all P(v) are; where one may have been rounded to zero nothing here is to be used. Finding out
+            waits for the device.
     """
 
     def __init__(self, *, logits: Tensor, log_prior: Tensor, target: Tensor, label_smoothing: float, keep_logits: bool):
