@@ -20,16 +20,9 @@ class SmoothedMixtureChunk:
     pi_j p_j(v) (sum_u p_j(u) r_u - r_v) with r_v = w_v / P(v). It takes the place of p_j; two chunks of one expert are
     all the memory besides.
 
-    Args:
-        logits: z, (n * J, V) in float32 or wider, overwritten unless they are to be kept: then the softmax is another
-            tensor as large.
-        log_prior: log pi, (n, J).
-        target: words to score, (n).
-        label_smoothing: e, 0 < e < 1.
+    The arguments are those of ``SmoothedChunk``, with logits in float32 or wider; so are ``nll`` and ``loss``.
 
     Attributes:
-        nll: -log P(target), (n).
-        loss: (1 - e) NLL + e mean_v(-log P(v)), (n).
         is_exact: whether all P(v) are; where one may have been rounded to zero nothing here is to be used. Finding out
             waits for the device.
     """

@@ -9,13 +9,13 @@ from fairseq_plugins.ops.mixture_nll import mixture_nll
 from fairseq_plugins.ops.smoothed_chunk import SmoothedChunk
 from fairseq_plugins.ops.smoothed_mixture_chunk import SmoothedMixtureChunk
 
-by_logarithms_or_not = pytest.mark.parametrize("Chunk", [SmoothedChunk, SmoothedMixtureChunk])
+by_logarithms_or_not = pytest.mark.parametrize("chunk_class", [SmoothedChunk, SmoothedMixtureChunk])
 
 
 @by_logarithms_or_not
 @pytest.mark.parametrize("smoothing", [0.1, 0.7])
 @pytest.mark.parametrize("num_experts, vocab_size", CHUNK_SIZES)
-def test_loss_and_gradients_are_those_of_the_formula(num_experts, vocab_size, smoothing, Chunk):
+def test_loss_and_gradients_are_those_of_the_formula(num_experts, vocab_size, smoothing, chunk_class):
     logits, log_prior, target = draw_chunk(num_experts, vocab_size)
     weights = torch.rand(CHUNK_TOKENS).double()
     leaves = logits.clone().requires_grad_(), log_prior.clone().requires_grad_()
@@ -23,7 +23,7 @@ def test_loss_and_gradients_are_those_of_the_formula(num_experts, vocab_size, sm
     nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     loss = (1 - smoothing) * nll - smoothing * log_p.mean(dim=-1)
     expected = torch.autograd.grad((weights * loss).sum(), leaves)
-    chunk = Chunk(
+    chunk = chunk_class(
         logits=logits.flatten(0, 1),
         log_prior=log_prior,
         target=target,
@@ -38,12 +38,12 @@ def test_loss_and_gradients_are_those_of_the_formula(num_experts, vocab_size, sm
 
 @by_logarithms_or_not
 @pytest.mark.parametrize("num_experts, vocab_size", CHUNK_SIZES)
-def test_smoothed_logits_are_kept_or_overwritten_with_the_same_result(num_experts, vocab_size, Chunk):
+def test_smoothed_logits_are_kept_or_overwritten_with_the_same_result(num_experts, vocab_size, chunk_class):
     logits, log_prior, target = draw_chunk(num_experts, vocab_size)
     results = []
     for keep in (True, False):
         given = logits.flatten(0, 1).clone()
-        chunk = Chunk(logits=given, log_prior=log_prior, target=target, label_smoothing=0.1, keep_logits=keep)
+        chunk = chunk_class(logits=given, log_prior=log_prior, target=target, label_smoothing=0.1, keep_logits=keep)
         gradient, d_log_prior = chunk.backward(torch.ones(CHUNK_TOKENS).double())
         d_logits = gradient.multiplied()
         results.append((chunk.loss, d_logits, d_log_prior))
@@ -67,10 +67,12 @@ def test_an_improbable_word_makes_the_chunk_inexact(lowest, keep):
 @pytest.mark.parametrize("scale, expected", [(1.0, SmoothedMixtureChunk), (1000.0, SmoothedChunk)])
 def test_a_chunk_that_is_not_exact_is_computed_by_logarithms(scale, expected, monkeypatch):
     taken = []
-    for Chunk in (SmoothedChunk, SmoothedMixtureChunk):
-        backward = Chunk.backward
+    for chunk_class in (SmoothedChunk, SmoothedMixtureChunk):
+        backward = chunk_class.backward
         monkeypatch.setattr(
-            Chunk, "backward", lambda self, *args, backward=backward: taken.append(type(self)) or backward(self, *args)
+            chunk_class,
+            "backward",
+            lambda self, *args, backward=backward: taken.append(type(self)) or backward(self, *args),
         )
     latents = (scale * torch.randn(6, 3, 4)).requires_grad_()
     log_prior, weight, target = torch.randn(6, 3).log_softmax(-1), torch.randn(9, 4), torch.randint(9, (6,))
