@@ -1,6 +1,6 @@
 """A training that diverges says which weights or gradients did, at which update, and what to lower.
 
-Ends: where a weight, a gradient, their norm or the loss of an update is infinite or no number.
+Ends: where a weight, a gradient, their norm or the loss of an update or of validation is infinite or no number.
 Mends: the host clips by a norm that is infinite or no number, which makes numbers of no gradient any more, and then
 reads the batch again with hooks that fail where a module returns something else than tensors; the error is that of the
 hooks. Of several processes it says that their gradients are inconsistent. With a loss that is none it goes on.
@@ -23,6 +23,7 @@ from fairseq_plugins.host.wrapping import wrap
 def mend() -> None:
     """Wrap methods of the host's ``Trainer``, and the class whose objects search a batch for such numbers."""
     wrap(Trainer, "train_step", _check_loss)
+    wrap(Trainer, "valid_step", _check_valid_loss)
     wrap(Trainer, "clip_grad_norm", _check_norm)
     wrap(host_trainer, "NanDetector", _tell)
 
@@ -36,11 +37,29 @@ def _check_loss(
         ValueError: if its loss is infinite or no number.
     """
     logged = train_step(trainer, *args, **kwargs)
-    if logged is not None and not _passes_over_updates(trainer) and not math.isfinite(logged.get("loss", 0)):
-        largest = _largest((name, weight.detach()) for name, weight in trainer.get_model().named_parameters())
-        what = f"the loss is infinite or no number, the largest weight is {largest}"
-        raise ValueError(_describe(trainer, what, update=trainer.get_num_updates()))
+    if logged is not None and not _passes_over_updates(trainer):
+        _require_finite(trainer, logged, of="the loss")
     return logged
+
+
+def _check_valid_loss(
+    valid_step: Callable[..., Dict[str, Any]], trainer: Trainer, *args: Any, **kwargs: Any
+) -> Dict[str, Any]:
+    """Measure a batch of validation: a recurrence may explode over a text that it survives over a training's window.
+
+    Raises:
+        ValueError: if its loss is infinite or no number.
+    """
+    logged = valid_step(trainer, *args, **kwargs)
+    _require_finite(trainer, logged, of="the loss of validation")
+    return logged
+
+
+def _require_finite(trainer: Trainer, logged: Dict[str, Any], *, of: str) -> None:
+    if not math.isfinite(logged.get("loss", 0)):
+        largest = _largest((name, weight.detach()) for name, weight in trainer.get_model().named_parameters())
+        what = f"{of} is infinite or no number, the largest weight is {largest}"
+        raise ValueError(_describe(trainer, what, update=trainer.get_num_updates()))
 
 
 def _check_norm(clip_grad_norm: Callable[..., Tensor], trainer: Trainer, clip_norm: float) -> Tensor:

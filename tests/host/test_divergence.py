@@ -11,7 +11,7 @@ from fairseq.nan_detector import NanDetector
 from fairseq.trainer import Trainer
 from torch import nn
 
-from fairseq_plugins.host.divergence import _check_loss
+from fairseq_plugins.host.divergence import _check_loss, _check_valid_loss
 
 
 def make_trainer(gradients, *, fp16=False, clip_norm=0.25):
@@ -67,6 +67,18 @@ def test_a_loss_without_a_number_ends_the_training(loss):
     with pytest.raises(ValueError, match=told):
         step(trainer)
     assert step(trainer) is None
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+@pytest.mark.parametrize("fp16", [False, True])
+def test_a_validation_without_a_number_ends_the_training(loss, fp16):
+    logged = [{"loss": 3.5}, {"loss": loss}]
+    step = partial(_check_valid_loss, lambda trainer: logged.pop(0))
+    trainer = make_trainer([ONES, ONES], fp16=fp16)
+    assert step(trainer) == {"loss": 3.5}
+    told = "^the training diverged at update 6: the loss of validation is infinite or no number, the largest weight is"
+    with pytest.raises(ValueError, match=told):
+        step(trainer)
 
 
 def test_weights_come_first():

@@ -4,7 +4,7 @@ import re
 
 import fairseq_cli.train
 import pytest
-from commands import training_arguments
+from commands import PLUGINS, training_arguments
 from translation_commands import TRANSFORMER_SIZES, training_flags
 
 RATE = ["--lr", "1e37", "--max-epoch", 1, "--disable-validation"]
@@ -22,6 +22,17 @@ def test_a_language_model(data, tmp_path, run_here):
     lower = r"lower --lr \(now 1e\+37\), --activation-regularization \(now 2\), .*, --balance \(now 0.001\)"
     where = r"decoder\.[\w.]+(| and \d+ others)"
     told = rf"the training diverged at update [2-9]: .* in {where}; {lower}, or give --clip-norm$"
+    assert re.match(told, line), line
+    assert not list(tmp_path.glob("checkpoint*.pt"))
+
+
+def test_a_recurrence_that_explodes_in_validation_alone(data, tmp_path, run_here):
+    """The loss of noise-contrastive estimation is bounded, the one of validation is not."""
+    model = ("--arch", "rectifier_rnn_lm", "--recurrent-scale", 3, "--criterion", "noise_contrastive")
+    stream = ("--task", "stateful_lm", "--tokens-per-sample", 10, "--batch-size", 2)
+    flags = ("--user-dir", PLUGINS, *stream, *model, "--optimizer", "sgd", "--lr", 0.1, "--max-update", 1, "--cpu")
+    line = diverge(run_here, [data, "--save-dir", tmp_path, *flags])
+    told = r"the training diverged at update 1: the loss of validation is infinite or no number, the largest weight is "
     assert re.match(told, line), line
     assert not list(tmp_path.glob("checkpoint*.pt"))
 
