@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from functools import partial
-from typing import Any, Callable, Optional, Sequence, Type, Union
+from typing import Any, Callable, Collection, Optional, Sequence, Type, Union
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
@@ -10,6 +10,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from fairseq_plugins.flags.owners import Owners, join_owners
 from fairseq_plugins.flags.registry import Registry
+from fairseq_plugins.flags.values import flag_of
 
 
 class ModelFlags:
@@ -21,13 +22,14 @@ class ModelFlags:
     Args:
         own: the model's dataclass; the options of one inside it are prefixed with its name, as the host does.
         registries: of the parts.
+        left_out: options of a dataclass of the host that the model does not offer.
 
     Raises:
         ValueError: if two parts declare one option.
     """
 
-    def __init__(self, own: Type[FairseqDataclass], *registries: Registry[Any]):
-        self._add_own = _adds_flags(own)
+    def __init__(self, own: Type[FairseqDataclass], *registries: Registry[Any], left_out: Collection[str] = ()):
+        self._add_own = _adds_flags(own, left_out=left_out)
         self._registries = registries
         self._fixed = join_owners(_added(FairseqConfig, prefix=None), _added(own))
         self.owners()
@@ -62,8 +64,23 @@ class ModelFlags:
             registry.add_args(parser)
 
 
-def _adds_flags(config: Type[FairseqDataclass], *, prefix: Optional[str] = "") -> Callable[[ArgumentParser], None]:
-    return partial(gen_parser_from_dataclass, dataclass_instance=config(), delete_default=True, with_prefix=prefix)
+class _Offering:
+    """What the host's ``gen_parser_from_dataclass`` takes for a parser: it passes on all flags but some."""
+
+    def __init__(self, parser: ArgumentParser, left_out: Collection[str]):
+        self._parser = parser
+        self._left_out = {flag_of(name) for name in left_out}
+
+    def add_argument(self, *flags: str, **settings: Any) -> None:
+        if self._left_out.isdisjoint(flags):
+            self._parser.add_argument(*flags, **settings)
+
+
+def _adds_flags(
+    config: Type[FairseqDataclass], *, prefix: Optional[str] = "", left_out: Collection[str] = ()
+) -> Callable[[ArgumentParser], None]:
+    add = partial(gen_parser_from_dataclass, dataclass_instance=config(), delete_default=True, with_prefix=prefix)
+    return lambda parser: add(_Offering(parser, left_out))
 
 
 def _added(config: Type[FairseqDataclass], *, prefix: Optional[str] = "") -> Owners:

@@ -5,7 +5,7 @@ Shapes: B sentences, S source positions, T target steps, D width, V target words
 
 from argparse import ArgumentParser, Namespace
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
@@ -34,7 +34,34 @@ from fairseq_plugins.output_layers.noise import Noise
 RATES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
 """The host's flags of rates, which it takes unchecked."""
 
-FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING)
+LEFT_OUT = (
+    *("adaptive_input", "adaptive_softmax_cutoff", "adaptive_softmax_dropout", "adaptive_softmax_factor"),
+    *("tie_adaptive_weights", "tie_adaptive_proj", "char_inputs", "merge_src_tgt_embed"),
+    *("base_layers", "base_sublayers", "base_shuffle", "encoder_layers_to_keep", "decoder_layers_to_keep"),
+    *("encoder_xformers_att_config", "decoder_xformers_att_config", "min_params_to_wrap", "export", "relu_dropout"),
+    *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar"),
+)
+"""The host's flags that other models read, that its Transformer fails with, or that nothing here is tested with."""
+
+FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING, left_out=LEFT_OUT)
+
+
+def _check_sizes(args: Namespace, *, side: str) -> None:
+    for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
+        check_at_least_one(getattr(args, f"{side}_{size}"), flag=flag_of(f"{side}_{size}"))
+    width, num_heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
+    if width % num_heads:
+        raise ValueError(f"--{side}-embed-dim {width}: give a multiple of --{side}-attention-heads {num_heads}")
+    if width < 4 and not (getattr(args, f"{side}_learned_pos") or args.no_token_positional_embeddings):
+        raise ValueError(f"--{side}-embed-dim {width}: give at least 4 for sines and cosines, or --{side}-learned-pos")
+
+
+def _read_width(text: Union[int, str]) -> int:
+    """The host's ``--decoder-output-dim``, which it reads when it builds the model."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"--decoder-output-dim {text}: give a whole number") from None
 
 
 class TransformerEncoderWithTokens(TransformerEncoderBase):
@@ -134,8 +161,8 @@ class TransformerWithOutputLayer(TransformerModel):
     """The host's Transformer (Vaswani et al. 2017) with any output layer (Pappas & Henderson 2019, section 6).
 
     The architectures ``transformer_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in their
-    output layer and in their presets only (:mod:`fairseq_plugins.models.presets`). All flags are the host's
-    and those of the output layers and gates; the embedding is shared as the host's flags say.
+    output layer and in their presets only (:mod:`fairseq_plugins.models.presets`). The flags are the host's but
+    ``LEFT_OUT``, and those of the output layers and gates; the embedding is shared as the host's flags say.
     """
 
     @classmethod
@@ -150,20 +177,20 @@ class TransformerWithOutputLayer(TransformerModel):
         Raises:
             ValueError: on a value that does not fit, with the flag and the remedy.
         """
-        if args.adaptive_softmax_cutoff:
-            raise ValueError("--adaptive-softmax-cutoff is an output layer of the host: leave it out")
-        if getattr(args, "base_layers", 0):  # only a command line has it
-            raise ValueError(f"--base-layers {args.base_layers}: these models insert no such layers, leave it out")
         check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
-        for side in ("encoder", "decoder"):
-            if getattr(args, f"{side}_xformers_att_config", None) is not None:
-                raise ValueError(f"--{side}-xformers-att-config: nothing here is tested with xformers, leave it out")
-            for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
-                check_at_least_one(getattr(args, f"{side}_{size}"), flag=flag_of(f"{side}_{size}"))
         check_not_negative(args.encoder_layers, flag="--encoder-layers")
+        for side in ("encoder", "decoder"):
+            _check_sizes(args, side=side)
+        check_at_least_one(_read_width(args.decoder_output_dim), flag="--decoder-output-dim")
+        for name in ("max_source_positions", "max_target_positions"):
+            if getattr(args, name, None) is not None:
+                check_at_least_one(getattr(args, name), flag=flag_of(name))
         for name in RATES:
             check_dropout(getattr(args, name), flag=flag_of(name))
-        model = super().build_model(args, task)
+        try:
+            model = super().build_model(args, task)
+        except ValueError as error:  # of the host, whose own errors keep their traceback
+            raise ValueError(str(error)) from error
         if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):
             raise ValueError(
                 f"--decoder-layerdrop {args.decoder_layerdrop}: --output-layer {args.output_layer} reads layers by "

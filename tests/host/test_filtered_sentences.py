@@ -8,7 +8,7 @@ from fairseq.tasks import FairseqTask
 import fairseq_plugins  # noqa: F401
 
 
-def keep(filter_indices, *lengths):
+def keep(filter_indices, *lengths, ignore_invalid_inputs=True):
     """Indices of the sentences of at most five tokens."""
 
     def filter_indices_by_size(indices, max_positions):
@@ -16,7 +16,7 @@ def keep(filter_indices, *lengths):
         return short, [number for number in indices if number not in short]
 
     dataset = SimpleNamespace(filter_indices_by_size=filter_indices_by_size)
-    return filter_indices(None, range(len(lengths)), dataset, (5, 5), ignore_invalid_inputs=True)
+    return filter_indices(None, range(len(lengths)), dataset, (5, 5), ignore_invalid_inputs=ignore_invalid_inputs)
 
 
 def test_what_is_short_enough_is_kept():
@@ -28,6 +28,15 @@ def test_nothing_left_is_refused_with_the_limits():
     told = r"all 2 sentences are longer than \(5, 5\) tokens, the least of --max-tokens, --max-source-positions"
     with pytest.raises(ValueError, match=told):
         keep(FairseqTask.filter_indices_by_size, 6, 9)
+
+
+def test_one_that_may_not_be_left_out_is_refused_with_the_limits():
+    told = r"^2 of 3 sentences are longer than \(5, 5\) tokens, .*, or give --skip-invalid-size-inputs-valid-test"
+    with pytest.raises(ValueError, match=told):
+        keep(FairseqTask.filter_indices_by_size, 6, 3, 9, ignore_invalid_inputs=False)
+    with pytest.raises(ValueError, match="all 2 sentences are longer"):
+        keep(FairseqTask.filter_indices_by_size, 6, 9, ignore_invalid_inputs=False)
+    assert keep(FairseqTask.filter_indices_by_size, 5, 3, ignore_invalid_inputs=False) == [0, 1]
 
 
 def test_the_host_alone_leaves_nothing():

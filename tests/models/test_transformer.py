@@ -1,12 +1,19 @@
 """The host's Transformer with the output layers of this package; for its decoder see test_decoder_contract.py."""
 
+import re
+from argparse import ArgumentParser
+
 import example_gates
 import pytest
 import torch
 from builders import build_encdec, build_tiny_transformer, never_shares
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models.transformer import TransformerConfig
 
+from fairseq_plugins.flags.values import flag_of
+from fairseq_plugins.host.one_line_errors import is_refusal
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES
-from fairseq_plugins.models.transformer import RATES
+from fairseq_plugins.models.transformer import LEFT_OUT, RATES, TransformerWithOutputLayer
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 PAD = 1
@@ -85,11 +92,19 @@ def test_flags_that_share_the_embedding_make_the_softmax_tied():
         build_tiny_transformer("transformer_drill", output_layer="full", share_all_embeddings=True, source_size=V)
 
 
-def test_what_the_host_would_build_above_the_layers_is_refused():
-    with pytest.raises(ValueError, match="--base-layers 1: these models insert no such layers, leave it out"):
-        build_tiny_transformer("transformer_full", base_layers=1)
-    with pytest.raises(ValueError, match="--adaptive-softmax-cutoff"):
-        build_tiny_transformer("transformer_full", adaptive_softmax_cutoff="10,20")
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_flags_that_nothing_here_reads_are_not_offered(name):
+    host, ours = ArgumentParser(), ArgumentParser()
+    gen_parser_from_dataclass(host, TransformerConfig(), with_prefix="")
+    TransformerWithOutputLayer.add_args(ours)
+    offered = [{action.dest for action in parser._actions} for parser in (host, ours)]
+    assert name in offered[0] and name not in offered[1]
+
+
+def test_refusals_of_the_host_are_the_models():
+    with pytest.raises(ValueError, match="--share-all-embeddings requires a joined dictionary") as raised:
+        build_tiny_transformer("transformer_full", share_all_embeddings=True)
+    assert is_refusal(raised.value, raised.tb)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"1 3\nw0 1 2 3\n", b"1 8\nw0 a b\n"])
@@ -108,17 +123,33 @@ def test_sizes_below_one_are_refused(side, size):
         build_tiny_transformer("transformer_full", **{f"{side}_{size}": 0})
 
 
+@pytest.mark.parametrize("width, told", [("0", "give at least 1"), (".", "give a whole number")])
+def test_an_output_width_that_is_none_is_refused(width, told):
+    with pytest.raises(ValueError, match=rf"^--decoder-output-dim {re.escape(width)}: {told}"):
+        build_tiny_transformer("transformer_full", decoder_output_dim=width)
+
+
+@pytest.mark.parametrize("name", ["max_source_positions", "max_target_positions"])
+def test_texts_without_positions_are_refused(name):
+    with pytest.raises(ValueError, match=f"{flag_of(name)} -1: give at least 1"):
+        build_tiny_transformer("transformer_full", **{name: -1})
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_widths_that_do_not_fit_are_refused(side):
+    with pytest.raises(ValueError, match=f"--{side}-embed-dim 9: give a multiple of --{side}-attention-heads 2"):
+        build_tiny_transformer("transformer_full", **{f"{side}_embed_dim": 9, f"{side}_attention_heads": 2})
+    narrow = {f"{side}_embed_dim": 2, f"{side}_attention_heads": 1}
+    with pytest.raises(ValueError, match=f"--{side}-embed-dim 2: give at least 4 for sines and cosines"):
+        build_tiny_transformer("transformer_full", **narrow)
+    build_tiny_transformer("transformer_full", **narrow, **{f"{side}_learned_pos": True})
+
+
 @pytest.mark.parametrize("name", ["mos", "doc"])
 def test_layers_that_mixtures_read_are_not_dropped(name):
     with pytest.raises(ValueError, match="--decoder-layerdrop 0.2: --output-layer"):
         with_layer(name, decoder_layerdrop=0.2)
     with_layer("tied", decoder_layerdrop=0.2)
-
-
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_attention_of_xformers_is_refused(side):
-    with pytest.raises(ValueError, match=f"^--{side}-xformers-att-config: nothing here is tested with"):
-        with_layer("tied", **{f"{side}_xformers_att_config": ""})
 
 
 @pytest.mark.parametrize("name", RATES)
