@@ -1,7 +1,6 @@
 """The flags of one model: its own, and those of the parts that it is made of."""
 
 from argparse import ArgumentParser
-from functools import partial
 from typing import Any, Callable, Collection, Optional, Sequence, Type, Union
 
 from fairseq.dataclass import FairseqDataclass
@@ -79,8 +78,11 @@ class _Offering:
 def _adds_flags(
     config: Type[FairseqDataclass], *, prefix: Optional[str] = "", left_out: Collection[str] = ()
 ) -> Callable[[ArgumentParser], None]:
-    add = partial(gen_parser_from_dataclass, dataclass_instance=config(), delete_default=True, with_prefix=prefix)
-    return lambda parser: add(_Offering(parser, left_out))
+    def add(parser: ArgumentParser) -> None:
+        offering: Any = _Offering(parser, left_out)
+        gen_parser_from_dataclass(offering, config(), delete_default=True, with_prefix=prefix)
+
+    return add
 
 
 def _added(config: Type[FairseqDataclass], *, prefix: Optional[str] = "") -> Owners:
