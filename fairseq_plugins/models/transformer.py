@@ -5,7 +5,7 @@ Shapes: B sentences, S source positions, T target steps, D width, V target words
 
 from argparse import ArgumentParser, Namespace
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from fairseq_plugins.data.text_task import TextTask
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_at_least_one, check_dropout, check_not_negative, flag_of
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
+from fairseq_plugins.models.transformer_flags import LEFT_OUT, check_flags
 from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
@@ -31,37 +31,7 @@ from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.output_layers.mixture import MixtureOutput
 from fairseq_plugins.output_layers.noise import Noise
 
-RATES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
-"""The host's flags of rates, which it takes unchecked."""
-
-LEFT_OUT = (
-    *("adaptive_input", "adaptive_softmax_cutoff", "adaptive_softmax_dropout", "adaptive_softmax_factor"),
-    *("tie_adaptive_weights", "tie_adaptive_proj", "char_inputs", "merge_src_tgt_embed"),
-    *("base_layers", "base_sublayers", "base_shuffle", "encoder_layers_to_keep", "decoder_layers_to_keep"),
-    *("encoder_xformers_att_config", "decoder_xformers_att_config", "min_params_to_wrap", "export", "relu_dropout"),
-    *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar"),
-)
-"""The host's flags that other models read, that its Transformer fails with, or that nothing here is tested with."""
-
 FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING, left_out=LEFT_OUT)
-
-
-def _check_sizes(args: Namespace, *, side: str) -> None:
-    for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
-        check_at_least_one(getattr(args, f"{side}_{size}"), flag=flag_of(f"{side}_{size}"))
-    width, num_heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
-    if width % num_heads:
-        raise ValueError(f"--{side}-embed-dim {width}: give a multiple of --{side}-attention-heads {num_heads}")
-    if width < 4 and not (getattr(args, f"{side}_learned_pos") or args.no_token_positional_embeddings):
-        raise ValueError(f"--{side}-embed-dim {width}: give at least 4 for sines and cosines, or --{side}-learned-pos")
-
-
-def _read_width(text: Union[int, str]) -> int:
-    """The host's ``--decoder-output-dim``, which it reads when it builds the model."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"--decoder-output-dim {text}: give a whole number") from None
 
 
 class TransformerEncoderWithTokens(TransformerEncoderBase):
@@ -177,16 +147,7 @@ class TransformerWithOutputLayer(TransformerModel):
         Raises:
             ValueError: on a value that does not fit, with the flag and the remedy.
         """
-        check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
-        check_not_negative(args.encoder_layers, flag="--encoder-layers")
-        for side in ("encoder", "decoder"):
-            _check_sizes(args, side=side)
-        check_at_least_one(_read_width(args.decoder_output_dim), flag="--decoder-output-dim")
-        for name in ("max_source_positions", "max_target_positions"):
-            if getattr(args, name, None) is not None:
-                check_at_least_one(getattr(args, name), flag=flag_of(name))
-        for name in RATES:
-            check_dropout(getattr(args, name), flag=flag_of(name))
+        check_flags(args)
         try:
             model = super().build_model(args, task)
         except ValueError as error:  # of the host, whose own errors keep their traceback

@@ -13,7 +13,8 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq_plugins.flags.values import flag_of
 from fairseq_plugins.host.one_line_errors import is_refusal
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES
-from fairseq_plugins.models.transformer import LEFT_OUT, RATES, TransformerWithOutputLayer
+from fairseq_plugins.models.transformer import TransformerWithOutputLayer
+from fairseq_plugins.models.transformer_flags import LEFT_OUT, RATES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 PAD = 1
