@@ -29,6 +29,7 @@ _TRAINING = {
     **ON_CPUS,
     **ADAM_HALVED,
     **scored_validation("bleu"),
+    "lr": 0.004,
     "share-embeddings": "all",
     "dropout": 0.4,
     "label-smoothing": 0.1,

@@ -7,6 +7,7 @@ from fairseq_plugins.recipes.scored_validation import scored_validation
 from fairseq_plugins.recipes.system import System
 
 _SCORED = scored_validation("bleu")
+_RATE = {"lr": 0.001}  # lower than is good for the small architectures, but that of the results
 _CORPUS = "bash data-prep/multi30k/prepare.sh"
 
 RECURRENT = Recipe(
@@ -18,6 +19,7 @@ RECURRENT = Recipe(
             {
                 **SMALL_RECURRENT_TRAINING,
                 **_SCORED,
+                **_RATE,
                 "arch": "lstm",
                 "criterion": "cross_entropy",
                 "dropout": 0.3,
@@ -40,7 +42,7 @@ RECURRENT = Recipe(
         "doc": System({**ON_CPUS, "arch": "lstm_encdec_doc"}, label="lstm_encdec_doc"),
         "mmlstm": System({**ON_CPUS, "arch": "mmlstm_encdec", "hidden-sizes": "273 273"}, label="mmlstm_encdec"),
     },
-    training=_SCORED,
+    training={**_SCORED, **_RATE},
     compared_by="bleu",
     notes="""host is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC (two and
 two); mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which is
