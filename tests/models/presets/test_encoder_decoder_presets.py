@@ -219,13 +219,13 @@ def test_the_host_knows_the_architecture_and_its_preset(arch):
 @pytest.mark.parametrize(
     "corpus, expected",
     [
-        ("", {"batch-size": 64, "max-epoch": 5, "force-anneal": 4}),
-        ("_iwslt", {"sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
-        ("_gigaword", {"sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
+        ("", {"lr": 0.004, "batch-size": 64, "max-epoch": 5, "force-anneal": 4}),
+        ("_iwslt", {"lr": 0.001, "sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
+        ("_gigaword", {"lr": 0.001, "sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
     ],
 )
 def test_training_is_adam_whose_rate_is_halved_every_epoch_in_the_end(corpus, expected):
-    common = {"optimizer": "adam", "lr": 0.001, "clip-norm": 5, "lr-scheduler": "fixed", "lr-shrink": 0.5}
+    common = {"optimizer": "adam", "clip-norm": 5, "lr-scheduler": "fixed", "lr-shrink": 0.5}
     parts = {"task": "translation", "criterion": "regularized_cross_entropy", "distributed-world-size": 1}
     for layer in ("", "_mos", "_doc"):
         assert ARCHITECTURES[f"lstm_encdec{layer}{corpus}"].training == {**common, **parts, **expected}
