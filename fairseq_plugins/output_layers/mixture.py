@@ -16,6 +16,7 @@ from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.flags.values import parse_int_list
 from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_
+from fairseq_plugins.modules.label_network import ACTIVATIONS
 from fairseq_plugins.modules.linear import Linear
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.ops.precision import accumulation_dtype
@@ -27,6 +28,7 @@ from fairseq_plugins.output_layers.word_projection import WordProjection
 LATENT_MASKS = {"shared": (1, 2), "per-expert": (1,)}
 """Dimensions of k, (B, T, J, d), that share a dropout mask: the words of a row always do."""
 LatentMask = choices([*LATENT_MASKS])
+LatentActivation = choices(["tanh", "linear"])
 LabelEncoder = choices(["none", "drill"])
 
 
@@ -40,6 +42,10 @@ class MixtureOptions(LabelNetworkOptions):
             "help": 'number of softmaxes that read each layer, "i_0 i_1 .. i_N", where layer 0 is the '
             "input embedding (default: four, on the last layer for mos, three and one on the last two for doc)"
         },
+    )
+    latent_activation: LatentActivation = field(
+        default="tanh",
+        metadata={"help": "of the latent vectors k_j: tanh as in the published programs, linear as in DOC's eq. 11"},
     )
     latent_dropout: float = field(
         default=0.3, metadata={"help": "dropout rate of the latent vectors k_j, 0 <= rate < 1 (default: 0.3)"}
@@ -63,10 +69,10 @@ class MixtureOptions(LabelNetworkOptions):
 class MixtureOutput(StartsByLayer, ProjectedOutput):
     """P = sum_j pi_j softmax(L k_j + b)  (Takase et al. 2018, eq. 7, 10, 11).
 
-    k_j = dropout(tanh(W_j h^{n(j)} + a_j)) with d features, pi = softmax(W_pi h^N) without a bias, L and b
+    k_j = dropout(act(W_j h^{n(j)} + a_j)) with d features, pi = softmax(W_pi h^N) without a bias, L and b
     common to all experts, L the label embedding E, which is the input's where the model shares it, or with
     ``--label-encoder drill`` E^(k) of :class:`fairseq_plugins.output_layers.drill.Drill`. Experts are ordered by the
-    layer they read. tanh and a_j follow the published programs.
+    layer they read. a_j follows the published programs, and so does act = tanh; in eq. 11 act is the identity.
 
     ``mixture_weights`` of its :class:`Scores` is pi, (B, T, J).
     """
@@ -98,6 +104,7 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
             bias=options.output_bias,
             label_encoder=label_network(self.latent_width, options) if options.label_encoder == "drill" else None,
         )
+        self.latent_activation = ACTIVATIONS[options.latent_activation]
         self.latent_dropout = BroadcastDropout(
             options.latent_dropout,
             flag="--latent-dropout",
@@ -149,7 +156,7 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
             linear(layers[n]).unflatten(-1, (-1, self.latent_width))
             for n, linear in zip(self.source_layers, self.latents)
         ]
-        return self.latent_dropout(torch.tanh(torch.cat(latents, dim=2)))
+        return self.latent_dropout(self.latent_activation(torch.cat(latents, dim=2)))
 
     def prior_scores(self, layers: Sequence[Tensor]) -> Tensor:
         """Logits of pi, (B, T, J)."""

@@ -100,6 +100,20 @@ def test_latent_dropout_scales_what_it_keeps():
     torch.testing.assert_close(dropped[kept], plain[kept] / 0.4, rtol=1e-6, atol=0)
 
 
+def test_latent_vectors_are_linear_as_in_the_paper_where_asked_for():
+    layer = randomise(build("doc", experts_per_layer="0 2 1", latent_activation="linear").double()).eval()
+    states = make_states(WIDTHS, dtype=torch.float64)
+    k = [
+        h @ weight.T + bias
+        for h, linear in zip(states.layers[1:], layer.latents)
+        for weight, bias in zip(linear.weight.split(WIDTHS[0]), linear.bias.split(WIDTHS[0]))
+    ]
+    logits = torch.stack([k_j @ layer.projection.weight.T + layer.projection.bias for k_j in k], dim=-2)
+    expected = plain_formulas.mixture(logits, plain_formulas.softmax(states.layers[-1] @ layer.prior.weight.T))
+    assert max(float(k_j.detach().abs().max()) for k_j in k) > 1
+    torch.testing.assert_close(layer(states).log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
+
+
 def test_mixture_weights_are_the_prior_without_bias():
     layer, states = build("doc").eval(), make_states(WIDTHS)
     weights = layer(states).mixture_weights
