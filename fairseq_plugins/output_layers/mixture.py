@@ -45,7 +45,10 @@ class MixtureOptions(LabelNetworkOptions):
     )
     latent_activation: LatentActivation = field(
         default="tanh",
-        metadata={"help": "of the latent vectors k_j: tanh as in the published programs, linear as in DOC's eq. 11"},
+        metadata={
+            "help": "of the latent vectors k_j: tanh as in the published programs, linear as in DOC's eq. 11 "
+            "(default: tanh)"
+        },
     )
     latent_dropout: float = field(
         default=0.3, metadata={"help": "dropout rate of the latent vectors k_j, 0 <= rate < 1 (default: 0.3)"}
@@ -104,6 +107,7 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
             bias=options.output_bias,
             label_encoder=label_network(self.latent_width, options) if options.label_encoder == "drill" else None,
         )
+        self.save_setting("activation_name", flag="--latent-activation", value=options.latent_activation)
         self.latent_activation = ACTIVATIONS[options.latent_activation]
         self.latent_dropout = BroadcastDropout(
             options.latent_dropout,

@@ -114,6 +114,12 @@ def test_latent_vectors_are_linear_as_in_the_paper_where_asked_for():
     torch.testing.assert_close(layer(states).log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
 
 
+def test_weights_of_another_latent_activation_are_refused():
+    saved = build("doc", latent_activation="linear").state_dict()
+    with pytest.raises(ValueError, match="--latent-activation"):
+        build("doc").load_state_dict(saved)
+
+
 def test_mixture_weights_are_the_prior_without_bias():
     layer, states = build("doc").eval(), make_states(WIDTHS)
     weights = layer(states).mixture_weights
