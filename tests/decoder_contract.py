@@ -5,7 +5,10 @@ from typing import Callable, Optional, Sequence
 
 import pytest
 import torch
+from single_experts import mean_log_probs
 from torch import Tensor, nn
+
+from fairseq_plugins.models.gated_decoder import GatedDecoder
 
 PAD = 1
 SOURCES, V, T = 19, 23, 6
@@ -42,6 +45,12 @@ class Decoding:
     def source(self):
         """The source sentences in one batch and their lengths."""
         return pad(self.sentences, side=self.side, extra=self.extra) if self.sentences else ()
+
+    @property
+    def output(self) -> nn.Module:
+        """The output layer of the model, of a gated one that of its base."""
+        decoder = self.model.decoder
+        return decoder.members[0].output if isinstance(decoder, GatedDecoder) else decoder.output
 
     def __call__(self, tokens: Tensor, *, rows: Optional[Tensor] = None, **options):
         """Output for tokens (B, T), each row with its own source, or with those of other ``rows``."""
@@ -142,9 +151,9 @@ class DecoderContract:
         decoding, target, weights = build(), torch.randint(V, (B, T)), torch.rand(B, T).double()
         decoding.model.double()
         weights[1] = 0
-        log_probs = decoding(tokens)[0]
+        log_probs, mean = mean_log_probs(decoding.output, lambda: decoding(tokens)[1]["scores"])
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-        expected = ((0.8 * nll - 0.2 * log_probs.mean(-1)) * weights).sum()
+        expected = ((0.8 * nll - 0.2 * mean) * weights).sum()
         loss, extra = decoding(tokens, target=target, token_weights=weights, label_smoothing=0.2)
         torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
         assert torch.equal(extra["scores"].nll != 0, weights != 0)

@@ -1,5 +1,7 @@
 """References for the tests, one line of code per line of the papers' formulas."""
 
+from typing import Tuple
+
 import torch
 from torch import Tensor
 
@@ -171,15 +173,21 @@ def mixture_loss(
     gate=None,
     epsilon: float = 0.0,
 ):
-    """(1 - e) NLL + e mean_v(-log P(v)) and the NLL of each token: latents (*, J, d), prior (*, J), weight (V, d).
+    """(1 - e) NLL + e sum_j pi_j mean_v(-log p_j(v)) and the NLL of each token: latents (*, J, d), weight (V, d).
 
     A gate is (features, weight, bias). Targets' logits are :func:`lowered` before it.
     """
     logits = latents @ weight.T + bias
     logits = lowered(logits, latents, weight, target, epsilon) if epsilon else logits
-    log_p = mixture(logits if gate is None else gated(logits, *gate), prior).log()
+    logits = logits if gate is None else gated(logits, *gate)
+    log_p = mixture(logits, prior).log()
     nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    return (1 - smoothing) * nll - smoothing * log_p.mean(dim=-1), nll
+    return (1 - smoothing) * nll - smoothing * expert_mean(logits, prior), nll
+
+
+def expert_mean(logits: Tensor, prior: Tensor) -> Tensor:
+    """sum_j pi_j mean_v(log p_j(v)) of softmaxes p_j: logits (*, J, V), prior (*, J)."""
+    return (prior * (logits - logits.exp().sum(-1, keepdim=True).log()).mean(-1)).sum(-1)
 
 
 ACTIVATIONS = {
@@ -216,7 +224,7 @@ def _softmax_probs(output_layer, layers, labels, hidden):
     if hidden is None:
         network = getattr(output_layer, "hidden_encoder", None)  # of dual
         hidden = layers[-1] if network is None else encoded(network, layers[-1])
-    return softmax(hidden @ labels.T + output_layer.projection.bias)
+    return softmax(hidden @ labels.T + output_layer.projection.bias).unsqueeze(-2), torch.ones_like(hidden[..., :1])
 
 
 def _mixture_probs(output_layer, layers, labels, hidden):
@@ -226,18 +234,24 @@ def _mixture_probs(output_layer, layers, labels, hidden):
         joined = torch.tanh(layers[n] @ latent.weight.T + latent.bias)
         k.extend(joined.split(d, dim=-1))
     logits = torch.stack([k_j @ labels.T + b for k_j in k], dim=-2)
-    return mixture(logits, softmax(layers[-1] @ output_layer.prior.weight.T))
+    return softmax(logits), softmax(layers[-1] @ output_layer.prior.weight.T)
 
 
 OUTPUT_LAYERS = {
     **dict.fromkeys(("full", "tied", "bilinear", "dual", "drill"), _softmax_probs),
     **dict.fromkeys(("mos", "doc"), _mixture_probs),
 }
-"""The distribution of every output layer."""
+"""The softmaxes of every output layer and their prior."""
 
 
 def output_probs(output_layer, layers, labels=None, hidden=None) -> Tensor:
-    """What :data:`OUTPUT_LAYERS` says of layers h^0 .. h^N, each (B, T, D_n), without dropout.
+    """P, (B, T, V), the sum of what :func:`expert_probs` returns."""
+    probs, prior = expert_probs(output_layer, layers, labels, hidden)
+    return (prior.unsqueeze(-1) * probs).sum(-2)
+
+
+def expert_probs(output_layer, layers, labels=None, hidden=None) -> Tuple[Tensor, Tensor]:
+    """p_j (B, T, J, V) and pi (B, T, J), J = 1 without a mixture, of layers h^0 .. h^N, (B, T, D_n), without dropout.
 
     With dropout or another activation than a sigmoid, give the label matrix (V, D) and the encoded h^N (B, T, D).
     """

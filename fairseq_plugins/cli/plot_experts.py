@@ -1,6 +1,7 @@
 """Which experts of a mixture served which words: ``python -m fairseq_plugins.cli.plot_experts --help``."""
 
 import argparse
+import math
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -53,7 +54,8 @@ class PlotExperts(Command):
     summary = "Which softmax of a mixture, reading which layer, served each word; and how evenly they serve a split."
     description = """\
 For MoS and DOC, in language models and encoder-decoders. A picture a sentence, OUT/sentence_1.png and so on, has a
-panel for each model: the prior of every expert before every word. The table gives each expert's share of the split and
+panel for each model: the prior of every expert before every word. The tables give each expert's share of the split, the
+mean entropy of its own distribution in nats, which tells how sure it is, from 0 to the logarithm of the vocabulary, and
 the balance, sqrt(beta) in table 4 of Takase et al. 2018: the standard deviation of the experts' prior mass by its
 mean, of the population and of the sample. Language models read the split as a stream with carried state, encoder-
 decoders its pairs with the reference as the target."""
@@ -155,6 +157,8 @@ def as_json(uses: Dict[str, ExpertUse], args: argparse.Namespace) -> str:
             "words": use.num_words,
             "layers": use.layers,
             "shares": use.shares,
+            "entropies": use.entropies,
+            "uniform_entropy": math.log(use.vocab_size),
             "balance": use.balance,
             "sample_balance": use.sample_balance,
         }
@@ -172,8 +176,12 @@ def as_text(uses: Dict[str, ExpertUse], split: str) -> str:
     columns = ["model", f"words of {split}", "experts", "sqrt(beta), population", "sqrt(beta), sample"]
     tables = [as_table(columns, rows)]
     for path, use in uses.items():
-        shares = [[name, f"{share:.2%}"] for name, share in zip(expert_names(use.layers), use.shares)]
-        tables.append(as_table([path, "share of the words"], shares))
+        experts = [
+            [name, f"{share:.2%}", f"{entropy:.2f}"]
+            for name, share, entropy in zip(expert_names(use.layers), use.shares, use.entropies)
+        ]
+        uniform = f"entropy, of {math.log(use.vocab_size):.2f} nats"
+        tables.append(as_table([path, "share of the words", uniform], experts))
     return "\n\n".join(tables)
 
 

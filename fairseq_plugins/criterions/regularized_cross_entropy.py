@@ -45,7 +45,10 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
     """Flags of ``--criterion regularized_cross_entropy``."""
 
     label_smoothing: float = field(
-        default=0.0, metadata={"help": "share of the target that is spread over all words, 0 <= share < 1"}
+        default=0.0,
+        metadata={
+            "help": "share of the target that is spread over all words, for every expert of a mixture, 0 <= share < 1"
+        },
     )
     activation_regularization: float = field(
         default=0.0, metadata={"help": "coefficient (alpha) of the mean squared output of the last layer"}

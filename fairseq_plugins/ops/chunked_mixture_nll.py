@@ -22,7 +22,6 @@ from fairseq_plugins.ops.mixture_gradients import GradientScales, MixtureGradien
 from fairseq_plugins.ops.mixture_inputs import MixtureInputs
 from fairseq_plugins.ops.precision import autocast_dtype
 from fairseq_plugins.ops.smoothed_chunk import SmoothedChunk
-from fairseq_plugins.ops.smoothed_mixture_chunk import SmoothedMixtureChunk
 
 
 class ChunkedMixtureNLL(torch.autograd.Function):
@@ -199,9 +198,15 @@ def _run_chunk(
 
 def _make_chunk(
     logits: Tensor, inputs: MixtureInputs, target: Tensor, *, keep_logits: bool, options: LossOptions
-) -> Union[MixtureChunk, SmoothedChunk, SmoothedMixtureChunk]:
+) -> Union[MixtureChunk, SmoothedChunk]:
     if options.label_smoothing > 0:
-        return _make_smoothed_chunk(logits, inputs, target, keep_logits=keep_logits, options=options)
+        return SmoothedChunk(
+            logits=logits,
+            log_prior=inputs.log_prior,
+            target=target,
+            label_smoothing=options.label_smoothing,
+            keep_logits=keep_logits,
+        )
     return MixtureChunk(
         logits=logits,
         log_prior=inputs.log_prior,
@@ -209,20 +214,6 @@ def _make_chunk(
         keep_logits=keep_logits,
         logits_of=partial(_logits_of, inputs, options=options) if logits.is_cpu else None,
     )
-
-
-def _make_smoothed_chunk(
-    logits: Tensor, inputs: MixtureInputs, target: Tensor, *, keep_logits: bool, options: LossOptions
-) -> Union[SmoothedChunk, SmoothedMixtureChunk]:
-    """The faster one where it is exact."""
-    arguments = dict(log_prior=inputs.log_prior, target=target, label_smoothing=options.label_smoothing)
-    if inputs.log_prior.size(1) > 1:
-        chunk = SmoothedMixtureChunk(logits=logits, keep_logits=keep_logits, **arguments)
-        if chunk.is_exact:
-            return chunk
-        if not keep_logits:
-            logits = inputs.logits(inputs.gate_values(), options=options)
-    return SmoothedChunk(logits=logits, keep_logits=keep_logits, **arguments)
 
 
 def _logits_of(inputs: MixtureInputs, tokens: Tensor, *, options: LossOptions) -> Tensor:

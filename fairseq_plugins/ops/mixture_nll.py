@@ -46,16 +46,18 @@ def mixture_nll(
 ) -> MixtureLoss:
     """Loss of P(v) = sum_j pi_j softmax(W k_j + b)_v  (Yang et al. 2018, eq. 2; Takase et al. 2018, eq. 7).
 
-    The loss of a token is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``. Tokens are processed
-    in chunks; the gradients of their weighted sum are formed in the forward pass from each chunk's logits,
+    The loss of a token is (1 - e) NLL + e sum_j pi_j mean_v(-log p_j(v)) with e = ``label_smoothing`` and the softmaxes
+    p_j: every expert is smoothed, for smoothing P alone sets one expert aside that is uniform and leaves the others as
+    sure as they like. Tokens are processed in chunks; the gradients of their weighted sum are formed in the forward
+    pass from each chunk's logits,
 
-        d NLL / d z_{j,v} = r_j (softmax(z_j)_v - [v = target]),   d NLL / d log pi_j = -r_j,
+        d NLL / d z_{j,v} = r_j (p_j(v) - [v = target]),   d NLL / d log pi_j = -r_j,
 
     where r_j is the share of expert j in P(target), and only multiplied by the incoming gradient in the
-    backward pass. So one chunk of logits is held (beside it half a chunk for 16-bit operands, and 1 + 2 / J chunks for
-    label smoothing where J > 1), and training costs three matrix products; without gradients, one. Losses, sums over
-    chunks and, but for ``chunk_dtype``, softmaxes are in float32 or wider; products of 16-bit operands, autocast's
-    included, are rounded to 16 bits. Tokens of weight zero are left out of the products.
+    backward pass. So one chunk of logits is held (beside it half a chunk for 16-bit operands), and training costs three
+    matrix products; without gradients, one. Losses, sums over chunks and, but for ``chunk_dtype``, softmaxes are in
+    float32 or wider; products of 16-bit operands, autocast's included, are rounded to 16 bits. Tokens of weight zero
+    are left out of the products.
 
     A gate makes the logits g * (W k_j + b) and adds three products of its own width, or one if none of its tensors
     learns; 1 + 1 / J more chunks are held, or 1 / J. The products for the gradients of what is frozen are left out.
@@ -65,7 +67,7 @@ def mixture_nll(
     included. No gradient passes through what is subtracted. It costs a row of W a token, and nothing a word.
 
     An interpolation makes P(target) that of the mixture and another distribution; label smoothing remains the
-    mixture's, (1 - e) NLL + e mean_v(-log P_mixture(v)).
+    mixture's: of the sum above, only the NLL is that of both.
 
     Args:
         latents: k, (*, J, d).

@@ -6,7 +6,7 @@ Shapes: B batch, T time, D_n width of layer n (D_0: embedding), N index of the l
 from argparse import Namespace
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from fairseq.data import Dictionary
 from torch import Tensor, nn
@@ -69,9 +69,19 @@ class OutputLayer(Component, SavesSettings):
         self.copying = NoCopying()
         self.word_counts = None
 
+    def gate_after(self, states: DecoderStates, gate_state: Optional[State]) -> Tuple[Optional[LogitGate], State]:
+        """The gate of these states and its state after them; ``gate_state`` is that before, None at the start."""
+        return self.gate(states, self.gate.initial_state(states.layers[0]) if gate_state is None else gate_state)
+
     def log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Scores:
         """The distribution at every position."""
         raise NotImplementedError
+
+    def spread_log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Tuple[Scores, Tensor]:
+        """The distribution, and mean_v(log P(v)), (B, T), which label smoothing raises."""
+        scores = self.log_probs(states, gate)
+        assert scores.log_probs is not None
+        return scores, scores.log_probs.mean(dim=-1)
 
     def target_loss(
         self,
@@ -84,7 +94,10 @@ class OutputLayer(Component, SavesSettings):
         interpolation: Optional[Interpolation] = None,
     ) -> Scores:
         """Loss and NLL of given targets, their probabilities interpolated; see :meth:`forward`."""
-        scores = self.log_probs(states, gate)
+        if label_smoothing > 0:
+            scores, mean_log_prob = self.spread_log_probs(states, gate)
+        else:
+            scores, mean_log_prob = self.log_probs(states, gate), 0.0
         log_probs = scores.log_probs
         assert log_probs is not None
         ignored = None if token_weights is None else token_weights == 0
@@ -93,9 +106,7 @@ class OutputLayer(Component, SavesSettings):
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         if interpolation is not None:
             nll = interpolation.nll(nll)
-        loss = nll
-        if label_smoothing > 0:
-            loss = (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
+        loss = (1 - label_smoothing) * nll - label_smoothing * mean_log_prob
         if token_weights is not None and ignored is not None:
             loss = loss.masked_fill(ignored, 0) * token_weights.detach()
             nll = nll.masked_fill(ignored, 0)
@@ -139,17 +150,16 @@ class OutputLayer(Component, SavesSettings):
     ) -> Scores:
         """The distribution at every position, or with ``target`` (B, T) the loss.
 
-        The loss of a token is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``; the losses are
-        summed with ``token_weights`` (B, T), by default one, 0 at padding. With copying the mean remains that of the
-        layer's own P. With ``noise`` it is that of :meth:`noise_loss` instead. ``gate_state`` is that of the
-        :class:`Scores` of the tokens before, None at the start.
+        The loss of a token is (1 - e) NLL + e mean_v(-log P(v)) with e = ``label_smoothing``, where a mixture of
+        softmaxes takes the mean of each and the prior's mean of these; the losses are summed with ``token_weights``
+        (B, T), by default one, 0 at padding. With copying the mean remains that of the layer's own P. With ``noise``
+        it is that of :meth:`noise_loss` instead. ``gate_state`` is that of the :class:`Scores` of the tokens before,
+        None at the start.
 
         Raises:
             ValueError: on noise with copying, and as :meth:`noise_loss`.
         """
-        if gate_state is None:
-            gate_state = self.gate.initial_state(states.layers[0])
-        gate, gate_state = self.gate(states, gate_state)
+        gate, gate_state = self.gate_after(states, gate_state)
         if target is None:
             scores = self.copying.blended(self.log_probs(states, gate), states)
         elif noise is not None:

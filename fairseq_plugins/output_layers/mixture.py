@@ -19,7 +19,9 @@ from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform
 from fairseq_plugins.modules.label_network import ACTIVATIONS
 from fairseq_plugins.modules.linear import Linear
 from fairseq_plugins.modules.module_sequence import ModuleSequence
+from fairseq_plugins.modules.recurrent_state import State
 from fairseq_plugins.ops.precision import accumulation_dtype
+from fairseq_plugins.ops.softmax_entropies import softmax_entropies
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput
@@ -174,6 +176,15 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         log_prior = self.log_prior(states.layers)
         return self.latent_vectors(states.layers), log_prior
+
+    def expert_entropies(self, states: DecoderStates, gate_state: Optional[State] = None) -> Tensor:
+        """-sum_v p_j(v) log p_j(v) of every softmax p_j, (B, T, J), in nats, without a gradient.
+
+        ``gate_state`` is that of the :class:`Scores` of the tokens before, None at the start.
+        """
+        latents, _ = self.mixture(states)
+        gate, _ = self.gate_after(states, gate_state)
+        return softmax_entropies(latents, self.projection.label_matrix(), self.projection.bias, gate=gate)
 
     def mixture_weights(self, log_prior: Tensor) -> Tensor:
         return log_prior.exp()

@@ -122,9 +122,7 @@ class ProjectedOutput(OutputLayer):
         latents, log_prior = self.mixture(states)
         if torch.is_grad_enabled():
             self._check_trains_in_precision_of_model("a criterion of the host")
-            logits = self.projection(latents)
-            logits = logits if self.temperature == 1 else logits / self.temperature
-            log_probs = mixture_log_probs(logits if gate is None else apply_gate(logits, gate), log_prior)
+            log_probs = mixture_log_probs(self._logits(latents, gate), log_prior)
         else:
             latents, bias = self._at_temperature(latents)
             dtype = self.precision.for_search() if states.incremental else self.precision.for_scores()
@@ -137,6 +135,13 @@ class ProjectedOutput(OutputLayer):
                 chunk_dtype=dtype,
             )
         return Scores(log_probs=log_probs, mixture_weights=self.mixture_weights(log_prior))
+
+    def spread_log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Tuple[Scores, Tensor]:
+        latents, log_prior = self.mixture(states)
+        logits = self._logits(latents, gate)
+        of_experts = torch.log_softmax(logits, dim=-1, dtype=log_prior.dtype).mean(dim=-1)
+        scores = Scores(log_probs=mixture_log_probs(logits, log_prior), mixture_weights=self.mixture_weights(log_prior))
+        return scores, (log_prior.exp() * of_experts).sum(dim=-1)
 
     def target_loss(
         self,
@@ -174,6 +179,12 @@ class ProjectedOutput(OutputLayer):
             chunk_dtype=self.precision.for_loss(),
         )
         return Scores(loss=loss, nll=nll, mixture_weights=self.mixture_weights(log_prior))
+
+    def _logits(self, latents: Tensor, gate: Optional[LogitGate]) -> Tensor:
+        """g (L k_j + b) of every expert, (B, T, J, V)."""
+        logits = self.projection(latents)
+        logits = logits if self.temperature == 1 else logits / self.temperature
+        return logits if gate is None else apply_gate(logits, gate)
 
     def _check_trains_in_precision_of_model(self, where: str) -> None:
         if self.training and self.precision.name == "bfloat16":

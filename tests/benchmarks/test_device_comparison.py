@@ -31,7 +31,6 @@ INNER = {
     "native_bfloat16": "asks what the device can do, and how fast",
     "precision": "types alone",
     "smoothed_chunk": "the inside of mixture_nll",
-    "smoothed_mixture_chunk": "the inside of mixture_nll",
     "target_margins": "the inside of mixture_nll",
 }
 """Modules of ops without a computation of their own, and why."""

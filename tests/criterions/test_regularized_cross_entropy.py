@@ -10,6 +10,7 @@ from example_layers import UnnormalisedSoftmax
 from fairseq.logging import metrics
 from fairseq.models import FairseqLanguageModel
 from fairseq.models.lstm import LSTMDecoder
+from single_experts import mean_log_probs
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
@@ -42,14 +43,21 @@ def gradients(model, loss):
     return torch.autograd.grad(loss, list(model.parameters()))
 
 
+def masked_alike(model, sample):
+    """What a model says of a sample, with the same random masks whenever it is called."""
+    torch.manual_seed(1)
+    return model(**sample["net_input"])[1]
+
+
 def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="row", smoothing=0.0, l1=0.0):
     """Mean NLL + alpha AR + beta TAR + lambda balance over the tokens that are no padding, + L1."""
     target, mask = sample["target"], sample["target"] != padding
-    log_probs, extra = model(**sample["net_input"])
+    extra = masked_alike(model, sample)
     after, before, prior = extra["states"].layers[-1], extra["states"].top, extra["scores"].mixture_weights
     rows = [(b, t) for b in range(target.size(0)) for t in range(target.size(1)) if mask[b, t]]
+    log_probs, mean = mean_log_probs(model.decoder.output, lambda: masked_alike(model, sample)["scores"])
     nll = torch.stack([-log_probs[b, t, target[b, t]] for b, t in rows])
-    spread = torch.stack([-log_probs[b, t].mean() for b, t in rows])
+    spread = torch.stack([-mean[b, t] for b, t in rows])
     total = ((1 - smoothing) * nll + smoothing * spread).mean()
     total = total + alpha * torch.cat([after[b, t] ** 2 for b, t in rows]).mean()
     steps = [(before[b, t] - before[b, t - 1]) ** 2 for b, t in rows if t > 0]

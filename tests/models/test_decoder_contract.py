@@ -4,6 +4,7 @@ import pytest
 import torch
 from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer, never_shares
 from decoder_contract import SOURCES, B, DecoderContract, Decoding, T, TranslatorContract, V
+from single_experts import mean_log_probs
 
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -99,8 +100,10 @@ class CopyingContract(TranslatorContract):
         weights[1] = 0
         nll = -decoding(tokens)[0].gather(-1, target.unsqueeze(-1)).squeeze(-1)
         loss, extra = decoding(tokens, target=target, token_weights=weights, label_smoothing=0.2)
-        decoding.model.decoder.output.copying = NoCopying()
-        expected = ((0.8 * nll - 0.2 * decoding(tokens)[0].mean(-1)) * weights).sum()
+        output = decoding.model.decoder.output
+        output.copying = NoCopying()
+        mean = mean_log_probs(output, lambda: decoding(tokens)[1]["scores"])[1]
+        expected = ((0.8 * nll - 0.2 * mean) * weights).sum()
         torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
         assert torch.equal(extra["scores"].nll != 0, weights != 0)
 

@@ -96,7 +96,8 @@ def plain(
     log_softmax = torch.log_softmax(logits, dim=-1, dtype=log_prior.dtype)
     log_p = torch.logsumexp(log_softmax + log_prior.unsqueeze(-1), dim=-2)
     nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    loss = (1 - label_smoothing) * nll - label_smoothing * log_p.mean(dim=-1)
+    expert_mean = (log_prior.exp() * log_softmax.mean(dim=-1)).sum(dim=-1)
+    loss = (1 - label_smoothing) * nll - label_smoothing * expert_mean
     return Loss((loss * token_weights).sum(), nll.masked_fill(token_weights == 0, 0).detach())
 
 

@@ -31,13 +31,14 @@ def masks(monkeypatch):
 
 
 def assert_same(layer, states, by_hand):
-    """Loss, NLL, log-probabilities and all gradients are those of the probabilities ``by_hand()``, (B, T, V)."""
+    """Loss, NLL, log-probabilities and all gradients are those of ``by_hand()``, what ``expert_probs`` returns."""
     for label_smoothing in (0.0, 0.1):
         torch.manual_seed(5)
         scores = layer(states, TARGET, label_smoothing=label_smoothing)
-        log_p = by_hand().log()
+        probs, prior = by_hand()
+        log_p = (prior.unsqueeze(-1) * probs).sum(-2).log()
         nll = -log_p.gather(-1, TARGET.unsqueeze(-1)).squeeze(-1)
-        expected = ((1 - label_smoothing) * nll - label_smoothing * log_p.mean(-1)).sum()
+        expected = ((1 - label_smoothing) * nll - label_smoothing * (prior * probs.log().mean(-1)).sum(-1)).sum()
         torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-11, atol=1e-11)
         torch.testing.assert_close(scores.loss, expected, rtol=1e-11, atol=1e-11)
         inputs = [*layer.parameters(), *states.layers]
@@ -61,7 +62,7 @@ def test_bilinear(widths, rate, mask, masks):
 
     def by_hand():
         labels = plain_formulas.label_matrix(layer, input_masks=masks[-1:])
-        return plain_formulas.output_probs(layer, states.layers, labels)
+        return plain_formulas.expert_probs(layer, states.layers, labels)
 
     assert_same(layer, states, by_hand)
     assert {m.shape for m in masks} == ({(1 if mask == "variational" else V, widths[0])} if rate else set())
@@ -80,7 +81,7 @@ def test_dual(widths, joint_width, activation, rate, mask, masks):
         labels = plain_formulas.label_matrix(layer, activation, input_masks=masks[-1:])
         hidden = plain_formulas.encoded(layer.hidden_encoder, states.layers[-1], activation)
         assert labels.shape == (V, joint_width) and hidden.shape == (3, 4, joint_width)
-        return plain_formulas.output_probs(layer, states.layers, labels, hidden)
+        return plain_formulas.expert_probs(layer, states.layers, labels, hidden)
 
     assert_same(layer, states, by_hand)
     assert {m.numel() for m in masks} == ({widths[0] * (1 if mask == "variational" else V)} if rate else set())
@@ -112,7 +113,7 @@ def test_drill(flags, rate, mask, masks, states):
 
     def by_hand():
         labels = encoded(layer.projection.label_encoder, layer.projection.weight, flags, masks[-depth:])
-        return plain_formulas.output_probs(layer, states.layers, labels)
+        return plain_formulas.expert_probs(layer, states.layers, labels)
 
     assert_same(layer, states, by_hand)
     assert len(masks) == (6 * depth if rate else 0)
@@ -132,7 +133,7 @@ def test_drill_with_a_network_of_the_hidden_states_whose_first_input_is_not_drop
         hidden_masks = [1.0] * (depth - len(hidden_masks)) + hidden_masks
         hidden = encoded(layer.hidden_encoder, states.layers[-1], flags, hidden_masks)
         labels = encoded(layer.projection.label_encoder, layer.projection.weight, flags, label_masks)
-        return plain_formulas.output_probs(layer, states.layers, labels, hidden)
+        return plain_formulas.expert_probs(layer, states.layers, labels, hidden)
 
     assert_same(layer, states, by_hand)
     assert len(masks) == (6 * (depth + num_hidden_masks) if rate else 0)
@@ -159,7 +160,7 @@ def test_mixtures_of_drill_labels(flags, name, experts, rate, mask, masks, state
 
     def by_hand():
         labels = encoded(layer.projection.label_encoder, layer.projection.weight, flags, masks[-depth:])
-        return plain_formulas.output_probs(layer, states.layers, labels)
+        return plain_formulas.expert_probs(layer, states.layers, labels)
 
     assert_same(layer, states, by_hand)
     assert len(masks) == (6 * depth if rate else 0)

@@ -54,9 +54,9 @@ def test_awkward_sizes_in_float32(num_experts, vocab_size, width):
 def test_label_smoothing_in_float64(label_smoothing):
     layer = randomise(build("doc", experts_per_layer="0 2 2").double())
     states, target = make_states(WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
-    log_probs = plain_formulas.output_probs(layer, states.layers).log()
-    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    expected = (1 - label_smoothing) * nll - label_smoothing * log_probs.sum(-1) / V
+    probs, prior = plain_formulas.expert_probs(layer, states.layers)
+    nll = -(prior.unsqueeze(-1) * probs).sum(-2).gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
+    expected = (1 - label_smoothing) * nll - label_smoothing * (prior * probs.log().sum(-1)).sum(-1) / V
     scores = layer(states, target, label_smoothing=label_smoothing)
     torch.testing.assert_close(scores.loss, expected.sum(), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-11, atol=1e-11)

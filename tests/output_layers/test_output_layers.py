@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from builders import build_lm, build_output_layer, make_states, randomise
+from single_experts import mean_log_probs
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -70,14 +71,10 @@ def test_the_loss_is_the_sum_of_log_probabilities(name, training):
 def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing):
     layer, states = build(name), make_states(WIDTHS)
     target = torch.randint(VOCAB_SIZE, (3, 4))
-    distribution, scores = twice(layer, ((states,), {}), ((states, target), {"label_smoothing": smoothing}))
-    share = torch.full_like(distribution.log_probs, smoothing / VOCAB_SIZE).scatter_add(
-        -1, target.unsqueeze(-1), torch.full((3, 4, 1), 1 - smoothing)
-    )
-    torch.testing.assert_close(
-        scores.loss.double(), -(share.double() * distribution.log_probs.double()).sum(), rtol=1e-6, atol=1e-6
-    )
-    nll = -distribution.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    (scores,) = twice(layer, ((states, target), {"label_smoothing": smoothing}))
+    log_probs, mean = mean_log_probs(layer, lambda: twice(layer, ((states,), {}))[0])
+    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(scores.loss, ((1 - smoothing) * nll - smoothing * mean).sum(), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-6, atol=1e-6)
 
 

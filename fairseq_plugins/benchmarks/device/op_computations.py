@@ -29,6 +29,7 @@ from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log
 from fairseq_plugins.ops.mixture_nll import MixtureLoss, mixture_nll
 from fairseq_plugins.ops.noise_contrast import noise_contrast
 from fairseq_plugins.ops.recurrent_highway import recurrent_highway
+from fairseq_plugins.ops.softmax_entropies import softmax_entropies
 from fairseq_plugins.ops.step_products import StepProducts
 
 N, J, D, V = 37, 3, 24, 301
@@ -121,6 +122,10 @@ def _decoded(x: Tensors) -> Tensor:
     return mixture_log_probs_from_latents(x["latents"], log_prior, x["weight"], x["bias"], gate=gate)
 
 
+def _entropies(x: Tensors) -> Tensor:
+    return softmax_entropies(x["latents"], x["weight"], x["bias"], gate=_gate(x))
+
+
 def _gated(x: Tensors) -> Tensor:
     return apply_gate(x["logits"], _gate(x))
 
@@ -134,6 +139,7 @@ def _distributions() -> Iterator[Computation]:
     yield _computation("mixture_log_probs", _distribution, logits=(N, J, V), scores=(N, J))
     yield _without_gradients("mixture_log_probs_from_latents", _decoded, **MIXTURE)
     yield _without_gradients("mixture_log_probs_from_latents, gate", _decoded, **MIXTURE, **GATE)
+    yield _without_gradients("softmax_entropies", _entropies, latents=(N, J, D), weight=(V, D), bias=(V,), **GATE)
     yield _computation("apply_gate", _gated, logits=(N, J, V), **GATE)
     yield _computation("mean_log_probs", _averaged, logits=(N, J, V))
 

@@ -1,4 +1,4 @@
-"""Which softmaxes of a mixture serve a text: its prior pi, word by word and summed.
+"""Which softmaxes of a mixture serve a text, its prior pi, word by word and summed, and how sure each is.
 
 Shapes: J experts, n words of a sentence, B rows, T steps.
 """
@@ -15,6 +15,7 @@ from fairseq_plugins.evaluation.scored_pairs import score_pairs
 from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.models.gated_decoder import GatedDecoder
 from fairseq_plugins.output_layers.mixture import MixtureOutput
+from fairseq_plugins.output_layers.scores import Scores
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,26 @@ class ExpertUse:
     Attributes:
         layers: the layer that each expert reads, J; 0 is the embedding.
         mass: the prior of each expert, summed over the words of the text, (J,) float64.
+        total_entropy: of each expert's own distribution in nats, summed over the words, (J,) float64.
         num_words: predicted words, end marks included; the sum of ``mass``.
+        vocab_size: words of the distributions, whose entropy is at most its logarithm.
     """
 
     layers: List[int]
     mass: Tensor
+    total_entropy: Tensor
     num_words: int
+    vocab_size: int
 
     @property
     def shares(self) -> List[float]:
         """Of each expert in the words; they sum to 1."""
         return (self.mass / self.num_words).tolist()
+
+    @property
+    def entropies(self) -> List[float]:
+        """Of each expert's distribution in nats, the mean over all words: 0 where it is sure, log V where uniform."""
+        return (self.total_entropy / self.num_words).tolist()
 
     @property
     def balance(self) -> float:
@@ -99,14 +109,13 @@ def stream_expert_use(
     Raises:
         ValueError: if the model has no mixture, or as ``score_windows``.
     """
-    layers = expert_layers(model)
-    mass, num_words = torch.zeros(len(layers), dtype=torch.float64), 0
+    output, uses, gate_state = mixture_output(model), _Sums(model), None
     for window in score_windows([model], tokens, num_rows=num_rows, device=device, show_progress=show_progress):
-        (scores,) = window.scores
-        assert scores.mixture_weights is not None
-        mass += scores.mixture_weights.double().sum((0, 1)).cpu()
-        num_words += window.target.numel()
-    return ExpertUse(layers=layers, mass=mass, num_words=num_words)
+        (scores,), (states,) = window.scores, window.states
+        entropies = output.expert_entropies(states, gate_state)
+        uses.add(scores, entropies, torch.ones_like(window.target, dtype=torch.bool))
+        gate_state = scores.gate_state
+    return uses.result()
 
 
 def pairs_expert_use(
@@ -122,13 +131,38 @@ def pairs_expert_use(
     Raises:
         ValueError: if the model has no mixture, or as ``score_pairs``.
     """
-    layers = expert_layers(model)
-    mass, num_words = torch.zeros(len(layers), dtype=torch.float64), 0
+    output, uses = mixture_output(model), _Sums(model)
     for scored in score_pairs(model, sources, targets, device=device, show_progress=show_progress):
-        assert scored.scores is not None and scored.scores.mixture_weights is not None
-        mass += scored.scores.mixture_weights.double()[scored.is_token].sum(0).cpu()
-        num_words += int(scored.is_token.sum())
-    return ExpertUse(layers=layers, mass=mass, num_words=num_words)
+        assert scored.scores is not None and scored.states is not None
+        uses.add(scored.scores, output.expert_entropies(scored.states), scored.is_token)
+    return uses.result()
+
+
+class _Sums:
+    """What the batches of a text add up to."""
+
+    def __init__(self, model: BaseFairseqModel):
+        self._layers = expert_layers(model)
+        self._vocab_size = len(mixture_output(model).projection.weight)
+        self._mass = torch.zeros(len(self._layers), dtype=torch.float64)
+        self._entropy = torch.zeros_like(self._mass)
+        self._num_words = 0
+
+    def add(self, scores: Scores, entropies: Tensor, is_token: Tensor) -> None:
+        """A batch, whose entropies are (B, T, J), and where it has words, (B, T)."""
+        assert scores.mixture_weights is not None
+        self._mass += scores.mixture_weights[is_token].double().sum(0).cpu()
+        self._entropy += entropies[is_token].double().sum(0).cpu()
+        self._num_words += int(is_token.sum())
+
+    def result(self) -> ExpertUse:
+        return ExpertUse(
+            layers=self._layers,
+            mass=self._mass,
+            total_entropy=self._entropy,
+            num_words=self._num_words,
+            vocab_size=self._vocab_size,
+        )
 
 
 @torch.no_grad()

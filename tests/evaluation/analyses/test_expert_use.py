@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from builders import build_tiny_encdec, build_tiny_gated_lm, build_tiny_lm, build_tiny_transformer, tiny_base_flags
+from single_experts import only_expert
 
 from fairseq_plugins.evaluation.analyses.expert_use import (
     ExpertUse,
@@ -19,11 +20,13 @@ END = 2
 
 
 def test_the_balance_is_the_deviation_of_the_summed_prior_by_its_mean():
-    use = ExpertUse(layers=[2, 3, 3], mass=torch.tensor([1.0, 2.0, 6.0]).double(), num_words=9)
+    sums = dict(total_entropy=torch.tensor([9.0, 18.0, 0.0]).double(), num_words=9, vocab_size=23)
+    use = ExpertUse(layers=[2, 3, 3], mass=torch.tensor([1.0, 2.0, 6.0]).double(), **sums)
     assert use.shares == pytest.approx([1 / 9, 2 / 9, 6 / 9])
     assert use.balance == pytest.approx(math.sqrt((4 + 1 + 9) / 3) / 3)
     assert use.sample_balance == pytest.approx(math.sqrt((4 + 1 + 9) / 2) / 3)
-    alone = ExpertUse(layers=[3], mass=torch.tensor([9.0]).double(), num_words=9)
+    assert use.entropies == pytest.approx([1, 2, 0])
+    alone = ExpertUse(layers=[3], mass=torch.tensor([9.0]).double(), **sums)
     assert alone.balance == 0 and math.isnan(alone.sample_balance)
 
 
@@ -32,6 +35,27 @@ def prior_by_hand(model, inputs):
     """softmax(W h^N) of a language model that reads inputs (n,) from a fresh state, (n, J)."""
     states = model.eval()(inputs[None])[1]["states"]
     return torch.softmax(states.layers[-1][0] @ model.decoder.output.prior.weight.t(), dim=-1)
+
+
+@torch.no_grad()
+def entropies_by_hand(model, batch):
+    """Of every expert by itself, (T, J), of a batch of one row."""
+    output, entropies = model.decoder.output, []
+    for expert in range(output.num_experts):
+        with only_expert(output, expert):
+            log_probs = model.eval()(*batch)[0][0].double()
+        entropies.append(-(log_probs.exp() * log_probs).sum(-1))
+    return torch.stack(entropies, dim=-1)
+
+
+@pytest.mark.parametrize("gate", ["none", "iog", "iog-lstm"])
+def test_the_entropies_of_a_stream_are_those_of_each_expert_alone(gate):
+    gated = {} if gate == "none" else {"output_gate": gate}
+    model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2", **gated).double(), torch.randint(4, 23, (2100,))
+    use = stream_expert_use(model, tokens)  # in three windows, between which a gate's state is carried
+    expected = entropies_by_hand(model, [tokens[None, :-1]])
+    torch.testing.assert_close(use.total_entropy, expected.sum(0))
+    assert use.vocab_size == 23 and use.entropies == pytest.approx(expected.mean(0).tolist())
 
 
 def test_the_use_of_a_stream_is_the_sum_of_the_prior_before_every_word():
@@ -68,6 +92,11 @@ def test_the_use_of_pairs_is_the_sum_over_their_targets(build):
     targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END]), torch.tensor([END])]
     use = pairs_expert_use(model, sources, targets)
     alone = [pair_experts(model, *pair) for pair in zip(sources, targets)]
+    entropies = [
+        entropies_by_hand(model, [source[None], torch.tensor([len(source)]), target.roll(1)[None]]).sum(0)
+        for source, target in zip(sources, targets)
+    ]
+    torch.testing.assert_close(use.total_entropy, sum(entropies))
     assert use.num_words == 8 and len(use.layers) == 3
     torch.testing.assert_close(use.mass, sum(one.weights.sum(0) for one in alone))
     for one, target in zip(alone, targets):
