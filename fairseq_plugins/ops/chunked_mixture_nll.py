@@ -13,6 +13,7 @@ from torch import Tensor
 from fairseq_plugins.ops.autograd_graph import backward_keeps_graph
 from fairseq_plugins.ops.chunks import cut, default_chunk_size, even_chunk_size
 from fairseq_plugins.ops.interpolation import Interpolation
+from fairseq_plugins.ops.label_smoothing import LabelSmoothing, MeanLogits
 from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, multiply_by_gate
 from fairseq_plugins.ops.logit_gradient import LogitGradient
 from fairseq_plugins.ops.matmul import add_matmul, matmul
@@ -21,7 +22,6 @@ from fairseq_plugins.ops.mixture_chunk import MixtureChunk
 from fairseq_plugins.ops.mixture_gradients import GradientScales, MixtureGradients, float16_scales, zero_gradients
 from fairseq_plugins.ops.mixture_inputs import MixtureInputs
 from fairseq_plugins.ops.precision import autocast_dtype
-from fairseq_plugins.ops.smoothed_chunk import SmoothedChunk
 
 
 class ChunkedMixtureNLL(torch.autograd.Function):
@@ -133,17 +133,23 @@ def _run_chunks(
 ) -> Tuple[Tensor, Tensor]:
     """Weighted losses and NLL, both (N); ``gradients`` that are not None receive the losses' gradients, scaled."""
     losses, nll = torch.zeros_like(weights), torch.zeros_like(weights)
+    means = None
+    if options.label_smoothing > 0 and not _multiplies_gradient(inputs, options):
+        means = MeanLogits(inputs)
     for chosen in cut(weights, chunk_size, may_skip=options.may_skip):
         losses[chosen], nll[chosen] = _run_chunk(
             inputs.of_tokens(chosen),
             target[chosen],
             weights[chosen],
             None if interpolation is None else interpolation.of_tokens(chosen),
+            means=means,
             chosen=chosen,
             options=options,
             scales=scales,
             gradients=gradients,
         )
+    if means is not None:
+        means.finish(gradients)
     return losses, nll
 
 
@@ -153,15 +159,31 @@ def _run_chunk(
     weights: Tensor,
     interpolation: Optional[Interpolation],
     *,
+    means: Optional[MeanLogits],
     chosen: Union[slice, Tensor],
     options: LossOptions,
     scales: GradientScales,
     gradients: MixtureGradients,
 ) -> Tuple[Tensor, Tensor]:
-    """Weighted losses and NLL of the ``chosen`` tokens, both (n), of which everything else is given."""
+    """Weighted losses and NLL of the ``chosen`` tokens, both (n), of which everything else is given.
+
+    Label smoothing takes the means of the logits from ``means``, and without them from the logits, a pass more for them
+    and one for their gradient.
+    """
     gate, values = inputs.gate, inputs.gate_values()
     logits = inputs.logits(values, options=options)
-    chunk = _make_chunk(logits, inputs, target, keep_logits=gradients.gate_learns, options=options)
+    smoothing = None
+    if options.label_smoothing > 0:
+        mean_logits = logits.mean(dim=1).view_as(inputs.log_prior) if means is None else means.of_chunk(inputs)
+        smoothing = LabelSmoothing(options.label_smoothing, mean_logits)
+    chunk = MixtureChunk(
+        logits=logits,
+        log_prior=inputs.log_prior,
+        target=target,
+        keep_logits=gradients.gate_learns,
+        logits_of=partial(_logits_of, inputs, options=options) if logits.is_cpu else None,
+        smoothing=smoothing,
+    )
     loss, nll, share = chunk.loss, chunk.nll, None
     if interpolation is not None:
         nll = interpolation.nll(chunk.nll)
@@ -174,18 +196,24 @@ def _run_chunk(
             gradients.log_other[chosen] = -target_weights * interpolation.other_share(nll)
     losses = loss * weights
     if gradients.mixture_learns:
-        gradient, d_log_prior = chunk.backward(weights if scales.base is None else weights * scales.base, share)
+        gradient, uniform, d_log_prior = chunk.backward(
+            weights if scales.base is None else weights * scales.base, share
+        )
         del chunk
         if gradients.log_prior is not None:
             gradients.log_prior[chosen] = d_log_prior
-        if gate is not None or (inputs.latents.dtype != logits.dtype):  # factors after a rounding would round twice
+        if _multiplies_gradient(inputs, options):
             gradient = LogitGradient(gradient.multiplied())
+            if uniform is not None:
+                gradient.rows.sub_(uniform.view(-1, 1) / gradient.rows.size(1))
         if gradients.gate_learns:
             logits.mul_(gradient.rows)
         if gradients.logits_learn:
             if values is not None:
                 multiply_by_gate(gradient.rows, values)
             _add_base_gradients(gradient, inputs, chosen=chosen, gradients=gradients)
+            if uniform is not None and means is not None:
+                means.subtract_gradients(uniform, inputs, chosen=chosen, gradients=gradients)
         del gradient
         if gradients.gate_learns:
             assert gate is not None and values is not None
@@ -196,24 +224,10 @@ def _run_chunk(
     return losses, nll
 
 
-def _make_chunk(
-    logits: Tensor, inputs: MixtureInputs, target: Tensor, *, keep_logits: bool, options: LossOptions
-) -> Union[MixtureChunk, SmoothedChunk]:
-    if options.label_smoothing > 0:
-        return SmoothedChunk(
-            logits=logits,
-            log_prior=inputs.log_prior,
-            target=target,
-            label_smoothing=options.label_smoothing,
-            keep_logits=keep_logits,
-        )
-    return MixtureChunk(
-        logits=logits,
-        log_prior=inputs.log_prior,
-        target=target,
-        keep_logits=keep_logits,
-        logits_of=partial(_logits_of, inputs, options=options) if logits.is_cpu else None,
-    )
+def _multiplies_gradient(inputs: MixtureInputs, options: LossOptions) -> bool:
+    """Whether the factors of the gradient by the logits come before its products: after a rounding they round twice."""
+    wide = options.chunk_dtype is None and inputs.latents.dtype != inputs.log_prior.dtype
+    return wide or inputs.gate is not None
 
 
 def _logits_of(inputs: MixtureInputs, tokens: Tensor, *, options: LossOptions) -> Tensor:

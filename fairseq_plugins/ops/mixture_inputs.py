@@ -78,7 +78,7 @@ class MixtureInputs(NamedTuple):
 
     def logits(self, gate: Optional[Tensor], *, options: LossOptions) -> Tensor:
         """g * (W k + b), less the margins before the gate, (N * J, V), with the values of the gate."""
-        narrow = options.chunk_dtype is not None and gate is None and options.label_smoothing == 0
+        narrow = options.chunk_dtype is not None and gate is None
         dtype = self.latents.dtype if narrow else self.log_prior.dtype
         return gated_logits(
             self.latents.flatten(0, 1), self.weight, self.bias, gate=gate, dtype=dtype, margins=self.margins

@@ -87,8 +87,8 @@ def mixture_nll(
             rounding only.
         chunk_dtype: torch.bfloat16 to hold and multiply a chunk in 16 bits, whatever the type of latents and W:
             operands and results of its products, logits and probabilities. It takes half the time where a processor
-            has such products. Losses, sums over chunks and gradients stay in float32 or wider; with a gate or label
-            smoothing, logits and probabilities do as well.
+            has such products. Losses, sums over chunks and gradients stay in float32 or wider; with a gate, logits
+            and probabilities do as well.
 
     Raises:
         ValueError: if an argument has a wrong shape, type, device or value (the message names it), or if

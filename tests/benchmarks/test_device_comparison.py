@@ -23,6 +23,7 @@ INNER = {
     "chunked_mixture_nll": "the inside of mixture_nll",
     "chunks": "the inside of mixture_nll",
     "dropout_mask": "random numbers, which devices draw in their own ways",
+    "label_smoothing": "the inside of mixture_nll",
     "logit_gradient": "the inside of mixture_nll",
     "mixture_arguments": "the inside of mixture_nll",
     "mixture_chunk": "the inside of mixture_nll",
@@ -30,7 +31,6 @@ INNER = {
     "mixture_inputs": "the inside of mixture_nll",
     "native_bfloat16": "asks what the device can do, and how fast",
     "precision": "types alone",
-    "smoothed_chunk": "the inside of mixture_nll",
     "target_margins": "the inside of mixture_nll",
 }
 """Modules of ops without a computation of their own, and why."""

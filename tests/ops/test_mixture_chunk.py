@@ -17,7 +17,7 @@ def test_nll_and_gradients_are_those_of_the_papers(num_experts, vocab_size):
     chunk = MixtureChunk(
         logits=logits.flatten(0, 1), log_prior=log_prior, target=target, keep_logits=True, logits_of=logits_of(logits)
     )
-    gradient, d_log_prior = chunk.backward(weights)
+    gradient, _, d_log_prior = chunk.backward(weights)
     d_logits = gradient.multiplied()
     torch.testing.assert_close(chunk.nll, nll, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(d_logits.view_as(logits), weights[:, None, None] * expected[0], rtol=1e-9, atol=1e-12)
@@ -33,7 +33,7 @@ def test_logits_are_kept_or_overwritten_with_the_same_result(num_experts, vocab_
         chunk = MixtureChunk(
             logits=given, log_prior=log_prior, target=target, keep_logits=keep, logits_of=logits_of(logits)
         )
-        gradient, d_log_prior = chunk.backward(torch.ones(CHUNK_TOKENS).double())
+        gradient, _, d_log_prior = chunk.backward(torch.ones(CHUNK_TOKENS).double())
         results.append((chunk.loss, *gradient, d_log_prior))
         assert torch.equal(given, logits.flatten(0, 1)) == keep
         assert (gradient.rows.data_ptr() == given.data_ptr()) != keep
@@ -49,7 +49,7 @@ def test_the_largest_logits_give_the_same_as_a_second_look_at_improbable_words(n
         chunk = MixtureChunk(
             logits=logits.flatten(0, 1).clone(), log_prior=log_prior, target=target, keep_logits=False, logits_of=again
         )
-        gradient, d_log_prior = chunk.backward(torch.ones(CHUNK_TOKENS).double())
+        gradient, _, d_log_prior = chunk.backward(torch.ones(CHUNK_TOKENS).double())
         results.append((chunk.nll, gradient.multiplied(), d_log_prior))
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
     assert (results[0][0][:4] > 1900).all()
@@ -85,7 +85,7 @@ def test_a_softmax_in_16_bits_keeps_the_gradient_of_a_confident_prediction(logit
         keep_logits=False,
         logits_of=logits_of(logits.float()),
     )
-    gradient, _ = chunk.backward(torch.ones(1))
+    gradient, _, _ = chunk.backward(torch.ones(1))
     rows = (gradient.rows.double() * gradient.factors.double()).view_as(logits)
     torch.testing.assert_close(rows, expected, rtol=0.01, atol=1e-30)
     assert chunk.nll.dtype == torch.float32
