@@ -5,10 +5,8 @@ from typing import Callable, Optional, Sequence
 
 import pytest
 import torch
-from single_experts import mean_log_probs
+from single_experts import mean_log_probs, output_layer
 from torch import Tensor, nn
-
-from fairseq_plugins.models.gated_decoder import GatedDecoder
 
 PAD = 1
 SOURCES, V, T = 19, 23, 6
@@ -45,12 +43,6 @@ class Decoding:
     def source(self):
         """The source sentences in one batch and their lengths."""
         return pad(self.sentences, side=self.side, extra=self.extra) if self.sentences else ()
-
-    @property
-    def output(self) -> nn.Module:
-        """The output layer of the model, of a gated one that of its base."""
-        decoder = self.model.decoder
-        return decoder.members[0].output if isinstance(decoder, GatedDecoder) else decoder.output
 
     def __call__(self, tokens: Tensor, *, rows: Optional[Tensor] = None, **options):
         """Output for tokens (B, T), each row with its own source, or with those of other ``rows``."""
@@ -151,7 +143,7 @@ class DecoderContract:
         decoding, target, weights = build(), torch.randint(V, (B, T)), torch.rand(B, T).double()
         decoding.model.double()
         weights[1] = 0
-        log_probs, mean = mean_log_probs(decoding.output, lambda: decoding(tokens)[1]["scores"])
+        log_probs, mean = mean_log_probs(output_layer(decoding.model), lambda: decoding(tokens)[1]["scores"])
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         expected = ((0.8 * nll - 0.2 * mean) * weights).sum()
         loss, extra = decoding(tokens, target=target, token_weights=weights, label_smoothing=0.2)

@@ -4,10 +4,17 @@ from contextlib import contextmanager
 from typing import Callable, Tuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from fairseq_plugins.models.gated_decoder import GatedDecoder
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.scores import Scores
+
+
+def output_layer(model: nn.Module) -> OutputLayer:
+    """That of a model, of a gated one that of its base."""
+    decoder = model.decoder
+    return decoder.members[0].output if isinstance(decoder, GatedDecoder) else decoder.output
 
 
 @contextmanager

@@ -91,8 +91,8 @@ class MixtureChunk:
         on_target = (1 - self._smoothing.rate) * on_target
         on_words = (self._smoothing.rate * weights).unsqueeze(-1) * self._prior
         mass = on_target + on_words
-        shares = ((x / mass).nan_to_num(0.0).view(-1, 1) for x in (on_words, on_target))
-        self._write_targets(next(shares) * self._on_target - next(shares) * self._rest)
+        words_share, target_share = ((part / mass).nan_to_num(0.0).view(-1, 1) for part in (on_words, on_target))
+        self._write_targets(words_share * self._on_target - target_share * self._rest)
         gradient = LogitGradient(self._probs, mass.view(-1, 1) / self._total)
         return ChunkGradient(gradient, on_words, on_words * self._spread - on_target)
 

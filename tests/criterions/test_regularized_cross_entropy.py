@@ -85,16 +85,8 @@ def test_the_gradient_per_token_is_that_of_the_formula(form, padded, smoothing, 
     torch.manual_seed(1)
     loss, sample_size, logged = criterion(model, sample)
     torch.manual_seed(1)
-    expected, nll = by_hand(
-        model,
-        sample,
-        padding=criterion.padding_idx,
-        alpha=2.0,
-        beta=1.0,
-        balance=0.5,
-        form=form,
-        smoothing=smoothing,
-    )
+    options = dict(alpha=2.0, beta=1.0, balance=0.5, form=form, smoothing=smoothing)
+    expected, nll = by_hand(model, sample, padding=criterion.padding_idx, **options)
     assert sample_size == logged["sample_size"] == logged["ntokens"] == sample["ntokens"]
     assert (loss / sample_size).item() == pytest.approx(expected.item(), rel=1e-6)
     assert logged["loss"].item() / sample_size == pytest.approx(nll.item(), rel=1e-10)
