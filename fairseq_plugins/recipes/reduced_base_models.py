@@ -48,8 +48,11 @@ RECIPE = Recipe(
         **{f"{base}+iog": _gate(base) for base in _BASES},
         "zaremba+iog30": _gate("zaremba", flags={"gate-dim": 30}),
         "variational+iog30": _gate("variational", flags={"gate-dim": 30}),
-        "zaremba+iog-hidden": _gate("zaremba", flags={"output-gate": "iog-hidden"}),
-        "zaremba+iog-lstm": _gate("zaremba", flags={"output-gate": "iog-lstm"}),
+        **{
+            f"{base}+{gate}": _gate(base, flags={"output-gate": gate})
+            for base in ("zaremba", "rhn")
+            for gate in ("iog-hidden", "iog-lstm")
+        },
         "zaremba3+iog": _gate("zaremba", num=3),
     },
     training=ON_CPUS,
@@ -58,6 +61,7 @@ RECIPE = Recipe(
 mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced,
 whose mos and doc are here, too.
 BASE+iog: a gate of the paper's width, 300, on the averaged model of the base; iog30: of width 30. iog-hidden reads the
-hidden state, too, iog-lstm is recurrent. zaremba3+iog is one gate on three models, whose seeds are its own and the next
-two. Gates on awd, mos and doc have the clipping and the start that the published program has for AWD-LSTM.""",
+hidden state, too, iog-lstm is recurrent; the paper has both on rhn. zaremba3+iog is one gate on three models, whose
+seeds are its own and the next two. Gates on awd, mos and doc have the clipping and the start that the published program
+has for AWD-LSTM.""",
 )
