@@ -1,6 +1,7 @@
 """The host's optimiser for --amp; that it clips correctly is tested with the task."""
 
 from argparse import Namespace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,18 @@ def test_what_is_stepped(step, stepped):
     optimizer = SimpleNamespace(scaler=Scaler(), optimizer="inner", fp32_optimizer="wrapper")
     step(optimizer)
     assert optimizer.scaler.calls == [stepped, "update"]
+
+
+@pytest.mark.parametrize(
+    "initialise, grows_after", [(AMPOptimizer.__init__, 500), (AMPOptimizer.__init__.__wrapped__, 64)]
+)
+def test_after_how_many_updates_the_scale_of_the_loss_grows(initialise, grows_after, monkeypatch):
+    # without a GPU the host's scaler is off and holds no interval
+    monkeypatch.setattr(torch.cuda.amp, "GradScaler", partial(torch.amp.GradScaler, "cpu"))
+    common = Namespace(fp16_init_scale=128, amp_init_scale=64, amp_scale_window=500, min_loss_scale=1e-4)
+    optimizer = AMPOptimizer.__new__(AMPOptimizer)
+    initialise(optimizer, Namespace(common=common, optimizer=None), [], None)
+    assert optimizer.scaler.get_growth_interval() == grows_after
 
 
 def built(averaging="triggered"):
