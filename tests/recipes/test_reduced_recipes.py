@@ -84,7 +84,11 @@ def test_gates_have_the_papers_width_unless_they_say_so_and_its_exceptions():
     own = {
         "zaremba+iog30": {"gate-dim": 30},
         "variational+iog30": {"gate-dim": 30},
-        **{f"{base}+{gate}": {"output-gate": gate} for base in ("zaremba", "rhn") for gate in ("iog-hidden", "iog-lstm")},
+        **{
+            f"{base}+{gate}": {"output-gate": gate}
+            for base in ("zaremba", "rhn")
+            for gate in ("iog-hidden", "iog-lstm")
+        },
         **{f"{base}+iog": on_awd for base in ("awd", "mos", "doc")},
     }
     assert gates == {name: own.get(name, {}) for name in gates}
