@@ -96,7 +96,8 @@ def as_text(recipe: Recipe) -> str:
         command = "evaluate_translation" if recipe.compared_by == "bleu" else "evaluate_rouge"
         notes.append(f"  Score: {recipe.decoding.scoring_command(command)}")
     if recipe.averaged_epochs:
-        more = f"SYSTEM{AVERAGED} trains a system but a gate on for {recipe.averaged_epochs} epochs of averaged SGD:"
+        epochs = "one epoch" if recipe.averaged_epochs == 1 else f"{recipe.averaged_epochs} epochs"
+        more = f"SYSTEM{AVERAGED} trains a system but a gate on for {epochs} of averaged SGD:"
         notes.append(f"  {more} --finetune-from-model CKPT.")
     return "\n".join([*lines, *notes])
 

@@ -30,8 +30,6 @@ class LabelSmoothing(NamedTuple):
 class MeanLogits:
     """mean_v of W k + b, and its gradients, which are alike for all words, without a pass over the logits.
 
-    It keeps in 32 bits or more what logits of 16 bits would round.
-
     Args:
         inputs: W and b as the logits are made of them.
     """

@@ -19,7 +19,7 @@ def softmax_entropies(
 ) -> Tensor:
     """-sum_v p_j(v) log p_j(v) with p_j = softmax(W k_j + b), in nats: 0 to log V.
 
-    One chunk of logits and two of its size beside it are held.
+    One chunk of logits and three of its size beside it are held.
 
     Args:
         latents: k, (*, J, d).

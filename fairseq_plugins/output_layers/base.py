@@ -78,7 +78,10 @@ class OutputLayer(Component, SavesSettings):
         raise NotImplementedError
 
     def spread_log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Tuple[Scores, Tensor]:
-        """The distribution, and mean_v(log P(v)), (B, T), which label smoothing raises."""
+        """The distribution, and mean_v(log P(v)), (B, T), which label smoothing raises.
+
+        Of a mixture it is the prior's mean of those of its softmaxes.
+        """
         scores = self.log_probs(states, gate)
         assert scores.log_probs is not None
         return scores, scores.log_probs.mean(dim=-1)

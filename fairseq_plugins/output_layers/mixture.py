@@ -109,7 +109,7 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
             bias=options.output_bias,
             label_encoder=label_network(self.latent_width, options) if options.label_encoder == "drill" else None,
         )
-        self.save_setting("activation_name", flag="--latent-activation", value=options.latent_activation)
+        self.save_setting("activation_name", flag="--latent-activation", value=options.latent_activation, older="tanh")
         self.latent_activation = ACTIVATIONS[options.latent_activation]
         self.latent_dropout = BroadcastDropout(
             options.latent_dropout,
@@ -177,6 +177,7 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
         log_prior = self.log_prior(states.layers)
         return self.latent_vectors(states.layers), log_prior
 
+    @torch.no_grad()
     def expert_entropies(self, states: DecoderStates, gate_state: Optional[State] = None) -> Tensor:
         """-sum_v p_j(v) log p_j(v) of every softmax p_j, (B, T, J), in nats, without a gradient.
 

@@ -57,6 +57,7 @@ TRANSLATORS = Recipe(
         "task": "translation",
         "embed-dim": 128,
         "hidden-sizes": 160,
+        "attention": "general",
         "init-range": 0.2,
         "dropout": 0.3,
         "batch-size": 64,

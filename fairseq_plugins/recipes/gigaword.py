@@ -12,7 +12,7 @@ def _system(arch: str, label: str, *figures: str) -> System:
 RECIPE = Recipe(
     name="gigaword",
     title="Headlines of Annotated Gigaword, with the settings of Takase et al. 2018, table 10",
-    corpus="bash data-prep/gigaword/prepare.sh",
+    corpus="bash data-prep/gigaword/prepare.sh --from DIR",
     systems={
         "encdec": _system("lstm_encdec_gigaword", "lstm_encdec", "46.77", "24.87", "43.58"),
         "mos": _system("lstm_encdec_mos_gigaword", "MoS, i_3 = 2", "46.91", "24.91", "43.73"),
@@ -23,7 +23,8 @@ RECIPE = Recipe(
     decoding=DecodingSettings(beam=20),
     notes="""Run with seeds 1, 2 and 3; the three systems differ in their output layer only. Should doc lag behind
 from the first epochs, add --expert-warmup 1000, which is not in the paper (results/multi30k shows why).
-The beam is that of Kiyono et al. 2017, which the paper follows. A length may be asked for: at most 8 subwords by
+Beam, optimiser, rate, batches and halving are those of Kiyono et al. 2017, whom the paper follows; it names no dropout
+of the experts' vectors and no balance term, and there are none here. A length may be asked for: at most 8 subwords by
 -- --max-len-b 8, from 8 to 12 with a preference for longer ones by -- --min-len 8 --max-len-b 12 --lenpen 2, and the
 75 bytes of DUC 2004 by --max-bytes 75. The figures are on the test set of Zhou et al. 2017, which data-prep takes by
 --test-source and --test-target; without them test is that of Rush et al. 2015.""",

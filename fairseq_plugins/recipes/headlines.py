@@ -20,6 +20,7 @@ _TRAINING = {
     **ON_CPUS,
     **scored_validation("rouge1"),
     "share-embeddings": "all",
+    "attention": "general",  # that of the results; the small architectures have another since
     "embed-dim": 128,
     "hidden-sizes": "128 128",
     "init-range": 0.2,

@@ -31,7 +31,6 @@ _TRAINING = {
     **scored_validation("bleu"),
     "lr": 0.004,
     "share-embeddings": "all",
-    "attention": "dot",
     "dropout": 0.4,
     "label-smoothing": 0.1,
     "batch-size": 64,
@@ -56,13 +55,13 @@ the validation set of Multi30k English-German, most with one seed: results/multi
     )
 
 
-MULTI30K = _recipe("multi30k_joined", "Multi30k", "multi30k/prepare.sh")
-IWSLT14 = _recipe("iwslt14_partial", "A random part of IWSLT 2014", "iwslt14/prepare.sh --partial")
-TATOEBA = _recipe("tatoeba", "Tatoeba", "tatoeba/prepare.sh")
+MULTI30K = _recipe("multi30k_joined", "Multi30k", "multi30k/prepare.sh en-de")
+IWSLT14 = _recipe("iwslt14_partial", "A random part of IWSLT 2014", "iwslt14/prepare.sh de-en --partial")
+TATOEBA = _recipe("tatoeba", "Tatoeba", "tatoeba/prepare.sh de-en")
 TRANSFORMER = Recipe(
     name="multi30k_joined_transformer",
     title="Multi30k, Transformers with one dictionary: as many parameters as the encoder-decoders of multi30k_joined",
-    corpus="bash data-prep/multi30k/prepare.sh --joined-dictionary",
+    corpus="bash data-prep/multi30k/prepare.sh en-de --joined-dictionary",
     systems={
         name: System(
             {"arch": f"transformer_{layer}", "encoder-ffn-embed-dim": width, "decoder-ffn-embed-dim": width},

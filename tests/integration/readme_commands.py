@@ -24,7 +24,7 @@ ADDITIONS = {
     ),
     "cli.train presets gated_lm_ptb": "--max-update 2 --gate-dim 8 --batch-size 4 --cpu",
     "cli.train wsj_sample": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
-    "cli.train multi30k": f"--max-update 2 {SMALL_ENCDEC}",
+    "cli.train multi30k_joined": f"--max-update 2 {SMALL_ENCDEC}",
     "cli.train agnews": f"--max-update 2 {SMALL_ENCDEC}",
 }
 # replaced in commands that train by hand

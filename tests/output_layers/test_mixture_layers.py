@@ -120,6 +120,14 @@ def test_weights_of_another_latent_activation_are_refused():
         build("doc").load_state_dict(saved)
 
 
+def test_weights_from_before_latent_vectors_could_be_linear_are_those_of_tanh():
+    saved = build("doc").state_dict()
+    del saved["activation_name"]
+    build("doc").load_state_dict(dict(saved))
+    with pytest.raises(ValueError, match="trained with --latent-activation tanh, this model has .* linear"):
+        build("doc", latent_activation="linear").load_state_dict(dict(saved))
+
+
 def test_mixture_weights_are_the_prior_without_bias():
     layer, states = build("doc").eval(), make_states(WIDTHS)
     weights = layer(states).mixture_weights

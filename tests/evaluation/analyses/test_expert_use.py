@@ -48,10 +48,11 @@ def entropies_by_hand(model, batch):
     return torch.stack(entropies, dim=-1)
 
 
-@pytest.mark.parametrize("gate", ["none", "iog", "iog-lstm"])
-def test_the_entropies_of_a_stream_are_those_of_each_expert_alone(gate):
-    gated = {} if gate == "none" else {"output_gate": gate}
-    model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2", **gated).double(), torch.randint(4, 23, (2100,))
+@pytest.mark.parametrize(
+    "flags", [{}, {"output_gate": "iog"}, {"output_gate": "iog-lstm"}, {"label_encoder": "drill"}], ids=str
+)
+def test_the_entropies_of_a_stream_are_those_of_each_expert_alone(flags):
+    model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2", **flags).double(), torch.randint(4, 23, (2100,))
     use = stream_expert_use(model, tokens)  # in three windows, between which a gate's state is carried
     expected = entropies_by_hand(model, [tokens[None, :-1]])
     torch.testing.assert_close(use.total_entropy, expected.sum(0))

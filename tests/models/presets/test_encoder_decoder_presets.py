@@ -10,6 +10,7 @@ from fairseq import options
 from fairseq_plugins.models.presets import apply_preset
 from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
+from fairseq_plugins.modules.attention import DotAttention, GeneralAttention
 
 every_architecture = pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
 
@@ -153,6 +154,14 @@ def test_a_small_encoder_decoder_drops_values_once_right_before_every_softmax(ce
         assert decoder.stack.dropout.rate == decoder.stack.stack.dropouts[-1].rate == of_states, flags
         latent = getattr(decoder.output, "latent_dropout", None)
         assert (None if latent is None else latent.rate) == of_latents, flags
+
+
+def test_small_attentions_have_no_matrix_and_those_of_papers_have_one(build_encdec):
+    for arch in ARCHITECTURES:
+        with torch.device("meta"):
+            attention = build_encdec(arch, 30, 40).decoder.stack.attention
+        small = arch.endswith(("encdec", "_mos", "_doc"))
+        assert type(attention) is (DotAttention if small else GeneralAttention), arch
 
 
 def test_the_small_doc_learns_its_attention_first_and_the_papers_settings_stay_as_they_are():
