@@ -17,6 +17,7 @@ from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.ops.dropout_mask import dropout_mask
 from fairseq_plugins.ops.linear import linear
+from fairseq_plugins.ops.precision import autocast_dtype
 from fairseq_plugins.ops.step_products import StepProducts
 
 CLOSED_GATE = -1e4
@@ -126,10 +127,18 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
             input_weight = torch.cat([input_weight, closing], dim=1)
             x = torch.cat([x, context.leading_padding.unsqueeze(-1).to(x)], dim=-1)
         weights = [input_weight, self.hidden_weight(), self.bias_ih_l0, self.bias_hh_l0]
+        states = [state[name].contiguous().unsqueeze(0) for name in ("h", "c")]  # cuDNN takes no other
+        dtype = autocast_dtype(x)
+        if x.is_cuda:
+            weights = _share_storage(weights)
+        elif dtype is not None:
+            # torch chooses oneDNN's kernel by what it is given, and that has no 16 bits without AVX-512
+            x, *states = (tensor.to(dtype) for tensor in (x, *states))
+            weights = [weight.to(dtype) for weight in weights]
         output, h, c = torch.lstm(
             x,
-            [state[name].contiguous().unsqueeze(0) for name in ("h", "c")],  # cuDNN takes no other
-            _share_storage(weights) if x.is_cuda else weights,
+            states,
+            weights,
             True,  # has_biases
             1,  # num_layers
             0.0,  # dropout between the layers of the kernel
