@@ -22,7 +22,7 @@ TRAINING_FLAGS = [
     *("--batch-size", "20", "--clip-norm", "5", "--log-format", "simple", "--no-epoch-checkpoints"),
 ]
 EPOCHS, EXPERT_WARMUP = 10, 50
-DOC = ("--arch", "lstm_encdec_doc", "--expert-warmup", EXPERT_WARMUP)
+DOC = ("--arch", "lstm_encdec_doc", "--attention", "general", "--expert-warmup", EXPERT_WARMUP)
 TRANSFORMER = dict(model=("--arch", "transformer_drill"), sizes=TRANSFORMER_SIZES)
 
 
