@@ -8,7 +8,7 @@ from fairseq_plugins.ops.precision import autocast_dtype
 
 
 class Linear(nn.Linear):
-    """A :class:`torch.nn.Linear` by the fastest product in float32 on a CPU, where it is differentiable once.
+    """A :class:`torch.nn.Linear` that takes oneDNN's products in float32 on a CPU, where it is differentiable once.
 
     Shape:
         x: (*, in_features); output: (*, out_features).

@@ -15,9 +15,8 @@ MAX_PRODUCT_BYTES = 64 * 2**20
 def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     """a b + bias, without a gradient.
 
-    In float32 on a CPU with AVX-512 it is oneDNN's product. Torch takes MKL's, which on those by AMD is half as fast,
-    and on CPUs with AVX2 alone the faster one. In bfloat16 torch takes oneDNN's as well, but adds the bias in a pass of
-    its own.
+    In float32 on a CPU it is oneDNN's product. Torch takes MKL's, which on processors by AMD is half as fast. In
+    bfloat16 torch takes oneDNN's as well, but adds the bias in a pass of its own.
 
     Args:
         a: (m, k).
@@ -60,14 +59,8 @@ def project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, dtype: torc
 
 
 def _takes_onednn(x: Tensor) -> bool:
-    faster = x.dtype == torch.bfloat16 or (x.dtype == torch.float32 and _onednn_is_faster_in_float32())
-    return faster and x.device.type == "cpu" and x.numel() > 0 and _onednn_linear(x.dtype) is not None
-
-
-@lru_cache(maxsize=None)
-def _onednn_is_faster_in_float32() -> bool:
-    """Whether the processor has wider vectors than MKL uses on those by AMD."""
-    return torch.backends.cpu.get_cpu_capability() != "AVX2"
+    wanted = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and x.numel() > 0
+    return wanted and _onednn_linear(x.dtype) is not None
 
 
 def _dense(x: Tensor) -> Tensor:
