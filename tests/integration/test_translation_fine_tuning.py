@@ -3,12 +3,12 @@
 import pytest
 import torch
 from commands import load
-from translation_commands import EXPERT_WARMUP, train_to_the_end
+from translation_commands import DOC, train_to_the_end
 
 pytestmark = pytest.mark.slow
 
-NO_WARMUP = ["--arch", "lstm_encdec_doc", "--expert-warmup", 0]
-WARMUP = ["--arch", "lstm_encdec_doc", "--expert-warmup", EXPERT_WARMUP]
+WARMUP = DOC
+NO_WARMUP = (*DOC, "--expert-warmup", 0)
 SHORT = ["--max-update", 3, "--disable-validation"]
 RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
 FINE_TUNE = {
