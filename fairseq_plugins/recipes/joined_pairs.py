@@ -11,6 +11,9 @@ _DOC = {**_MIXTURE, "arch": "lstm_encdec_doc"}
 _SYSTEMS = {
     "encdec": System({"arch": "lstm_encdec", "output-layer": "tied"}, label="lstm_encdec, tied softmax"),
     "mos": System({**_MIXTURE, "arch": "lstm_encdec_mos", "hidden-sizes": "251 251"}, label="MoS"),
+    "one-expert": System(
+        {**_DOC, "experts-per-layer": "0 0 0 1", "hidden-sizes": "254 254"}, label="one expert on the attention"
+    ),
     "doc": System({**_DOC, "hidden-sizes": "246 246"}, label="DOC"),
     "doc-drill": System({**_DOC, "hidden-sizes": "240 240", "label-encoder": "drill"}, label="DOC, DRILL's labels"),
     "mmlstm": System(
