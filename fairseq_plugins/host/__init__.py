@@ -19,6 +19,7 @@ from fairseq_plugins.host import (
     filtered_sentences,
     flag_values,
     heartbeat,
+    master_weights,
     missing_pairs,
     numpy_compat,
     one_line_errors,
@@ -58,6 +59,7 @@ def mend_host() -> None:
     crash_file.mend()
     bf16.mend()
     amp.mend()
+    master_weights.mend()
     sparse_gradients.mend()
     numpy_compat.mend()
     replace_unk.mend()

@@ -21,9 +21,9 @@ TRAINING_FLAGS = [
     *("--tokens-per-sample", "20", "--window-lengths", "random", "--cpu"),
     *("--criterion", "regularized_cross_entropy", "--balance", "0.001"),
     *("--activation-regularization", "2", "--temporal-activation-regularization", "1"),
-    *("--optimizer", "nt_asgd", "--nonmonotone-interval", "0", "--lr", "10", "--clip-norm", "0.25"),
-    *("--log-format", "simple", "--log-interval", "10"),
+    *("--lr", "10", "--clip-norm", "0.25", "--log-format", "simple", "--log-interval", "10"),
 ]
+NT_ASGD = ["--optimizer", "nt_asgd", "--nonmonotone-interval", "0"]
 
 
 def command(module: str, *args) -> List[str]:
@@ -37,8 +37,9 @@ def run(module: str, *args, **options) -> subprocess.CompletedProcess:
 
 
 def training_arguments(data, save_dir, *flags) -> List:
-    """Arguments of fairseq-train."""
-    return [data, "--save-dir", save_dir, *MODEL_FLAGS, *TRAINING_FLAGS, *flags]
+    """Arguments of fairseq-train, by NT-ASGD unless the flags name another optimiser."""
+    optimizer = [] if "--optimizer" in flags else NT_ASGD
+    return [data, "--save-dir", save_dir, *MODEL_FLAGS, *TRAINING_FLAGS, *optimizer, *flags]
 
 
 def started_training(*arguments) -> "AbstractContextManager[Command]":

@@ -3,6 +3,7 @@
 import example_gates
 import fairseq_cli.train
 import pytest
+import torch
 from commands import (
     TASK,
     assert_same,
@@ -150,6 +151,14 @@ def test_an_output_layer_in_bfloat16_resumes_bit_for_bit(precision, train_with_a
     assert_same_training(parts, whole)
     if precision == "auto":
         assert load(whole)["model"]["decoder.output.precision.chosen"] > 0
+
+
+@pytest.mark.slow
+def test_a_training_in_bfloat16_resumes_bit_for_bit(train_with_a_stop, tmp_path):
+    stopped = train_with_a_stop("--bf16", "--optimizer", "sgd", "--max-epoch", 1)
+    updated = stopped["last_optimizer_state"]["master_weights"][0]
+    assert not torch.equal(updated, updated.bfloat16().float())
+    assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import fairseq_cli.train
 import pytest
-from commands import TASK, TRAINING_FLAGS, assert_same, load, run, started_training, train, training_arguments
+from commands import NT_ASGD, TASK, TRAINING_FLAGS, assert_same, load, run, started_training, train, training_arguments
 from translation_commands import TRANSFORMER, training_flags
 
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -148,7 +148,18 @@ def test_two_processes_with_rotated_rows_equal_one_and_resume_bit_for_bit(data, 
 
 def test_two_processes_train_a_gate_on_two_models_like_one_and_resume_bit_for_bit(data, trained, tmp_path):
     bases = ":".join(str(trained / f"checkpoint_{name}.pt") for name in ("best", "last"))
-    flags = [*TRAINING_FLAGS, "--arch", "gated_lm", "--base-model", bases, "--output-gate", "iog-lstm", "--gate-dim", 8]
+    flags = [
+        *TRAINING_FLAGS,
+        *NT_ASGD,
+        "--arch",
+        "gated_lm",
+        "--base-model",
+        bases,
+        "--output-gate",
+        "iog-lstm",
+        "--gate-dim",
+        8,
+    ]
     flags += ["--gate-dropout", 0, "--balance", 0, "--activation-regularization", 0]
     flags += ["--temporal-activation-regularization", 0, *AVERAGED, "--lr", 1, "--no-epoch-checkpoints"]
     half = ["--batch-size", 2, "--batch-size-valid", 1]
