@@ -17,6 +17,7 @@ from fairseq_plugins.host import (
     divergence,
     exact_resume,
     filtered_sentences,
+    finished_training,
     flag_values,
     heartbeat,
     master_weights,
@@ -52,6 +53,7 @@ def mend_host() -> None:
     resumed_epoch.mend()
     resumed_clock.mend()
     resumed_validation.mend()
+    finished_training.mend()
     divergence.mend()
     flag_values.mend()
     heartbeat.mend()

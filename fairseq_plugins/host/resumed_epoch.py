@@ -34,5 +34,5 @@ def _name_the_batches(
         raise ValueError(
             f"the checkpoint stopped inside an epoch after {state_dict['iterations_in_epoch']:,} batches, and now an "
             "epoch has no more than those: use the same data, --batch-size or --max-tokens, and number of processes, "
-            "or start the epoch anew with --reset-dataloader"
+            "or train on from these weights, beginning at epoch 1 again, with --reset-dataloader"
         ) from None
