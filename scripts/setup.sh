@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage="usage: bash scripts/setup.sh
   Creates .venv beside this checkout and installs requirements.txt and the plugin (editable).
-  PYTHON=python3.12 bash scripts/setup.sh   chooses the interpreter (3.11 or 3.12; default python3)"
+  PYTHON=python3.12 bash scripts/setup.sh   chooses the interpreter (3.11 or 3.12; default that of .venv, or python3)"
 case ${1:-} in
   "") ;;
   --help) echo "$usage"; exit 0 ;;
@@ -12,16 +12,20 @@ case ${1:-} in
 esac
 
 root=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-python=${PYTHON:-python3}
 stamp=$root/.venv/.installed
+# not where the environment was moved or copied with its checkout, since its programs name the place where it was made,
+# or where making it was interrupted
+was_made_here() {
+  grep -qsF " $root/.venv" "$root/.venv/pyvenv.cfg" && "$root/.venv/bin/python" -c "import pip" 2> /dev/null
+}
+python=${PYTHON:-}
+[[ -n $python ]] || { was_made_here && python=$root/.venv/bin/python; } || python=python3
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 [[ $version == 3.11 || $version == 3.12 ]] || {
   echo "setup.sh: Python 3.11 or 3.12 is needed, $python is $version: set PYTHON to another" >&2
   exit 1
 }
 wanted="Python $version $(cat "$root/requirements.txt" "$root/setup.py" | sha256sum)"
-# not where the environment was moved or copied with its checkout, since its programs name the place where it was made
-was_made_here() { grep -qsF " $root/.venv" "$root/.venv/pyvenv.cfg"; }
 was_made_here && [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && exit 0
 
 echo "installing into .venv ..."

@@ -78,12 +78,20 @@ def _check_checkpoint(
     """Name what does not fit.
 
     Raises:
-        ValueError: if model or data are not the checkpoint's.
+        ValueError: if model, data, criterion or optimiser are not the checkpoint's.
     """
     try:
         extra_state = load_checkpoint(trainer, filename, *args, **kwargs)
     except ValueError:
         raise
+    except AssertionError as error:
+        part, differs, names = str(error).partition(" does not match; please reset the optimizer (--reset-optimizer). ")
+        if not differs:
+            raise
+        raise ValueError(
+            f"{filename} is of a training with another --{part.lower()} ({names}): give that one, or train on from its "
+            "weights alone with --reset-optimizer, or give another --save-dir"
+        ) from None
     except Exception as error:
         cause = error.__context__
         if isinstance(cause, ValueError):

@@ -48,6 +48,25 @@ def test_weights_that_do_not_fit_are_named():
         load(cause)
 
 
+@pytest.mark.parametrize(
+    "raised, error, told",
+    [
+        (
+            "Criterion does not match; please reset the optimizer (--reset-optimizer). A vs B",
+            ValueError,
+            r"^a.pt is of a training with another --criterion \(A vs B\): .*--reset-optimizer.*--save-dir$",
+        ),
+        ("another of the host's", AssertionError, "^another of the host's$"),
+    ],
+)
+def test_another_criterion_is_told_and_other_assertions_are_left_alone(raised, error, told):
+    def load_checkpoint(trainer, filename):
+        raise AssertionError(raised)
+
+    with pytest.raises(error, match=told):
+        _check_checkpoint(load_checkpoint, TRAINER, "a.pt")
+
+
 @pytest.mark.parametrize("cause", [RuntimeError("out of memory"), KeyError("model")])
 def test_other_errors_are_left_alone(cause):
     with pytest.raises(Exception, match="architectures match"):

@@ -167,6 +167,15 @@ def test_training_on_with_another_network(trained, data, tmp_path, flags, differ
 
 
 @pytest.mark.slow
+def test_training_on_with_another_optimizer(trained, data, tmp_path):
+    shutil.copy(trained / "checkpoint_last.pt", tmp_path)
+    result = run_training(data, tmp_path, "--max-epoch", 3, "--optimizer", "sgd")
+    assert result.returncode != 0
+    line, told = result.stderr.strip().splitlines()[-1], "is of a training with another --optimizer (NTASGD vs SGD)"
+    assert line.startswith(f"ValueError: {tmp_path / 'checkpoint_last.pt'} {told}") and "--reset-optimizer" in line
+
+
+@pytest.mark.slow
 def test_training_on_from_a_truncated_checkpoint(trained, data, tmp_path):
     content = (trained / "checkpoint_last.pt").read_bytes()[:5000]
     (tmp_path / "checkpoint_last.pt").write_bytes(content)
