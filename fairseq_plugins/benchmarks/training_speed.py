@@ -14,7 +14,7 @@ from fairseq_plugins.flags.command import ProgramFailed
 from fairseq_plugins.programs.host_program import run_host
 from fairseq_plugins.recipes import Recipe, training_arguments
 from fairseq_plugins.reports.tables import as_table
-from fairseq_plugins.reports.training_log import read_free_memory, read_speeds, read_update_rates
+from fairseq_plugins.reports.training_log import read_free_memory, read_log, read_speeds, read_update_rates
 
 NUM_INTERVALS = 5
 """Of a run that are logged; the first is left out."""
@@ -77,7 +77,7 @@ def measure_trainings(
             arguments = training_arguments(recipe, system, data=data, save_dir=save_dir, seed=1, more=more)
             log = Path(save_dir) / "train.log"
             resident = train(arguments, log=log)
-            text = log.read_text(encoding="utf-8")
+            text = read_log(log)
         speeds[system] += read_speeds(text)[1:]
         rates[system] += read_update_rates(text)[1:]
         peaks[system].append(allocated_mib(read_free_memory(text)) or resident)

@@ -13,9 +13,8 @@ from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.flags.written_file import replaced_file, write_text
-from fairseq_plugins.models.presets import ARCHITECTURES, Value, command_line
-from fairseq_plugins.programs.host_program import USER_DIR
-from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE
+from fairseq_plugins.models.presets import ARCHITECTURES, Value
+from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE, host_arguments
 from fairseq_plugins.recipes.training import Training
 
 
@@ -68,7 +67,8 @@ class FineTuning:
         data: directory that data-prep wrote.
         save_dir: another one for each start.
         device: of the evaluation, such as "cuda".
-        more: arguments of ``fairseq-train`` that come last and win.
+        more: arguments of ``fairseq-train`` that come last and win; with ``--keep-last-epochs`` rounds have checkpoints
+            of epochs.
     """
 
     arch: str
@@ -88,9 +88,8 @@ class FineTuning:
         Raises:
             ValueError: if the paper of the architecture does not fine-tune it.
         """
-        where = {"user-dir": str(USER_DIR), "save-dir": str(folder), "finetune-from-model": best}
-        flags = {**where, **COMMON, **FULL_SIZE, **fine_tuning_flags(self.arch)}
-        return [self.data, *command_line(flags), *self.more]
+        flags = {"finetune-from-model": best, **COMMON, **FULL_SIZE, **fine_tuning_flags(self.arch)}
+        return host_arguments(flags, data=self.data, save_dir=str(folder), more=self.more)
 
     def run(self, *, max_rounds: Optional[int] = None) -> None:
         """Train until a round brings no gain, and tell the figures of each; what an earlier run left is resumed.

@@ -127,10 +127,22 @@ def training_arguments(
     _check_base(recipe, system, save_dir=save_dir, more=more)
     if seed is not None:
         flags["seed"] = seed
+    return host_arguments(flags, data=data, save_dir=save_dir, more=more)
+
+
+def host_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, more: Sequence[str] = ()) -> List[str]:
+    """All arguments of ``fairseq-train``.
+
+    Args:
+        flags: those of every recipe, :data:`COMMON`, among them.
+        data: directory that data-prep wrote.
+        save_dir: directory for checkpoints.
+        more: arguments that come last and win; with ``--keep-last-epochs`` there are checkpoints of epochs.
+    """
+    given = {"user-dir": str(USER_DIR), "save-dir": str(save_dir), **flags}
     if any(argument.partition("=")[0] == "--keep-last-epochs" for argument in more):
-        del flags["no-epoch-checkpoints"]
-    where = {"user-dir": str(USER_DIR), "save-dir": str(save_dir)}
-    return [str(data), *command_line({**where, **flags}), *more]
+        del given["no-epoch-checkpoints"]
+    return [str(data), *command_line(given), *more]
 
 
 def _check_base(recipe: Recipe, system: str, *, save_dir: Union[str, Path], more: Sequence[str]) -> None:

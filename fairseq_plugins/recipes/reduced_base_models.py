@@ -61,7 +61,7 @@ RECIPE = Recipe(
 mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced,
 whose mos and doc are here, too.
 BASE+iog: a gate of the paper's width, 300, on the averaged model of the base; iog30: of width 30. iog-hidden reads the
-hidden state, too, iog-lstm is recurrent; the paper has both on rhn. zaremba3+iog is one gate on three models, whose
-seeds are its own and the next two. Gates on awd, mos and doc have the clipping and the start that the published program
-has for AWD-LSTM.""",
+hidden state, too, iog-lstm is recurrent; the paper has both on rhn. zaremba3+iog is one gate on three models:
+run_recipe trains them with seeds 1 to 3 for its seed 1, 4 to 6 for its seed 2. Gates on awd, mos and doc have the
+clipping and the start that the published program has for AWD-LSTM.""",
 )

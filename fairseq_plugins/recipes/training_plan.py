@@ -49,15 +49,16 @@ class TrainingPlan:
     def add(self, system: str, *, seed: int) -> PlannedTraining:
         """Plan a system with a seed.
 
-        What it begins with has the same seed; of several models the first has, and the others have those that follow.
+        What it begins with has the same seed; of ``num`` models, those of seed 1 have 1 to ``num``, those of seed 2 the
+        next ``num``, and so on, so that no two seeds share one.
 
         Raises:
-            ValueError: if the recipe has no such system, a gate has no base in the recipe, or a path of its base models
-                has a colon, which parts them.
+            ValueError: if the recipe has no such system, a gate has no base in the recipe, the seed of one on several
+                models is below 1, or a path of its base models has a colon, which parts them.
         """
         if (system, seed) not in self._planned:
             base = self.recipe.system(system).base
-            seeds = range(seed, seed + base.num) if base is not None else ()
+            seeds = _seeds_of_models(system, num=base.num, seed=seed) if base is not None else ()
             begun_with = [self.add(base.system, seed=one).result for one in seeds] if base is not None else []
             self._planned[system, seed] = self._plan(system, seed=seed, begun_with=begun_with)
         return self._planned[system, seed]
@@ -77,3 +78,12 @@ class TrainingPlan:
             training=Training(arguments=arguments, save_dir=save_dir),
             result=save_dir / f"checkpoint_{self.recipe.system(system).result}.pt",
         )
+
+
+def _seeds_of_models(system: str, *, num: int, seed: int) -> Sequence[int]:
+    """Those of the ``num`` models that a system begins with."""
+    if num == 1:
+        return [seed]
+    if seed < 1:
+        raise ValueError(f"--seeds {seed}: {system} begins with {num} models, whose seeds count from 1: give 1 or more")
+    return range((seed - 1) * num + 1, seed * num + 1)

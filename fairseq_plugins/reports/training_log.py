@@ -18,8 +18,11 @@ LOSS_SCALE = re.compile(rf"\| train_inner \|.*? loss_scale={NUMBER}")
 UPDATE_RATE = re.compile(rf"\| train_inner \|.*? ups={NUMBER}")
 EPOCH_SPEED = re.compile(rf"\| train \| epoch (\d+) \|.*? wps {NUMBER}")
 WALL = re.compile(rf"\| train(?:_inner)? \|.*? \bwall[= ]{NUMBER}")
+EPOCH = re.compile(r"\| (?:train|train_inner|valid) \| epoch (\d+)")
 EPOCH_OF_INTERVAL = re.compile(r"\| train_inner \| epoch (\d+):")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
+START = "| fairseq.trainer | Preparing to load checkpoint "
+"""In a line that the host logs once a start, whether there is a checkpoint or not."""
 
 
 def read_log(path: Path) -> str:
@@ -31,14 +34,26 @@ def read_log(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
+def lines_of_epochs(text: str) -> str:
+    """The lines of training and validation; where epochs begin again, without the later ones of before."""
+    lines: Dict[int, List[str]] = {}  # its epochs ascend
+    for line in text.splitlines():
+        if found := EPOCH.search(line):
+            epoch = int(found.group(1))
+            while lines and next(reversed(lines)) > epoch:
+                lines.popitem()
+            lines.setdefault(epoch, []).append(line)
+    return "\n".join(line for of_epoch in lines.values() for line in of_epoch)
+
+
 def read_valid_curve(path: Path) -> Dict[int, float]:
-    """Validation perplexity by epoch.
+    """Validation perplexity by epoch; where epochs begin again, of the last training.
 
     Raises:
         ValueError: if the log holds none.
         OSError: if there is no log.
     """
-    curve = {int(epoch): float(ppl) for epoch, ppl in VALIDATION.findall(read_log(path))}
+    curve = {int(epoch): float(ppl) for epoch, ppl in VALIDATION.findall(lines_of_epochs(read_log(path)))}
     if not curve:
         raise ValueError(f"{path} holds no validation: log with --log-format simple")
     return curve
@@ -47,13 +62,14 @@ def read_valid_curve(path: Path) -> Dict[int, float]:
 def read_score_curves(path: Path) -> Dict[str, Dict[int, float]]:
     """Scores of decoded validation sets by metric, as ``--task scored_translation`` logs them, each by epoch.
 
-    The names are those of ``--eval-scorer``. It is empty where nothing was decoded.
+    The names are those of ``--eval-scorer``. It is empty where nothing was decoded; where epochs begin again, it is of
+    the last training.
 
     Raises:
         OSError: if there is no log.
     """
     curves: Dict[str, Dict[int, float]] = {}
-    for epoch, line in VALIDATION_LINE.findall(read_log(path)):
+    for epoch, line in VALIDATION_LINE.findall(lines_of_epochs(read_log(path))):
         for name, score in VALIDATION_SCORE.findall(line):
             curves.setdefault(name, {})[int(epoch)] = float(score)
     return curves
@@ -70,7 +86,7 @@ def read_update_rates(text: str) -> List[float]:
 
 
 def read_epoch_speeds(text: str) -> Dict[int, float]:
-    """Mean speed of each epoch in tokens per second; where it was resumed, of its last part."""
+    """Mean speed of each epoch in tokens per second; where it was resumed, of all of it without the time between."""
     return {int(epoch): float(wps) for epoch, wps in EPOCH_SPEED.findall(text)}
 
 
@@ -110,14 +126,17 @@ def read_median_speed(path: Path) -> float:
 def read_hours(path: Path) -> float:
     """How long the training took, with its validations; what was done before it was stopped and resumed is added.
 
+    Every start counts from 0, inside an epoch, too.
+
     Raises:
         ValueError: if the log does not tell.
         OSError: if there is no log.
     """
-    seconds = [float(wall) for wall in WALL.findall(read_log(path))]
-    if not seconds:
+    sittings = [[float(wall) for wall in WALL.findall(part)] for part in read_log(path).split(START)]
+    if not any(sittings):
         raise ValueError(f"{path} holds no times: log with --log-format simple")
-    ends = [one for one, after in zip(seconds, [*seconds[1:], 0]) if after < one]  # a resumed training counts from 0
+    # where the line of a start is missing, the fall to a lower time tells it
+    ends = [one for seconds in sittings for one, after in zip(seconds, [*seconds[1:], 0]) if after < one]
     return sum(ends) / 3600
 
 

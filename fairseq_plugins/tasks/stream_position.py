@@ -20,6 +20,8 @@ from fairseq_plugins.modules.recurrent_state import (
     with_tensors,
 )
 
+_ANEW = "or train on from these weights, beginning at epoch 1 again, with --reset-dataloader"
+
 
 class StreamPosition:
     """The next window of an epoch, and the state before it of the rows of all processes.
@@ -94,24 +96,22 @@ class StreamPosition:
         if num_saved_rows != num_rows:
             raise ValueError(
                 f"the checkpoint stopped inside an epoch of {num_saved_rows} rows and cannot go on with "
-                f"{num_rows}: use the same --batch-size times processes, or start the epoch anew with "
-                "--reset-dataloader"
+                f"{num_rows}: use the same --batch-size times processes, {_ANEW}"
             )
         if saved["next_window"] != self._next_window():
             raise ValueError(
                 "the checkpoint stopped inside an epoch that was cut into other windows: use the same text, --seed, "
-                "--tokens-per-sample, --window-lengths and --max-window, or start the epoch anew with "
-                "--reset-dataloader"
+                f"--tokens-per-sample, --window-lengths and --max-window, {_ANEW}"
             )
         if saved.get("row_offsets", []) != self._row_offsets():  # older checkpoints hold none
             raise ValueError(
                 "the checkpoint stopped inside an epoch whose rows begin elsewhere: use the same --row-offsets and "
-                "--seed, or start the epoch anew with --reset-dataloader"
+                f"--seed, {_ANEW}"
             )
         if [(name, x.shape) for name, x in saved_state.items()] != [(name, x.shape) for name, x in zeros.items()]:
             raise ValueError(
                 "the checkpoint stopped inside an epoch with the hidden state of another model: give the --arch and "
-                "the flags that it was trained with, or start the epoch anew with --reset-dataloader"
+                f"the flags that it was trained with, {_ANEW}"
             )
         self._state = with_tensors(start, (x.to(zeros[name]) for name, x in saved_state.items()))
         own = select_rows(self._state, self._streams.own_rows)

@@ -96,15 +96,14 @@ def test_what_a_system_begins_with_is_trained_before_it_and_no_row(run, trained,
     assert trained == [
         *(f"zaremba{end}-{seed}" for seed in (1, 2, 3) for end in ("", "-averaged")),
         "zaremba3+iog-1",
-        "zaremba-4",
-        "zaremba-averaged-4",
+        *(f"zaremba{end}-{seed}" for seed in (4, 5, 6) for end in ("", "-averaged")),
         "zaremba3+iog-2",
     ]
     assert re.findall(r"^\| (zaremba.*?) +\|", printed, re.M) == [
         f"zaremba3+iog{more}" for more in ("", "", ", mean", ", standard deviation")
     ]
     done = (tmp_path / "runs/zaremba3+iog-2/trained.txt").read_text()
-    bases = ":".join(f"{tmp_path}/runs/zaremba-averaged-{seed}/checkpoint_best.pt" for seed in (2, 3, 4))
+    bases = ":".join(f"{tmp_path}/runs/zaremba-averaged-{seed}/checkpoint_best.pt" for seed in (4, 5, 6))
     assert f"--base-model={bases}" in done
     start = (tmp_path / "runs/zaremba-averaged-4/trained.txt").read_text()
     assert f"--finetune-from-model={tmp_path}/runs/zaremba-4/checkpoint_best.pt" in start
@@ -124,6 +123,7 @@ def test_the_result_may_be_the_model_after_the_last_epoch(run, trained, tmp_path
     [
         ("multi30k", ["encdec", "doc"], ["--beam", 3], "test", 3, []),
         ("wmt14_transformer", ["full", "doc"], ["--split", "valid"], "valid", 4, ["--lenpen", "0.6"]),
+        ("iwslt16", ["encdec", "doc"], [], "test", 20, []),
     ],
 )
 def test_translators_decode_as_the_recipe_says(
@@ -175,6 +175,7 @@ def test_translators_decode_as_the_recipe_says(
         ),
         (["presets", LM, "--systems", "gated_lm"], "is a gate on a trained language model: give its checkpoint"),
         (["iog_ptb", LM, "--systems", "rhn+iog", "--save-dir", "a:b"], "--save-dir a:b: a colon parts base models"),
+        (["iog_ptb", LM, "--systems", "rhn5+iog", "--seeds", 0], "--seeds 0: rhn5+iog begins with 5 models, whose"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_it_is_trained(arguments, told, run, trained):

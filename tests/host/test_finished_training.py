@@ -10,7 +10,7 @@ from fairseq_plugins.host.resumed_validation import PATIENCE
 
 @pytest.fixture
 def start_again(monkeypatch):
-    """``start_again(**flags)``: epochs that are trained after three of ten, with two validations that were no better."""
+    """``start_again(**flags)``: epochs that are trained after three of ten, where two were no better."""
 
     def start(*, num_updates=300, saved=True, **flags):
         checkpoint = dict(save_dir="runs", patience=-1, reset_optimizer=False, reset_meters=False)

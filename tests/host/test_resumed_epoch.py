@@ -24,7 +24,8 @@ def batches(size):
 
 
 def test_an_epoch_that_is_too_short_is_told_with_the_flags():
-    with pytest.raises(ValueError, match="after 4 batches, .*--batch-size or --max-tokens.*--reset-dataloader"):
+    told = "after 4 batches, .*--batch-size or --max-tokens.*, beginning at epoch 1 again, with --reset-dataloader$"
+    with pytest.raises(ValueError, match=told):
         batches(6).load_state_dict(STATE)
 
 

@@ -138,6 +138,13 @@ def test_trainings_have_the_flags_of_the_preset(rounds, capsys):
     assert found["averaging"] == "immediate"
 
 
+def test_rounds_keep_their_last_epochs_where_that_is_asked(rounds):
+    rounds.next_nlls = [6.0]
+    fine_tune("--keep-last-epochs", "3")
+    ((command, _),) = rounds.commands
+    assert command[-2:] == ["--keep-last-epochs", "3"] and "--no-epoch-checkpoints" not in command
+
+
 def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
     rounds.next_nlls = [6.0]
     fine_tune()

@@ -51,6 +51,22 @@ def test_validations_and_speeds(tmp_path):
     assert read_speeds(LOG) == [900.5, 1100, 100] and read_free_memory(LOG) == [100.5, 99.5, 100]
 
 
+def validations(*epochs, ppl, more=""):
+    return "".join(f"x | INFO | valid | epoch {n:03} | loss 1 | ppl {ppl}{more} | wps 5\n" for n in epochs)
+
+
+def test_epochs_that_begin_again_are_those_of_another_training(tmp_path):
+    log = tmp_path / "train.log"
+    first, second = validations(1, 2, 3, 4, ppl=40, more=" | bleu 7"), validations(1, 2, ppl=50, more=" | bleu 6")
+    log.write_text(first + second)
+    assert read_valid_curve(log) == {1: 50, 2: 50} and read_score_curves(log) == {"bleu": {1: 6, 2: 6}}
+    interval = "x | INFO | train_inner | epoch 002:      1 / 9 loss=3, wps=9, wall=9\n"
+    log.write_text(first + interval)  # resumed after the first epoch
+    assert read_valid_curve(log) == {1: 40, 2: 40}
+    log.write_text(first + interval + validations(2, 3, ppl=60))
+    assert read_valid_curve(log) == {1: 40, 2: 60, 3: 60} and read_score_curves(log) == {"bleu": {1: 7, 2: 7}}
+
+
 def test_hours_of_a_training_that_was_resumed(tmp_path):
     log = tmp_path / "train.log"
     walls = "".join(
@@ -59,6 +75,15 @@ def test_hours_of_a_training_that_was_resumed(tmp_path):
     )
     log.write_text(f"{walls}x | INFO | train | epoch 001 | loss 2 | train_wall 99 | gb_free 1 | wall 600\n")
     assert read_hours(log) == 900 / 3600
+
+
+def test_a_sitting_ends_where_the_next_starts(tmp_path):
+    log = tmp_path / "train.log"
+    start = "x | INFO | fairseq.trainer | Preparing to load checkpoint save/checkpoint_last.pt\n"
+    walls = [[], [100, 300], [300, 500], [7], [2, 9]]
+    interval = "x | INFO | train_inner | epoch 001: 10 / 99 loss=9, wps=9, wall={}\n"
+    log.write_text("".join(start + "".join(map(interval.format, seconds)) for seconds in walls))
+    assert read_hours(log) == (300 + 500 + 7 + 9) / 3600
 
 
 def test_numbers_of_any_size(tmp_path):

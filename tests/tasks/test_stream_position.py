@@ -186,16 +186,25 @@ def test_at_the_start_of_an_epoch_nothing_is_taken_over(train):
     assert fresh.task.get_checkpoint_dict()[KEY]["next_window"][0] == 0
 
 
+ANEW = "or train on from these weights, beginning at epoch 1 again, with --reset-dataloader$"
+
+
 @pytest.mark.parametrize("changed", [{"window_lengths": "fixed"}, {"num_tokens": 390}])
 def test_other_windows_are_refused(train, changed):
     saved = checkpoint_after(train(), 3)
-    with pytest.raises(ValueError, match="cut into other windows: .* --reset-dataloader"):
+    with pytest.raises(ValueError, match=f"cut into other windows: .*, {ANEW}"):
         train(3, **changed).task.set_checkpoint_dict(saved)
+
+
+def test_other_beginnings_of_the_rows_are_refused(train):
+    saved = checkpoint_after(train(), 3)
+    with pytest.raises(ValueError, match=f"whose rows begin elsewhere: .*, {ANEW}"):
+        train(3).task.set_checkpoint_dict({**saved, "row_offsets": [5, 0]})
 
 
 def test_another_number_of_rows_is_refused(train):
     saved = checkpoint_after(train(), 3)
-    with pytest.raises(ValueError, match="epoch of 2 rows and cannot go on with 4: .* --reset-dataloader"):
+    with pytest.raises(ValueError, match=f"epoch of 2 rows and cannot go on with 4: .*, {ANEW}"):
         train(3, num_shards=2, num_tokens=800).task.set_checkpoint_dict(saved)
 
 
@@ -204,7 +213,7 @@ def test_the_state_of_another_model_is_refused(train):
     other = Training(build_tiny_lm("full", hidden_sizes="8 8"))
     for _ in range(3):
         next(other.windows)
-    with pytest.raises(ValueError, match="hidden state of another model: .* --reset-dataloader"):
+    with pytest.raises(ValueError, match=f"hidden state of another model: .*, {ANEW}"):
         other.task.set_checkpoint_dict(saved)
 
 

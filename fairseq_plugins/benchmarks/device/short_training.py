@@ -11,7 +11,7 @@ from fairseq_plugins.benchmarks.device.step import Figures
 from fairseq_plugins.benchmarks.training_speed import train
 from fairseq_plugins.recipes.recipe import Recipe, training_arguments
 from fairseq_plugins.recipes.system import System
-from fairseq_plugins.reports.training_log import read_loss_scales, read_losses
+from fairseq_plugins.reports.training_log import read_log, read_loss_scales, read_losses
 
 _COMMON = {"criterion": "regularized_cross_entropy", "optimizer": "adam", "lr": 0.002, "clip-norm": 1}
 RECIPE = Recipe(
@@ -101,7 +101,7 @@ def _train(setting: Setting, system: str, *, more: Sequence[str]) -> str:
         limits = ["--max-update", str(setting.scale.num_check_updates), "--no-save", "--disable-validation"]
         log = Path(folder) / "train.log"
         train(short_training(setting, system, folder, more=[*limits, "--distributed-world-size", "1", *more]), log=log)
-        return log.read_text(encoding="utf-8")
+        return read_log(log)
 
 
 def short_training(setting: Setting, system: str, save_dir: str, *, more: Sequence[str]) -> List[str]:

@@ -19,7 +19,14 @@ from fairseq_plugins.programs.logged_process import run_logged
 from fairseq_plugins.recipes import find_recipe, training_arguments
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import as_table
-from fairseq_plugins.reports.training_log import VALIDATION, intervals_by_epoch, read_epoch_speeds, read_free_memory
+from fairseq_plugins.reports.training_log import (
+    VALIDATION,
+    intervals_by_epoch,
+    lines_of_epochs,
+    read_epoch_speeds,
+    read_free_memory,
+    read_log,
+)
 
 LOG_INTERVAL = 20
 
@@ -86,7 +93,7 @@ class TimedTraining:
 
     def _report(self, *, command: str) -> str:
         facts = device_facts(self.setting)
-        epochs = read_epochs(self.log.read_text(encoding="utf-8"))
+        epochs = read_epochs(read_log(self.log))
         resident = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         minutes = self.seconds_so_far() / 60
         rows = [
@@ -107,7 +114,11 @@ class TimedTraining:
 
 
 def read_epochs(log: str) -> Dict[int, Dict[str, Optional[float]]]:
-    """Of each epoch: the last validation perplexity, the speed, and the most memory allocated on a GPU."""
+    """Of each epoch: the last validation perplexity, the speed, and the most memory allocated on a GPU.
+
+    Where epochs begin again in the log, they are those of the last training.
+    """
+    log = lines_of_epochs(log)
     perplexities = {int(epoch): float(perplexity) for epoch, perplexity in VALIDATION.findall(log)}
     speeds, intervals = read_epoch_speeds(log), intervals_by_epoch(log)
     return {
