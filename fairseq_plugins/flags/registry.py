@@ -19,9 +19,9 @@ class Component:
     name: str
 
     @classmethod
-    def applicable_options(cls, args: Namespace) -> Set[str]:
-        """Names of the options that have an effect beside the others that ``args`` holds."""
-        return option_names(cls.Options)
+    def unused_options(cls, args: Namespace) -> Dict[str, str]:
+        """Names of the options that have no effect beside the others that ``args`` holds, with what gives them one."""
+        return {}
 
 
 C = TypeVar("C", bound=Component)
@@ -112,12 +112,17 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         """
         name = getattr(args, self.destination)
         component = self.find(name)
-        unused = sorted(
-            option for option in self.all_option_names() - component.applicable_options(args) if hasattr(args, option)
+        foreign = sorted(
+            option for option in self.all_option_names() - option_names(component.Options) if hasattr(args, option)
         )
-        if unused:
-            flags = ", ".join(map(flag_of, unused))
+        if foreign:
+            flags = ", ".join(map(flag_of, foreign))
             raise ValueError(f"{flags}: not a flag of {self.flag} {name}; leave it out or take another {self.flag}")
+        for option, remedy in sorted(component.unused_options(args).items()):
+            if hasattr(args, option):
+                raise ValueError(
+                    f"{flag_of(option)} has no effect on this {self.flag} {name}: leave it out, or {remedy}"
+                )
         return component.Options.from_namespace(args)
 
 

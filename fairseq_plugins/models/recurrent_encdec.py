@@ -68,7 +68,11 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
         },
     )
     dropout: float = field(
-        default=0.3, metadata={"help": "dropout rate of the output of every layer, the attention included"}
+        default=0.3,
+        metadata={
+            "help": "dropout rate between layers, and, unless --dropout-output says otherwise, of the decoder's last "
+            "layer and the attention as the output layer reads them"
+        },
     )
     dropout_output: Optional[float] = field(
         default=None,

@@ -172,6 +172,8 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         if config.init_range is not None:
             check_positive(config.init_range, flag="--init-range")
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
+        elif config.init_biases != "zero":
+            raise ValueError(f"--init-biases {config.init_biases} is a start within --init-range: give that, too")
         if config.column_norm != 0:
             check_positive(config.column_norm, flag="--column-norm")
             if not isinstance(output_layer, ProjectedOutput):

@@ -6,7 +6,7 @@ Shapes: B batch rows, T time steps, C input width, D width.
 import math
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Optional, Set, Tuple
+from typing import Dict, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -63,9 +63,12 @@ class DiagonalRNN(SimpleRecurrentLayer):
     Options = DiagonalOptions
 
     @classmethod
-    def applicable_options(cls, args: Namespace) -> Set[str]:
-        names = super().applicable_options(args)
-        return names - {"longest_timescale"} if getattr(args, "transition", "diagonal") == "full" else names
+    def unused_options(cls, args: Namespace) -> Dict[str, str]:
+        if getattr(args, "transition", "diagonal") == "full":
+            return {"longest_timescale": "leave out --transition full"}
+        if getattr(args, "word_skip", None) is None:
+            return {"recurrent_scale": "give it a recurrent matrix by --transition full or --word-skip"}
+        return {}
 
     def __init__(self, input_size: int, hidden_size: int, *, options: DiagonalOptions):
         super().__init__(input_size, hidden_size, options=options)

@@ -1,5 +1,6 @@
 """Dropout whose mask may be shared."""
 
+import warnings
 from typing import Any, Optional, Sequence
 
 from torch import Tensor, nn
@@ -39,6 +40,8 @@ class DropsAtRandom:
         """Called by the host before it decodes: drop there too, with ``--retain-dropout`` for all modules."""
         if retain_dropout and retain_dropout_modules is None:
             self.evaluation_scale = 1.0
+        elif retain_dropout:
+            warnings.warn("--retain-dropout-modules: those of fairseq_plugins drop only without it", stacklevel=2)
 
 
 class BroadcastDropout(DropsAtRandom, nn.Module):

@@ -3,8 +3,9 @@
 Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D width.
 """
 
+from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +109,11 @@ class MogrifierLSTM(RecurrentCell):
     """
 
     Options = MogrifierOptions
+
+    @classmethod
+    def unused_options(cls, args: Namespace) -> Dict[str, str]:
+        has_rounds = getattr(args, "mogrifier_rounds", MogrifierOptions.mogrifier_rounds) != 0
+        return {} if has_rounds else {"mogrifier_rank": "give --mogrifier-rounds 1 or more"}
 
     def __init__(self, input_size: int, hidden_size: int, *, options: MogrifierOptions):
         super().__init__()

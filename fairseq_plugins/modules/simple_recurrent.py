@@ -50,7 +50,7 @@ class SimpleRecurrentOptions(FairseqDataclass):
         metadata={
             "help": "recurrent matrices, not diagonal ones, are this multiple of their parameters. Steps of Adagrad "
             "and Adam are as long for small gradients as for large ones; by a multiple below 1 these matrices learn "
-            "more slowly than others, and start nearer to zero (default: 1.0)"
+            "more slowly than others, and start nearer to zero unless --init by-layer (default: 1.0)"
         },
     )
 
@@ -99,7 +99,7 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         if options.input_matrix == "off" and input_size != hidden_size:
             raise ValueError(
                 f"--input-matrix off: the layer is {hidden_size} wide and its input {input_size}: give --hidden-sizes "
-                "the value of --embed-dim, or leave it on"
+                "the value of --embed-dim, and a decoder --input-feeding off, or leave it on"
             )
         self.input_size, self.hidden_size = input_size, hidden_size
         self.input = nn.Linear(input_size, hidden_size, bias=False) if options.input_matrix == "on" else None

@@ -5,7 +5,7 @@ Shapes: B batch, T time, D_n width of layer n, V vocabulary, J experts, d latent
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -42,7 +42,7 @@ class MixtureOptions(LabelNetworkOptions):
         default=None,
         metadata={
             "help": 'number of softmaxes that read each layer, "i_0 i_1 .. i_N", where layer 0 is the '
-            "input embedding (default: four, on the last layer for mos, three and one on the last two for doc)"
+            "input embedding (default: four on the last layer for mos, three on it and one on the layer below for doc)"
         },
     )
     latent_activation: LatentActivation = field(
@@ -123,11 +123,11 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
             glorot_uniform_(linear.weight, num_stacked=self.experts_per_layer[n])
 
     @classmethod
-    def applicable_options(cls, args: Namespace) -> Set[str]:
-        names = super().applicable_options(args)
-        if getattr(args, "label_encoder", "none") == "none":
-            names -= option_names(LabelNetworkOptions) - option_names(ProjectedOptions)
-        return names
+    def unused_options(cls, args: Namespace) -> Dict[str, str]:
+        if getattr(args, "label_encoder", "none") != "none":
+            return {}
+        of_labels = option_names(LabelNetworkOptions) - option_names(ProjectedOptions)
+        return dict.fromkeys(of_labels, "add --label-encoder drill")
 
     @staticmethod
     def default_experts(num_layers: int) -> List[int]:

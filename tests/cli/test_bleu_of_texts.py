@@ -115,6 +115,13 @@ def test_references_of_any_name_are_of_the_datas_language(flags, decoded, folder
     assert "--beam 5 --max-tokens 4000 --remove-bpe=subword_nmt" in (folder / "out/asked.txt").read_text()
 
 
+def test_blank_references_are_refused_before_decoding(decoded, folder, capsys):
+    (folder / "raw.de").write_text("ein kleines Haus steht hier.\n\ndort steht ein Haus.\n")
+    told = refusal(capsys, *decoded, "--reference", "raw.de")
+    assert "raw.de, line 2: blank, nothing could be compared with it: give a reference" in told
+    assert not (folder / "out/generate.txt").exists()
+
+
 def test_flags_of_a_decoding_are_part_of_what_was_asked(decoded, folder, capsys):
     output_of(capsys, *decoded, "--reference", "raw.de", "--beam", "3", "--max-tokens", "70", "--bpe", "sentencepiece")
     assert "--beam 3 --max-tokens 70 --remove-bpe=sentencepiece" in (folder / "out/asked.txt").read_text()

@@ -110,3 +110,12 @@ def test_absent_options_take_their_defaults(shapes):
 def test_options_of_another_component_are_refused(shapes):
     with pytest.raises(ValueError, match="--radius: not a flag of --shape-name square"):
         shapes.read_options(Namespace(shape_name="square", radius=1.0))
+
+
+def test_an_option_that_another_switches_off_is_refused_with_what_gives_it_an_effect(shapes):
+    shapes["round"].unused_options = lambda args: {} if args.width else {"radius": "give a --width"}
+    told = "^--radius has no effect on this --shape-name round: leave it out, or give a --width$"
+    with pytest.raises(ValueError, match=told):
+        shapes.read_options(Namespace(shape_name="round", width=0, radius=1.0))
+    assert shapes.read_options(Namespace(shape_name="round", width=1, radius=1.0)).radius == 1.0
+    assert shapes.read_options(Namespace(shape_name="round", width=0)).radius == 0.5

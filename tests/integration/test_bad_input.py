@@ -34,7 +34,10 @@ def fail(run_here):
         (["--experts-per-layer", "3.5"], r'--experts-per-layer "3.5": .* for example --experts-per-layer "0 1 3"'),
         (["--balance", "inf"], r"--balance inf: give a finite value"),
         (["--experts-per-layer", "0 0 0"], r'--experts-per-layer "0 0 0" has no expert'),
-        (["--label-depth", "2"], r"--label-depth: not a flag of --output-layer doc"),
+        (
+            ["--label-depth", "2"],
+            r"--label-depth has no effect on .* doc: leave it out, or add --label-encoder drill",
+        ),
         (["--label-encoder", "drill", "--label-depth", "-1"], r"--label-depth -1: give 0 or more"),
         (["--label-encoder", "drill", "--label-dropout", "1"], r"--label-dropout 1.0: a dropout rate"),
         (

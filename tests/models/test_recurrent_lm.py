@@ -162,3 +162,9 @@ def test_without_a_range_every_part_starts_in_its_own_way():
     assert 0.09 < params["decoder.embedding.weight"].abs().max() <= 0.1
     assert 0.95 / 40**0.5 < params["decoder.stack.layers.0.weight_hh_l0"].abs().max() <= 1 / 40**0.5
     assert params["decoder.stack.layers.0.bias_hh_l0"].any()
+
+
+def test_a_start_of_biases_is_one_within_a_range():
+    build_tiny_lm("tied", init_range=0.1, init_biases="uniform")
+    with pytest.raises(ValueError, match="^--init-biases uniform is a start within --init-range: give that, too$"):
+        build_tiny_lm("tied", init_biases="uniform")

@@ -87,5 +87,16 @@ def test_a_full_matrix_has_no_timescales():
     args = Namespace(rnn_cell="diagonal", longest_timescale=40.0)
     assert RECURRENT_CELLS.read_options(args).longest_timescale == 40.0
     args.transition = "full"
-    with pytest.raises(ValueError, match="^--longest-timescale: not a flag of --rnn-cell diagonal"):
+    told = (
+        "^--longest-timescale has no effect on this --rnn-cell diagonal: leave it out, or leave out --transition full$"
+    )
+    with pytest.raises(ValueError, match=told):
         RECURRENT_CELLS.read_options(args)
+
+
+@pytest.mark.parametrize("matrix", [{"transition": "full"}, {"word_skip": "_"}])
+def test_a_recurrent_scale_is_that_of_a_matrix(matrix):
+    args = Namespace(rnn_cell="diagonal", recurrent_scale=0.01)
+    with pytest.raises(ValueError, match="^--recurrent-scale has no effect .* by --transition full or --word-skip$"):
+        RECURRENT_CELLS.read_options(args)
+    assert RECURRENT_CELLS.read_options(Namespace(**vars(args), **matrix)).recurrent_scale == 0.01

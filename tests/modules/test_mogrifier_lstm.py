@@ -1,11 +1,14 @@
 """Mogrifier LSTM against the equations of Melis et al. 2020, with its mask taken from the seed."""
 
+from argparse import Namespace
+
 import plain_formulas
 import pytest
 import torch
 from cell_cases import assert_as_by_hand, drawn_mask, run, run_steps
 
 from fairseq_plugins.modules.mogrifier_lstm import MogrifierLSTM, MogrifierOptions, MogrifierRound
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 
 B, T, C, D = 4, 6, 5, 7
 RATE = 0.4
@@ -155,3 +158,13 @@ def test_rounds_start_without_biases():
 def test_what_does_not_fit_is_refused(flags, told):
     with pytest.raises(ValueError, match=told):
         make(**flags)
+
+
+def test_a_rank_is_that_of_rounds():
+    args = Namespace(rnn_cell="mogrifier", mogrifier_rank=3)
+    assert RECURRENT_CELLS.read_options(args).mogrifier_rank == 3
+    args.mogrifier_rounds = 0
+    with pytest.raises(
+        ValueError, match="^--mogrifier-rank has no effect .*: leave it out, or give --mogrifier-rounds"
+    ):
+        RECURRENT_CELLS.read_options(args)

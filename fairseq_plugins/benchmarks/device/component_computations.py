@@ -104,7 +104,7 @@ def _output_layer(layer: str, gate: str, copying: str) -> nn.Module:
     args = Namespace(output_layer=layer, output_gate=gate, copying=copying)
     component = OUTPUT_LAYERS[layer]
     for part in (component, OUTPUT_GATES[gate]):
-        for rate in _rates(part.Options) & part.applicable_options(args):
+        for rate in _rates(part.Options) - part.unused_options(args).keys():
             setattr(args, rate, 0.0)
     dictionary = Dictionary()
     for number in range(V - len(dictionary)):

@@ -14,6 +14,7 @@ from fairseq_plugins.evaluation.text.subwords import subword_kind
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference, target_language
 from fairseq_plugins.evaluation.translation.decoding import Decoding
+from fairseq_plugins.evaluation.translation.raw_references import check_blank_references
 from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_data, add_input, add_out, add_split
 from fairseq_plugins.flags.values import check_at_least_one, flag_of
 from fairseq_plugins.flags.written_file import write_text
@@ -93,8 +94,14 @@ class ScoredText:
                 )
 
     def decode(self, *, result: str) -> None:
-        """Decode, where that is asked for and was not done; an earlier ``result`` in the folder is removed first."""
+        """Decode, where that is asked for and was not done; an earlier ``result`` in the folder is removed first.
+
+        Raises:
+            ValueError: where that is asked for, and a sentence has only blank references.
+        """
         if self.decoding is not None:
+            lines = zip(*(read_lines(reference) for reference in self.references))
+            check_blank_references(["".join(texts) for texts in lines], name=name_of(*self.references))
             (self.decoding.out / result).unlink(missing_ok=True)
             self.decoding.run()
 

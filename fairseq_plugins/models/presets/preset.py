@@ -48,8 +48,8 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.
 
     Where ``args`` holds another output layer, gate or recurrent cell, the options of the preset's own are left out, but
-    for those that the other cell declares, too: they regularise both alike. Another output layer has its flags of
-    ``preset.output_layers``, and none of those that go with the preset's own.
+    for those that the other cell declares, too, and that have an effect on it: they regularise both alike. Another
+    output layer has its flags of ``preset.output_layers``, and none of those that go with the preset's own.
     """
     left_out: Set[str] = set()
     own_layer = preset.model.get(OUTPUT_LAYERS.destination)
@@ -62,7 +62,8 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
         if chosen != own:
             left_out |= registry.all_option_names()
             if registry is RECURRENT_CELLS:
-                left_out -= option_names(registry.find(str(chosen)).Options)
+                cell = registry.find(str(chosen))
+                left_out -= option_names(cell.Options) - cell.unused_options(args).keys()
     values = {flag: value for flag, value in preset.model.items() if flag not in left_out}
     if layer != own_layer:
         values.update(preset.output_layers.get(str(layer), {}))
