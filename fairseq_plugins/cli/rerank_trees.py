@@ -27,7 +27,7 @@ from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.trees.bracket_scores import PunctuationOf
 from fairseq_plugins.trees.choices import SystemScore, best_by_gold, best_by_models, best_by_parser, score_choices
 from fairseq_plugins.trees.gold_sentences import read_gold_sentences
-from fairseq_plugins.trees.hypothesis_scores import Ensemble, ModelScores, score_hypotheses
+from fairseq_plugins.trees.hypothesis_scores import Ensemble, ModelScores, check_lengths, score_hypotheses
 from fairseq_plugins.trees.linearisation import read_linearisation
 from fairseq_plugins.trees.parse_lists import read_parse_lists
 from fairseq_plugins.trees.sentences import Sentence, read_sentences
@@ -118,6 +118,8 @@ line, from 0. Files may be compressed by gzip."""
             )
             for name, (lists, gold) in splits.items()
         }
+        for of_split in sentences.values():
+            check_lengths(models, of_split)
         results = {}
         for name, of_split in sentences.items():
             scores = score_hypotheses(

@@ -34,7 +34,7 @@ from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_ch
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, TITLES
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, TITLES, check_script
 from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
 from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
 
@@ -114,9 +114,9 @@ keep them."""
         _check(args)
         given = None if args.weights is None else read_weights(args.weights)
         weights = None if given is None else given.of_models(args.path)
-        texts = _read_texts(args)
-        features = _compute_features(args, texts.lists)
         metric = args.metric or (DEFAULT_METRIC if given is None else given.metric)
+        texts = _read_texts(args, metric=metric)
+        features = _compute_features(args, texts.lists)
         if weights is None:
             weights = _tune(args, texts, features, metric=metric)
         sums = weighted_sums(features.values, features.is_candidate, np.array(weights))
@@ -152,14 +152,17 @@ def _output(args: argparse.Namespace) -> str:
     return args.output or ("text" if args.tune is None else "scores")
 
 
-def _read_texts(args: argparse.Namespace) -> CandidateTexts:
+def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
+    """The candidates, whose references are looked at where ``metric`` is computed."""
     paths: List[Path] = args.input or [STANDARD_INPUT]
     lists = read_nbest(paths, form=args.input_format)
     if args.source is not None:
         lists = replace(lists, sources=lists.lines_of(args.source))
     texts = CandidateTexts(lists, reference=args.reference, language=args.target_lang, case=compared_case(args.data))
-    if (args.tune is not None or _output(args) == "scores") and not texts.references:
-        raise ValueError(f"{name_of(*paths)} has no references: give --reference FILE")
+    if args.tune is not None or _output(args) == "scores":
+        if not texts.references:
+            raise ValueError(f"{name_of(*paths)} has no references: give --reference FILE")
+        check_script(metric, texts.references, flag="--metric")
     return texts
 
 

@@ -11,7 +11,7 @@ from tqdm import tqdm
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.text_files import STANDARD_INPUT
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
-from fairseq_plugins.evaluation.translation.translator import load_translator
+from fairseq_plugins.evaluation.translation.translator import EXTRA_PIECES, load_translator
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_beam,
@@ -35,10 +35,11 @@ class Translate(Command):
 
     name = "translate"
     summary = "Translate raw sentences from files or the standard input by beam search."
-    description = """\
+    description = f"""\
 A sentence a line becomes a translation a line, in the same order; a blank line stays blank. Sentences are tokenised,
 put into lower case and split into subwords as DATA was, by the subword model that lies there; translations are
-detokenised. They are printed as soon as a batch is translated. Of Gigaword, which comes in tokens of its own, such
+detokenised. They are printed as soon as a batch is translated; one that does not end by itself is cut {EXTRA_PIECES}
+subwords beyond the length of the longest sentence of its batch. Of Gigaword, which comes in tokens of its own, such
 as -lrb- and ##, give such tokens between blanks; translations are such, too."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

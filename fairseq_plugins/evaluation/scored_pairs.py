@@ -109,5 +109,6 @@ def _check_lengths(sources: Sequence[Tensor], targets: Sequence[Tensor], *, limi
         for number, sequence in enumerate(sequences, start=1):
             if len(sequence) > limit:
                 raise ValueError(
-                    f"the {side} of pair {number} has {len(sequence):,} tokens and the model reads at most {limit:,}"
+                    f"the {side} of pair {number} has {len(sequence):,} tokens and the model reads at most {limit:,}: "
+                    "leave the pair out or take another model"
                 )

@@ -1,5 +1,6 @@
 """Timescales of recurrent units, as a table and as a picture."""
 
+from statistics import median
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from fairseq_plugins.evaluation.analyses.timescales import Timescales
@@ -17,7 +18,7 @@ def timescale_table(found: Mapping[str, Sequence[Timescales]]) -> str:
         (
             name,
             one.layer,
-            *(f"{one.values[place]:.2f}" if one.values else None for place in (0, len(one.values) // 2)),
+            *(f"{of_units(one.values):.2f}" if one.values else None for of_units in (max, median)),
             sum(value > 10 for value in one.values),
             one.num_alternating,
             one.num_without,

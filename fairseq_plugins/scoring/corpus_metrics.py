@@ -5,14 +5,14 @@ Shapes: S statistics of a sentence.
 
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import Dict, Literal, Protocol
+from typing import Dict, Iterable, Literal, Protocol
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
-from fairseq_plugins.scoring.rouge import Rouge, RougeSettings, without_escapes
+from fairseq_plugins.scoring.rouge import Rouge, RougeSettings, check_tokens, without_escapes
 
 
 class CorpusMetric(ABC):
@@ -125,3 +125,19 @@ CORPUS_METRICS: Dict[str, MakesCorpusMetric] = {
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", **ROUGE_METRICS}
 """How tables and pictures call them."""
+
+
+def check_script(metric: str, references: Iterable[str], *, flag: str) -> None:
+    """Refuse references in whose script a metric knows no word: ROUGE knows those of a-z and 0-9 alone.
+
+    Args:
+        metric: a name of :data:`CORPUS_METRICS`.
+        references: a sentence each, which other metrics leave unread.
+        flag: that chooses the metric.
+
+    Raises:
+        ValueError: with the first such line.
+    """
+    if metric in ROUGE_METRICS:
+        texts = [[without_escapes(reference)] for reference in references]
+        check_tokens(texts, RougeSettings(), remedy=f"take {flag} bleu or chrf")

@@ -25,6 +25,7 @@ from rouge_score import rouge_scorer, scoring, tokenizers
 from tqdm import tqdm
 
 from fairseq_plugins.scoring.common_subsequence import common_subsequence_length
+from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS
 
 METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 NUM_BOOTSTRAP_SAMPLES = 1000
@@ -198,19 +199,28 @@ def score_corpus(
     return [_aggregate(title, [score[metric] for score in scores]) for metric, title in METRICS.items()]
 
 
-def check_tokens(references: Sequence[Sequence[str]], settings: RougeSettings) -> None:
+def check_tokens(
+    references: Sequence[Sequence[str]], settings: RougeSettings, *, remedy: str = "take the unicode tokeniser"
+) -> None:
     """Refuse references of another script than the tokeniser's, which would empty half of them or more.
+
+    Args:
+        references: of every hypothesis; what stands for an unknown word is no word.
+        settings: with the tokeniser.
+        remedy: that the message ends in.
 
     Raises:
         ValueError: with the first such line.
     """
     tokenizer = Rouge(settings).tokenizer
-    lines = [(number, text) for number, texts in enumerate(references, 1) for text in texts if _WORD.search(text)]
+    numbered = [(number, text) for number, texts in enumerate(references, 1) for text in texts]
+    known = [(number, text.replace(NO_HYPOTHESIS_HAS_THIS, "")) for number, text in numbered]
+    lines = [(number, text) for number, text in known if _WORD.search(text)]
     emptied = [number for number, text in lines if not text.isascii() and not tokenizer.tokenize(text)]
     if emptied and 2 * len(emptied) >= len(lines):
         raise ValueError(
             f"line {emptied[0]} of the references has no word of a-z and 0-9, which ROUGE-1.5.5 knows alone, nor have "
-            f"{len(emptied) - 1} others: take the unicode tokeniser"
+            f"{len(emptied) - 1} others: {remedy}"
         )
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_at_least_one, check_choice, flag_of
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, check_script
 from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS
 
 EvalScorer = choices(list(CORPUS_METRICS))
@@ -118,6 +118,19 @@ class ScoredTranslationTask(TranslationTask):
             raise ValueError(f"--eval-scorer-args: {error}") from error
         return self._model
 
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """The host's, which reads validation sets before a training.
+
+        Raises:
+            ValueError: if ``--eval-scorer`` knows no word of their references' script.
+        """
+        super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
+        targets = self.datasets[split].tgt
+        is_decoded = self._model is not None and split != self.cfg.train_subset  # a task without a model only reads
+        if is_decoded and targets is not None:
+            references = (self._reference(targets[number]) for number in range(len(targets)))
+            check_script(str(self._scoring.eval_scorer), references, flag="--eval-scorer")
+
     def valid_step(
         self, sample: Dict[str, Any], model: nn.Module, criterion: FairseqCriterion
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
@@ -154,9 +167,11 @@ class ScoredTranslationTask(TranslationTask):
         total = np.zeros(self._num_statistics)
         for hypotheses, target in zip(found, sample["target"]):
             hypothesis = self._text(hypotheses[0]["tokens"], unknown=UNKNOWN_IN_HYPOTHESIS)
-            reference = self._text(utils.strip_pad(target, self.tgt_dict.pad()), unknown=NO_HYPOTHESIS_HAS_THIS)
-            total += self._metric.statistics(hypothesis, reference)
+            total += self._metric.statistics(hypothesis, self._reference(target))
         return total
+
+    def _reference(self, target: Tensor) -> str:
+        return self._text(utils.strip_pad(target, self.tgt_dict.pad()), unknown=NO_HYPOTHESIS_HAS_THIS)
 
     def _text(self, tokens: Tensor, *, unknown: str) -> str:
         text = self.tgt_dict.string(tokens.int().cpu(), self._scoring.eval_scorer_remove_bpe, unk_string=unknown)

@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.ensemble import average_nll
-from fairseq_plugins.evaluation.scored_sequences import ScoredSequence, score_sequences
+from fairseq_plugins.evaluation.scored_sequences import ScoredSequence, longest_sequence, score_sequences
 from fairseq_plugins.trees.sentences import Sentence
 
 Ensemble = Literal["sum", "mean"]
@@ -51,7 +51,7 @@ def score_hypotheses(
 
     Args:
         models: language models on ``device`` with the vocabulary that the sentences were read with.
-        sentences: from ``read_sentences``.
+        sentences: from ``read_sentences``, which :func:`check_lengths` lets pass.
         ensemble: what several models are together.
         max_tokens, device: see :func:`~fairseq_plugins.evaluation.scored_sequences.score_sequences`.
         show_progress: draw a bar.
@@ -72,6 +72,23 @@ def score_hypotheses(
                 bar.update(sum(map(len, sequences)))
             scores.together.extend(_together(scored, ensemble=ensemble).split(sizes))
     return scores
+
+
+def check_lengths(models: Sequence[FairseqLanguageModel], sentences: Sequence[Sentence]) -> None:
+    """Refuse hypotheses that a model cannot read.
+
+    Raises:
+        ValueError: for the first of them, with the name of its sentence.
+    """
+    longest = longest_sequence(models)
+    for sentence in sentences:
+        for hypothesis in sentence.hypotheses:
+            length = len(hypothesis.symbols)
+            if length > longest:
+                raise ValueError(
+                    f"sentence {sentence.name}: the candidate in {hypothesis.candidate.place} has {length:,} symbols "
+                    f"with the end mark, and the models read at most {longest:,}: leave it out or take other models"
+                )
 
 
 def _num_symbols(sentence: Sentence) -> int:

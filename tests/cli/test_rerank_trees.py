@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
@@ -18,6 +19,7 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.cli import rerank_trees
 from fairseq_plugins.cli.rerank_trees import RerankTrees
+from fairseq_plugins.trees import hypothesis_scores
 from fairseq_plugins.trees.linearisation import count_words, frequent_words, read_linearisation
 from fairseq_plugins.trees.tree import read_tree
 
@@ -170,6 +172,20 @@ def test_sentences_that_are_left_out_are_named(rerank, here):
     assert (
         "oracle leaves out 3 (no candidate, other words than the gold tree, or punctuation alone): 1, 3, 4" in printed
     )
+
+
+def test_a_tree_that_a_model_cannot_read_is_named_before_any_is_scored(rerank, here, monkeypatch, capsys):
+    tree = (here / "my parses/gold.test.trees").read_text().splitlines()[0]
+    long = tree.replace("(S1 (S ", "(S1 (S " + "(NP (NNS dogs)) " * 30)
+    (here / "my parses/table").write_text(f"0\t-1\t{tree}\n3\t-1\t{tree}\n3\t-2\t{long}\n")
+    monkeypatch.setattr(rerank_trees, "score_hypotheses", lambda *_, **__: pytest.fail("trees have been scored"))
+    monkeypatch.setattr(hypothesis_scores, "longest_sequence", lambda _: 90)
+    with pytest.raises(SystemExit) as error:
+        rerank("a.pt", lists="table")
+    told = capsys.readouterr().err
+    assert error.value.code == 2 and told.count("\n") == 1
+    assert re.search(r"sentence 3: the candidate in .*table, line 3 has 1\d\d symbols with the end mark, and the", told)
+    assert "models read at most 90: leave it out or take other models" in told
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,9 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
 
     moved = tmp_path / "moved.pt"
     shutil.copyfile(trained / "checkpoint_best.pt", moved)
-    status, printed, _ = rescore(data, "--path", moved, *given, "--weights", weights)
+    (tmp_path / "blank.txt").write_text("\n" * len(lines))
+    unread = ["--reference", tmp_path / "blank.txt"]
+    status, printed, _ = rescore(data, "--path", moved, *given, "--weights", weights, *unread)
     chosen = printed.splitlines()
     assert status == 0 and len(chosen) == len(lines)
     assert sum(one == line for one, line in zip(chosen, lines)) > 0.9 * len(lines)
@@ -119,12 +121,25 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
             "older.json names no metric that its weights were tuned to: write it with --tune",
         ),
         (["--tune", "w.json", "--reference", "short.txt"], "short.txt has 1 lines, and the lists are of .* sentences"),
+        (["--tune", "w.json", "--reference", "blank.txt"], "blank.txt, line 1: blank, nothing could be compared"),
+        (
+            ["--tune", "w.json", "--reference", "russian.txt", "--metric", "rougeL"],
+            r"line 1 of the references has no word of a-z and 0-9.*nor have \d+ others: take --metric bleu or chrf",
+        ),
+        (
+            ["--weights", "this.json", "--reference", "russian.txt", "--output", "scores"],
+            "line 1 of the references has no word of a-z and 0-9.*: take --metric bleu or chrf",
+        ),
         ([], "one of the arguments --tune --weights is required"),
     ],
 )
-def test_wrong_input_is_told_in_one_line(flags, message, data, trained, disturbed, rescore, tmp_path, monkeypatch):
+def test_wrong_input_is_told_in_one_line(
+    flags, message, data, trained, disturbed, lines, rescore, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.txt").write_text("a\n")
+    (tmp_path / "blank.txt").write_text("\n" * len(lines))
+    (tmp_path / "russian.txt").write_text("кошка спит\n" * len(lines))
     name = str(trained / "checkpoint_best.pt")
     this, other = {name: file_digest(Path(name))}, {"x.pt": "0" * 64}
     for file, metric, weighted, digests in (
@@ -132,6 +147,7 @@ def test_wrong_input_is_told_in_one_line(flags, message, data, trained, disturbe
         ("other.json", "bleu", other, other),
         ("two.json", "bleu", {**this, **other}, {**this, **other}),
         ("older.json", "meteor", this, this),
+        ("this.json", "rouge1", this, this),
     ):
         content = {"metric": metric, "weights": dict.fromkeys(["list", "length", *weighted], 1), "digests": digests}
         (tmp_path / file).write_text(json.dumps(content))

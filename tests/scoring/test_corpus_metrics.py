@@ -5,7 +5,7 @@ import random
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, RougeMean
+from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, RougeMean, check_script
 from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus
 
 GENERATOR = random.Random(1)
@@ -45,6 +45,16 @@ def test_rouge_does_not_count_the_letters_of_escapes():
     assert metric.score(metric.statistics("it &apos;s", "it 's")) == 100
     as_they_are = RougeMean("rouge1", escapes="kept")
     assert as_they_are.score(as_they_are.statistics("it &apos;s", "it 's")) == pytest.approx(80)  # it, apos, s: it, s
+
+
+def test_references_are_in_a_script_that_the_metric_knows():
+    references = ["кошка спит &quot;", "собака"]
+    for name in CORPUS_METRICS:
+        if name in ("bleu", "chrf"):
+            check_script(name, references, flag="--metric")
+        else:
+            with pytest.raises(ValueError, match="line 1 of the references .*: take --metric bleu or chrf$"):
+                check_script(name, references, flag="--metric")
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf"])

@@ -13,6 +13,7 @@ from fairseq_plugins.evaluation.translation.headlines import read_headlines, sco
 from fairseq_plugins.scoring import rouge as module
 from fairseq_plugins.scoring.rouge import METRICS, Rouge, RougeSettings, check_tokens, score_corpus
 from fairseq_plugins.scoring.rouge_scorer import RougeScorer, RougeScorerConfig
+from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS
 
 WORDS = "police kill killed the gunman of oil prices rises rising in u.s. 3,000 co-operation's markets".split()
 
@@ -86,6 +87,12 @@ def test_other_scripts_need_the_unicode_tokeniser():
     check_tokens(references, RougeSettings(tokenizer="unicode"))
     rouge_1, *_ = score_corpus(hypotheses, references, RougeSettings(tokenizer="unicode"))
     assert rouge_1.f1 == pytest.approx(100 * (3 / 5 + 1) / 2)
+
+
+def test_what_stands_for_an_unknown_word_is_in_no_script():
+    unknown = [[f"日本 の {NO_HYPOTHESIS_HAS_THIS}"], [NO_HYPOTHESIS_HAS_THIS]]
+    with pytest.raises(ValueError, match="line 1 of the references has no word .*, nor have 0 others: take it$"):
+        check_tokens(unknown, RougeSettings(), remedy="take it")
 
 
 @pytest.mark.parametrize(

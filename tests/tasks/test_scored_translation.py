@@ -2,12 +2,13 @@
 
 import re
 from argparse import Namespace
+from contextlib import nullcontext
 
 import pytest
 import torch
 from builders import make_dictionary, randomise
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
-from fairseq.data import LanguagePairDataset
+from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -133,6 +134,33 @@ def test_subwords_are_joined_and_the_tokenisation_undone():
     task = ScoredTranslationTask(ScoredTranslationConfig(**flags), dictionary, dictionary)
     assert task._text(torch.tensor([6, 7, 4, 5, 8, 2]), unknown="X") == "it's Hund."
     assert task._text(torch.tensor([3, 8]), unknown="X") == "X."
+
+
+@pytest.fixture
+def russian(tmp_path):
+    """``russian(scorer)``: a task whose pairs have targets in Russian, of which the dictionary lacks a word a line."""
+    (tmp_path / "dict.txt").write_text("кошка 2\nспит 1\n")
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.src-tgt.src").write_text("w1 w2\nw3\n")
+        (tmp_path / f"{split}.src-tgt.tgt").write_text("кошка спит дома\nсобака спит\n")
+
+    def task(scorer):
+        flags = dict(data=str(tmp_path), source_lang="src", target_lang="tgt", train_subset="train", dataset_impl="raw")
+        dictionary = Dictionary.load(str(tmp_path / "dict.txt"))
+        return ScoredTranslationTask(ScoredTranslationConfig(eval_scorer=scorer, **flags), VOCABULARY, dictionary)
+
+    return task
+
+
+def test_references_in_another_script_than_the_metrics_are_refused_before_training(russian):
+    for scorer, told in (("bleu", False), ("rouge1", True), ("rougeL", True)):
+        task = russian(scorer)
+        task.load_dataset("valid")  # as what reads the pairs of a trained model does
+        build(task, "lstm_encdec")
+        task.load_dataset("train")
+        message = "line 1 of the references has no word of a-z and 0-9.*nor have 1 others: take --eval-scorer bleu or"
+        with pytest.raises(ValueError, match=message) if told else nullcontext():
+            task.load_dataset("valid")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ Shapes: N sentences, K candidates of the longest list, F features.
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import Dictionary
@@ -12,7 +12,7 @@ from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, Fairseq
 
 from fairseq_plugins.evaluation.rescoring.candidate_lists import NBestLists
 from fairseq_plugins.evaluation.scored_pairs import score_pairs
-from fairseq_plugins.evaluation.scored_sequences import score_sequences
+from fairseq_plugins.evaluation.scored_sequences import longest_sequence, score_sequences
 from fairseq_plugins.evaluation.text.encoded_lines import encode_lines
 
 LIST_SCORE, LENGTH = "list", "length"
@@ -54,9 +54,11 @@ def candidate_features(
         show_progress: draw bars.
 
     Raises:
-        ValueError: if a model is of another kind, an encoder-decoder has no sources, or a text is too long for a model.
+        ValueError: if a model is of another kind, an encoder-decoder has no sources, a text is too long for a model,
+            which names the sentence before anything is scored, or an NLL is not finite.
     """
     _check_models(models, lists)
+    _check_lengths(models, lists)
     sizes = [len(found) for found in lists.candidates]
     is_candidate = np.arange(max(sizes)) < np.array(sizes)[:, None]
     names = [LIST_SCORE, LENGTH, *models]
@@ -86,6 +88,30 @@ def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> 
             )
         if isinstance(model, FairseqEncoderDecoderModel) and not lists.sources:
             raise ValueError(f"{name}: an encoder-decoder reads the sources: give them with --source")
+
+
+def _check_lengths(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
+    """Refuse texts that a model cannot read before anything is scored."""
+    candidates = [(number, candidate.text) for number, found in enumerate(lists.candidates) for candidate in found]
+    for name, model in models.items():
+        if isinstance(model, FairseqEncoderDecoderModel):
+            source_limit, limit = model.max_positions()
+            _check_longest(enumerate(lists.sources), source_limit, reader=name, kind="source", remedy="shorten it")
+        else:
+            assert isinstance(model, FairseqLanguageModel)
+            limit = longest_sequence([model])
+        _check_longest(candidates, limit, reader=name, kind="candidate", remedy="leave the candidate out")
+
+
+def _check_longest(texts: Iterable[Tuple[int, str]], longest: float, *, reader: str, kind: str, remedy: str) -> None:
+    """Refuse the first text, with the number of its sentence, that has more tokens than a reader takes."""
+    for number, text in texts:
+        length = len(text.split()) + 1
+        if length > longest:
+            raise ValueError(
+                f"sentence {number} of the lists, from 0: the {kind} that begins with '{text[:30]}' has {length:,} "
+                f"tokens with the end mark, and {reader} reads at most {longest:,}: {remedy} or take another model"
+            )
 
 
 def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> List[float]:

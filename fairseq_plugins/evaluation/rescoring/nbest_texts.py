@@ -3,6 +3,7 @@
 Shapes: N sentences, K candidates of the longest list, F features, S statistics of a metric.
 """
 
+from functools import cached_property
 from pathlib import Path
 from typing import List, Optional, Sequence
 
@@ -27,21 +28,24 @@ class CandidateTexts:
         reference: a file of references, or None for those of the lists, which may be none.
         language: of the Moses tokenisation that is undone; None undoes none.
         case: whether it counts in metrics.
-
-    Attributes:
-        references: a sentence each, or empty.
-
-    Raises:
-        ValueError: if there are not as many references as sentences, they are not those of the lists, where these have
-            any, or one is blank.
     """
 
     def __init__(self, lists: NBestLists, *, reference: Optional[Path], language: Optional[str], case: LetterCase):
         self.lists = lists
         self._kind = marked_kind(lists.texts)
         self._language = language
+        self._reference = reference
         self.case: LetterCase = case
-        self.references = self._of_lists() if reference is None else self._read(reference)
+
+    @cached_property
+    def references(self) -> List[str]:
+        """A sentence each, or empty; read when they are first asked for.
+
+        Raises:
+            ValueError: if there are not as many references as sentences, they are not those of the lists, where these
+                have any, or one is blank.
+        """
+        return self._of_lists() if self._reference is None else self._read(self._reference)
 
     def chosen(self, places: Sequence[int]) -> List[str]:
         """The candidate of each sentence at its place in the list."""

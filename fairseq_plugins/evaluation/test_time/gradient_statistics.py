@@ -83,7 +83,10 @@ def kept_gradient_statistics(
         tokens, num_rows, segment, device, show_progress: see :func:`mean_squared_gradients`.
     """
     path = checkpoint.with_name(f"{checkpoint.stem}.gradients-{num_rows}x{segment}.pt")
-    key = {"checkpoint": file_digest(checkpoint), "tokens": hashlib.sha256(tokens.numpy().tobytes()).hexdigest()}
+    key = {
+        "checkpoint": file_digest(checkpoint),
+        "tokens": hashlib.sha256(tokens.contiguous().numpy().data).hexdigest(),
+    }
     statistics = _read(path, key=key, model=model, device=device)
     if statistics is not None:
         return statistics

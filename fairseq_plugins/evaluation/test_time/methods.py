@@ -58,7 +58,8 @@ class CacheOptions:
 
     def build(self, text: EvaluatedText) -> Component:
         """The cache, empty; its window is no longer than a row of the text, for which it makes room."""
-        if self.start == "full" and self.window >= text.row_length:
+        # a cache is full with window + 1 pairs, and the last prediction of a row has row_length - 2 before it
+        if self.start == "full" and self.window >= text.row_length - 2:
             print(
                 f"--cache {self.window}: a row has {text.row_length:,} tokens, so that the cache is never full and "
                 "changes nothing: take a smaller window, --cache-start first, or fewer --rows",

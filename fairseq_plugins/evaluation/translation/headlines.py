@@ -53,7 +53,7 @@ def score_headlines(
         name: of the hypotheses, in messages.
         references: several for each hypothesis, where several files are given.
         settings: of the score.
-        num_processes: that score; None takes all cores, one for fewer than 1,000 texts.
+        num_processes: that score; None takes one for each 500 texts, and never more than there are cores to use.
         show_progress: draw a bar.
 
     Raises:

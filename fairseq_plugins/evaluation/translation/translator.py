@@ -15,6 +15,9 @@ from fairseq_plugins.evaluation.text.text_preparation import TextPreparation, lo
 from fairseq_plugins.flags.input_paths import check_data_folder
 from fairseq_plugins.flags.values import check_at_least_one
 
+EXTRA_PIECES = 200
+"""A translation has at most so many pieces more than its source has with its end mark."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatedSentence:
@@ -70,6 +73,8 @@ class Translator:
     ) -> List[TranslatedSentence]:
         """Translate raw lines in one batch, in their order; a blank line stays blank.
 
+        A translation that does not end is cut :data:`EXTRA_PIECES` beyond the longest source, or where the models end.
+
         Args:
             lines: sentences.
             beam: number of hypotheses that are kept (default: the translator's).
@@ -106,7 +111,8 @@ class Translator:
         device = next(self.models[0].parameters()).device
         if device.type == "cuda":
             batch = utils.move_to_cuda(batch, device=device)
-        generator = self.task.build_generator(self.models, GenerationConfig(beam=beam))
+        options = GenerationConfig(beam=beam, max_len_a=1, max_len_b=EXTRA_PIECES)
+        generator = self.task.build_generator(self.models, options)
         found = self.task.inference_step(generator, self.models, batch)
         translated: Dict[int, TranslatedSentence] = {}
         for number, read, hypotheses in zip(batch["id"].tolist(), batch["net_input"]["src_tokens"], found):

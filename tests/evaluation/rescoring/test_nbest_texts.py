@@ -33,9 +33,11 @@ def test_an_unknown_word_matches_no_unknown_word_of_the_lists_references(metric)
     assert unknown <= known < right
 
 
-def test_a_blank_reference_of_the_lists_is_refused():
+def test_a_blank_reference_of_the_lists_is_refused_where_references_are_read():
+    texts = texts_of([REFERENCES[0], " "])
+    assert texts.chosen([1, 0]) == ["das Haus ist da .", "der Hund läuft ."]
     with pytest.raises(ValueError, match="the references of the lists, line 2: blank, nothing could be compared"):
-        texts_of([REFERENCES[0], " "])
+        _ = texts.references
 
 
 def test_metrics_split_the_language_of_the_texts_as_sacrebleu_does():

@@ -100,12 +100,14 @@ def test_large_products_do_not_overflow(build_tiny_lm, tokens, score_text):
     torch.testing.assert_close(in_single, in_double, rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize("num_rows, is_told", [(1, False), (3, True)])
-def test_a_cache_that_is_never_full_is_told(num_rows, is_told, build_tiny_lm, tokens, score_text, capsys):
-    length = len(tokens) // 3
-    score_text([build_tiny_lm("tied")], tokens, num_rows=num_rows, cache=f"{length},0.3,1")
-    told = f"--cache {length}: a row has {length} tokens, so that the cache is never full and changes nothing: take a"
+@pytest.mark.parametrize("num_rows", [1, 3])
+@pytest.mark.parametrize("length, is_told", [(37, False), (38, True), (39, True), (40, True), (41, True)])
+def test_a_cache_that_is_never_full_is_told(num_rows, length, is_told, build_tiny_lm, score_text, capsys):
+    model, tokens = build_tiny_lm("tied"), torch.randint(V, (40 * num_rows,))
+    found = score_text([model], tokens, num_rows=num_rows, cache=f"{length},0.3,1")
+    told = f"--cache {length}: a row has 40 tokens, so that the cache is never full and changes nothing: take a"
     assert (told in capsys.readouterr().err) == is_told
+    assert torch.equal(found, score_text([model], tokens, num_rows=num_rows)) == is_told
 
 
 def test_before_it_is_full_the_model_speaks_alone(build_tiny_lm, tokens, score_text):

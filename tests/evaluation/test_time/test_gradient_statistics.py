@@ -1,8 +1,10 @@
 """Gradient statistics on disk: kept, reused, replaced."""
 
 import errno
+import hashlib
 import os
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,19 @@ def test_rows_and_segments_have_files_of_their_own(kept, tokens):
         assert kept(tokens, **options)[1]
     for options in ({}, {"num_rows": 2}, {"segment": 5}):
         assert not kept(tokens, **options)[1]
+
+
+def test_a_text_is_known_by_its_tokens_without_a_copy_of_them(kept, tmp_path):
+    stream, cut = torch.randint(23, (100_000,)), dict(num_rows=1000, segment=100)
+    kept(stream, **cut)
+    (path,) = tmp_path.glob("*gradients-*.pt")
+    assert torch.load(path, weights_only=True)["tokens"] == hashlib.sha256(stream.numpy().tobytes()).hexdigest()
+    assert not kept(stream.repeat_interleave(2)[::2], **cut)[1]
+    tracemalloc.start()
+    assert not kept(stream, **cut)[1]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < stream.nbytes
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import fairseq_plugins
 from fairseq_plugins.evaluation.text.text_preparation import load_text_preparation
-from fairseq_plugins.evaluation.translation.translator import Translator
+from fairseq_plugins.evaluation.translation.translator import EXTRA_PIECES, Translator
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/older_checkpoints"
 
@@ -25,13 +25,13 @@ def pair_data(tmp_path):
 
 @pytest.fixture
 def build_translator(pair_data):
-    """``build_translator(beam)`` of the host's convolutional model; equal weights every time."""
+    """``build_translator(beam, max_positions)`` of the host's convolutional model; equal weights every time."""
 
-    def build(beam):
+    def build(beam, max_positions=50):
         task = TranslationTask.setup_task(TranslationConfig(data=str(pair_data), source_lang="src", target_lang="tgt"))
         args = Namespace(encoder_layers="[(8, 3)]", decoder_layers="[(8, 3)]", encoder_embed_dim=8)
         args.decoder_embed_dim = args.decoder_out_embed_dim = 8
-        args.max_source_positions = args.max_target_positions = 50
+        args.max_source_positions = args.max_target_positions = max_positions
         base_architecture(args)
         torch.manual_seed(3)
         model = FConvModel.build_model(args, task).eval()
@@ -48,6 +48,15 @@ def test_convolutional_models_translate_with_any_beam(build_translator):
         assert [one.score for one in found] == pytest.approx(
             [one.score for one in build_translator(beam).translate(lines)], rel=1e-5
         )
+
+
+@pytest.mark.parametrize("num_words", [3, 250])
+def test_a_translation_that_does_not_end_is_cut_beyond_the_length_of_its_source(num_words, build_translator):
+    translator = build_translator(1, max_positions=600)
+    (model,) = translator.models
+    model.decoder.fc3.bias.data[translator.task.target_dictionary.eos()] = -1e9
+    (found,) = translator.translate([" ".join(["i"] * num_words)])
+    assert len(found.target) == len(found.source) + 1 + EXTRA_PIECES and len(found.source) >= num_words
 
 
 @pytest.mark.parametrize(
