@@ -81,13 +81,19 @@ class RecurrentModelContract:
 
     # initial values
 
-    @pytest.mark.parametrize("biases", [None, *BIASES])
-    @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-    @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+    def test_biases_start_by_themselves_as_the_default_says(self):
+        models = [self.build_wide(output_layer="full", init_range=INIT_RANGE)]
+        models.append(self.build_wide(output_layer="full", init_range=INIT_RANGE, init_biases=self.default_biases))
+        biases = [[bool(p.any()) for key, p in model.named_parameters() if "bias" in key] for model in models]
+        assert biases[0] == biases[1] and any(biases[0]) == (self.default_biases == "uniform")
+
+    @pytest.mark.parametrize("biases", BIASES)
+    @pytest.mark.parametrize(
+        "name, cell",
+        [*(("full", cell) for cell in sorted(RECURRENT_CELLS)), *((name, "lstm") for name in sorted(OUTPUT_LAYERS))],
+    )
     def test_all_parameters_start_uniformly_within_the_range_and_biases_as_told(self, name, cell, biases):
-        flags = {} if biases is None else {"init_biases": biases}
-        model = self.build_wide(output_layer=name, rnn_cell=cell, init_range=INIT_RANGE, **flags)
-        biases = biases or self.default_biases
+        model = self.build_wide(output_layer=name, rnn_cell=cell, init_range=INIT_RANGE, init_biases=biases)
         for key, parameter in model.named_parameters():
             assert parameter.abs().max() <= INIT_RANGE, key
             if biases == "zero" and "bias" in key:

@@ -62,12 +62,11 @@ def test_gates_stand_beside_the_layers_that_take_them():
         assert f"output layer doc, gate {gate}, loss in evaluation" in found
 
 
-@pytest.mark.parametrize("dtype", [pytest.param(torch.float64, marks=pytest.mark.slow), torch.float32])
 @pytest.mark.parametrize("computation", ALL, ids=names())
-def test_the_cpu_equals_itself(computation, dtype):
-    figures = compare(computation, device="cpu", dtype=dtype)
+def test_every_computation_runs_and_repeats_itself(computation):
+    figures = compare(computation, device="cpu", dtype=torch.float32)
     assert "error" not in figures and figures["share"] < 1
-    assert (figures["relative_error"] == 0) == (dtype == torch.float64) or "scale" in computation.name
+    assert figures["relative_error"] > 0 or "scale" in computation.name
 
 
 class OnTheDevice:

@@ -16,7 +16,7 @@ from short_trainings import FAMILIES, ROOT, train
 import fairseq_plugins  # noqa: F401  imported once, for all forks
 
 RECORD = ROOT / "tests/fixtures/golden.json"
-NUM_UPDATES = 200
+NUM_UPDATES = 60
 
 
 def losses_of(name: str, folder: Path) -> List[float]:

@@ -1,4 +1,4 @@
-"""Two hundred updates of one model of each family have the losses that were recorded."""
+"""Sixty updates of one model of each family have the losses that were recorded."""
 
 import json
 

@@ -23,6 +23,7 @@ def native(monkeypatch):
     """Processors have products in bfloat16, which take half the time."""
     monkeypatch.setattr(module, "has_native_bfloat16", lambda device: True)
     monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: True)
+    monkeypatch.setattr(module, "bfloat16_gain", lambda device: 2.0)
 
 
 def missing(monkeypatch):
