@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from fairseq_plugins.evaluation.text.raw_text import TextKind
     from fairseq_plugins.evaluation.trained_models import TrainedLanguageModel, TrainedTranslator
 
+_ROOT = logging.getLogger()
+_ROOT_LEVEL, _ROOT_HANDLERS = _ROOT.level, [*_ROOT.handlers]  # one of the host's models sets DEBUG when imported
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX when imported
 
 from fairseq_plugins.host import mend_host  # noqa: E402
@@ -24,6 +26,9 @@ from fairseq_plugins.models import gated_lm, recurrent_encdec, recurrent_lm, tra
 from fairseq_plugins.optim import l2_adam, nt_asgd  # noqa: E402, F401
 from fairseq_plugins.scoring import rouge_scorer  # noqa: E402, F401
 from fairseq_plugins.tasks import scored_translation, stateful_lm  # noqa: E402, F401
+
+_ROOT.setLevel(_ROOT_LEVEL)
+_ROOT.handlers[:] = _ROOT_HANDLERS
 
 # a part of a model may not declare a flag that stands beside it on the command line
 for _model in (gated_lm, recurrent_encdec, recurrent_lm, transformer):
@@ -51,7 +56,7 @@ def load(
         data: the folder that data-prep wrote; by default that of the training, as it was given there.
         device: where the model works, such as "cuda".
         text: "raw", or "tokenised" where lines of a language model are words and subwords between blanks.
-        precision: of the output layer's scores, a value of ``--output-precision``.
+        precision: of the output layer's scores, "float32", "bfloat16" or "auto" (``--output-precision``).
         max_tokens: of a batch of lines that a language model scores.
 
     Returns:

@@ -51,10 +51,11 @@ Writes table.md, runs.json and learning_curves.png."""
         )
         parser.add_argument(
             "--text",
-            action="append",
+            nargs="+",
+            action="extend",
             default=[],
             metavar="NAME=FILE",
-            help="a text of other origin, for bleu and rouge",
+            help="texts of other origin, a sentence a line, for bleu and rouge",
         )
         parser.add_argument(
             "--baseline",

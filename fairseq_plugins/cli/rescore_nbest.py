@@ -72,7 +72,11 @@ keep them."""
             "--source", type=Path, metavar="FILE", help="sources, tokens of DATA (default: those in the lists)"
         )
         parser.add_argument(
-            "--reference", type=Path, metavar="FILE", help="references (default: those in the lists, if they have any)"
+            "--reference",
+            type=Path,
+            metavar="FILE",
+            help="references: raw text with --target-lang, otherwise tokens as in the lists (default: those in the "
+            "lists, if they have any)",
         )
         parser.add_argument(
             "--target-lang",

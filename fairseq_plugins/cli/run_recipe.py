@@ -40,7 +40,8 @@ this command does not know go to every fairseq-train after those of the recipe, 
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (
-            "%(prog)s RECIPE DATA --systems SYSTEM... [--seeds N...] --save-dir DIR --out DIR [fairseq-train flags]"
+            "%(prog)s RECIPE DATA --systems SYSTEM... [--seeds N...] --save-dir DIR --out DIR [options] "
+            "[fairseq-train flags]"
         )
         parser.add_argument("recipe", metavar="RECIPE", help=", ".join(RECIPES))
         parser.add_argument("data", metavar="DATA", type=data_folder, help="directory that data-prep wrote")

@@ -66,8 +66,9 @@ class TrainedLanguageModel:
         Raises:
             ValueError: as :meth:`score`, or if there is no line.
         """
-        lines = text.removesuffix("\n").split("\n") if isinstance(text, str) else text
-        lines = _checked_lines(lines if text else ())
+        if isinstance(text, str):
+            text = text.removesuffix("\n").split("\n") if text else []
+        lines = _checked_lines(text)
         log_probs = [
             log_prob for line in self.scorer.score_stream(lines, context=context) for log_prob in line.log_probs
         ]
@@ -108,7 +109,7 @@ class TrainedLanguageModel:
         Raises:
             ValueError: if a value does not fit.
         """
-        prefix = _checked_line(prefix)
+        prefix, earlier = _checked_line(prefix), _checked_lines(after)
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         if beam is not None:
             sampling.check_unused(beam="beam")
@@ -116,7 +117,7 @@ class TrainedLanguageModel:
             self.models, self.text, max_length=max_length, stop=stop, unknown=unknown, device=self.device
         )
         with ExitStack() as streams:
-            before = streams.enter_context(generator.open_stream(_checked_lines(after))) if after else None
+            before = streams.enter_context(generator.open_stream(earlier)) if earlier else None
             if beam is not None:
                 return generator.search(prefix, beam=beam, num=num, after=before)
             return generator.sample(prefix, num=num, seed=seed, sampling=sampling, after=before)
@@ -179,6 +180,7 @@ def _checked_line(line: str) -> str:
     return line
 
 
+@torch.random.fork_rng(devices=[])  # models are built with drawn weights, which the checkpoint's replace
 def load_trained(
     path: Union[AnyPath, Sequence[AnyPath]],
     data: Optional[AnyPath] = None,

@@ -21,12 +21,8 @@ from fairseq_plugins.host.wrapping import wrap
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
-GENERATE = ("fairseq-generate", "generate")
-"""What the host's only command without ``call_main`` is called: the installed program, and the file of the module."""
-
-
 def mend() -> None:
-    """Wrap the host's ``call_main``, through which its commands run, and ``setup_task``, with which generate begins."""
+    """Wrap ``call_main``, through which the host's commands run, and ``setup_task``, with which its generate begins."""
     wrap(distributed_utils, "call_main", _show_lines)
     wrap(tasks, "setup_task", _show_lines_of_generate)
 
@@ -37,7 +33,8 @@ def _show_lines(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kw
 
 
 def _show_lines_of_generate(setup_task: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if Path(sys.argv[0]).stem in GENERATE:
+    program = Path(sys.argv[0])
+    if program.name == "fairseq-generate" or (program.parent.name, program.name) == ("fairseq_cli", "generate.py"):
         _show_errors()
     return setup_task(*args, **kwargs)
 

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from sacremoses import MosesTokenizer
@@ -193,3 +194,37 @@ def test_importing_the_package_imports_no_evaluation():
     code = "import sys, fairseq_plugins; print([name for name in sys.modules if 'fairseq_plugins.evaluation' in name])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_arrays_of_lines_are_lines(lm):
+    lines = np.array(["the dog", "a bone"])
+    assert lm.perplexity(lines) == lm.perplexity([*lines]) and lm.score(lines) == lm.score([*lines])
+    assert lm.continuations("the", after=lines) == lm.continuations("the", after=[*lines])
+    with pytest.raises(ValueError, match="a text without a line has no perplexity"):
+        lm.perplexity(np.array([]))
+
+
+@pytest.mark.parametrize("name", ["lstm_encdec_doc", "transformer_drill"])
+def test_translations_can_be_compared(name, pair_data):
+    translator = fairseq_plugins.load(FIXTURES / f"{name}.pt", pair_data)
+    first, second = (translator.translate(["A dog.", "a"]) for _ in range(2))
+    assert first == second and first[0] in second and first[0] != first[1]
+
+
+def test_loading_draws_nothing_from_torchs_generator(lm_data):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_importing_the_package_leaves_the_root_logger_alone():
+    program = """
+import logging
+import fairseq_plugins
+root = logging.getLogger()
+print(logging.getLevelName(root.level), root.handlers)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "WARNING []\n"

@@ -8,7 +8,7 @@ from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 
 from fairseq_plugins.flags.values import check_positive
-from fairseq_plugins.host.one_line_errors import show_error
+from fairseq_plugins.host.one_line_errors import _show_lines_of_generate, show_error
 
 
 def refuse(cfg):
@@ -45,3 +45,19 @@ def test_the_host_alone_prints_a_traceback(monkeypatch, capsys):
         call_main = call_main.__wrapped__
     run(monkeypatch, call_main, refuse)
     assert capsys.readouterr().err.startswith("Traceback")
+
+
+@pytest.mark.parametrize(
+    "program, expected",
+    [
+        ("bin/fairseq-generate", show_error),
+        ("site-packages/fairseq_cli/generate.py", show_error),
+        ("mine/generate.py", sys.__excepthook__),
+        ("fairseq_cli/train.py", sys.__excepthook__),
+    ],
+)
+def test_a_program_of_ones_own_keeps_its_tracebacks(program, expected, monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(sys, "argv", [program])
+    _show_lines_of_generate(lambda: None)
+    assert sys.excepthook is expected

@@ -36,7 +36,7 @@ class TranslatedSentence:
     text: str
     source: List[str]
     target: List[str]
-    attention: Optional[Tensor] = None
+    attention: Optional[Tensor] = field(default=None, compare=False)
     score: float = 0.0
     others: List["TranslatedSentence"] = field(default_factory=list)
 

@@ -1,6 +1,6 @@
 """The attention of a translation between whole words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import List, Sequence
 
 import torch
@@ -23,7 +23,7 @@ class WordAttention:
         target: T words, the end mark the last.
     """
 
-    weights: Tensor
+    weights: Tensor = field(compare=False)
     source: List[str]
     target: List[str]
 
