@@ -11,8 +11,9 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
+from fairseq_plugins.evaluation.translation.headlines import score_headlines
 from fairseq_plugins.scoring import rouge
-from fairseq_plugins.scoring.rouge import METRICS
+from fairseq_plugins.scoring.rouge import METRICS, RougeSettings
 
 TEXTS = {
     "my hypotheses": ["oil prices rise", "police killed the gunman", "rain in spain"],
@@ -55,6 +56,25 @@ def test_texts_with_several_references_score_as_rouge_score_says(capsys):
     references = ["--reference", "first reference", "--reference", "second reference"]
     scores, signature = scored(capsys, "--input", "my hypotheses", "--input-format", "text", *references)
     assert scores == expected(*TEXTS.values()) and signature.startswith("#:2|")
+
+
+@pytest.mark.parametrize(
+    "flags, settings",
+    [
+        ([], RougeSettings()),
+        (["--tokenizer", "unicode", "--stemming", "off"], RougeSettings(tokenizer="unicode", stemming="off")),
+        (["--max-words", "2"], RougeSettings(max_words=2)),
+        (["--max-bytes", "9"], RougeSettings(max_bytes=9)),
+    ],
+)
+def test_flags_are_the_settings_of_the_score(flags, settings, folder, capsys):
+    hypotheses, references = ["Öl prices rise", "killed the gunman"], ["Äl price rising", "the gunman killed"]
+    (folder / "a").write_text("".join(f"{line}\n" for line in hypotheses))
+    (folder / "b").write_text("".join(f"{line}\n" for line in references))
+    scores, signature = scored(capsys, *flags, "--input", "a", "--input-format", "text", "--reference", "b")
+    found = score_headlines(hypotheses, "a", [folder / "b"], settings)
+    assert scores == {one.metric: (one.f1, one.recall, one.precision) for one in found}
+    assert signature == settings.signature(num_references=1)
 
 
 def test_long_lines_take_memory_in_the_sum_of_their_lengths(folder, capsys):

@@ -1,6 +1,7 @@
 """The commands of a language model's life: train, validate, evaluate, score, fine-tune."""
 
 import json
+import logging
 import math
 import re
 import shutil
@@ -12,10 +13,14 @@ import pytest
 import torch
 from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, load, run, train
 
+from fairseq_plugins.cli.mask_layers import MaskLayers
+from fairseq_plugins.evaluation.analyses import layer_masking
 from fairseq_plugins.models.presets import LANGUAGE_MODELS
+from fairseq_plugins.output_layers import output_precision
 from fairseq_plugins.recipes import find_recipe, training_arguments
 
 PUBLISHED = ("_ptb", "_wt2", "_wt103", "_text8_words", "_text8_chars")
+OLDER = ROOT / "tests/fixtures/older_checkpoints"
 SMALL = [name for name in LANGUAGE_MODELS if not name.endswith(PUBLISHED)]
 
 
@@ -35,6 +40,14 @@ def test_evaluation_equals_what_training_logged(trained, data):
     assert figures["perplexity"] == pytest.approx(last_logged_ppl((trained / "train.log").read_text()), abs=0.01)
     assert figures["perplexity"] == pytest.approx(math.exp(figures["nll"]))
     assert figures["bits_per_token"] == pytest.approx(figures["nll"] / math.log(2))
+
+
+def test_scores_are_of_float32_unless_another_precision_is_asked_for(evaluate_here, monkeypatch):
+    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    flags = [OLDER / "data/lm", "--path", OLDER / "lstm_lm_doc.pt", "--output-precision"]
+    asked = ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1])
+    exact, narrow, default = (evaluate_here(*given)["nll"] for given in asked)
+    assert exact == default != narrow and narrow == pytest.approx(exact, rel=0.01)
 
 
 @pytest.mark.slow
@@ -216,6 +229,21 @@ def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, t
     masked = [figure["perplexity"] for figure in figures if figure["probability"] == 0.5]
     assert plain not in masked  # which a model so young hardly notices
     assert result.stdout.count(f" {plain:.2f} |") == 6 and plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "flags, kind", [([], "element"), (["--mask", "element"], "element"), (["--mask", "locked"], "locked")]
+)
+def test_layers_are_masked_as_asked_for(flags, kind, monkeypatch, capsys, caplog):
+    caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
+    kinds = []
+    monkeypatch.setattr(
+        layer_masking, "masked_perplexities", lambda model, tokens, mask, **_: kinds.append(mask.kind) or {1: 2.0}
+    )
+    model = ["--path", f"A={OLDER / 'lstm_lm_doc.pt'}", "--probabilities", "0.5", "--cpu", "--json"]
+    MaskLayers().main([str(OLDER / "data/lm"), *model, *flags])
+    curves = json.loads(capsys.readouterr().out)["curves"]
+    assert kinds == [curve["mask"] for curve in curves] == [kind] * 3
 
 
 @pytest.mark.slow

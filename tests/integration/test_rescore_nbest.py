@@ -7,12 +7,15 @@ from pathlib import Path
 
 import fairseq_cli.generate
 import pytest
+from commands import ROOT
 from translation_commands import HOST_FLAGS
 
 from fairseq_plugins.cli.rescore_nbest import RescoreNbest
 from fairseq_plugins.data.file_digest import file_digest
 
 pytestmark = pytest.mark.slow
+
+OLDER = ROOT / "tests/fixtures/older_checkpoints"
 
 
 @pytest.fixture
@@ -103,6 +106,37 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
     assert status == 0 and re.search(r"checkpoint_best.pt does not know \d+.\d% of the candidates' tokens", told), told
     status, printed, _ = rescore(*given, *weights, "--output", "lists")
     assert status == 0 and len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
+
+
+def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
+    model, data = OLDER / "lstm_encdec_doc.pt", OLDER / "data/translation"
+    sources, texts = ["i c", "k a h"], [["xi xc", "xc"], ["xk xa xh", "xa xh xk"]]
+    numbered = [(number, text) for number, found in enumerate(texts) for text in found]
+    host = [f"S-{number}\t{source}" for number, source in enumerate(sources)]
+    host += [f"H-{number}\t-1.0\t{text}" for number, text in numbered]
+    for name, lines in {
+        "host": host,
+        "tab": [f"{number}\t-1.0\t{text}" for number, text in numbered],
+        "sources": sources,
+        "others": sources[::-1],
+    }.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    weights = {"list": 0, "length": 0, str(model): 1}
+    content = {"metric": "bleu", "weights": weights, "digests": {str(model): file_digest(model)}}
+    (tmp_path / "weights.json").write_text(json.dumps(content))
+
+    def scores(name, form, *flags):
+        given = ["--input", tmp_path / name, "--input-format", form, "--weights", tmp_path / "weights.json", *flags]
+        status, printed, told = rescore(data, "--path", model, *given, "--output", "lists")
+        assert status == 0, told
+        return re.findall(r"^(?:H-)?(\d\t.*)", printed, re.M)
+
+    expected = scores("host", "generate")
+    assert len(expected) == 4 and scores("tab", "tab", "--source", tmp_path / "sources") == expected
+    others = [
+        scores(name, form, "--source", tmp_path / "others") for name, form in (("tab", "tab"), ("host", "generate"))
+    ]
+    assert others[0] == others[1] != expected
 
 
 @pytest.mark.parametrize(

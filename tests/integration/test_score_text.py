@@ -12,12 +12,19 @@ import pytest
 from commands import ENVIRONMENT, ROOT, command
 
 import fairseq_plugins
-from fairseq_plugins.cli.score_text import ScoreText
+from fairseq_plugins.cli.score_text import LINES_AT_ONCE, ScoreText
+from fairseq_plugins.evaluation.text.text_scorer import TextScorer
+from fairseq_plugins.output_layers import output_precision
 
 FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
 DOC, MOS = (FIXTURES / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
 LINES = ["The dog eats a bone .", "", "A zebra  sings\there .", "the cat"]
 TEXT = "".join(f"{line}\n" for line in LINES)
+
+
+class Terminal(io.BytesIO):
+    def isatty(self):
+        return True
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +37,11 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture
 def score(monkeypatch, capsys):
-    """``score(*arguments, typed)``: exit status, lines that are printed, what is told."""
+    """``score(*arguments, typed, stream)``: exit status, lines that are printed, what is told."""
 
-    def score(*arguments, typed=TEXT):
+    def score(*arguments, typed=TEXT, stream=io.BytesIO):
         monkeypatch.setattr(
-            sys, "stdin", io.TextIOWrapper(io.BytesIO(typed if isinstance(typed, bytes) else typed.encode()))
+            sys, "stdin", io.TextIOWrapper(stream(typed if isinstance(typed, bytes) else typed.encode()))
         )
         status = 0
         try:
@@ -99,6 +106,36 @@ def test_documents_are_files_and_agree_with_the_evaluation_of_streams(prepared, 
     assert totals[0] != pytest.approx(
         [float(line.split("\t")[0]) for line in score(prepared, "--path", DOC, *files)[1]]
     )
+
+
+def test_the_precision_of_the_output_layer(prepared, score, monkeypatch):
+    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    flags = [prepared, "--path", DOC, "--json", "--output-precision"]
+    exact, narrow, default = (score(*given)[1] for given in ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1]))
+    assert exact == default != narrow and len(narrow) == len(LINES)
+
+
+@pytest.mark.parametrize(
+    "stream, flags, buffer",
+    [
+        (io.BytesIO, [], LINES_AT_ONCE),
+        (Terminal, [], 1),
+        (Terminal, ["--input", "one.txt"], LINES_AT_ONCE),
+        (Terminal, ["--input", "one.txt", "-"], 1),
+        (Terminal, ["--buffer", 3], 3),
+    ],
+)
+def test_lines_that_are_typed_are_scored_one_by_one(stream, flags, buffer, prepared, score, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.txt").write_text("the dog\n")
+    buffers, score_stream = [], TextScorer.score_stream
+
+    def noted(self, lines, **options):
+        buffers.append(options["buffer"])
+        return score_stream(self, lines, **options)
+
+    monkeypatch.setattr(TextScorer, "score_stream", noted)
+    assert score(prepared, "--path", DOC, *flags, stream=stream)[0] == 0 and set(buffers) == {buffer}
 
 
 @pytest.mark.slow

@@ -8,6 +8,13 @@ from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.programs.host_program import USER_DIR
 from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import COMMON
+from fairseq_plugins.recipes.scored_validation import scored_validation
+
+SCORED_BY = {
+    **dict.fromkeys(("multi30k", "multi30k_transformer", "multi30k_joined", "multi30k_joined_transformer"), "bleu"),
+    **dict.fromkeys(("iwslt14_partial", "tatoeba"), "bleu"),
+    **dict.fromkeys(("agnews", "reuters21578"), "rouge1"),
+}
 
 
 @pytest.fixture
@@ -74,6 +81,26 @@ def test_tables_are_complete(name):
     for system in recipe.systems.values():
         assert bool(system.published) <= bool(recipe.metric)
         assert all(re.fullmatch(r"[\d.]+( / [\d.]+)?", figure) for figure in system.published.values())
+
+
+@pytest.mark.parametrize("metric, detokenised", [("bleu", {"eval-scorer-detok": "moses"}), ("rouge1", {})])
+def test_validation_decodes_greedily_and_joins_subwords(metric, detokenised):
+    assert scored_validation(metric) == {
+        "task": "scored_translation",
+        "eval-scorer": metric,
+        "eval-scorer-args": '{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}',
+        "eval-scorer-remove-bpe": True,
+        **detokenised,
+    }
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_small_translators_and_headlines_are_scored_in_training(name):
+    expected = scored_validation(SCORED_BY[name]) if name in SCORED_BY else {}
+    for system in RECIPES[name].systems:
+        flags = RECIPES[name].flags(system)
+        scored = {flag: value for flag, value in flags.items() if flag.startswith("eval-scorer")}
+        assert {**scored, "task": flags.get("task")} == {"task": flags.get("task"), **expected}
 
 
 def test_all_architectures_with_a_training_are_systems_of_presets():

@@ -7,6 +7,7 @@ import torch
 
 from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
 from fairseq_plugins.evaluation.test_time.flags import read_methods
+from fairseq_plugins.evaluation.test_time.gradient_statistics import mean_squared_gradients
 from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
 from fairseq_plugins.evaluation.test_time.tuning import TunedPoint, grid_points, tune
 
@@ -85,6 +86,16 @@ def test_what_does_not_fit_models_or_data_is_refused_before_any_work(evaluator, 
         evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "31"}))
     evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "30", "temperature": "0.9"}))
     assert not any(hasattr(part, "temperature") and part.temperature != 1 for part in evaluator.models[0].modules())
+
+
+def test_gradient_statistics_are_those_at_temperature_one(evaluator, tokens):
+    evaluator.checkpoints[0].write_bytes(b"a checkpoint")
+    evaluator._train = tokens
+    methods = read_methods({"dynamic": "rms", "dynamic-rows": "4", "dynamic-segment": "3", "temperature": "0.5"})
+    evaluator.evaluate(EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2), methods)
+    (model,), (found,) = evaluator.models, evaluator.statistics(methods.passes.dynamic)
+    expected = mean_squared_gradients(model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_points_whose_weights_diverge_come_last(evaluator, tokens):
