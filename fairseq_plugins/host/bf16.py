@@ -24,6 +24,6 @@ def mend() -> None:
 
 def _leave_the_tpu_out(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
     if cfg.common.bf16 and find_spec("torch_xla") is None:
-        cfg.common.tpu = False
+        cfg.common.tpu = cfg.distributed_training.tpu = False  # the second has been read from the first
         logger.info("torch_xla is not installed: --bf16 trains without a TPU")
     return call_main(cfg, *args, **kwargs)
