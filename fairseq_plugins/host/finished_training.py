@@ -35,7 +35,7 @@ def _train_no_more(
     state, iterator = load_checkpoint(cfg, trainer, **options)
     reason = _why_finished(state or {}, cfg, trainer)
     if reason is not None:
-        logger.info(f"the training in {cfg.save_dir} is finished: {reason}; to train on, give more")
+        logger.info(f"the training in {cfg.save_dir} is finished: {reason}; to train on, give a larger one")
         trainer.cfg.optimization.max_epoch = _NO_EPOCH
     return state, iterator
 

@@ -9,7 +9,7 @@ from fairseq_plugins.host.resumed_validation import PATIENCE
 
 
 @pytest.fixture
-def start_again(monkeypatch):
+def start_again():
     """``start_again(**flags)``: epochs that are trained after three of ten, where two were no better."""
 
     def start(*, num_updates=300, saved=True, **flags):

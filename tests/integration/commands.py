@@ -1,12 +1,13 @@
 """Drives the real commands on a small corpus."""
 
+import json
 import os
 import subprocess
 import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import List
+from typing import Any, Dict, List
 
 import torch
 from warm_process import Command, started
@@ -34,6 +35,13 @@ def run(module: str, *args, **options) -> subprocess.CompletedProcess:
     """Run a command to its end, with its output as text; options are ``cwd`` and ``stdin``."""
     with started(module, *args, environment=ENVIRONMENT, **options) as process:
         return process.finish()
+
+
+def evaluate(data, *args) -> Dict[str, Any]:
+    """Figures of a language model's evaluation."""
+    result = run("fairseq_plugins.cli.evaluate_lm", data, "--json", *args)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(result.stdout)
 
 
 def training_arguments(data, save_dir, *flags) -> List:

@@ -1,6 +1,6 @@
 """The attention of a translation between whole words."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import List, Sequence
 
 import torch
@@ -13,7 +13,7 @@ from fairseq_plugins.evaluation.translation.translator import TranslatedSentence
 END = "</s>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WordAttention:
     """Which words of the source were read for which word of the translation.
 
@@ -23,7 +23,7 @@ class WordAttention:
         target: T words, the end mark the last.
     """
 
-    weights: Tensor = field(compare=False)
+    weights: Tensor
     source: List[str]
     target: List[str]
 
