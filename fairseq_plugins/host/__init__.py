@@ -24,6 +24,7 @@ from fairseq_plugins.host import (
     missing_pairs,
     numpy_compat,
     one_line_errors,
+    out_of_memory,
     replace_unk,
     resumed_clock,
     resumed_epoch,
@@ -45,6 +46,7 @@ def mend_host() -> None:
     missing_pairs.mend()
     broadcast.mend()
     accumulation.mend()
+    out_of_memory.mend()
     batch_by_size.mend()
     filtered_sentences.mend()
     atomic_copy.mend()

@@ -3,7 +3,8 @@
 Ends: where a weight, a gradient, their norm or the loss of an update or of validation is infinite or no number.
 Mends: the host clips by a norm that is infinite or no number, which makes numbers of no gradient any more, and then
 reads the batch again with hooks that fail where a module returns something else than tensors; the error is that of the
-hooks. Of several processes it says that their gradients are inconsistent. With a loss that is none it goes on.
+hooks. Of several processes it says that their gradients are inconsistent. With a loss that is none it goes on. Where
+there is a GPU that ``--cpu`` leaves alone, it multiplies gradients by a norm that lies there.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_ends_in_its_hooks`` passes.
 """
@@ -71,7 +72,7 @@ def _check_norm(clip_grad_norm: Callable[..., Tensor], trainer: Trainer, clip_no
         if not torch.isfinite(norm).all():
             what = _where(list(trainer.get_model().named_parameters()))
             raise FloatingPointError(_describe(trainer, what, update=trainer.get_num_updates() + 1))
-        return norm
+        return norm.to(trainer.device)
 
     optimizer: Any = trainer.optimizer
     return optimizer.clip_grad_norm(clip_norm, aggregate_norm_fn=check)

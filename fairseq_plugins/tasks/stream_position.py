@@ -12,6 +12,7 @@ from fairseq_plugins.data.windows import Window
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.modules.recurrent_state import (
     State,
+    map_state,
     named_tensors,
     pack_state,
     select_rows,
@@ -52,12 +53,15 @@ class StreamPosition:
         Only the first process writes checkpoints, and no collective operation can run by then. Where memory ran out it
         is the state before the window.
         """
+        start = decoder.initial_state(len(self._streams.rows))
         state = decoder.carried_state.get(self._streams.name, position)
         if state is None:
-            state = decoder.initial_state(len(self._streams.rows))
+            state = start
         if self.is_shared:
-            rows = distributed_utils.all_gather(pack_state(state), distributed_utils.get_data_parallel_group())
-            state = unpack_state(torch.cat(list(rows)), like=state)
+            # of one type: with --amp the start is wider than what a process carries that had memory
+            packed = pack_state(map_state(Tensor.to, state, start))
+            rows = distributed_utils.all_gather(packed, distributed_utils.get_data_parallel_group())
+            state = unpack_state(torch.cat(list(rows)), like=start)
         self._state = state
 
     def checkpoint(self) -> Dict[str, Any]:

@@ -25,6 +25,7 @@ def make_trainer(gradients, *, fp16=False, clip_norm=0.25):
             common=SimpleNamespace(fp16=fp16, amp=False), optimization=SimpleNamespace(clip_norm=clip_norm)
         ),
         is_fsdp=False,
+        device=torch.device("cpu"),
         optimizer=optim.OPTIMIZER_REGISTRY["sgd"](settings, list(model.parameters())),
         get_model=lambda: model,
         get_lr=lambda: 0.5,
@@ -93,6 +94,20 @@ def test_what_is_finite_is_clipped_as_by_the_host():
     assert Trainer.clip_grad_norm(first, 0.25) == Trainer.clip_grad_norm.__wrapped__(second, 0.25)
     for one, other in zip(first.get_model().values(), second.get_model().values()):
         assert torch.equal(one.grad, other.grad) and one.grad.norm() < 0.25
+
+
+class NormElsewhere(torch.Tensor):
+    """Stands for one on a GPU: it tells where it is brought."""
+
+    def to(self, device):
+        return torch.full((), 7.0, device=device)
+
+
+def test_the_norm_is_brought_to_where_the_trainer_is():
+    trainer = make_trainer([ONES])
+    norm = torch.ones(()).as_subclass(NormElsewhere)
+    trainer.optimizer = SimpleNamespace(clip_grad_norm=lambda clip_norm, aggregate_norm_fn: aggregate_norm_fn(norm))
+    assert Trainer.clip_grad_norm(trainer, 0.25) == 7
 
 
 def test_scaled_gradients_are_left_to_the_host():

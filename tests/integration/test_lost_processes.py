@@ -85,26 +85,31 @@ FairseqTask.train_step = train_step
 """
 
 
-@pytest.mark.parametrize("rank, windows", [(1, [1, 6]), (0, [4])])
-def test_short_of_memory(rank, windows, data, tmp_path):
-    (tmp_path / "short_of_memory").mkdir()
-    (tmp_path / "short_of_memory/__init__.py").write_text(SHORT_OF_MEMORY.format(rank=rank, windows=windows))
-    flags = [
-        "--user-dir",
-        tmp_path / "short_of_memory",
-        "--update-freq",
-        2,
-        "--max-epoch",
-        2,
-        "--save-interval-updates",
-        5,
-    ]
+def short_of_memory(folder, *, rank, windows, update_freq):
+    """Flags of a training one process of which runs out of memory in these windows."""
+    folder.mkdir()
+    (folder / "__init__.py").write_text(SHORT_OF_MEMORY.format(rank=rank, windows=windows))
+    flags = {"--user-dir": folder, "--update-freq": update_freq, "--max-epoch": 2, "--save-interval-updates": 5}
+    return [part for flag in flags.items() for part in flag]
+
+
+@pytest.mark.parametrize("rank, windows, update_freq", [(1, [1, 6], 2), (0, [4], 2), (1, [3, 4], 1)])
+def test_short_of_memory(rank, windows, update_freq, data, tmp_path):
+    flags = short_of_memory(tmp_path / "short_of_memory", rank=rank, windows=windows, update_freq=update_freq)
     with two_processes(data, tmp_path / "save", *flags) as processes:
         ended = [process.finish() for process in processes]
     assert [result.returncode for result in ended] == [0, 0], ended[rank].stderr[-3000:]
     told = [(result.stdout + result.stderr).count("attempting to recover from OOM") for result in ended]
     assert told[rank] >= len(windows) and told[1 - rank] == 0
     check_goes_on(data, tmp_path / "save")
+
+
+def test_short_of_memory_from_the_start(data, tmp_path):
+    flags = short_of_memory(tmp_path / "short_of_memory", rank=1, windows=[1], update_freq=1)
+    with two_processes(data, tmp_path / "save", *flags) as processes:
+        first, second = (process.finish() for process in processes)
+    assert first.returncode != 0 and second.returncode != 0
+    assert "ValueError: memory ran out in the first batch: lower --batch-size or --max-tokens" in second.stderr
 
 
 @pytest.mark.parametrize("rank", [0, 1])

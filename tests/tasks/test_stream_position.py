@@ -165,6 +165,29 @@ def test_where_no_window_of_the_epoch_succeeded_a_training_goes_on_from_zeros(tr
     assert losses(resumed, resumed.windows) == expected and len(expected) > 3
 
 
+def test_processes_share_states_of_one_type(train, monkeypatch):
+    """With --amp what a window leaves is of 16 bits, and the state of who had no memory for any is not."""
+    shared = []
+
+    def all_gather(packed, group):
+        shared.append(packed)
+        return [packed]
+
+    training = train()
+    position, decoder = training.task._stream_position, training.model.decoder
+    monkeypatch.setattr(type(position), "is_shared", True)
+    monkeypatch.setattr(distributed_utils, "all_gather", all_gather)
+    left = map_state(lambda x: torch.full_like(x, 0.5, dtype=torch.float16), decoder.initial_state(2))
+    decoder.carried_state.set("train", 5, left)
+    position.advance(decoder, position=5)
+    decoder.carried_state.forget("train")
+    position.advance(decoder, position=0)
+    assert [(packed.dtype, packed.unique().tolist()) for packed in shared] == [
+        (torch.float32, [0.5]),
+        (torch.float32, [0.0]),
+    ]
+
+
 def test_the_state_is_saved_by_name_and_only_inside_an_epoch(train):
     training = train()
     assert training.task.get_checkpoint_dict()[KEY]["hidden_state"] is None
