@@ -3,6 +3,7 @@
 Shapes: N sentences, K candidates of the longest list, F features, S statistics of a metric.
 """
 
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import List, Optional, Sequence
@@ -18,6 +19,8 @@ from fairseq_plugins.evaluation.translation.raw_references import check_blank_re
 from fairseq_plugins.evaluation.translation.translations import detokenize
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
+
+_GLUED_END = re.compile(r"\w[.!?]$")
 
 
 class CandidateTexts:
@@ -43,7 +46,7 @@ class CandidateTexts:
 
         Raises:
             ValueError: if there are not as many references as sentences, they are not those of the lists, where these
-                have any, or one is blank.
+                have any, one is blank, or they are raw text and the candidates tokens that stay so.
         """
         return self._of_lists() if self._reference is None else self._read(self._reference)
 
@@ -85,6 +88,11 @@ class CandidateTexts:
         check_blank_references(lines, name=name)
         targets = self._joined(self.lists.references)
         check_raw_references(targets, lines, name="the list", reference_name=name)
+        if self._language is None and _are_raw(lines) and not _are_raw(self.chosen([0] * len(lines))):
+            raise ValueError(
+                f"{name} is raw text, and the lists are tokens, so that hardly a word before a full stop would match: "
+                "give --target-lang LANGUAGE"
+            )
         return lines
 
     def _of_lists(self) -> List[str]:
@@ -99,3 +107,9 @@ class CandidateTexts:
 
     def _joined(self, texts: Sequence[str]) -> List[str]:
         return [post_process(text, self._kind) if self._kind else text for text in texts]
+
+
+def _are_raw(lines: Sequence[str]) -> bool:
+    """Whether most of those that end as a sentence does have no blank before the mark."""
+    ends = [line.rstrip() for line in lines if line.rstrip().endswith((".", "!", "?"))]
+    return 2 * sum(_GLUED_END.search(line) is not None for line in ends) > len(ends)

@@ -10,13 +10,13 @@ from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 REFERENCES = ["das <<unk>> ist da .", "der Hund läuft ."]
 
 
-def texts_of(references, language=None):
+def texts_of(references, language=None, reference=None):
     candidates = [
         [Candidate("das <unk> ist da .", -1.0), Candidate("das Haus ist da .", -2.0)],
         [Candidate("der Hund läuft .", -1.0), Candidate("der Hund .", -2.0)],
     ]
     lists = NBestLists(candidates=candidates, sources=[], references=references)
-    return CandidateTexts(lists, reference=None, language=language, case="kept")
+    return CandidateTexts(lists, reference=reference, language=language, case="kept")
 
 
 @pytest.mark.parametrize("metric", ["bleu", "rouge1", "rougeL"])
@@ -53,3 +53,15 @@ def test_weights_do_not_tell_copies_of_a_model_apart(tmp_path):
     paths = [str(tmp_path / name) for name in ("best.pt", "last.pt")]
     with pytest.raises(ValueError, match="--path: .*best.pt and .*last.pt hold the same model: give one of them"):
         tuned_weights("bleu", [1.0, 0.0, 0.5, 0.5], paths=paths)
+
+
+def test_raw_references_are_not_compared_with_tokens(tmp_path):
+    raw, tokens = ["das Haus ist da.", "der Hund läuft."], ["das Haus ist da .", "der Hund läuft ."]
+    path = tmp_path / "references.de"
+    path.write_text("\n".join(raw), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"references.de is raw text, and the lists are tokens.* give --target-lang"):
+        _ = texts_of([], reference=path).references
+    assert texts_of([], language="de", reference=path).references == raw
+    for lines in (tokens, ["das Haus ist da", "der Hund läuft"], ["das Haus ist da", "der Hund läuft ."]):
+        path.write_text("\n".join(lines), encoding="utf-8")
+        assert texts_of([], reference=path).references == lines
