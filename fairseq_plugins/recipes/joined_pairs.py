@@ -6,7 +6,7 @@ from fairseq_plugins.recipes.recipe import ON_CPUS, Recipe
 from fairseq_plugins.recipes.scored_validation import scored_validation
 from fairseq_plugins.recipes.system import System
 
-_MIXTURE = {"latent-activation": "linear", "latent-dropout": 0.2}
+_MIXTURE = {"attention": "dot", "latent-activation": "linear", "latent-dropout": 0.2}
 _DOC = {**_MIXTURE, "arch": "lstm_encdec_doc"}
 _SYSTEMS = {
     "encdec": System({"arch": "lstm_encdec", "output-layer": "tied"}, label="lstm_encdec, tied softmax"),

@@ -11,15 +11,19 @@ from typing import Any, Dict, Mapping
 
 import torch
 
+from fairseq_plugins.ops.native_bfloat16 import has_native_bfloat16
+
 HERE = Path(__file__).resolve()
 
 
 def describe_machine() -> str:
-    """Processor, cores, GPU and versions."""
+    """Processor, what it multiplies by, cores, GPU and versions."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         models = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-        cpu = f"{models[0]}, {len(models)} cores" if models else cpu
+        extension = torch.backends.cpu.get_cpu_capability()
+        bfloat16 = " with bfloat16" if has_native_bfloat16(torch.device("cpu")) else ""
+        cpu = f"{models[0]} ({extension}{bfloat16}), {len(models)} cores" if models else cpu
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {_host_version()}"
 

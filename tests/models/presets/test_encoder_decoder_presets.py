@@ -133,7 +133,7 @@ def test_the_output_layers_differ_in_their_output_layer_only():
         for other in others:
             changed = {flag for flag, value in other.items() if full.get(flag) != value}
             own = {"output_layer", "experts_per_layer", "latent_dropout"}
-            small = {"expert_warmup", "dropout_output"}
+            small = {"attention", "expert_warmup", "dropout_output"}
             assert own <= changed <= (own | small if corpus == "" else own)
 
 
@@ -156,12 +156,25 @@ def test_a_small_encoder_decoder_drops_values_once_right_before_every_softmax(ce
         assert (None if latent is None else latent.rate) == of_latents, flags
 
 
-def test_small_attentions_have_no_matrix_and_those_of_papers_have_one(build_encdec):
-    for arch in ARCHITECTURES:
+def test_small_attentions_under_one_softmax_have_no_matrix_and_all_others_have_one(build_encdec):
+    others = {
+        ("lstm_encdec", "doc"): {"output_layer": "doc"},
+        ("lstm_encdec_doc", "full"): {"output_layer": "full"},
+        ("lstm_encdec_doc", "dot"): {"attention": "dot"},
+    }
+    found = {}
+    for names, more in {**{(arch,): {} for arch in ARCHITECTURES}, **others}.items():
         with torch.device("meta"):
-            attention = build_encdec(arch, 30, 40).decoder.stack.attention
-        small = arch.endswith(("encdec", "_mos", "_doc"))
-        assert type(attention) is (DotAttention if small else GeneralAttention), arch
+            attention = build_encdec(names[0], 30, 40, **more).decoder.stack.attention
+        found[names] = type(attention)
+    without_matrix = {names for names, kind in found.items() if kind is DotAttention}
+    assert without_matrix == {
+        ("lstm_encdec",),
+        ("mmlstm_encdec",),
+        ("lstm_encdec_doc", "full"),
+        ("lstm_encdec_doc", "dot"),
+    }
+    assert set(found.values()) == {DotAttention, GeneralAttention}
 
 
 def test_the_small_doc_learns_its_attention_first_and_the_papers_settings_stay_as_they_are():
