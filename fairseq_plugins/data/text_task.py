@@ -23,3 +23,13 @@ class TextTask(Protocol):
     @property
     def target_dictionary(self) -> Dictionary:
         """Words that the model predicts."""
+
+
+def check_target_padding(task: TextTask, *, reader: str) -> None:
+    """Refuse a task that pads target sentences in front, where ``reader`` would read the padding as words.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if getattr(getattr(task, "cfg", None), "left_pad_target", False):
+        raise ValueError(f"--left-pad-target: {reader} would read the padding before a sentence: leave it out")

@@ -3,7 +3,7 @@
 import math
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Iterable, List, Optional, Sequence, Union
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -142,7 +142,7 @@ class TrainedTranslator:
             lines: sentences, or articles.
             beam: hypotheses that are kept.
             nbest: translations of each; the best one has the others.
-            batch_size: lines that are translated at a time.
+            batch_size: lines that are translated at a time; a translation that does not end is cut by the longest.
 
         Raises:
             ValueError: if a line is longer than the models read, or a number does not fit.
@@ -168,6 +168,8 @@ def _checked_lines(lines: Sequence[str]) -> List[str]:
     """Lines without their newlines, such as a file yields them."""
     if isinstance(lines, str):
         raise ValueError(f"'{lines[:30]}' is one text: give a list of lines")
+    if not isinstance(lines, Iterable):
+        raise ValueError(f"{lines!r:.60} is of type {type(lines).__name__}: give a list of lines")
     return [_checked_line(line) for line in lines]
 
 

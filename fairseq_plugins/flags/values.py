@@ -2,6 +2,7 @@
 
 import math
 import re
+from numbers import Integral
 from pathlib import Path
 from typing import Collection, List, Literal, Sequence, Tuple
 
@@ -97,13 +98,24 @@ def check_positive(value: float, *, flag: str) -> float:
     return _check_finite(value, flag=flag)
 
 
-def check_at_least_one(value: int, *, flag: str) -> int:
-    """Return ``value`` if it is 1 or more.
+def check_whole(value: int, *, flag: str) -> int:
+    """Return ``value`` if it is a whole number; from Python it may be anything.
 
     Raises:
         ValueError: if it is not.
     """
-    if value < 1:
+    if not isinstance(value, Integral):
+        raise ValueError(f"{flag} {value}: give a whole number")
+    return value
+
+
+def check_at_least_one(value: int, *, flag: str) -> int:
+    """Return ``value`` if it is a whole number of 1 or more.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if check_whole(value, flag=flag) < 1:
         raise ValueError(f"{flag} {value}: give at least 1")
     return value
 

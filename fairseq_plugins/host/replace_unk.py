@@ -54,6 +54,8 @@ def _count_source_words(
     pad: int,
     eos: int,
 ) -> HardAlignment:
+    if attn.dim() < 2:
+        raise ValueError("--print-alignment needs a model with attention: leave it out, or train with --attention")
     pairs = extract_hard_alignment(attn, src_sent, tgt_sent, pad, eos)
     return HardAlignment(pairs, num_source_words=int((src_sent.ne(pad) & src_sent.ne(eos)).sum()))
 

@@ -16,7 +16,7 @@ from fairseq.models import (
 )
 from torch import Tensor, nn
 
-from fairseq_plugins.data.text_task import TextTask
+from fairseq_plugins.data.text_task import TextTask, check_target_padding
 from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, flag_of, parse_int_list
@@ -114,7 +114,7 @@ FLAGS = ModelFlags(RecurrentEncoderDecoderConfig, RECURRENT_CELLS, OUTPUT_LAYERS
 
 @register_model("recurrent_encdec")
 class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
-    """Recurrent encoder-decoder with Luong attention and any output layer (Takase et al. 2018, section 5.2).
+    """Recurrent encoder-decoder with Luong attention and any output layer (Takase et al. 2018, section 6.2).
 
     The architectures differ in their presets only (:mod:`fairseq_plugins.models.presets`). For output
     layers that read several layers, layer 0 is the target embedding, then come the recurrent layers, and the
@@ -137,6 +137,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         source, target = task.source_dictionary, task.target_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")
+        check_target_padding(task, reader="a recurrent decoder")
         _check_start(args, config)
         check_dropout(config.dropout, flag="--dropout")
         if config.share_embeddings == "all" and source != target:

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from functools import partial
 from typing import Any, Dict, List, Optional, Tuple
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import (
@@ -17,7 +18,7 @@ from fairseq.models.transformer import (
 )
 from torch import Tensor, nn
 
-from fairseq_plugins.data.text_task import TextTask
+from fairseq_plugins.data.text_task import TextTask, check_target_padding
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
@@ -128,7 +129,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
 
 @register_model("transformer_with_output_layer")
 class TransformerWithOutputLayer(TransformerModel):
-    """The host's Transformer (Vaswani et al. 2017) with any output layer (Pappas & Henderson 2019, section 6).
+    """The host's Transformer (Vaswani et al. 2017) with any output layer (Pappas & Henderson 2019, section 4.2).
 
     The architectures ``transformer_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in their
     output layer and in their presets only (:mod:`fairseq_plugins.models.presets`). The flags are the host's but
@@ -158,6 +159,8 @@ class TransformerWithOutputLayer(TransformerModel):
                 "their numbers, so that none can be dropped: leave it out"
             )
         output_layer = model.decoder.output
+        if output_layer.gate.initial_state(torch.empty(1, 1)):
+            check_target_padding(task, reader=f"--output-gate {args.output_gate}")
         dropped = f"--decoder-layerdrop {args.decoder_layerdrop}" if args.decoder_layerdrop > 0 else None
         output_layer.copying = build_copying(
             args,

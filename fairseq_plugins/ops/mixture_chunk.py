@@ -139,7 +139,7 @@ class MixtureChunk:
 
     def _write_targets(self, values: Tensor) -> None:
         """Overwrite the targets' elements by ``values`` (n * J, 1); in 16 bits, scatter_ would copy the chunk."""
-        self._probs.put_(self._targets, values.squeeze(1).to(self._probs.dtype))
+        self._probs.view(-1)[self._targets] = values.squeeze(1).to(self._probs.dtype)
 
 
 def _look_again(

@@ -13,7 +13,7 @@ from fairseq_plugins.ops.precision import accumulation_dtype
 
 
 def activation_regularization(output: Tensor, mask: Tensor) -> Tensor:
-    """AR: mean of h^2 over time, batch and features (Merity et al. 2017, section 4.1).
+    """AR: mean of h^2 over time, batch and features (Merity et al. 2018, section 4.6).
 
     Args:
         output: last layer after its dropout, (B, T, D).

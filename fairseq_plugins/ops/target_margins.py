@@ -30,7 +30,7 @@ class TargetMargins(NamedTuple):
         """Lower the targets' logits among those of all words, (N * J, V), in place."""
         places = target_places(self.target, num_experts=self.values.size(1), vocab_size=logits.size(1))
         lowered = logits.take(places) - self.values.flatten()
-        logits.put_(places, lowered.to(logits.dtype))
+        logits.view(-1)[places] = lowered.to(logits.dtype)
 
 
 def adversarial_margins(latents: Tensor, weight: Tensor, target: Tensor, *, epsilon: float) -> TargetMargins:

@@ -34,8 +34,9 @@ class DrillOptions(LabelNetworkOptions):
 class Drill(SoftmaxOutput):
     """Deep residual output layer: P = softmax(E^(k) h^N + b), E^(i) = act(drop(E^(i-1)) U^(i) + b^(i)) + E.
 
-    Pappas & Henderson 2019, eq. 10 to 12. With k = ``--label-depth`` 0 it is the tied softmax. The residual always adds
-    the embedding that was not dropped.
+    Pappas & Henderson 2019, eq. 8 to 10; eq. 12 drops a layer's output, the published program its input, as here by
+    default. With k = ``--label-depth`` 0 it is the tied softmax. The residual always adds the embedding that was not
+    dropped.
 
     Raises:
         ValueError: if the last layer is not as wide as the embedding.

@@ -27,7 +27,7 @@ class DualOptions(LabelLayerOptions):
 
 @OUTPUT_LAYERS.register("dual")
 class DualSoftmax(SoftmaxOutput):
-    """P = softmax(act(E U + b_u) act(V h^N + b_v) + b)  (Pappas, Miculicich & Henderson 2018; 2019, eq. 6).
+    """P = softmax(act(E U + b_u) act(V h^N + b_v) + b)  (Pappas, Miculicich & Henderson 2018; 2019, eq. 5).
 
     Raises:
         ValueError: on a width that is not positive.

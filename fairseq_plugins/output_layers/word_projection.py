@@ -13,7 +13,7 @@ from fairseq_plugins.ops.autograd_graph import is_recorded
 from fairseq_plugins.ops.precision import autocast_dtype
 from fairseq_plugins.output_layers.noise import Gradients
 
-MadeOf = Tuple[int, int, torch.device, torch.dtype, Optional[torch.dtype]]
+MadeOf = Tuple[int, Optional[int], torch.device, torch.dtype, Optional[torch.dtype]]
 """Storage, version, device, type, and the type under autocast of a parameter."""
 
 
@@ -113,7 +113,8 @@ class WordProjection(nn.Module):
     @staticmethod
     def _made_of(x: Tensor) -> MadeOf:
         """What differs when a parameter was changed in place, replaced, moved, cast or is read under autocast."""
-        return x.data_ptr(), x._version, x.device, x.dtype, autocast_dtype(x)
+        version = None if x.is_inference() else x._version  # tensors of inference mode have none
+        return x.data_ptr(), version, x.device, x.dtype, autocast_dtype(x)
 
     def train(self, mode: bool = True) -> "WordProjection":
         if mode:

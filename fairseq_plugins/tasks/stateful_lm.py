@@ -2,7 +2,8 @@
 
 import logging
 from functools import partial
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NoReturn, Optional, Set, Tuple
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
@@ -27,6 +28,11 @@ from fairseq_plugins.tasks.stream_position import StreamPosition
 from fairseq_plugins.tasks.stream_windows import CutWindows, scoring_windows, training_windows
 
 logger = logging.getLogger(__name__)
+
+_READS_NO_SENTENCES = (
+    "--task stateful_lm reads a text as one stream, not sentences to go on from: give --task language_modeling, or take "
+    "python -m fairseq_plugins.cli.generate_text, from Python fairseq_plugins.load"
+)
 
 
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
@@ -67,6 +73,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         """
         if args.data is None:
             raise ValueError("give the data directory that fairseq-preprocess --only-source wrote")
+        if ":" in args.data and not Path(args.data).exists():
+            raise ValueError(f"{args.data}: --task stateful_lm reads one directory, not shards joined by colons")
         if args.tokens_per_sample < 1:
             raise ValueError(f"--tokens-per-sample {args.tokens_per_sample}: a window has at least 1 token")
         if args.max_window is not None and args.max_window < 1:
@@ -96,12 +104,13 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
 
     # pyrefly: ignore[bad-override]
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Read a split as one token stream; with ``combine`` to train on it, as the host asks, train1 and so on too."""
+        """Read a split as one token stream; with ``combine``, as the host asks, train1 or valid1 and so on too."""
         if combine:
             tokens = load_training_stream(self.args.data, self.dictionary, subset=split)
         else:
             tokens = load_token_stream(self.args.data, split, self.dictionary)
-        self.datasets[split] = TokenStream(tokens, split, use="training" if combine else "scoring")
+        in_training = combine and split == self.args.train_subset
+        self.datasets[split] = TokenStream(tokens, split, use="training" if in_training else "scoring")
 
     # pyrefly: ignore[bad-override]
     def get_batch_iterator(
@@ -169,6 +178,24 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         windows = self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
         assert windows is not None
         return windows
+
+    def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse sentences, such as those of ``fairseq-interactive``.
+
+        Raises:
+            ValueError: with what reads them.
+        """
+        raise ValueError(_READS_NO_SENTENCES)
+
+    def build_generator(self, models: Any, args: Any, *more: Any, **options: Any) -> Any:
+        """What scores the windows of a stream by ``fairseq-generate --score-reference``.
+
+        Raises:
+            ValueError: if they are to be continued.
+        """
+        if not getattr(args, "score_reference", False):
+            raise ValueError(_READS_NO_SENTENCES)
+        return super().build_generator(models, args, *more, **options)
 
     def _iterate(self, streams: ContiguousStreams, cut_windows: CutWindows, **options: Any) -> EpochBatchIterator:
         if streams.name not in self._described_splits:

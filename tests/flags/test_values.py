@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from fairseq_plugins.flags.values import (
+    check_at_least_one,
     check_dropout,
     check_not_negative,
     check_positive,
@@ -65,3 +67,10 @@ def test_a_value_that_is_not_positive_is_refused_with_the_flag(value):
 def test_an_infinite_value_is_refused_with_the_flag(check):
     with pytest.raises(ValueError, match="^--width inf: give a finite value$"):
         check(math.inf, flag="--width")
+
+
+@pytest.mark.parametrize("value", [2.0, 1.5, None, "2"])
+def test_a_count_that_is_no_whole_number_is_refused(value):
+    with pytest.raises(ValueError, match=f"^--rows {value}: give a whole number$"):
+        check_at_least_one(value, flag="--rows")
+    assert check_at_least_one(np.int64(2), flag="--rows") == 2

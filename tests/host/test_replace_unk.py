@@ -54,6 +54,11 @@ def test_the_words_that_the_model_read_are_counted_without_padding_and_end():
     assert len(found) == 1 and found.num_source_words == 2
 
 
+def test_a_model_without_attention_aligns_nothing():
+    with pytest.raises(ValueError, match="--print-alignment needs a model with attention: leave it out"):
+        utils.extract_hard_alignment(torch.empty(0), torch.tensor([5, 2]), torch.tensor([7, 2]), 1, 2)
+
+
 def test_nothing_changes_without_the_flag(dictionary):
     tokens = dictionary.encode_line("ein H@@ und", add_if_not_exist=False)
     found = utils.post_process_prediction(tokens, "a b", [(0, 0)], None, dictionary, "@@ ")

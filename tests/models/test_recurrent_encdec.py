@@ -4,11 +4,12 @@ For its decoder see test_decoder_contract.py, for its flags and initial values t
 """
 
 import math
+from types import SimpleNamespace
 
 import plain_formulas
 import pytest
 import torch
-from builders import build_tiny_encdec
+from builders import build_model, build_tiny_encdec, make_task
 from decoder_contract import LENGTHS, PAD, SOURCES, B, T, V, pad
 from torch.nn.utils import parameters_to_vector
 
@@ -269,3 +270,19 @@ def test_without_attention_doc_reads_one_layer_less(text):
     num_given = len(text.split())
     with pytest.raises(ValueError, match=f"--experts-per-layer.* {num_given} numbers: give 3"):
         build("doc", "none", "off", experts_per_layer=text)
+
+
+@pytest.mark.parametrize("arch, flags", [("lstm_encdec", {}), ("transformer_doc", {"output_gate": "iog-lstm"})])
+def test_targets_that_are_padded_in_front_are_refused_where_padding_would_be_read(arch, flags):
+    task = make_task(30)
+    task.cfg = SimpleNamespace(left_pad_target=True)
+    with pytest.raises(ValueError, match="^--left-pad-target: .* would read the padding before a sentence"):
+        build_model(arch, task, **flags)
+    task.cfg.left_pad_target = False
+    build_model(arch, task, **flags)
+
+
+def test_a_transformer_alone_reads_no_padding():
+    task = make_task(30)
+    task.cfg = SimpleNamespace(left_pad_target=True)
+    build_model("transformer_doc", task)

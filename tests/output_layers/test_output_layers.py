@@ -139,6 +139,32 @@ def test_evaluation_is_deterministic(name):
     assert torch.equal(layer(states).log_probs, layer(states).log_probs)
 
 
+@every_layer
+def test_losses_and_gradients_need_no_operation_that_differs_from_run_to_run(name):
+    layer, states, target = build(name), make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4))
+    torch.use_deterministic_algorithms(True)
+    try:
+        layer(states, target, label_smoothing=0.1).loss.backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(p.grad is not None for p in layer.parameters())
+
+
+@every_layer
+def test_a_layer_that_was_built_in_inference_mode_is_read_there(name):
+    with torch.inference_mode():
+        layer = build(name).eval()
+        log_probs = layer(make_states(WIDTHS)).log_probs
+    assert log_probs.isfinite().all()
+
+
+@every_layer
+def test_a_layer_on_meta_has_log_probabilities(name):
+    with torch.device("meta"):
+        layer, states = build(name).eval(), make_states(WIDTHS)
+    assert layer(states).log_probs.shape == (3, 4, VOCAB_SIZE)
+
+
 # layers whose logits are a matrix product
 
 

@@ -21,6 +21,8 @@ RENAMED = {
     ("lm/mmlstm_reduced.sh", "10:0"): ("tied", {"arch": "lstm_lm_awd"}),
     ("lm/mmlstm_reduced.sh", "mos"): ("mos", {"arch": "lstm_lm_mos"}),
 }
+# on WikiText-2 these masks are DRILL's own, so that the row was the same training
+SAME_AS = {("CORPUS=wt2 lm/drill.sh", "standard"): "drill"}
 # scripts that took no seed: it was the preset's, or their own
 NO_SEED_TAKEN = ("lm/train_preset.sh", "demo.sh demo_lm", "demo.sh demo_translation")
 # a benchmark saves nothing and says itself how often it logs
@@ -49,7 +51,8 @@ def place_of(group, system):
     if script == "lm/train_preset.sh":
         return "presets", system
     name = Path(script).stem
-    return (f"{name}_{group.split()[0].partition('=')[2]}" if group.startswith("CORPUS") else name), system
+    recipe = f"{name}_{group.split()[0].partition('=')[2]}" if group.startswith("CORPUS") else name
+    return recipe, SAME_AS.get((group, system), system)
 
 
 def read(arguments):

@@ -98,6 +98,32 @@ def test_training_reads_the_parts_of_a_split_one_after_the_other(tmp_path):
         assert task.datasets["train"].use == ("training" if combine else "scoring")
 
 
+def test_parts_of_a_validation_split_are_scored_as_one(tmp_path):
+    task = Training(build_tiny_lm("tied")).task
+    task.args.data = str(tmp_path)
+    for part, line in (("valid", [4, 5, 2]), ("valid1", [7, 2])):
+        write_split(tmp_path, part, [line], vocab_size=23)
+    task.load_dataset("valid", combine=True)
+    assert task.datasets["valid"].tokens.tolist() == [4, 5, 2, 7, 2] and task.datasets["valid"].use == "scoring"
+
+
+def test_sentences_to_go_on_from_are_refused(training):
+    told = "not sentences to go on from: give --task language_modeling, or take .*generate_text"
+    with pytest.raises(ValueError, match=told):
+        training.task.build_dataset_for_inference([torch.tensor([4, 5])], [2])
+    with pytest.raises(ValueError, match=told):
+        training.task.build_generator([training.model], SimpleNamespace(score_reference=False))
+    assert training.task.build_generator([training.model], SimpleNamespace(score_reference=True)) is not None
+
+
+def test_shards_are_refused(tmp_path):
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+    config = StatefulLanguageModelingConfig(data=f"{tmp_path}/a:{tmp_path}/b")
+    with pytest.raises(ValueError, match="a:.*b: --task stateful_lm reads one directory, not shards joined by colons"):
+        StatefulLanguageModelingTask.setup_task(config)
+
+
 def windows_of(task, split, *, use="training", shard_id=0, num_shards=1):
     stream = TokenStream(random_tokens(400), split, use=use)
     iterator = task.get_batch_iterator(stream, max_sentences=2, num_shards=num_shards, shard_id=shard_id)

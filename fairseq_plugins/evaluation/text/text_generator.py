@@ -17,7 +17,7 @@ from fairseq_plugins.evaluation.text.encoded_lines import LineEncoder
 from fairseq_plugins.evaluation.text.next_words import NextWords
 from fairseq_plugins.evaluation.text.raw_text import SideText
 from fairseq_plugins.evaluation.text.word_choice import Sampling
-from fairseq_plugins.flags.values import check_at_least_one, check_not_negative
+from fairseq_plugins.flags.values import check_at_least_one, check_not_negative, check_whole
 
 Stop = Literal["end", "length"]
 """Where a text stops: at an end mark, or only at its length; end marks are words like others then."""
@@ -131,7 +131,7 @@ class TextGenerator:
             ValueError: if a number is below one, the seed below zero, or a model cannot read so long a text.
         """
         check_at_least_one(num, flag="number of texts")
-        check_not_negative(seed, flag="seed")
+        check_not_negative(check_whole(seed, flag="seed"), flag="seed")
         groups = [range(first, min(first + ROWS_AT_A_TIME, num)) for first in range(0, num, ROWS_AT_A_TIME)]
         drawn = [self._sample_group(prefix, group, seed, sampling or Sampling(), after) for group in groups]
         return [one for group in drawn for one in group]

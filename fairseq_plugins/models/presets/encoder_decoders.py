@@ -18,7 +18,7 @@ SHARING_FLAGS = SharingFlags(
 )
 """What ``--share-embeddings`` means to the output layer; ``all`` is about the source, too."""
 
-# Takase et al. 2018, section 5.2; dropout and the rest as in the toolkit that it modified
+# Takase et al. 2018, section 6.2; dropout and the rest as in the toolkit that it modified
 _PUBLISHED = dict(
     rnn_cell="lstm",
     encoder_directions="both",
@@ -59,8 +59,9 @@ _SMALL_MIXTURES: Dict[str, Dict[str, Value]] = {
     "mos": _SMALL_MIXTURE,
     "doc": dict(_SMALL_MIXTURE, expert_warmup=1000),
 }
+_ONE_SOFTMAX: Dict[str, Value] = dict(attention="dot")
 _SMALL_LAYERS: Dict[str, Dict[str, Value]] = {
-    **{layer: {"attention": "dot"} for layer in ("full", "tied", "bilinear", "dual", "drill")},
+    **dict.fromkeys(("full", "tied", "bilinear", "dual", "drill"), _ONE_SOFTMAX),
     **_SMALL_MIXTURES,
 }
 _MOS_SMALL = dict(_MOS, **_SMALL_MIXTURES["mos"])
