@@ -4,7 +4,7 @@ import argparse
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import List, Sequence
+from typing import List, Optional, Sequence
 
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE
@@ -82,6 +82,7 @@ match nothing; only the former can be compared between papers. Plain text has no
             raise ValueError("give one --reference")
         text.check_side()
         against = None if args.against is None else _baseline_file(args.against)
+        _check_not_read(args.write_hypotheses, [*text.files, *text.references, *([against] if against else [])])
         if args.target_lang is not None:
             text.check_language(args.target_lang)
         language = args.target_lang or text.language
@@ -116,6 +117,14 @@ match nothing; only the former can be compared between papers. Plain text has no
         if text_format == "text":
             return read_plain_translation(*files, references=references, reference_name=name)
         return read_translation(*files, references=references, reference_name=name, language=language)
+
+
+def _check_not_read(written: Optional[Path], read: Sequence[Path]) -> None:
+    """Refuse to overwrite a file that is scored or compared with."""
+    if written is None or not written.exists():
+        return
+    if any(path.exists() and written.samefile(path) for path in read):
+        raise ValueError(f"--write-hypotheses {written} is read by this command: give another name")
 
 
 def _baseline_file(path: Path) -> Path:

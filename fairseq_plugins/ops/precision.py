@@ -17,7 +17,7 @@ def accumulation_dtype(x: Tensor) -> torch.dtype:
 def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
     """The 16-bit type that autocast would take products of ``x`` in, or None where it would leave them alone."""
     device = x.device.type
-    if x.dtype == torch.float64 or not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
 

@@ -1,6 +1,7 @@
 """A program of the host, such as ``fairseq-train``, in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from typing import List, Optional, Sequence
 import fairseq_plugins
 from fairseq_plugins.flags.command import ProgramFailed
 from fairseq_plugins.programs.allocator import training_environment
+from fairseq_plugins.programs.logged_process import forwarded_to
 
 USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 """Value of ``--user-dir``."""
@@ -48,7 +50,9 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
         environment = training_environment() if program == "train" else None
         process = subprocess.Popen(host_command(program, arguments), stdout=results, stderr=errors, env=environment)
         try:
-            _, status, usage = os.wait4(process.pid, 0)
+            # an interrupt from the keyboard reaches both
+            with forwarded_to(process, signals=(signal.SIGTERM, signal.SIGHUP)):
+                _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             process.kill()
             process.wait()

@@ -38,7 +38,7 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
             env=environment,
             process_group=0,
         )
-        with process, _forwarded_to(process):
+        with process, forwarded_to(process):
             assert isinstance(process.stdout, BufferedReader)
             try:
                 while output := process.stdout.read1():
@@ -53,8 +53,9 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
 
 
 @contextmanager
-def _forwarded_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    before = {number: signal.signal(number, lambda sent, frame: process.send_signal(sent)) for number in FORWARDED}
+def forwarded_to(process: subprocess.Popen[bytes], *, signals: Sequence[signal.Signals] = FORWARDED) -> Iterator[None]:
+    """Hand signals that are sent to this process on to another, within the block."""
+    before = {number: signal.signal(number, lambda sent, frame: process.send_signal(sent)) for number in signals}
     try:
         yield
     finally:

@@ -38,8 +38,11 @@ def compare_runs(
         command: what was typed.
 
     Raises:
-        ValueError, OSError: if a run or a text lacks what is measured, or there is no such baseline.
+        ValueError, OSError: if a run or a text lacks what is measured, a run and a text have one name, or there is no
+            such baseline.
     """
+    if both := {name for name, _ in runs} & {name for name, _ in texts}:
+        raise ValueError(f"{min(both)} names a run and a text: give the text another name")
     _check_baseline(baseline, metric, names=[name for name, _ in (*runs, *texts)])
     read = [read_run(name, path, data=data) for name, path in runs]
     _check_trainings(read)

@@ -30,8 +30,8 @@ from fairseq_plugins.tasks.stream_windows import CutWindows, scoring_windows, tr
 logger = logging.getLogger(__name__)
 
 _READS_NO_SENTENCES = (
-    "--task stateful_lm reads a text as one stream, not sentences to go on from: give --task language_modeling, or take "
-    "python -m fairseq_plugins.cli.generate_text, from Python fairseq_plugins.load"
+    "--task stateful_lm reads a text as one stream, not sentences to go on from: give --task language_modeling, or "
+    "take python -m fairseq_plugins.cli.generate_text, from Python fairseq_plugins.load"
 )
 
 

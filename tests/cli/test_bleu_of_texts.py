@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+from binarised_lines import write_split
 from filelock import FileLock
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
@@ -51,6 +52,17 @@ def test_the_language_is_what_the_reference_ends_in(folder, capsys):
     assert "BLEU, detokenised" in output_of(capsys, *arguments)
     detokenised = ["ein kleines Haus steht hier!", "das Haus ist alt, sagt er!", "hier steht ein Haus!"]
     assert (folder / "text").read_text().splitlines() == detokenised
+
+
+@pytest.mark.parametrize("read", ["generate.txt", "raw.de", "against.txt"])
+def test_what_is_read_is_not_overwritten(read, folder, capsys):
+    shutil.copy("raw.de", "against.txt")
+    before = Path(read).read_text()
+    with pytest.raises(SystemExit):
+        arguments = ["--input", "generate.txt", "--reference", "raw.de", "--against", "against.txt"]
+        output_of(capsys, *arguments, "--write-hypotheses", folder / read)
+    assert "is read by this command: give another name" in capsys.readouterr().err
+    assert Path(read).read_text() == before
 
 
 def test_a_language_whose_tokeniser_is_missing_is_refused_before_the_text_is_read(folder, monkeypatch, capsys):
@@ -99,9 +111,8 @@ def decoded(folder, monkeypatch):
     (package / "__init__.py").touch()
     (package / "generate.py").write_text("import pathlib; print(pathlib.Path('generate.txt').read_text(), end='')")
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    (folder / "data").mkdir()
     for side in ("en", "de"):
-        (folder / f"data/test.en-de.{side}.idx").touch()
+        write_split(folder / "data", f"test.en-de.{side}", [[5, 2]] * len(LINES))
     shutil.copy(OLDER / "lstm_encdec_doc.pt", folder / "model.pt")
     return ["data", "--path", "model.pt", "--out", "out"]
 

@@ -212,6 +212,9 @@ def test_scores_of_an_earlier_run_do_not_survive_a_failed_scoring(evaluated, req
     assert result.returncode == 2 and f"line {len(lines)} has no counterpart" in result.stderr
     assert DECODES not in result.stderr and result.stdout == ""
     assert not (copy / "scores.txt").exists()
+    result = evaluate_bleu(*request_of(tmp_path / "new", reference=tmp_path / "short.tgt"), "--", "--cpu")
+    assert result.returncode == 2 and f"line {len(lines)} has no counterpart" in result.stderr
+    assert not (tmp_path / "new").exists()
 
 
 # the table of several runs

@@ -250,7 +250,11 @@ def test_an_aborted_decode_leaves_no_score(started, evaluated, request_of, copy,
     result = evaluate_rouge(*request_of(out), environment=environment)
     assert result.returncode == 1 and result.stdout == ""
     assert result.stderr.splitlines() == [f"{DECODES} (log: {out}/generate.log)", "out of memory"]
-    assert not (out / "generate.txt").exists() and not (out / "rouge.txt").exists()
+    assert not (out / "rouge.txt").exists() and not (out / "generate.txt.tmp").exists()
+    if out == copy:
+        assert (out / "generate.txt").read_bytes() == (evaluated / "generate.txt").read_bytes()
+    else:
+        assert not (out / "generate.txt").exists()
 
 
 @pytest.mark.parametrize(

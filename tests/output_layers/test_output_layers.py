@@ -158,13 +158,6 @@ def test_a_layer_that_was_built_in_inference_mode_is_read_there(name):
     assert log_probs.isfinite().all()
 
 
-@every_layer
-def test_a_layer_on_meta_has_log_probabilities(name):
-    with torch.device("meta"):
-        layer, states = build(name).eval(), make_states(WIDTHS)
-    assert layer(states).log_probs.shape == (3, 4, VOCAB_SIZE)
-
-
 # layers whose logits are a matrix product
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from threading import Thread
 
 import pytest
@@ -65,7 +66,9 @@ def test_a_program_that_told_nothing_is_told_with_its_status(log, tmp_path):
         run_host("generate", ["silent"], log=log, output=tmp_path / "output")
 
 
-def test_an_interrupt_ends_the_program(log, monkeypatch):
+@pytest.fixture
+def started(monkeypatch):
+    """The processes that were started."""
     started = []
 
     class Recorded(subprocess.Popen):
@@ -74,18 +77,36 @@ def test_an_interrupt_ends_the_program(log, monkeypatch):
             super().__init__(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "Popen", Recorded)
+    return started
 
-    def interrupt():
+
+@contextmanager
+def signal_once_it_runs(log, number):
+    """Send this process a signal when the program has told something."""
+
+    def send():
         end = time.monotonic() + 60
         while b"another" not in log.read_bytes() and time.monotonic() < end:
             time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     log.touch()
-    thread = Thread(target=interrupt)
+    thread = Thread(target=send)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        run_host("generate", ["endless"], log=log)
+    yield
     thread.join()
+
+
+def test_an_interrupt_ends_the_program(log, started):
+    with signal_once_it_runs(log, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        run_host("generate", ["endless"], log=log)
     (process,) = started
     assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_end_of_this_process_is_that_of_the_program(number, log, started):
+    with signal_once_it_runs(log, number), pytest.raises(ProgramFailed):
+        run_host("generate", ["endless"], log=log)
+    (process,) = started
+    assert process.returncode == -number

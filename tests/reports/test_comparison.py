@@ -223,3 +223,14 @@ def test_a_baseline_that_cannot_be_is_refused_before_anything_is_read(metric, to
     runs = [("A", tmp_path / "1"), ("A", tmp_path / "2"), ("B", tmp_path / "3")]
     with pytest.raises(ValueError, match=f"^--baseline C: {told}$"):
         compare_runs(runs, metric, data="data", baseline="C", command="")
+
+
+def test_a_run_and_a_text_of_one_name_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="^A names a run and a text: give the text another name$"):
+        compare_runs(
+            [("A", tmp_path / "1"), ("B", tmp_path / "2")],
+            RougeMetric(None),
+            data="data",
+            texts=[("A", tmp_path / "3")],
+            command="",
+        )

@@ -27,6 +27,20 @@ def target_language(data: Path, split: str) -> str:
     return languages[0]
 
 
+def num_sentences(data: Path, split: str) -> int:
+    """How many pairs a split has.
+
+    Raises:
+        ValueError: as :func:`target_language`.
+    """
+    side = re.compile(rf"{re.escape(split)}\.[^.-]+-([^.-]+)\.\1\.idx")
+    target_language(data, split)
+    (index,) = (path for path in data.glob("*.idx") if side.fullmatch(path.name))
+    pairs = data_utils.load_indexed_dataset(str(index.with_suffix("")), None)
+    assert pairs is not None
+    return len(pairs)
+
+
 def raw_reference(data: Path, split: str) -> Path:
     """The untokenised text of a split's target side, which data-prep writes beside the binaries.
 

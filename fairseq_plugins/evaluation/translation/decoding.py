@@ -114,10 +114,10 @@ class Decoding:
         log = self.out / "generate.log"
         print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
         aside = self.out / "generate.txt.tmp"
-        for path in (self.generated, aside):  # what a killed run still writes is lost with the name
-            path.unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)  # what a killed run still writes is lost with the name
         try:
             run_host("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
+            self.generated.unlink(missing_ok=True)  # nothing else was asked for than what is there
             (self.out / ASKED_FILE).write_text(asked, encoding="utf-8")
             aside.replace(self.generated)
         finally:

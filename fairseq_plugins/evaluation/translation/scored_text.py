@@ -12,7 +12,7 @@ from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.evaluation.text.languages import LANGUAGES, check_language, is_language
 from fairseq_plugins.evaluation.text.subwords import subword_kind
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
-from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference, target_language
+from fairseq_plugins.evaluation.translation.binarised_pairs import num_sentences, raw_reference, target_language
 from fairseq_plugins.evaluation.translation.decoding import Decoding
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references
 from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_data, add_input, add_out, add_split
@@ -97,13 +97,24 @@ class ScoredText:
         """Decode, where that is asked for and was not done; an earlier ``result`` in the folder is removed first.
 
         Raises:
-            ValueError: where that is asked for, and a sentence has only blank references.
+            ValueError: where that is asked for, and a sentence has only blank references, or references are not as
+                many as the sentences.
         """
         if self.decoding is not None:
             lines = zip(*(read_lines(reference) for reference in self.references))
             check_blank_references(["".join(texts) for texts in lines], name=name_of(*self.references))
             (self.decoding.out / result).unlink(missing_ok=True)
+            self._check_lengths(self.decoding)
             self.decoding.run()
+
+    def _check_lengths(self, decoding: Decoding) -> None:
+        num_pairs = num_sentences(decoding.data, decoding.split)
+        for reference in self.references:
+            if (num_lines := len(read_lines(reference))) != num_pairs:
+                raise ValueError(
+                    f"{reference} has {num_lines} lines, and {decoding.split} of {decoding.data} {num_pairs} "
+                    f"sentences: line {min(num_lines, num_pairs) + 1} has no counterpart"
+                )
 
     def show(self, text: str, *, result: str) -> None:
         """Print a result; beside a decoding it is written as well, to the file ``result``."""
