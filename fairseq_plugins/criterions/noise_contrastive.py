@@ -20,10 +20,11 @@ from fairseq_plugins.criterions.unigram_noise import UnigramNoise
 from fairseq_plugins.data.word_counts import training_counts
 from fairseq_plugins.flags.choices import OnOff, choices
 from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.output_layers.noise import Gradients, Noise
+from fairseq_plugins.output_layers.noise import Gradients, Hits, Noise
 
 NoiseSharing = choices(["none", "batch"])
 Normaliser = choices(["fixed", "learned"])
+AccidentalHits = choices(["left-out", "counted"])
 
 
 MOST_WORDS = 2**28
@@ -40,6 +41,13 @@ class NoiseContrastiveConfig(FairseqDataclass):
         metadata={
             "help": "none: every target has noise words of its own; batch: all targets of a batch have the same, whose "
             "scores are one matrix product, so that there can be many"
+        },
+    )
+    accidental_hits: AccidentalHits = field(
+        default="left-out",
+        metadata={
+            "help": "noise words that are the target of their token. counted: scores become log-probabilities, as in "
+            "the paper; left-out: they become log-odds, log p / (1 - p), which differ where p is large"
         },
     )
     normaliser: Normaliser = field(
@@ -66,12 +74,13 @@ class NoiseContrastiveConfig(FairseqDataclass):
 class NoiseContrastive(FairseqCriterion):
     """-log sigma(s(w) - log k q(w)) - sum over k noise words n of log(1 - sigma(s(n) - log k q(n))) of each target w.
 
-    The noise distribution q is that of the words of the training text (:class:`UnigramNoise`). A noise word that is the
-    target of its token counts nothing. Only the rows of the output matrix that belong to targets and noise are read.
+    The noise distribution q is that of the words of the training text (:class:`UnigramNoise`). Only the rows of the output matrix that belong to targets and noise are read.
     Noise is drawn by torch's generator, which the host seeds for every update.
 
-    A model learns scores s that are nearly normalised. With log Z = 0, as published, those of a model without biases
-    would have to sink by log V at first, and it has nothing to do so with; here log Z is log V, or starts there.
+    The loss is least where s = log p. Without accidental hits that is where s = log p / (1 - p): less noise is like the
+    target the more probable it is, so that confident predictions become more so. With log Z = 0, as published, the
+    scores of a model without biases would have to sink by log V at first, and it has nothing to do so with; here log Z
+    is log V, or starts there.
 
     ``loss`` is in training this loss in nats, and there is no ``ppl``; ``log_normaliser`` is log Z where it is learned.
     In evaluation the distribution is normalised, and both are those of the plain NLL.
@@ -85,6 +94,7 @@ class NoiseContrastive(FairseqCriterion):
         task: FairseqTask,
         noise_samples: int = 25,
         noise_sharing: str = "none",
+        accidental_hits: Hits = "left-out",
         normaliser: str = "fixed",
         sparse_gradients: str = "on",
         sentence_avg: bool = False,
@@ -94,6 +104,7 @@ class NoiseContrastive(FairseqCriterion):
         super().__init__(task)
         self.num_samples = check_at_least_one(noise_samples, flag="--noise-samples")
         self.noise_sharing = noise_sharing
+        self.accidental_hits = accidental_hits
         self.gradients: Gradients = "sparse" if sparse_gradients == "on" else "dense"
         if self.gradients == "sparse":
             _check_training(is_16_bit=fp16 or bf16)
@@ -171,6 +182,7 @@ class NoiseContrastive(FairseqCriterion):
             offsets=distribution.log_expected(words) + self.log_normaliser,
             target_offsets=distribution.log_expected(target) + self.log_normaliser,
             gradients=self.gradients,
+            hits=self.accidental_hits,
         )
 
     @property

@@ -11,6 +11,9 @@ from torch import Tensor
 Gradients = Literal["sparse", "dense"]
 """Whether the gradient of a matrix of all words holds the rows that were read alone, or all rows."""
 
+Hits = Literal["left-out", "counted"]
+"""What becomes of a noise word that is the target by accident."""
+
 
 @dataclass
 class Noise:
@@ -24,9 +27,11 @@ class Noise:
         offsets: of the words, in their shape.
         target_offsets: of the targets, (B, T).
         gradients: of the label embedding.
+        hits: of the words.
     """
 
     words: Tensor
     offsets: Tensor
     target_offsets: Tensor
     gradients: Gradients
+    hits: Hits = "left-out"

@@ -57,8 +57,8 @@ class SoftmaxOutput(ProjectedOutput):
         self._check_trains_in_precision_of_model("--criterion noise_contrastive")
         hidden = self.encode_hidden(states.layers[-1]).flatten(0, -2)
         margins = noise_margins(self.projection, hidden, target.flatten(), noise)
-        is_hit = noise.words == target.unsqueeze(-1)
-        losses = noise_contrast(*margins, is_hit.flatten(0, -2))
+        is_hit = (noise.words == target.unsqueeze(-1)).flatten(0, -2) if noise.hits == "left-out" else None
+        losses = noise_contrast(*margins, is_hit)
         if token_weights is not None:
             weights = token_weights.detach().flatten()
             losses = losses.masked_fill(weights == 0, 0) * weights

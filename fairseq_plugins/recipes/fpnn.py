@@ -27,7 +27,7 @@ and rate were searched on valid (results/fpnn). The recurrent matrix of rectifie
 (--recurrent-scale): with Adagrad they diverge without it.""",
 )
 
-_NOISE = {"criterion": "noise_contrastive", "noise-samples": 25}
+_NOISE = {"criterion": "noise_contrastive", "noise-samples": 25, "accidental-hits": "counted"}
 _FPNN_WORDS, _RECTIFIER_WORDS = {"arch": "fpnn_lm_text8_words"}, {"arch": "rectifier_rnn_lm_text8_words"}
 
 TEXT8_WORDS = Recipe(

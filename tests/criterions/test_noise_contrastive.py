@@ -38,7 +38,7 @@ def drawn(criterion, target, seed=3):
     return noise
 
 
-def by_hand(model, criterion, sample, words, *, log_z=LOG_V):
+def by_hand(model, criterion, sample, words, *, log_z=LOG_V, hits="left-out"):
     """The loss of every token, (B, T), by logits of all words; noise words (B, T, k)."""
     counts = torch.zeros(V, dtype=torch.double)
     for word in range(10):
@@ -53,7 +53,7 @@ def by_hand(model, criterion, sample, words, *, log_z=LOG_V):
         target = int(sample["target"][b, t])
         loss = -torch.log(scores[b, t, target])
         for word in words[b, t].tolist():
-            if word != target:
+            if word != target or hits == "counted":
                 loss = loss - torch.log(1 - scores[b, t, word])
         losses[b, t] = loss
     return losses
@@ -69,16 +69,17 @@ def gradients(model, loss):
     }
 
 
-@pytest.mark.parametrize("sharing", ["none", "batch"])
+@pytest.mark.parametrize("sharing, hits", [("none", "left-out"), ("batch", "left-out"), ("none", "counted")])
 @pytest.mark.parametrize("name", MODELS)
-def test_loss_and_gradients(name, sharing, make_criterion):
+def test_loss_and_gradients(name, sharing, hits, make_criterion):
     model = MODELS[name]().double()
-    criterion = make_criterion(noise_sharing=sharing)
+    criterion = make_criterion(noise_sharing=sharing, accidental_hits=hits)
     sample = make_sample(model, padding=criterion.padding_idx)
     words = drawn(criterion, sample["target"]).words
     assert words.shape == ((3,) if sharing == "batch" else (B, T, 3))
     loss, sample_size, logged = criterion(model, sample)
-    expected = by_hand(model, criterion, sample, words.expand(B, T, 3))[sample["target"] != criterion.padding_idx].sum()
+    losses = by_hand(model, criterion, sample, words.expand(B, T, 3), hits=hits)
+    expected = losses[sample["target"] != criterion.padding_idx].sum()
     assert sample_size == sample["ntokens"] == T + T - 1 + 1
     assert logged["objective"].item() == loss.item() == pytest.approx(expected.item(), rel=1e-10)
     assert (
@@ -113,10 +114,14 @@ def test_a_model_that_was_trained_with_sparse_gradients_has_dense_ones_by_anothe
     assert not model.decoder.embedding.weight.grad.is_sparse
 
 
-def test_the_mean_over_all_draws_is_the_sum_over_the_vocabulary(make_criterion):
-    """E[loss] = -log sigma(m_y) - k sum over w != y of q(w) log(1 - sigma(m_w)), with k = 2 and all 400 draws."""
+@pytest.mark.parametrize("hits", ["left-out", "counted"])
+def test_the_mean_over_all_draws_is_the_sum_over_the_vocabulary(hits, make_criterion):
+    """E[loss] = -log sigma(m_y) - k sum over w of q(w) log(1 - sigma(m_w)), with k = 2 and all 400 draws.
+
+    Without hits w = y is left out of the sum.
+    """
     model = MODELS["tied"]().double()
-    criterion = make_criterion(noise_samples=2, noise_sharing="batch")
+    criterion = make_criterion(noise_samples=2, noise_sharing="batch", accidental_hits=hits)
     sample = make_sample(model)
     everything = criterion.noise(sample["target"])
     log_expected = criterion.distribution.log_expected(torch.arange(V))
@@ -132,7 +137,8 @@ def test_the_mean_over_all_draws_is_the_sum_over_the_vocabulary(make_criterion):
         margins = model.decoder.output.projection(states) - LOG_V - log_expected
     is_target = nn.functional.one_hot(sample["target"], V).bool()
     noise_losses = -torch.log(1 - torch.sigmoid(margins)) * torch.exp(log_expected)
-    exact = -torch.log(torch.sigmoid(margins[is_target])).sum() + noise_losses[~is_target].sum()
+    counted = noise_losses if hits == "counted" else noise_losses[~is_target]
+    exact = -torch.log(torch.sigmoid(margins[is_target])).sum() + counted.sum()
     assert q.sum().item() == pytest.approx(1) and mean == pytest.approx(exact.item(), rel=1e-10)
 
 
@@ -277,3 +283,15 @@ def test_an_update_passes_over_no_matrix(output_layer, sharing, optimizer, make_
             optimizer.step()
     assert whole.taking <= {"embedding", "new_empty", "detach", "add_ sparse", "sparse_mask sparse"}
     assert whole.returning <= {"detach", "add_ sparse"} and "add_ sparse" in whole.returning
+
+
+def test_the_learned_normaliser_is_logged_without_a_graph(make_criterion):
+    model = MODELS["full"]()
+    _, _, logged = make_criterion(normaliser="learned")(model, make_sample(model))
+    assert not logged["log_normaliser"].requires_grad
+
+
+def test_with_sentence_avg_the_host_divides_by_sentences_in_validation_too(make_criterion):
+    criterion, model = make_criterion(sentence_avg=True), MODELS["full"]()
+    sample = make_sample(model)
+    assert [criterion.train(training)(model.train(training), sample)[1] for training in (True, False)] == [B, B]

@@ -32,3 +32,17 @@ def test_a_hit_has_no_gradient_even_where_it_is_far_off():
     noise = torch.tensor([[math.inf, 1.0]], requires_grad=True)
     noise_contrast(torch.zeros(1), noise, torch.tensor([[True, False]])).sum().backward()
     assert noise.grad[0].tolist() == [0, pytest.approx(torch.sigmoid(torch.tensor(1.0)).item())]
+
+
+@pytest.mark.parametrize("hits", ["left-out", "counted"])
+def test_where_the_expected_loss_is_least(hits):
+    """At log-probabilities where all noise counts, at log-odds where hits are left out."""
+    p, q = (torch.rand(6, dtype=torch.double).softmax(0) for _ in range(2))
+    best = p.log() if hits == "counted" else (p / (1 - p)).log()
+    scores = best.requires_grad_()
+    margins = scores - q.log()
+    targets, noise = torch.cartesian_prod(torch.arange(6), torch.arange(6)).unbind(1)
+    is_hit = None if hits == "counted" else (targets == noise).unsqueeze(1)
+    losses = noise_contrast(margins[targets], margins[noise].unsqueeze(1), is_hit)
+    (slope,) = torch.autograd.grad((p[targets] * q[noise] * losses).sum(), scores)
+    torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-14)
