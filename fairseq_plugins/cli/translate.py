@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.text_files import STANDARD_INPUT
+from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.translation.translator import EXTRA_PIECES, load_translator
 from fairseq_plugins.flags.command import Command
@@ -19,10 +20,12 @@ from fairseq_plugins.flags.common_arguments import (
     add_cpu,
     add_data,
     add_input,
+    add_output_precision,
     add_plot,
     choose_device,
 )
 from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.attention_map import save_attention_map
 
 FILE_BATCH_SIZE = 32
@@ -54,6 +57,7 @@ as -lrb- and ##, give such tokens between blanks; translations are such, too."""
             help="lines that are translated at a time "
             f"(default: {FILE_BATCH_SIZE} of files, 1 of the standard input, which answers every line at once)",
         )
+        add_output_precision(parser, choices=OUTPUT_PRECISIONS)
         add_cpu(parser)
 
     def run(self, args: argparse.Namespace) -> None:
@@ -64,7 +68,9 @@ as -lrb- and ##, give such tokens between blanks; translations are such, too."""
         check_at_least_one(args.beam, flag="--beam")
         check_at_least_one(batch_size, flag="--batch-size")
         lines = stream_lines(paths)
-        translator = load_translator(args.path, args.data, beam=args.beam, device=choose_device(args))
+        device = choose_device(args)
+        translator = load_translator(args.path, args.data, beam=args.beam, device=device)
+        prepare_to_score(translator.models, device=device, precision=args.output_precision)
         draws = args.plot is not None
         shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
         with tqdm(unit="line", desc="translating", disable=not shows_progress) as bar:

@@ -74,8 +74,9 @@ class NoiseContrastiveConfig(FairseqDataclass):
 class NoiseContrastive(FairseqCriterion):
     """-log sigma(s(w) - log k q(w)) - sum over k noise words n of log(1 - sigma(s(n) - log k q(n))) of each target w.
 
-    The noise distribution q is that of the words of the training text (:class:`UnigramNoise`). Only the rows of the output matrix that belong to targets and noise are read.
-    Noise is drawn by torch's generator, which the host seeds for every update.
+    The noise distribution q is that of the words of the training text (:class:`UnigramNoise`). Only the rows of the
+    output matrix that belong to targets and noise are read. Noise is drawn by torch's generator, which the host seeds
+    for every update.
 
     The loss is least where s = log p. Without accidental hits that is where s = log p / (1 - p): less noise is like the
     target the more probable it is, so that confident predictions become more so. With log Z = 0, as published, the

@@ -1,9 +1,9 @@
 """Trained models as Python objects that take raw text and give raw text: what ``fairseq_plugins.load`` returns."""
 
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Iterable, List, Optional, Sequence, Union
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -182,6 +182,18 @@ def _checked_line(line: str) -> str:
     return line
 
 
+@contextmanager
+def _built_in_float32() -> Iterator[None]:
+    """Weights have the type of the checkpoint's, whatever the user's default is."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+@_built_in_float32()
 @torch.random.fork_rng(devices=[])  # models are built with drawn weights, which the checkpoint's replace
 def load_trained(
     path: Union[AnyPath, Sequence[AnyPath]],

@@ -10,8 +10,10 @@ import torch
 from commands import ENVIRONMENT, command
 from translation_commands import TRANSFORMER, generate, train_to_the_end
 
+from fairseq_plugins.cli import translate as translate_module
 from fairseq_plugins.cli.translate import Translate
 from fairseq_plugins.evaluation.translation.translator import load_translator
+from fairseq_plugins.output_layers import output_precision
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +87,24 @@ def test_lines_keep_their_order_and_blank_ones_their_place(batch_size, prepared,
     assert (status, told) == (0, "")
     expected = [" ".join(f"x{word}" for word in reversed(line.split())) for line in LINES]
     assert printed.split("\n")[:-1] == expected
+
+
+def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, translate, monkeypatch):
+    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    searched = []
+
+    def load(*arguments, **options):
+        translator = load_translator(*arguments, **options)
+        (model,) = translator.models
+        translate_lines = translator.translate
+        precision = model.decoder.output.precision
+        translator.translate = lambda lines: searched.append(precision.for_search()) or translate_lines(lines)
+        return translator
+
+    monkeypatch.setattr(translate_module, "load_translator", load)
+    for flags in ([], ["--output-precision", "bfloat16"]):
+        assert translate(prepared, "--path", best, *flags, typed=b"a b\n")[1] == "xb xa\n"
+    assert searched == [None, torch.bfloat16]
 
 
 def test_every_line_that_is_typed_is_answered_at_once(prepared, best):
