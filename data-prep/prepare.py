@@ -1,8 +1,10 @@
 """Entry of every corpus' prepare.sh: ``python3 prepare.py CORPUS [option]...``."""
 
+import io
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which PYTHONSAFEPATH leaves out
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # fairseq_plugins of this checkout
 
 from preparation.errors import ACTIVATE
@@ -13,4 +15,6 @@ except ImportError as error:
     sys.exit(f"error: {error}: {ACTIVATE}")
 
 if __name__ == "__main__":
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may have letters that the terminal has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))

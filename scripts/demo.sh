@@ -15,7 +15,7 @@ case ${1:-} in
   *) echo "$usage" >&2; exit 2 ;;
 esac
 
-CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH= cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 bash scripts/setup.sh
 source .venv/bin/activate
 export OMP_NUM_THREADS=1  # two trainings at a time, a core each

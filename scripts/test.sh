@@ -17,7 +17,7 @@ done
 corpora=${FAIRSEQ_PLUGINS_CORPORA:-}
 [[ -z $corpora || -d $corpora ]] || { echo "test.sh: error: FAIRSEQ_PLUGINS_CORPORA=$corpora is no folder" >&2; exit 2; }
 [[ -z $corpora ]] || export FAIRSEQ_PLUGINS_CORPORA=$(CDPATH= cd "$corpora" && pwd)
-CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH= cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 bash scripts/setup.sh
 source .venv/bin/activate
 ruff check --quiet --line-length 120 --select E,F,I,B,W --ignore B905 .

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Annotated English Gigaword, articles and titles, see README.md here.
 set -euo pipefail
-here=$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")" && pwd)
 command -v python3 >/dev/null || {
   echo "error: python3 is not on PATH: activate the environment that fairseq is installed in" >&2
   exit 1

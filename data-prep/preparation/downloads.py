@@ -72,7 +72,7 @@ def _write(file: FileIO, block: bytes, path: Path) -> None:
         while left:
             left = left[file.write(left) :]
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}: make room and run again") from None
+        raise DataError(f"{path}: {error.strerror}: make room and run again, or pass another --work") from None
 
 
 def _save(url: str, path: Path) -> None:

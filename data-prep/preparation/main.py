@@ -1,5 +1,6 @@
 """From the files of a corpus to the host's binaries: the order of the steps."""
 
+import errno
 import shutil
 import sys
 from argparse import Namespace
@@ -9,7 +10,7 @@ from pathlib import Path
 from .corpora import CORPORA
 from .corpus import Corpus
 from .errors import ACTIVATE, DataError, note
-from .finished import is_finished
+from .finished import files_line, is_finished
 from .make_binaries import make_binaries
 from .make_text import make_text
 from .options import parse_options
@@ -34,7 +35,9 @@ def main(arguments: list[str]) -> int:
         note(f"error: {error}")
         return 1
     except OSError as error:
-        note(f"error: {error.filename or 'a file'}: {error.strerror or error}")
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = ": make room and run again, or pass another --work and --dest" if is_full else ""
+        note(f"error: {error.filename or 'a file'}: {error.strerror or error}{remedy}")
         return 1
     except KeyboardInterrupt:
         note("interrupted: run the same command again to go on")
@@ -48,7 +51,7 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
     if not options.check:
         note("warning: EXPECTED_COUNTS=skip: checksums, counts and vocabulary are not checked")
         recipe += ", not checked"
-    if is_finished(recipe, options):
+    if is_finished(corpus, recipe, options):
         complete_text_record(corpus, options)
         return
     if options.source and not options.source.is_dir():
@@ -56,22 +59,22 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
     if not shutil.which("fairseq-preprocess"):
         raise DataError(f"fairseq-preprocess is not on PATH: {ACTIVATE}")
     check_writable(options.dest)
-    options.work.mkdir(parents=True, exist_ok=True)
     with locked(options.work):
-        if is_finished(recipe, options):  # by the run that this one waited for
+        if is_finished(corpus, recipe, options):  # by the run that this one waited for
             return
         if options.source is None:
             corpus.download(options.work, options)
         files = corpus.find(options.source or options.work, options)
-        folders = make_steps(corpus, files, options)
+        digests = {name: digest(path) for name, path in files.items()}
+        folders = make_steps(corpus, files, digests, options)
         with reserved(options.dest):
-            if is_finished(recipe, options):  # by a run that worked in another folder
+            if is_finished(corpus, recipe, options):  # by a run that worked in another folder
                 return
-            table = make_binaries(corpus, files, folders, recipe, options)
+            table = make_binaries(corpus, files, folders, [recipe, files_line(digests)], options)
     print("\n".join([*table, corpus.report(options)]), flush=True)
 
 
-def make_steps(corpus: Corpus, files: dict[str, Path], options: Namespace) -> dict[str, Path]:
+def make_steps(corpus: Corpus, files: dict[str, Path], digests: dict[str, str], options: Namespace) -> dict[str, Path]:
     """The folders of the steps by their names, the last one of which holds what is binarised."""
     work = options.work / options.subject
     steps = corpus.steps(options)
@@ -81,7 +84,7 @@ def make_steps(corpus: Corpus, files: dict[str, Path], options: Namespace) -> di
     settings: dict[str, object] = {
         "format": FORMAT,
         "recipe": [corpus.name, options.subject, corpus.variant(options), options.check],
-        "files": {name: digest(path) for name, path in files.items()},
+        "files": digests,
     }
     folders = {"text": run_step(work / "text", settings, partial(make_text, corpus, files, options))}
     for step in steps:

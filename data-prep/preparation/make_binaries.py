@@ -10,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from .corpus import Corpus
-from .errors import DataError, note
+from .errors import PASS_OTHERS, DataError, note
 from .finished import RECORD, binary_name, dictionary_name
 from .lines import progress, read_lines, write_lines
 from .make_text import splits_of
@@ -21,11 +21,15 @@ HOST_WORKER_BYTES = 1 << 27  # of training text for each process of fairseq-prep
 
 
 def make_binaries(
-    corpus: Corpus, files: dict[str, Path], folders: dict[str, Path], recipe: str, options: Namespace
+    corpus: Corpus, files: dict[str, Path], folders: dict[str, Path], record: list[str], options: Namespace
 ) -> list[str]:
-    """Make the destination from the folder of the last step; its counts as lines of a table."""
+    """Make the destination from the folder of the last step; its counts as lines of a table.
+
+    ``record`` is what ``prepared.txt`` says before them.
+    """
     pieces = list(folders.values())[-1]
-    splits = list(splits_of(pieces))
+    sizes = splits_of(pieces)
+    splits = list(sizes)
     with new_folder(options.dest) as folder:
         # The host splits --testpref at commas and writes its arguments to a log: hence names without folders.
         (folder / "text").symlink_to(pieces.resolve())
@@ -35,15 +39,18 @@ def make_binaries(
         for index, split in enumerate(splits[3:], 1):
             for path in folder.glob(f"test{index}.*"):
                 path.rename(path.with_name(path.name.replace(f"test{index}.", f"{split}.", 1)))
-        table = _check_binaries(folder, pieces, splits, options)
+        table = _check_binaries(folder, pieces, sizes, options)
         for side in options.kept_sides:
             num_rows = sum(1 for _ in read_lines(folder / dictionary_name(side, options)))
+            if not num_rows:
+                remedy = "give a smaller --threshold" if options.threshold else PASS_OTHERS
+                raise DataError(f"no word of train is left for {dictionary_name(side, options)}: {remedy}")
             if options.check:
                 corpus.check_dictionary(num_rows, files, options)
             table.append(f"{dictionary_name(side, options)}: {num_rows} rows")
         corpus.add_files(folders, folder, options)
         add_text_record(corpus, folder, options)
-        write_lines(folder / RECORD, [recipe, *table])
+        write_lines(folder / RECORD, [*record, *table])
     return table
 
 
@@ -86,15 +93,20 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def _check_binaries(folder: Path, pieces: Path, splits: list[str], options: Namespace) -> list[str]:
-    """Compare what the host counted with the text; the counts as lines of a table."""
+def _check_binaries(folder: Path, pieces: Path, sizes: dict[str, int], options: Namespace) -> list[str]:
+    """Compare the text with its recorded numbers of lines and with what the host counted; a table's lines."""
     log = (folder / "preprocess.log").read_text(encoding="utf-8")
     table = []
-    for split, side in itertools.product(splits, options.kept_sides):
+    for split, side in itertools.product(sizes, options.kept_sides):
         num_lines = num_tokens = 0
         for line in read_lines(pieces / f"{split}.{side}"):
             num_lines += 1
             num_tokens += len(line.split()) + 1
+        if num_lines != sizes[split]:
+            raise DataError(
+                f"{pieces / f'{split}.{side}'} has {num_lines} lines, not the {sizes[split]} that were written: "
+                f"delete {pieces} and run again"
+            )
         if f" text/{split}.{side}: {num_lines} sents, {num_tokens} tokens," not in log:
             raise DataError(f"fairseq-preprocess did not binarise {split}.{side} as it should have: report this")
         name = split if len(options.kept_sides) == 1 else f"{split}.{side}"

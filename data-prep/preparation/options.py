@@ -7,6 +7,8 @@ from pathlib import Path
 
 from .corpus import Corpus
 
+LARGEST = 10**9  # number that an option takes
+
 
 def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     """Options of the command line, with what EXPECTED_COUNTS says and what the corpus makes of them."""
@@ -34,8 +36,13 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     options.workers = min(options.workers, _num_cores())
     options.dest = options.dest or Path("data-bin") / options.result
     if options.dest.is_symlink() or not options.dest.name:  # it is replaced by renaming
-        options.dest = options.dest.resolve()
+        options.dest = Path(os.path.realpath(options.dest))
+        if options.dest.is_symlink():
+            parser.error(f"--dest {options.dest} is a symbolic link to itself: pass another --dest")
     options.work = options.work or Path("downloads") / corpus.name
+    dest, work = (Path(os.path.realpath(folder)) for folder in (options.dest, options.work))
+    if dest in (work, *work.parents):  # it is replaced as a whole
+        parser.error(f"--dest {options.dest} is the folder of --work {options.work}, or holds it: pass another --dest")
     return options
 
 
@@ -47,9 +54,9 @@ def path(text: str) -> Path:
 
 
 def positive(text: str) -> int:
-    """A number from 1."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a positive number is expected, not '{text}'")
+    """A number from 1 to LARGEST."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= LARGEST:
+        raise argparse.ArgumentTypeError(f"a positive number to {LARGEST:,} is expected, not '{text}'")
     return int(text)
 
 

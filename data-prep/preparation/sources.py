@@ -4,10 +4,11 @@ import errno
 import gzip
 import hashlib
 import io
+import json
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -27,6 +28,11 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
     """Checksum of a file, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def digest_of_all(digests: Mapping[str, str]) -> str:
+    """A short checksum of files, by their names and checksums."""
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @contextmanager

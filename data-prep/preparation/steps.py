@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,19 +13,25 @@ from typing import IO
 from .errors import DataError, note
 
 RECORD = "step.json"
-UNRECORDED = re.compile(r"(train|valid|test)\.txt|text8|.+\.part")  # files of a step that was made before there was one
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other run works in ``folder``; a killed run holds nothing."""
-    with open(folder / ".lock", "w") as file:
+    """Make ``folder`` and wait until no other run works in it; a killed run holds nothing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / ".lock", "w")
+    except OSError as error:
+        raise DataError(f"{folder}: nothing can be written there ({error.strerror}): pass another --work") from None
+    with file:
         _lock(file, f"works in {folder}")
         yield
 
 
 def check_writable(target: Path) -> None:
-    """DataError if no folder could be made at ``target``."""
+    """DataError if no folder could be made at ``target``, or none that is there be renamed."""
+    if os.path.ismount(target):
+        raise DataError(f"{target} is a mount point, which cannot be replaced: pass a folder in it as --dest")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent):
@@ -93,7 +98,7 @@ def new_folder(target: Path) -> Iterator[Path]:
 def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path:
     """``target``, filled by ``make(folder)`` unless a complete one with the same ``settings`` is there.
 
-    DataError if ``target`` is not the folder of a step, with a record or from before there were records.
+    DataError if ``target`` holds something and has no record of a step.
     """
     record = json.dumps(settings, indent=1, sort_keys=True)
     if (target / RECORD).is_file() and (target / RECORD).read_bytes() == record.encode():
@@ -108,6 +113,4 @@ def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path
 
 
 def _is_of_a_step(folder: Path) -> bool:
-    if (folder / RECORD).is_file():
-        return True
-    return folder.is_dir() and all(UNRECORDED.fullmatch(file.name) and not file.is_dir() for file in folder.iterdir())
+    return (folder / RECORD).is_file() or (folder.is_dir() and not any(folder.iterdir()))

@@ -16,6 +16,6 @@ case ${1:-} in
   --list) ;;
   *) [[ $# -ge 4 ]] || { echo "$usage" >&2; exit 2; } ;;
 esac
-source "$(dirname "${BASH_SOURCE[0]}")/../package.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../package.sh"
 [[ $1 != --list ]] || exec python -m fairseq_plugins.cli.train --list "$recipe"
 exec python -m fairseq_plugins.cli.train "$recipe" "$1" "$3" --save-dir "$4" --seed "$2" "${@:5}"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from warm_process import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCED = ("lib.sh", "package.sh")
@@ -19,10 +20,12 @@ pytestmark = pytest.mark.usefixtures("warm")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_script_has_help_and_strict_mode(script):
+def test_script_has_help_and_strict_mode(script, tmp_path):
+    """Called by a link in another folder, as it may be."""
+    (tmp_path / "a link").symlink_to(script)
     # with CDPATH, cd may print where it went
-    command, environment = ["bash", script.relative_to(ROOT), "--help"], {**os.environ, "CDPATH": str(ROOT)}
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    command, environment = ["bash", "a link", "--help"], {**os.environ, "CDPATH": str(ROOT)}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0 and "usage" in result.stdout, result.stderr
     assert "set -euo pipefail" in script.read_text()
 
@@ -59,7 +62,7 @@ def test_recipe_without_arguments_ends_with_its_usage(script):
 )
 @pytest.mark.parametrize("found", ["no python", "a python without fairseq"])
 def test_an_environment_without_fairseq_is_one_line(found, command, tmp_path):
-    for program in ("bash", "dirname", "basename"):
+    for program in ("bash", "dirname", "basename", "readlink"):
         (tmp_path / program).symlink_to(shutil.which(program))
     if found == "a python without fairseq":
         (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
@@ -88,3 +91,14 @@ def test_an_entry_takes_the_package_of_its_checkout(tmp_path):
     command = [sys.executable, str(ROOT / "scripts/provenance.py"), "--help"]
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0 and result.stdout.startswith("usage: "), result.stderr
+
+
+@pytest.mark.slow
+def test_a_script_takes_the_package_of_its_checkout(tmp_path, monkeypatch):
+    """Not the one in the working directory."""
+    monkeypatch.setenv("PATH", str(Path(PYTHON).parent), prepend=os.pathsep)
+    (tmp_path / "fairseq_plugins").mkdir()
+    (tmp_path / "fairseq_plugins/__init__.py").write_text("raise RuntimeError('another copy')")
+    command = ["bash", ROOT / "scripts/recipes/lm/reduced.sh", "--list"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0 and "another copy" not in result.stderr, result.stderr

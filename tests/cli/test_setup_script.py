@@ -13,8 +13,9 @@ echo "$(basename "$0") $*" >> "{root}/calls"
 case $* in
   --version) echo "Python {version}.1" ;;
   *version_info*) echo {version} ;;
+  *base_executable*) echo "$0" ;;
   *"import pip"*) {imports_pip} ;;
-  *"venv --clear"*)
+  *"-m venv"*)
     mkdir -p "{root}/.venv/bin"
     echo "command = python -m venv {root}/.venv" > "{root}/.venv/pyvenv.cfg"
     cp "{root}/fresh" "{root}/.venv/bin/python"
@@ -39,14 +40,22 @@ class Checkout:
         path.write_text(PYTHON.format(root=self.root, version=version, imports_pip=imports_pip))
         path.chmod(0o755)
 
-    def set_up(self, *, version):
+    def write_environment(self, files, *, imports_pip):
+        """``.venv`` with these files, and with an interpreter where ``imports_pip`` is given."""
+        (self.root / ".venv").mkdir()
+        for name, text in files.items():
+            (self.root / ".venv" / name).write_text(text.format(root=self.root))
+        if imports_pip:
+            self.write_python(self.root / ".venv/bin/python", version="3.11", imports_pip=imports_pip)
+
+    def set_up(self, *, version, script="scripts/setup.sh"):
         """Exit status, standard error and what was asked, where ``python3`` is of that version."""
         (self.root / "calls").write_text("")
         self.write_python(self.root / "fresh", version=version)
         self.write_python(self.programs / "python3", version=version)
         environment = {**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}"}
         environment.pop("PYTHON", None)
-        command = ["bash", self.root / "scripts/setup.sh"]
+        command = ["bash", self.root / script]
         result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         return result.returncode, result.stderr, (self.root / "calls").read_text()
 
@@ -58,24 +67,59 @@ def checkout(tmp_path):
 
 def test_it_makes_an_environment_once(checkout):
     status, error, calls = checkout.set_up(version="3.11")
-    assert (status, error) == (0, "") and "venv --clear" in calls and "--requirement" in calls
+    assert (status, error) == (0, "") and "-m venv" in calls and "--requirement" in calls
     status, error, calls = checkout.set_up(version="3.11")
-    assert (status, error) == (0, "") and "venv --clear" not in calls and "install" not in calls
+    assert (status, error) == (0, "") and "-m venv" not in calls and "install" not in calls
 
 
-def test_an_environment_whose_making_was_interrupted_is_made_again(checkout):
-    (checkout.root / ".venv").mkdir()
-    (checkout.root / ".venv/pyvenv.cfg").write_text(f"command = python -m venv {checkout.root}/.venv\n")
-    checkout.write_python(checkout.root / ".venv/bin/python", version="3.11", imports_pip="exit 1")
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"pyvenv.cfg": "command = python -m venv --clear {root}/.venv\n"},
+        {"pyvenv.cfg": "command = python -m venv {root}/.venv\n", "install.log": "", "former": ""},
+        {"pyvenv.cfg": "home =", "install.log": ""},
+        {"install.log": ""},
+        {},
+    ],
+    ids=["formerly", "without pip", "in the first file", "before the first file", "empty"],
+)
+def test_an_environment_whose_making_was_interrupted_is_made_again(left, checkout):
+    checkout.write_environment(left, imports_pip="exit 1" if left else None)
     status, error, calls = checkout.set_up(version="3.11")
-    assert (status, error) == (0, "") and "venv --clear" in calls
-    assert (checkout.root / ".venv/.installed").is_file()
+    assert (status, error) == (0, "") and "-m venv" in calls
+    assert (checkout.root / ".venv/.installed").is_file() and not (checkout.root / ".venv/former").exists()
+
+
+def test_an_environment_that_was_moved_is_made_again(checkout):
+    moved = {"pyvenv.cfg": "command = python -m venv /elsewhere/.venv\n", ".installed": "Python 3.11", "former": ""}
+    checkout.write_environment(moved, imports_pip="true")
+    status, error, calls = checkout.set_up(version="3.11")
+    assert (status, error) == (0, "") and "-m venv" in calls and not (checkout.root / ".venv/former").exists()
+
+
+@pytest.mark.parametrize("cfg", ["home = /usr/bin\nuv = 0.5.1\n", "command = python -m venv /elsewhere/.venv\n", None])
+def test_an_environment_of_somebody_else_is_left_alone(cfg, checkout):
+    checkout.write_environment({"pyvenv.cfg": cfg} if cfg else {"mine": ""}, imports_pip="true")
+    status, error, calls = checkout.set_up(version="3.11")
+    remedy = "was not made by this script: move it away or delete it"
+    assert status == 1 and error == f"setup.sh: {checkout.root}/.venv {remedy}\n" and "install" not in calls
+    assert (checkout.root / ".venv" / ("pyvenv.cfg" if cfg else "mine")).exists()
+
+
+def test_an_environment_that_is_known_by_a_link_is_kept(checkout, tmp_path):
+    """So is the script."""
+    (tmp_path / "link").symlink_to(checkout.root)
+    (checkout.root / "set up").symlink_to("scripts/setup.sh")
+    cfg = f"command = python -m venv --clear {tmp_path}/link/.venv\n"
+    checkout.write_environment({"pyvenv.cfg": cfg, "mine": ""}, imports_pip="true")
+    status, error, calls = checkout.set_up(version="3.11", script="set up")
+    assert (status, error) == (0, "") and "-m venv" not in calls and (checkout.root / ".venv/mine").exists()
 
 
 def test_an_environment_of_another_interpreter_is_kept(checkout):
     assert checkout.set_up(version="3.12")[0] == 0
     status, error, calls = checkout.set_up(version="3.13")
-    assert (status, error) == (0, "") and "venv --clear" not in calls and "install" not in calls
+    assert (status, error) == (0, "") and "-m venv" not in calls and "install" not in calls
 
 
 def test_an_interpreter_that_was_not_tested_is_refused(checkout):

@@ -29,22 +29,22 @@ def text_of(lines: list[str], end: str = "\n") -> bytes:
 
 
 def tgz(members: dict[str, bytes]) -> bytes:
-    """A .tgz archive."""
+    """A .tgz archive, the same at all times."""
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+    with tarfile.open(fileobj=content, mode="w") as archive:
         for name, data in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-    return content.getvalue()
+    return gzip.compress(content.getvalue(), mtime=0)
 
 
 def zipped(members: dict[str, bytes]) -> bytes:
-    """A .zip archive."""
+    """A .zip archive, the same at all times."""
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(content, "w") as archive:
         for name, data in members.items():
-            archive.writestr(name, data)
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 

@@ -49,7 +49,8 @@ def test_result(prepared: SimpleNamespace) -> None:
     assert ("text.json" in files) == (len(sides) == 1)
     table = (prepared.dest / "prepared.txt").read_text().splitlines()
     assert table[0].startswith(small.corpus) and table[0].endswith(", not checked")
-    assert "\n".join(table[1:]) in prepared.done.stdout
+    assert re.fullmatch("files: [0-9a-f]{16}", table[1])
+    assert "\n".join(table[2:]) in prepared.done.stdout
     assert sum(" tokens with one end mark a line" in line for line in table) >= 3 * len(sides)
     assert f"data-bin/{small.result}" in prepared.done.stdout
     assert not list(prepared.cwd.rglob("*partial-*")) and not list(prepared.cwd.rglob("unpacked"))
@@ -196,10 +197,9 @@ def test_sources_are_not_replaced(small: SmallCorpus, here: Path) -> None:
     assert "holds files of the corpus: pass another --work" in message and snapshot(here / step) == before
 
 
-@each_corpus
-def test_second_run_waits_for_the_first(small: SmallCorpus, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_run_waits_for_the_first(prepared: SimpleNamespace, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = prepared.small
     write_corpus(here / "x", small)
-    options = [small.corpus, *small.options, "--from", "x", "--work", "work"]
     (here / "work").mkdir()
     first = steps.locked(here / "work")
     first.__enter__()
@@ -208,14 +208,11 @@ def test_second_run_waits_for_the_first(small: SmallCorpus, here: Path, monkeypa
     def finish_the_first_run(message: str) -> None:
         told.append(message)
         if message.startswith("waiting"):
-            (here / "data-bin" / small.result).mkdir(parents=True)
-            shutil.copyfile(here / "recipe", here / "data-bin" / small.result / "prepared.txt")
+            shutil.copytree(prepared.dest, here / "data-bin" / small.result)
             first.__exit__(None, None, None)
 
-    line = re.search("not '(.*)': ", fail_with_record(small, here, "another\n"))[1]
-    (here / "recipe").write_text(f"{line}\n")
     monkeypatch.setattr(steps, "note", finish_the_first_run)
-    done = succeed(*options, cwd=here)
+    done = succeed(small.corpus, *small.options, "--from", "x", "--work", "work", cwd=here)
     assert told == ["waiting for another run that works in work"] and "already complete" in done.stderr
     assert [path.name for path in (here / "work").iterdir()] == [".lock"]
 
@@ -267,7 +264,16 @@ def test_help(small: SmallCorpus, here: Path) -> None:
 @each_corpus
 @pytest.mark.parametrize(
     "options",
-    ["--frmo=x", "unknown_pair x", "--from", "--mirror --dest x", "--dest=", "--workers 0", "--workers -1"],
+    [
+        "--frmo=x",
+        "unknown_pair x",
+        "--from",
+        "--mirror --dest x",
+        "--dest=",
+        "--workers 0",
+        "--workers -1",
+        f"--workers {10**19}",
+    ],
 )
 def test_usage_error(small: SmallCorpus, options: str, here: Path) -> None:
     done = prepare(small.corpus, *small.options, *options.split(), cwd=here)

@@ -9,18 +9,19 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
-from preparation import downloads, steps
+from preparation import downloads, main, steps
 from preparation.archives import is_sound, unpack
 from preparation.corpora.multi30k import Multi30k
+from preparation.corpora.ptb import PTB
 from preparation.errors import DataError
 from preparation.finished import is_finished
 from preparation.lines import decode_lines
 from preparation.make_text import splits_of
 from preparation.options import _num_cores
 from preparation.sources import damage_reported
-from preparation_runs import options_of, prepare, snapshot, succeed
+from preparation_runs import fail, options_of, prepare, snapshot, succeed
 from small_corpora import manythings_files, tatoeba_files
-from small_texts import write_files, zipped
+from small_texts import LANGUAGES, SPLITS, write_files, zipped
 
 
 def test_binaries_of_another_pair_are_not_replaced(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_binaries_of_another_pair_are_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match="mine holds other binaries than multi30k de-en: delete it or pass another --dest"
     ):
-        is_finished("multi30k de-en, 3 merges", options)
+        is_finished(Multi30k(), "multi30k de-en, 3 merges", options)
     assert snapshot(tmp_path) == before
 
 
@@ -63,6 +64,107 @@ def test_sets_of_tatoeba_are_not_taken_for_each_other(here: Path) -> None:
     assert "already complete" in succeed("tatoeba", "en", "--from", "x", cwd=here).stderr
     done = prepare("tatoeba", "en", "--from", "y", cwd=here)
     assert done.returncode == 1 and "already holds 'tatoeba en, split of deu.txt" in done.stderr
+    succeed("tatoeba", "en", "--from", "y", "--dest", "z", cwd=here)
+    write_files(here / "y", {"test.en.gz": b"Another set.\n"})
+    assert "z was made from other files than those in y" in fail(
+        "tatoeba", "en", "--from", "y", "--dest", "z", cwd=here
+    )
+
+
+@pytest.mark.parametrize("place", ["other", "work"])
+def test_a_result_is_not_taken_for_one_of_other_files(place: str, here: Path) -> None:
+    """They are those that were named, or those in the work folder."""
+    texts = {f"{split}.txt": b"a b\n" for split in SPLITS}
+    write_files(here / "x", texts)
+    options = ["ptb", "--work", "work"]
+    succeed(*options, "--from", "x", cwd=here)
+    for known in ("x", "nowhere", "work"):  # files that are gone tell nothing
+        assert "already complete" in succeed(*options, "--from", known, cwd=here).stderr
+    write_files(here / place, {**texts, "test.txt": b"b a\n"})
+    before = snapshot(here)
+    message = fail(*options, *(["--from", place] if place == "other" else []), cwd=here)
+    assert message.endswith(
+        f"data-bin/ptb was made from other files than those in {place}: delete it or pass another --dest"
+    )
+    assert snapshot(here) == before
+    record = here / "data-bin/ptb/prepared.txt"
+    lines = record.read_text().splitlines()
+    assert lines[1].startswith("files: ")
+    record.write_text("\n".join([lines[0], *lines[2:]]))  # as it was before there were digests
+    assert "already complete" in succeed(*options, "--from", place, cwd=here).stderr
+
+
+@pytest.mark.parametrize("name", ["dict.en.txt", "train.de-en.de.bin", "test.de-en.en.idx", "flickr.de-en.de.bin"])
+@pytest.mark.parametrize("damage", ["lacks", "has an empty"])
+def test_a_result_that_lost_a_file_is_not_complete(name: str, damage: str, tmp_path: Path) -> None:
+    splits = ("train", "valid", "test", "flickr")
+    result = tmp_path / "result"
+    binaries = [f"{split}.de-en.{side}.{end}" for split in splits for side in LANGUAGES for end in ("bin", "idx")]
+    write_files(result, {each: b"1" for each in [*binaries, "dict.de.txt", "dict.en.txt"]})
+    counts = "".join(f"{split}.{side}: 3 lines, 9 tokens\n" for split in splits for side in LANGUAGES)
+    (result / "prepared.txt").write_text(f"a recipe\n{counts}")
+    arguments = Multi30k(), "a recipe", options_of(Multi30k(), "de-en", "--dest", result)
+    assert is_finished(*arguments)
+    (result / name).unlink() if damage == "lacks" else (result / name).write_text("")
+    with pytest.raises(DataError, match=f"result {damage} {name}: delete it to prepare it again"):
+        is_finished(*arguments)
+
+
+def test_binaries_of_the_host_are_not_empty(tmp_path: Path) -> None:
+    names = ["dict.txt", *(f"{split}.{end}" for split in SPLITS for end in ("bin", "idx"))]
+    write_files(tmp_path / "mine", {name: b"" if name == "valid.bin" else b"1" for name in names})
+    with pytest.raises(DataError, match="mine has an empty valid.bin: delete it or pass another --dest"):
+        is_finished(PTB, "ptb", options_of(PTB, "--dest", tmp_path / "mine"))
+
+
+def test_text_that_lost_lines_is_not_binarised(here: Path) -> None:
+    write_files(here / "x", tatoeba_files())
+    options = ["tatoeba", "en", "--from", "x"]
+    succeed(*options, cwd=here)
+    text = here / "downloads/tatoeba/en/tokens/train.en"
+    text.write_text("".join(text.read_text().splitlines(keepends=True)[:-1]))
+    message = fail(*options, "--dest", "other", cwd=here)
+    assert "tokens/train.en has 59 lines, not the 60 that were written: delete downloads/tatoeba/en/tokens" in message
+
+
+def test_a_dictionary_without_words_is_no_result(here: Path) -> None:
+    write_files(here / "x", tatoeba_files())
+    message = fail("tatoeba", "en", "--from", "x", "--threshold", 100000, cwd=here)
+    assert message == "error: no word of train is left for dict.txt: give a smaller --threshold"
+
+
+@pytest.mark.parametrize("dest", ["work", "./work/", "link", "."])
+def test_the_work_folder_is_not_in_the_destination(dest: str, here: Path) -> None:
+    (here / "link").symlink_to("work")
+    done = prepare("tatoeba", "en", "--from", "x", "--dest", dest, "--work", "work", cwd=here)
+    assert done.returncode == 2 and "the folder of --work work, or holds it: pass another --dest" in done.stderr
+    assert not (here / "work").exists()
+
+
+def test_folders_that_are_none_are_told_with_the_remedy(here: Path) -> None:
+    write_files(here / "x", manythings_files())
+    (here / "file").touch()
+    (here / "loop").symlink_to("loop")
+    options = ["tatoeba", "en", "--from", "x"]
+    for work in ("file", "loop", "loop/inside"):
+        message = fail(*options, "--work", work, cwd=here)
+        assert message.startswith(f"error: {work}: nothing can be written there (") and message.endswith(
+            "another --work"
+        )
+    done = prepare(*options, "--dest", "loop", cwd=here)
+    assert done.returncode == 2 and done.stderr.endswith("/loop is a symbolic link to itself: pass another --dest\n")
+    assert "loop/inside: nothing can be written there (" in fail(*options, "--dest", "loop/inside", cwd=here)
+
+
+def test_a_full_disk_is_told_with_the_remedy(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    write_files(here / "x", manythings_files())
+    monkeypatch.setattr(main, "make_steps", fill)
+    message = fail("tatoeba", "en", "--from", "x", cwd=here)
+    remedy = "make room and run again, or pass another --work and --dest"
+    assert message == f"error: a file: No space left on device: {remedy}"
 
 
 def test_any_flipped_bit_of_an_archive_is_damage_or_nothing(tmp_path: Path) -> None:

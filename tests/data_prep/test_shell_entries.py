@@ -47,11 +47,21 @@ def test_exit_status(here: Path) -> None:
 
 @pytest.mark.parametrize("script", sorted(REPOSITORY.glob("data-prep/*/prepare.sh")), ids=lambda path: path.parent.name)
 def test_python_is_missing(script: Path, here: Path) -> None:
-    for tool in ["bash", "dirname"]:
+    for tool in ["bash", "dirname", "readlink"]:
         (here / tool).symlink_to(next(path for path in [Path("/bin") / tool, Path("/usr/bin") / tool] if path.exists()))
     done = subprocess.run([here / "bash", script], env={"PATH": str(here)}, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == "error: python3 is not on PATH: activate the environment that fairseq is installed in\n"
+
+
+@pytest.mark.slow
+def test_path_that_the_output_cannot_show(here: Path) -> None:
+    """The result is there, and so is the status."""
+    write_files(here / "my files", ptb_files())
+    variables = {"PYTHONIOENCODING": "ascii", "PYTHONSAFEPATH": "1"}
+    done = prepare_in_shell("ptb", "--from", "my files", "--dest", "dü", cwd=here, **variables)
+    assert done.returncode == 0 and r"The binarised corpus is in d\xfc" in done.stdout, done.stderr
+    assert (here / "dü/prepared.txt").is_file()
 
 
 def assert_nothing_runs_in(folder: Path) -> None:

@@ -26,33 +26,26 @@ def test_interrupted_step_leaves_the_old_one(tmp_path: Path) -> None:
     assert (target / "file").read_text() == "better"
 
 
-def test_foreign_folder_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "thesis.tex").write_text("precious")
+@pytest.mark.parametrize("name", ["thesis.tex", "train.txt", "text8", "train.txt.part", "inside/train.txt"])
+def test_foreign_folder_is_not_replaced(name: str, tmp_path: Path) -> None:
+    before = snapshot(write_files(tmp_path / "text", {name: b"precious"}))
     with pytest.raises(DataError, match="text holds something that this script did not write: .* --work"):
         steps.run_step(tmp_path / "text", {}, lambda folder: None)
-    assert (tmp_path / "text" / "thesis.tex").read_text() == "precious"
-
-
-def test_folder_without_record_of_a_former_step_is_replaced(tmp_path: Path) -> None:
-    former = tmp_path / "text"
-    former.mkdir()
-    (tmp_path / "mine.txt").write_text("precious")
-    (former / "train.txt").symlink_to(tmp_path / "mine.txt")
-    (former / "valid.txt").symlink_to(tmp_path / "nowhere")
-    for name in ["test.txt", "text8", "train.txt.part"]:
-        (former / name).write_text("old")
-    steps.run_step(former, {}, lambda folder: (folder / "new").touch())
-    assert {file.name for file in former.iterdir()} == {"new", "step.json"}
-    assert (tmp_path / "mine.txt").read_text() == "precious"
-
-
-@pytest.mark.parametrize("name", ["train.txt/thesis.tex", "train.tex", "text8.gz"])
-def test_folder_like_a_former_step_is_not_replaced(name: str, tmp_path: Path) -> None:
-    before = snapshot(write_files(tmp_path / "text", {"test.txt": b"old", name: b"precious"}))
-    with pytest.raises(DataError, match="text holds something that this script did not write"):
-        steps.run_step(tmp_path / "text", {}, lambda folder: None)
     assert snapshot(tmp_path / "text") == before
+
+
+def test_empty_folder_becomes_a_step(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    steps.run_step(tmp_path / "text", {}, lambda folder: (folder / "new").touch())
+    assert {file.name for file in (tmp_path / "text").iterdir()} == {"new", "step.json"}
+
+
+def test_a_mount_point_is_no_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be replaced by renaming."""
+    monkeypatch.setattr(steps.os.path, "ismount", lambda path: path == tmp_path)
+    steps.check_writable(tmp_path / "inside")
+    with pytest.raises(DataError, match="is a mount point, .*: pass a folder in it as --dest"):
+        steps.check_writable(tmp_path)
 
 
 def test_result_is_made_by_one_run_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,4 +2,4 @@
 # AG News at a CPU budget; results in results/agnews/README.md.
 set -euo pipefail
 recipe=agnews corpus="agnews/prepare.sh --joined-dictionary"
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib.sh"

@@ -2,4 +2,4 @@
 # Annotated English Gigaword with the settings of Takase et al. 2018.
 set -euo pipefail
 recipe=gigaword corpus="gigaword/prepare.sh"
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib.sh"

@@ -12,5 +12,5 @@ Flags that shaped the model in its training, such as --hidden-sizes, must be giv
   python -m fairseq_plugins.cli.fine_tune DATA --arch ARCH --path CHECKPOINT --save-dir SAVE_DIR --rounds MAX_ROUNDS"
 [[ ${1:-} == --help ]] && { echo "$usage"; exit 0; }
 [[ $# -ge 4 ]] || { echo "$usage" >&2; exit 2; }
-source "$(dirname "${BASH_SOURCE[0]}")/../../package.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../package.sh"
 exec python -m fairseq_plugins.cli.fine_tune "$3" --arch "$1" --path "$2" --save-dir "$4" ${5:+--rounds "$5"} "${@:6}"

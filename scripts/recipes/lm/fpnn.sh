@@ -3,4 +3,4 @@
 set -euo pipefail
 recipe=fpnn_${CORPUS:-ptb} corpus="{ptb,text8}/prepare.sh"
 environment="CORPUS=ptb (default), text8 or text8_chars, whose settings are taken"
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib.sh"

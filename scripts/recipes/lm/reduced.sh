@@ -2,4 +2,4 @@
 # Penn Treebank at a CPU budget; results in results/ptb_reduced, results/drill_reduced and results/mmlstm.
 set -euo pipefail
 recipe=reduced corpus="ptb/prepare.sh"
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib.sh"

@@ -12,6 +12,6 @@ case ${1:-} in
   --list) ;;
   *) [[ $# -ge 3 ]] || { echo "$usage" >&2; exit 2; } ;;
 esac
-source "$(dirname "${BASH_SOURCE[0]}")/../../package.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../package.sh"
 [[ $1 != --list ]] || exec python -m fairseq_plugins.cli.train --list presets
 exec python -m fairseq_plugins.cli.train presets "$1" "$2" --save-dir "$3" "${@:4}"

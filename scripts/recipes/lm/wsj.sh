@@ -7,4 +7,4 @@ case ${SAMPLE:-no} in
   *) echo "wsj.sh: error: SAMPLE=$SAMPLE: give yes or no" >&2; exit 2 ;;
 esac
 corpus="wsj/prepare.sh" environment="SAMPLE=yes for the systems of the sample of 3,253 trees"
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib.sh"

@@ -2,4 +2,4 @@
 # IWSLT 2016 with the settings of Takase et al. 2018.
 set -euo pipefail
 recipe=iwslt16 corpus="iwslt16/prepare.sh"
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib.sh"
