@@ -119,6 +119,28 @@ def test_the_mean_of_16_bit_weights_is_rounded_once(altered, tmp_path):
         assert torch.equal(weight, (sum(part[name].double() for part in parts) / 3).half())
 
 
+def test_small_weights_are_not_lost_in_the_sum(altered, tmp_path):
+    name, values = "decoder.embedding.weight", [2.0**22 + 0.5, 0.2, 0.2]
+
+    def filled(value):
+        return lambda state: state["model"][name].fill_(value)
+
+    paths = [altered(f"{n}.pt", filled(value)) for n, value in enumerate(values)]
+    AverageCheckpoints().main(["--path", *paths, "--out", tmp_path / "mean.pt"])
+    expected = torch.tensor(values).double().sum() / 3
+    assert weights_of(tmp_path / "mean.pt")[name][0, 0] == expected.float()
+
+
+def test_averaged_weights_of_a_training_are_not_those_of_the_mean(altered, tmp_path):
+    def with_ema(state):
+        state["extra_state"].update(ema=dict(state["model"]), ema_fp32_params=dict(state["model"]))
+
+    paths = [altered(f"{n}.pt", with_ema) for n in range(2)]
+    AverageCheckpoints().main(["--path", *paths, "--out", tmp_path / "mean.pt"])
+    extra_state = torch.load(tmp_path / "mean.pt")["extra_state"]
+    assert "train_iterator" in extra_state and not {"ema", "ema_fp32_params"} & set(extra_state)
+
+
 def test_shared_weights_stay_one_tensor(altered, tmp_path):
     def share(state):
         state["model"]["again"] = state["model"]["decoder.embedding.weight"]

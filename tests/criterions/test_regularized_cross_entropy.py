@@ -108,6 +108,21 @@ def test_with_sentence_avg_the_nll_of_a_sentence_takes_the_place_of_that_of_a_to
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
+def test_penalties_are_logged_by_token_whatever_the_host_divides_by(make_criterion, sample):
+    model = build_tiny_lm("mos").double()
+    by_token, by_sentence = (
+        make_criterion(sentence_avg=average, activation_regularization=2.0)(model, sample)[2]
+        for average in (False, True)
+    )
+    assert by_sentence["sample_size"] < by_token["sample_size"]
+    assert by_sentence["activation"].item() == pytest.approx(by_token["activation"].item(), rel=1e-10)
+
+
+def test_what_is_logged_holds_no_graph(make_criterion, sample):
+    _, _, logged = make_criterion(l1_regularization=0.1, **COEFFICIENTS)(build_tiny_lm("mos"), sample)
+    assert not any(value.requires_grad for value in logged.values() if isinstance(value, torch.Tensor))
+
+
 @pytest.mark.parametrize("name, short", [*zip(COEFFICIENTS, ["alpha", "beta", "balance"]), ("l1_regularization", "l1")])
 def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, sample):
     model = build_tiny_lm("mos").double()
@@ -136,6 +151,12 @@ def test_weights_that_are_frozen_have_no_l1(make_criterion, sample):
     _, sample_size, logged = criterion(model, sample)
     expected = sum(weight.abs().sum() for weight in model.parameters() if weight.requires_grad and weight.dim() > 1)
     assert logged["l1"].item() / sample_size == pytest.approx(expected.item(), rel=1e-10)
+
+
+def test_a_training_loss_without_gradients_is_no_sign_of_frozen_weights(make_criterion, sample):
+    with torch.no_grad():
+        _, _, logged = make_criterion(**COEFFICIENTS)(build_tiny_lm("mos"), sample)
+    assert {"activation", "temporal_activation", "balance"} <= set(logged)
 
 
 def test_a_window_of_one_step(make_criterion):

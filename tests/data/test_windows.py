@@ -80,6 +80,12 @@ def test_windows_have_at_least_five_tokens():
     )
 
 
+def test_the_half_of_an_odd_length_is_not_rounded_before_the_draw(monkeypatch):
+    monkeypatch.setattr("fairseq_plugins.data.windows.FULL_WINDOW_PROBABILITY", 0)
+    lengths = [window.nominal_length for window in random_windows(1_000_000, length=35, max_length=None, seed=1)]
+    assert np.mean(lengths) == pytest.approx(35 / 2 - 0.5, abs=0.15)
+
+
 def test_the_limit_caps_windows_and_nothing_else(lengths):
     assert lengths.max() > 85
     windows = random_windows(68 * NUM_WINDOWS, length=70, max_length=80, seed=1)

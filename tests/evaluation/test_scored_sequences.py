@@ -1,5 +1,7 @@
 """Scores of separate sequences against one sequence at a time."""
 
+from types import SimpleNamespace
+
 import plain_formulas
 import pytest
 import torch
@@ -7,7 +9,7 @@ from builders import build_tiny_gated_lm, tiny_base_flags
 from host_models import build_host_lm
 from tensor_sizes import TensorSizes
 
-from fairseq_plugins.evaluation.scored_sequences import score_sequences
+from fairseq_plugins.evaluation.scored_sequences import longest_sequence, score_sequences
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
@@ -91,6 +93,11 @@ def test_a_sequence_that_a_model_cannot_read_is_refused(build_tiny_lm):
     models = [build_tiny_lm("tied"), build_host_lm("transformer_lm")]
     with pytest.raises(ValueError, match="sequence 2 has 15 tokens and the model reads at most 14: cut it"):
         score_sequences(models, [torch.full((length,), 5) for length in (14, 15)])
+
+
+def test_the_model_that_reads_least_is_the_limit_of_several():
+    models = [SimpleNamespace(decoder=None, max_positions=lambda length=length: length) for length in (9, 5, 7)]
+    assert longest_sequence(models) == 5
 
 
 @pytest.mark.parametrize("max_tokens, num_batches", [(1, 8), (28, 3), (14 * 8, 1)])

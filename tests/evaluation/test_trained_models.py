@@ -112,6 +112,35 @@ def test_the_data_are_those_of_the_training_unless_others_are_given(lm_data, lm,
         fairseq_plugins.load(tmp_path / "moved.pt")
 
 
+def test_of_several_folders_of_a_training_the_first_is_taken(lm_data, lm, tmp_path):
+    state = torch.load(FIXTURES / "lstm_lm_doc.pt", weights_only=True)
+    state["cfg"]["task"]["data"] = f"{lm_data}:{tmp_path / 'gone'}"
+    torch.save(state, tmp_path / "model.pt")
+    assert fairseq_plugins.load(tmp_path / "model.pt").score(["the dog"]) == lm.score(["the dog"])
+
+
+@pytest.mark.parametrize("default", [torch.float64, torch.float16])
+def test_torchs_default_type_is_not_that_of_a_model(default, lm_data, lm):
+    torch.set_default_dtype(default)
+    try:
+        loaded = fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+        assert torch.get_default_dtype() == default
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {weight.dtype for model in loaded.models for weight in model.parameters()} == {torch.float32}
+    assert loaded.score(["the dog"]) == lm.score(["the dog"])
+
+
+def test_the_tokens_of_a_batch_are_those_asked_for(lm_data):
+    assert fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, max_tokens=7).scorer.max_tokens == 7
+
+
+@pytest.mark.parametrize("name, data", [("lstm_lm_doc", "lm_data"), ("lstm_encdec_doc", "pair_data")])
+def test_a_precision_that_there_is_not_is_refused(name, data, request):
+    with pytest.raises(ValueError, match="float8"):
+        fairseq_plugins.load(FIXTURES / f"{name}.pt", request.getfixturevalue(data), precision="float8")
+
+
 @pytest.mark.parametrize("name", ["lstm_encdec_doc", "transformer_drill"])
 def test_translations_with_the_next_best_and_attention(name, pair_data):
     translator = fairseq_plugins.load(FIXTURES / f"{name}.pt", pair_data)
@@ -169,6 +198,10 @@ def test_what_is_missing_is_told(lm_data, pair_data, lm):
         lm.sample("the", seed=-1)
     with pytest.raises(ValueError, match="is one text: give a list of lines"):
         lm.score("the dog")
+    with pytest.raises(ValueError, match="text.en'.* is of type PosixPath: give a list of lines"):
+        lm.score(Path("text.en"))
+    with pytest.raises(ValueError, match="seed None: give a whole number"):
+        lm.sample("the", seed=None)
     with pytest.raises(ValueError, match="a text without a line"):
         lm.perplexity([])
     for wrong, told in (

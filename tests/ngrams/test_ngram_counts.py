@@ -37,6 +37,12 @@ def test_occurrences_and_adjusted_counts(lines, dictionary):
         assert by_words(counts, counts.adjusted(k), k, dictionary) == dict(plain.adjusted[k])
 
 
+def test_adjusted_counts_of_unigrams_leave_the_occurrences_as_they_are(lines, dictionary):
+    counts = count_ngrams(stream_of(lines, dictionary), dictionary, order=1)
+    assert counts.adjusted(1)[dictionary.bos()] == 0
+    assert counts.occurrences[0][dictionary.bos()] == len(lines)
+
+
 def test_suffixes_are_the_ngrams_without_their_first_words(lines, dictionary):
     counts = count_ngrams(stream_of(lines, dictionary), dictionary, order=K)
     for k in range(2, K + 1):

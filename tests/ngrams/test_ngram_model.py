@@ -124,6 +124,18 @@ def test_what_is_written_is_read_again(name, order, make_dictionary, tmp_path, m
     assert path.read_bytes() == written and list(tmp_path.iterdir()) == [path]
 
 
+def test_equal_models_give_equal_files_whatever_name_and_time(make_dictionary, tmp_path, monkeypatch):
+    dictionary = make_dictionary(24)
+    model = estimate_model(stream_of(random_lines(num_words=20), dictionary), dictionary, order=2).model
+    written = []
+    for seconds in (1e9, 2e9):
+        monkeypatch.setattr("time.time", lambda now=seconds: now)
+        path = tmp_path / f"{seconds:.0f}.arpa.gz"
+        model.write_arpa(path)
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
+
+
 def test_words_without_probability_are_written_too(read, dictionary, tmp_path):
     text = BY_HAND.replace("-0.7\tw0", "-99\tw0").replace("other", "<pad>")
     model = read(text, dictionary)
@@ -133,6 +145,11 @@ def test_words_without_probability_are_written_too(read, dictionary, tmp_path):
     assert model.log_probs(stream).isinf().any()
     torch.testing.assert_close(again.log_probs(stream), model.log_probs(stream), rtol=1e-7, atol=0)
     assert [again.num_ngrams(k) for k in (1, 2, 3)] == [6, 4, 2]
+
+
+def test_a_word_with_the_logarithm_of_zero_is_impossible(read, dictionary):
+    model = read(BY_HAND.replace("-0.9\tw1", "-99\tw1"), dictionary)
+    assert model.log_probs(torch.tensor([dictionary.index("w1")])).item() == -math.inf
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(read, dictionary):

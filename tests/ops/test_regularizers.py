@@ -53,6 +53,12 @@ def test_a_window_of_one_step_has_no_temporal_penalty():
     assert torch.equal(output.grad, torch.zeros_like(output))
 
 
+def test_a_step_from_padding_in_front_is_no_change():
+    output = torch.tensor([[[9.0], [1.0], [3.0]]])
+    mask = torch.tensor([[False, True, True]])
+    assert temporal_activation_regularization(output, mask).item() == 4.0
+
+
 @pytest.mark.parametrize("padded", [False, True])
 def test_balance_by_row_is_the_published_programs(prior, mask, padded):
     mask = mask if padded else torch.ones_like(mask)

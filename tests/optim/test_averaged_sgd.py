@@ -122,6 +122,15 @@ def test_the_model_holds_the_average_except_from_zero_grad_to_step():
     assert equal(weights(model), raw)
 
 
+def test_before_the_first_averaged_update_the_weights_are_shown_as_they_are():
+    model = make_model()
+    optimizer = AveragedSGD(model.parameters(), lr=LR)
+    optimizer.start_averaging()
+    before = weights(model)
+    optimizer.show_average()
+    assert equal(weights(model), before)
+
+
 def test_zero_grad_can_be_called_again():
     model = make_model()
     optimizer = AveragedSGD(model.parameters(), lr=LR)

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from builders import build_tiny_lm
 from fairseq.optim import FP16Optimizer
 from torch import nn
 
 from fairseq_plugins.modules.column_norm import ColumnNorm
-from fairseq_plugins.optim.held_columns import hold_columns
+from fairseq_plugins.optim.held_columns import hold_columns, will_hold_columns
 from fairseq_plugins.optim.nt_asgd import NTASGD, NTASGDConfig
 
 LENGTH = 1.5
@@ -148,3 +149,11 @@ def test_an_average_that_was_saved_without_lengths_gets_them():
     for _ in range(2):
         update(model, resumed)
         assert_held(model.encoding, model.decoding)
+
+
+def test_a_model_whose_columns_will_be_held_is_told():
+    model = build_tiny_lm("full", column_norm=1.0)
+    assert not model.column_norm.is_held
+    will_hold_columns(model)
+    assert model.column_norm.is_held
+    will_hold_columns(build_tiny_lm("full"))

@@ -209,6 +209,13 @@ def test_fine_tuning_refuses_the_state_of_a_plain_training():
         make(averaging="immediate")[1].load_state_dict(plain)
 
 
+def test_fine_tuning_refuses_a_plain_training_of_an_earlier_version():
+    saved = make()[1].state_dict()
+    del saved["param_groups"][0]["averaging"]
+    with pytest.raises(ValueError, match="--finetune-from-model, or add --reset-optimizer"):
+        make(averaging="immediate")[1].load_state_dict(saved)
+
+
 def test_fine_tuning_refuses_an_average_that_was_triggered():
     model, optimizer = make()
     for loss in (1.0, 2.0):

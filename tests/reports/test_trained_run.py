@@ -41,6 +41,12 @@ def test_parameters_that_do_not_learn_are_told(finished):
     assert run.figures()["learning_parameters"] == figures["parameters"] - frozen
 
 
+def test_epochs_are_counted_where_not_all_were_validated(finished):
+    log = (finished / "train.log").read_text()
+    (finished / "train.log").write_text("".join(log.replace("001", epoch) for epoch in ("002", "004")))
+    assert read_run("A", finished, data=DATA).figures()["epochs"] == 4
+
+
 def test_a_training_without_its_log(finished):
     (finished / "train.log").unlink()
     with pytest.raises(ValueError, match=r"train.log does not exist: .* \| tee SAVE_DIR/train.log"):

@@ -68,6 +68,16 @@ def test_equal_systems_do_not_differ():
     assert (found.value, found.interval, found.p) == (0, 0, 1)
 
 
+def test_the_interval_is_that_of_95_percent():
+    references = draw_references(300)
+    system, baseline = spoil(references, 0.2), spoil(references, 0.3)
+    metric = CORPUS_METRICS["rouge1"]()
+    found = paired_bootstrap(metric, [system], [baseline], references)
+    f1 = [[100 * metric.statistics(*pair)[0] for pair in zip(run, references)] for run in (system, baseline)]
+    standard_error = np.subtract(*f1).std() / len(references) ** 0.5
+    assert found.interval == pytest.approx(1.96 * standard_error, rel=0.1)
+
+
 def test_runs_of_systems_may_differ_in_number_and_seeds_narrow_no_interval():
     references = draw_references(200)
     system, baseline = spoil(references, 0.1), spoil(references, 0.2)

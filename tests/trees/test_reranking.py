@@ -91,6 +91,13 @@ def test_the_oracle_takes_the_best_of_candidates_with_the_same_symbols(dictionar
     assert turned[0].hypotheses[0].counts.f1 == 1
 
 
+def test_the_oracle_prefers_a_tree_without_a_match_to_one_that_cannot_be_compared(dictionary):
+    other = "(S1 (X (NNS dogs) (X (VBP bark) (. .))))"
+    sentences = read(lists([SHORT, other]), gold("(S1 (S (NNS dogs) (NP (VBP bark)) (. .)))"), dictionary)
+    assert [one.best_counts and one.best_counts.f1 for one in sentences[0].hypotheses] == [None, 0]
+    assert best_by_gold(sentences) == [1]
+
+
 def test_symbols_that_the_vocabulary_lacks_are_the_unknown_word(dictionary):
     (sentence,) = read(lists(["(S1 (FRAG (NN running)))"]), gold("(S1 (NN running))"), dictionary)
     assert sentence.hypotheses[0].symbols.tolist() == [dictionary.unk()] * 3 + [dictionary.eos()]

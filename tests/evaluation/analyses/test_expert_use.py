@@ -79,6 +79,12 @@ def test_a_line_has_the_prior_before_each_of_its_words():
     assert found.words[-1] == "</s>"
 
 
+def test_a_line_is_read_without_dropout_by_a_model_in_training_mode_too():
+    model = build_tiny_lm("doc", experts_per_layer="1 0 2", dropout_hidden=0.5, dropout_output=0.5)
+    found = [line_experts(model.train(), torch.tensor([5, 6, 7, 8, END])).weights for _ in range(2)]
+    assert torch.equal(found[0], found[1])
+
+
 @pytest.mark.parametrize(
     "build",
     [

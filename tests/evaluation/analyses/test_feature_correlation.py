@@ -31,6 +31,14 @@ def test_matrices_are_those_of_all_outputs_at_once(window, cell, build_tiny_lm, 
         np.testing.assert_allclose(matrix.numpy(), np.corrcoef(output.T), rtol=1e-9, atol=1e-12)
 
 
+def test_features_far_from_zero_lose_no_digits(build_tiny_lm, tokens):
+    model = build_tiny_lm("tied").double()
+    expected = np.corrcoef(outputs_of(model, tokens)[1].T)
+    with changed_layer_outputs(model, lambda n, output: output + 1e6 if n == 2 else output):
+        matrices = correlation_matrices(model, tokens, window=50)
+    np.testing.assert_allclose(matrices[1].numpy(), expected, rtol=1e-6, atol=1e-7)
+
+
 def test_means_are_over_pairs_of_different_features_and_by_part(build_tiny_lm, tokens):
     model = build_tiny_lm("tied", rnn_cell="mmlstm", major_proportions="0.75").double()
     found = layer_correlations(model, tokens)

@@ -6,7 +6,12 @@ import plain_formulas
 import pytest
 import torch
 
-from fairseq_plugins.evaluation.analyses.layer_masking import LAYER_MASKS, LayerMask, masked_perplexities
+from fairseq_plugins.evaluation.analyses.layer_masking import (
+    LAYER_MASKS,
+    LayerMask,
+    masked_perplexities,
+    masking_curves,
+)
 from fairseq_plugins.evaluation.analyses.layer_outputs import changed_layer_outputs
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
@@ -52,6 +57,12 @@ def test_it_is_that_of_the_equations_with_the_masks(layers, cell, kind, build_ti
 def test_nothing_masked_is_the_plain_perplexity(kind, model, tokens):
     expected = evaluate_perplexity([model], tokens, unknown=UNKNOWN).perplexity
     assert perplexity(model, tokens, [1, 2], 0.0, kind) == expected
+
+
+def test_without_a_mask_there_is_one_run(build_tiny_lm, tokens):
+    models = {"LM": build_tiny_lm("tied", hidden_sizes="8")}
+    curves = masking_curves(models, tokens, probabilities=[0, 0.5], kind="element", num_runs=3, unknown=UNKNOWN)
+    assert [len(runs.perplexities) for runs in curves] == [1, 3]
 
 
 @every_mask

@@ -43,6 +43,16 @@ def test_without_a_negative_eigenvalue_none_is_named(matrix):
     assert math.isnan(found.most_negative) and "none" in spectrum_table({"RNN": [found]})
 
 
+def test_the_least_of_several_negative_eigenvalues_is_named():
+    (found,) = spectra(model_of(torch.diag(torch.tensor([-0.5, 1.0, -3.0, -2.0]))), "model.pt")
+    assert found.most_negative == -3 and found.same_sign == [0.25, 0.25]
+
+
+def test_an_eigenvalue_on_the_unit_circle_does_not_grow():
+    (found,) = spectra(model_of(torch.diag(torch.tensor([1.0, -1.0, 1.5]))), "model.pt")
+    assert found.num_growing == 1
+
+
 @pytest.mark.parametrize("cell", ["lstm", "diagonal"])
 def test_layers_without_a_matrix_of_their_own_are_refused(cell):
     with pytest.raises(ValueError, match="model.pt: layer 1 has no recurrent matrix without gates"):

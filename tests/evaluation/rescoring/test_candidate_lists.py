@@ -5,7 +5,14 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, marked_kind, read_nbest, write_nbest
+from fairseq_plugins.evaluation.rescoring.candidate_lists import (
+    LIST_FORMATS,
+    Candidate,
+    NBestLists,
+    marked_kind,
+    read_nbest,
+    write_nbest,
+)
 
 GENERATE = """\
 INFO what the host logs
@@ -49,6 +56,11 @@ def test_candidates_stand_by_their_sentences(form, read):
     assert lists.references == (["A", "C D"] if has_pairs else [])
 
 
+def test_sources_of_some_sentences_are_none(read):
+    lists = read(GENERATE.replace("S-0\ta\n", ""), "generate")
+    assert lists.sources == [] and lists.references == ["A", "C D"]
+
+
 @pytest.mark.parametrize("form", LIST_FORMATS)
 def test_reordered_lists_are_read_again(form, read):
     lists = read(TEXTS[form], form)
@@ -59,6 +71,12 @@ def test_reordered_lists_are_read_again(form, read):
     assert again.sources == lists.sources and again.references == lists.references
     if form == "moses":
         assert "1 ||| C E ||| d= 3 w= 2 ||| -3.500000 ||| 0-0\n" in text
+
+
+def test_candidates_with_the_same_score_stay_in_their_order():
+    lists = NBestLists([[Candidate(text, 0.0) for text in "ABC"]], [], [])
+    written = write_nbest(lists, [np.array([-1.0, -1.0, -0.5])], form="tab")
+    assert [line.split("\t")[2] for line in written.splitlines()] == ["C", "A", "B"]
 
 
 def test_three_fields_of_moses_have_a_score_and_no_features(read):
@@ -76,6 +94,8 @@ def test_a_list_need_not_be_in_the_order_of_its_scores(read):
     [
         ("tab", "0\t-1\ta\n0 -1 b\n", r"lists, line 2: not NUMBER<tab>SCORE<tab>TEXT"),
         ("tab", "0\tnan\ta\n", "line 1: not NUMBER<tab>"),
+        ("tab", "0\t-1\ta\n0\tinf\tb\n", "line 2: not NUMBER<tab>"),
+        ("tab", "0\t-1\ta\n0\t-inf\tb\n", "line 2: not NUMBER<tab>"),
         ("moses", "0 ||| a ||| x\n", r"line 1: not NUMBER \|\|\| TEXT"),
         ("moses", "0 a\n", "line 1: not NUMBER"),
         ("generate", "H-0\tx\ta\n", "line 1: not H-NUMBER<tab>"),

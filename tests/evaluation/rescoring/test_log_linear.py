@@ -1,5 +1,7 @@
 """Weights of features: the search along a line against a grid, the whole search against what can be reached."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,15 @@ def test_a_feature_that_never_differs_does_no_harm(data):
         metric=data.metric,
     )
     assert np.isfinite(tune_weights(constant, num_restarts=1, seed=1)).all()
+
+
+def test_what_all_candidates_of_a_sentence_share_has_no_part_in_the_weights(data):
+    shift = np.random.default_rng(7).normal(size=(N, 1, F)) * [50, 100, 3]
+    shifted = replace(data, values=np.where(data.is_candidate[..., None], data.values + shift, 0))
+    found = [tune_weights(one, num_restarts=1, seed=1) for one in (data, shifted)]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+
+
+def test_another_seed_searches_elsewhere(data):
+    one, other = (tune_weights(data, num_restarts=1, seed=seed) for seed in (1, 2))
+    assert (one != other).any()

@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_plugins.evaluation.rescoring.candidate_lists import Candidate, NBestLists
 from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
-from fairseq_plugins.evaluation.rescoring.tuned_weights import tuned_weights
+from fairseq_plugins.evaluation.rescoring.tuned_weights import read_weights, tuned_weights
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 
 REFERENCES = ["das <<unk>> ist da .", "der Hund läuft ."]
@@ -65,3 +65,18 @@ def test_raw_references_are_not_compared_with_tokens(tmp_path):
     for lines in (tokens, ["das Haus ist da", "der Hund läuft"], ["das Haus ist da", "der Hund läuft ."]):
         path.write_text("\n".join(lines), encoding="utf-8")
         assert texts_of([], reference=path).references == lines
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        '{"list": NaN, "length": 0.0}',
+        '{"list": Infinity, "length": 0.0}',
+        '{"list": 1.0}',
+        '{"list": 1.0, "length": 0.0, "model.pt": 0.5}',
+    ],
+)
+def test_weights_that_are_no_numbers_or_of_nothing_are_refused(weights, tmp_path):
+    (tmp_path / "weights.json").write_text(f'{{"metric": "bleu", "weights": {weights}, "digests": {{}}}}')
+    with pytest.raises(ValueError, match="weights.json holds no weights: write it with --tune"):
+        read_weights(tmp_path / "weights.json")

@@ -150,6 +150,12 @@ def test_the_seed_alone_sets_the_masks(build_tiny_lm, tokens, score_text):
     assert not torch.allclose(score_text(models, tokens, seed=2, **flags), first)
 
 
+def test_each_model_of_an_ensemble_has_masks_of_its_own(build_tiny_lm, tokens, score_text):
+    models = [build_tiny_lm("tied", dropout_output=0.5).double() for _ in range(2)]
+    alone, together = (score_text(several, tokens, dropout_samples=1) for several in (models[:1], models))
+    assert (alone - together).abs().max() > 1e-3
+
+
 def test_a_rate_that_leaves_nothing_is_refused(build_tiny_lm, tokens, score_text):
     model = build_tiny_lm("tied", dropout_output=0.5)
     with pytest.raises(ValueError, match="--dropout-scale 2: the model has a dropout rate of 0.5"):

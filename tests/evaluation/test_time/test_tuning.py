@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from fairseq_plugins.evaluation.test_time import evaluator as module
 from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
 from fairseq_plugins.evaluation.test_time.flags import read_methods
 from fairseq_plugins.evaluation.test_time.gradient_statistics import mean_squared_gradients
@@ -96,6 +97,18 @@ def test_gradient_statistics_are_those_at_temperature_one(evaluator, tokens):
     (model,), (found,) = evaluator.models, evaluator.statistics(methods.passes.dynamic)
     expected = mean_squared_gradients(model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_gradient_statistics_are_kept_for_each_segment_and_number_of_rows(evaluator, tokens, monkeypatch):
+    counted = []
+    monkeypatch.setattr(
+        module, "kept_gradient_statistics", lambda *_, num_rows, segment, **__: counted.append((num_rows, segment))
+    )
+    evaluator._train = tokens
+    for rows, segment in [(2, 5), (2, 7), (3, 5), (2, 5)]:
+        flags = {"dynamic": "rms", "dynamic-rows": str(rows), "dynamic-segment": str(segment)}
+        evaluator.statistics(read_methods(flags).passes.dynamic)
+    assert counted == [(2, 5), (2, 7), (3, 5)]
 
 
 def test_points_whose_weights_diverge_come_last(evaluator, tokens):

@@ -11,6 +11,7 @@ from host_models import HOST_ARCHITECTURES, build_host_lm
 
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.evaluation.scored_sequences import score_sequences
+from fairseq_plugins.evaluation.scored_stream import ScoredStream
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.text.raw_text import Blanks, SideText
 from fairseq_plugins.evaluation.text.text_scorer import BUFFERED_CHARACTERS, TextScorer
@@ -107,6 +108,14 @@ def test_nothing_is_kept_of_a_document_not_read_to_its_end(scorer):
     assert [line.total for line in scorer.score(LINES[:2], context="document")] == pytest.approx(first)
 
 
+def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(scorer):
+    tokens = torch.tensor([5, 6, 7])
+    with ScoredStream(scorer.models) as stream:
+        first = stream.score(tokens)
+        stream.restart()
+        assert torch.equal(stream.score(tokens), first)
+
+
 @pytest.mark.parametrize("arch", HOST_ARCHITECTURES)
 def test_the_hosts_models_score_lines_and_carry_nothing(arch, build_tiny_lm):
     models = [build_host_lm(arch).double().eval(), build_tiny_lm("tied").double()]
@@ -126,6 +135,12 @@ def test_what_a_model_cannot_read_is_told_after_the_lines_before_it():
     named = scorer_of(build_host_lm("transformer_lm")).score_stream(["w4 " * 14], name="my text.txt")
     with pytest.raises(ValueError, match="^my text.txt: line 1 has 15 tokens"):
         next(named)
+
+
+def test_the_line_that_is_too_long_is_numbered_through_all_buffers():
+    lines = scorer_of(build_host_lm("transformer_lm")).score_stream([*["w1"] * 4, "w4 " * 14], buffer=2)
+    with pytest.raises(ValueError, match="line 5 has 15 tokens"):
+        list(lines)
 
 
 def test_lines_before_one_that_is_no_text_are_scored(scorer, tmp_path):

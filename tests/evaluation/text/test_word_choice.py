@@ -44,6 +44,10 @@ def test_the_fewest_words_that_sum_up_to_a_share(top_p, kept):
     assert shares(Sampling(top_p=top_p)) == pytest.approx(expected, abs=1e-3)
 
 
+def test_words_that_sum_up_to_the_share_are_enough():
+    assert shares(Sampling(top_p=0.5), [0.25, 0.5, 0.25]) == [0, 1, 0]
+
+
 def test_both_limits_hold_and_the_share_is_of_the_tempered_distribution():
     assert shares(Sampling(top_k=2, top_p=0.99))[2] == 0 and shares(Sampling(top_k=4, top_p=0.3))[1] == 1
     assert shares(Sampling(temperature=0.1, top_p=0.9)) == [0, 1, 0, 0, 0]
