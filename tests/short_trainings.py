@@ -29,6 +29,7 @@ _PAIRS = [
 _SMALL = ["--embed-dim", "8", "--hidden-sizes", "12 8"]
 _WIDE = ["--embed-dim", "8", "--hidden-sizes", "8 8"]
 _ONE_LAYER = ["--embed-dim", "8", "--hidden-sizes", "8", "--column-norm", "3"]
+_DOC = ["--attention", "dot", "--expert-warmup", "20"]
 _SIZES = [
     f"--{side}-{size}"
     for side in ("encoder", "decoder")
@@ -57,7 +58,7 @@ FAMILIES: Dict[str, List[str]] = {
         *("--base-model", f"{OLDER / 'lstm_lm_doc.pt'}:{OLDER / 'mmlstm_lm_mos.pt'}"),
         *("--criterion", "regularized_cross_entropy", "--optimizer", "l2_adam", "--lr", "0.002"),
     ],
-    "encoder-decoder, DOC": [*_PAIRS, "--arch", "lstm_encdec_doc", *_WIDE, "--expert-warmup", "20"],
+    "encoder-decoder, DOC": [*_PAIRS, "--arch", "lstm_encdec_doc", *_WIDE, *_DOC],
     "Major-Minor encoder-decoder": [*_PAIRS, "--arch", "mmlstm_encdec", *_WIDE],
     "encoder-decoder, copying": [*_PAIRS, "--arch", "lstm_encdec", *_WIDE, "--copying", "attention"],
     "Transformer, MoS": [*_PAIRS, "--arch", "transformer_mos", *_SIZES],

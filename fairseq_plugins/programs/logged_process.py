@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Iterator, Mapping, Optional, Sequence
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -54,7 +55,10 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
 
 @contextmanager
 def forwarded_to(process: subprocess.Popen[bytes], *, signals: Sequence[signal.Signals] = FORWARDED) -> Iterator[None]:
-    """Hand signals that are sent to this process on to another, within the block."""
+    """Hand signals that are sent to this process on to another, within the block; in the main thread alone."""
+    if current_thread() is not main_thread():
+        yield
+        return
     before = {number: signal.signal(number, lambda sent, frame: process.send_signal(sent)) for number in signals}
     try:
         yield

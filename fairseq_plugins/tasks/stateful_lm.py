@@ -11,6 +11,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.logging.meters import MetersDict
 from fairseq.models import FairseqLanguageModel
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
@@ -187,15 +188,15 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         """
         raise ValueError(_READS_NO_SENTENCES)
 
-    def build_generator(self, models: Any, args: Any, *more: Any, **options: Any) -> Any:
-        """What scores the windows of a stream by ``fairseq-generate --score-reference``.
+    def inference_step(self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The host's step; windows of a stream are scored, as by ``fairseq-generate --score-reference``, not continued.
 
         Raises:
             ValueError: if they are to be continued.
         """
-        if not getattr(args, "score_reference", False):
+        if "stream" in sample["net_input"] and not isinstance(generator, SequenceScorer):
             raise ValueError(_READS_NO_SENTENCES)
-        return super().build_generator(models, args, *more, **options)
+        return super().inference_step(generator, models, sample, *args, **kwargs)
 
     def _iterate(self, streams: ContiguousStreams, cut_windows: CutWindows, **options: Any) -> EpochBatchIterator:
         if streams.name not in self._described_splits:

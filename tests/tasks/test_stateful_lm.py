@@ -111,9 +111,10 @@ def test_sentences_to_go_on_from_are_refused(training):
     told = "not sentences to go on from: give --task language_modeling, or take .*generate_text"
     with pytest.raises(ValueError, match=told):
         training.task.build_dataset_for_inference([torch.tensor([4, 5])], [2])
+    windows = training.task.eval_lm_dataloader(TokenStream(random_tokens(90), "test"))
+    generator = training.task.build_generator([training.model], SimpleNamespace(beam=2))
     with pytest.raises(ValueError, match=told):
-        training.task.build_generator([training.model], SimpleNamespace(score_reference=False))
-    assert training.task.build_generator([training.model], SimpleNamespace(score_reference=True)) is not None
+        training.task.inference_step(generator, [training.model], next(iter(windows)))
 
 
 def test_shards_are_refused(tmp_path):
