@@ -232,6 +232,12 @@ def test_what_cannot_decode_is_refused_before_earlier_scores_are_removed(content
     assert (folder / "out/scores.txt").read_text() == before
 
 
+def test_missing_binaries_are_told_in_a_line(decoded, folder, capsys):
+    (folder / "data/test.en-de.de.bin").unlink()
+    told = refusal(capsys, *decoded, "--reference", "raw.de")
+    assert "data lacks binaries of test.en-de.de: prepare it again" in told
+
+
 def test_what_the_host_refuses_is_told_in_a_line(decoded, folder, capsys):
     (folder / "stub/fairseq_cli/generate.py").write_text("raise ValueError('model.pt is damaged: take another')")
     assert "error: model.pt is damaged: take another (log: out/generate.log)" in refusal(

@@ -31,13 +31,14 @@ def num_sentences(data: Path, split: str) -> int:
     """How many pairs a split has.
 
     Raises:
-        ValueError: as :func:`target_language`.
+        ValueError: as :func:`target_language`, or if the binaries are not whole.
     """
     side = re.compile(rf"{re.escape(split)}\.[^.-]+-([^.-]+)\.\1\.idx")
     target_language(data, split)
     (index,) = (path for path in data.glob("*.idx") if side.fullmatch(path.name))
     pairs = data_utils.load_indexed_dataset(str(index.with_suffix("")), None)
-    assert pairs is not None
+    if pairs is None:
+        raise ValueError(f"{data} lacks binaries of {index.stem}: prepare it again")
     return len(pairs)
 
 
