@@ -23,7 +23,7 @@ mend_host()
 
 from fairseq_plugins.criterions import noise_contrastive, regularized_cross_entropy  # noqa: E402, F401
 from fairseq_plugins.models import gated_lm, recurrent_encdec, recurrent_lm, transformer  # noqa: E402, F401
-from fairseq_plugins.optim import l2_adam, nt_asgd  # noqa: E402, F401
+from fairseq_plugins.optim import damped_adagrad, l2_adam, nt_asgd  # noqa: E402, F401
 from fairseq_plugins.scoring import rouge_scorer  # noqa: E402, F401
 from fairseq_plugins.tasks import scored_translation, stateful_lm  # noqa: E402, F401
 
@@ -35,7 +35,7 @@ for _model in (gated_lm, recurrent_encdec, recurrent_lm, transformer):
     _model.FLAGS.stand_beside(
         (regularized_cross_entropy.RegularizedCrossEntropyConfig, noise_contrastive.NoiseContrastiveConfig),
         (stateful_lm.StatefulLanguageModelingConfig, scored_translation.EvalScorerConfig),
-        (l2_adam.L2AdamConfig, nt_asgd.NTASGDConfig),
+        (damped_adagrad.DampedAdagradConfig, l2_adam.L2AdamConfig, nt_asgd.NTASGDConfig),
     )
 
 

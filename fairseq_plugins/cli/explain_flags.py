@@ -15,7 +15,7 @@ from fairseq_plugins.flags.command import Command
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS
 from fairseq_plugins.tasks.scored_translation import EvalScorerConfig
 
-OWN_OPTIMIZERS = ("l2_adam", "nt_asgd")
+OWN_OPTIMIZERS = ("damped_adagrad", "l2_adam", "nt_asgd")
 """Those of this package; ``fairseq-train --help`` explains the host's."""
 
 

@@ -61,8 +61,8 @@ class NoiseContrastiveConfig(FairseqDataclass):
         default="on",
         metadata={
             "help": "on: gradients of embeddings and output matrix hold the rows of the words that occur alone, which "
-            "needs one process, 32 bits or --amp, and --optimizer sgd or adagrad without momentum and weight decay; "
-            "off: they hold all rows, for every other training"
+            "needs one process, 32 bits or --amp, and --optimizer sgd, adagrad or damped_adagrad without momentum and "
+            "weight decay; off: they hold all rows, for every other training"
         },
     )
     sentence_avg: bool = II("optimization.sentence_avg")

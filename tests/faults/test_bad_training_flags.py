@@ -38,7 +38,7 @@ def training_flags(draw, arch):
     """Flags of fairseq-train, one or two of the package's with hostile values."""
     is_lm = arch in LANGUAGE_MODELS
     criterion = draw(st.sampled_from(["regularized_cross_entropy"] * 3 + ["noise_contrastive"]))
-    optimizer = draw(st.sampled_from(["nt_asgd", "l2_adam", "sgd"]))
+    optimizer = draw(st.sampled_from(["nt_asgd", "l2_adam", "damped_adagrad", "sgd"]))
     words = [*(STREAMS if is_lm else PAIRS), "--arch", arch, "--criterion", criterion, "--optimizer", optimizer]
     actions = [action for action in flags_parser(arch)._actions if action.option_strings]
     for action in draw(st.lists(st.sampled_from(actions), min_size=1, max_size=2, unique=True)):

@@ -56,6 +56,7 @@ def test_columns_are_held_and_a_stopped_training_goes_on_bit_for_bit(train_here,
     [
         (["--optimizer", "adagrad", "--lr", 0.05], 1e-6),
         (["--optimizer", "sgd", "--bf16", "--cpu"], 2**-8),
+        (["--optimizer", "damped_adagrad", "--lr", 0.05, "--bf16", "--cpu"], 2**-8),
         (["--optimizer", "adagrad", "--lr", 0.05, "--amp", "--cpu"], 1e-6),
     ],
 )

@@ -44,6 +44,7 @@ def assert_same_training(actual, expected):
         ["--normaliser", "learned"],
         ["--noise-sharing", "batch", "--noise-samples", 100, "--update-freq", 2],
         ["--optimizer", "adagrad", "--lr", 0.1],
+        ["--optimizer", "damped_adagrad", "--lr", 0.1],
         ["--optimizer", "nt_asgd", "--sparse-gradients", "off"],
     ],
 )
