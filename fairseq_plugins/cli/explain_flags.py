@@ -15,8 +15,8 @@ from fairseq_plugins.flags.command import Command
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS
 from fairseq_plugins.tasks.scored_translation import EvalScorerConfig
 
-OWN_OPTIMIZERS = ("damped_adagrad", "l2_adam", "nt_asgd")
-"""Those of this package; ``fairseq-train --help`` explains the host's."""
+OWN_OPTIMIZERS = {"adagrad": "damped_adagrad", "l2_adam": "l2_adam", "nt_asgd": "nt_asgd"}
+"""Those of this package, by a preset's optimiser; ``fairseq-train --help`` explains the host's."""
 
 
 class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -44,7 +44,8 @@ def flags_parser(arch: str) -> argparse.ArgumentParser:
         parts.append(("--task stateful_lm", TASK_REGISTRY["stateful_lm"].add_args))
         optimizer = str(ARCHITECTURES[arch].training.get("optimizer", "nt_asgd"))
         if optimizer in OWN_OPTIMIZERS:
-            parts.append((f"--optimizer {optimizer}", OPTIMIZER_REGISTRY[optimizer].add_args))
+            own = OWN_OPTIMIZERS[optimizer]
+            parts.append((f"--optimizer {own}", OPTIMIZER_REGISTRY[own].add_args))
     else:
         add_scoring = partial(gen_parser_from_dataclass, dataclass_instance=EvalScorerConfig())
         parts.append(("--task scored_translation", add_scoring))

@@ -29,8 +29,9 @@ def test_flags_are_explained_with_the_values_of_the_preset(arch, capsys):
     text = explained(arch, capsys)
     assert_explained(LANGUAGE_MODELS[arch], text)
     assert "--tokens-per-sample " in text and "--balance " in text and "--eval-scorer" not in text
-    averages = LANGUAGE_MODELS[arch].training.get("optimizer", "nt_asgd") == "nt_asgd"
-    assert ("--nonmonotone-interval " in text) == averages
+    optimizer = LANGUAGE_MODELS[arch].training.get("optimizer", "nt_asgd")
+    assert ("--nonmonotone-interval " in text) == (optimizer == "nt_asgd")
+    assert ("--initial-accumulator " in text) == (optimizer == "adagrad")
 
 
 @pytest.mark.parametrize("arch", sorted(GATED_LANGUAGE_MODELS))
