@@ -49,7 +49,9 @@ def _recipe(*, suffix: str, corpus: str, title: str, column: int, other_mask: st
         training=FULL_SIZE,
         metric="perplexity, valid / test",
         notes=f"""Fine-tune with python -m fairseq_plugins.cli.fine_tune. Fine-tuned and dynamic, by evaluate_lm DATA
---path CKPT --dynamic rms with values that are not published: drill {_DYNAMIC[column]}.{notes}""",
+--path CKPT --dynamic rms with values that are not published: drill {_DYNAMIC[column]}. The paper gave its bilinear and
+dual mappings dropout and residuals, too, where that helped on valid, and does not say where; here they have none.\
+{notes}""",
     )
 
 
@@ -59,7 +61,8 @@ PTB = _recipe(
     title="Penn Treebank",
     column=0,
     other_mask="standard",
-    notes=""" The paper calls the row of
-standard "no variational dropout", which may as well mean no dropout of labels (--label-dropout 0).""",
+    notes="""
+The paper calls the row of standard "no variational dropout", which may as well mean no dropout of labels
+(--label-dropout 0).""",
 )
 WT2 = _recipe(suffix="wt2", corpus="wikitext-2", title="WikiText-2", column=1, other_mask="variational")

@@ -16,7 +16,7 @@ SMALL_NETWORK = dict(
 )
 SMALL_TIED = dict(SMALL_NETWORK, hidden_sizes="512 512 256", output_layer="tied")
 
-# Merity et al. 2018; the learning rate and row count are those of the published program
+# Merity et al. 2018; where the published program has other rows and another dropout_hidden, they are the program's
 AWD = dict(rnn_cell="lstm", dropout_embedding=0.1, dropout_output=0.4, dropout_weight=0.5)
 AWD_PTB = dict(
     AWD, embed_dim=400, hidden_sizes="1150 1150 400", output_layer="tied", dropout_input=0.4, dropout_hidden=0.25
@@ -25,7 +25,7 @@ AWD_WT2 = dict(AWD_PTB, dropout_input=0.65, dropout_hidden=0.2)
 AWD_PTB_TRAINING = {**AVERAGED, "lr": 30, "batch-size": 20, "max-epoch": 500, "seed": 141}
 AWD_WT2_TRAINING = {**AVERAGED, "lr": 30, "batch-size": 80, "max-epoch": 750, "seed": 1882}
 
-# Pappas & Henderson 2019; their baselines, table 4, have the same networks below
+# Pappas & Henderson 2019; their baselines, table 4, have the same networks below, and full is trained as AWD-LSTM
 _BILINEAR = dict(output_layer="bilinear")
 _DUAL = dict(output_layer="dual")
 _DRILL = dict(output_layer="drill", label_depth=4, label_dropout=0.6)

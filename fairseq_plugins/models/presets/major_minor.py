@@ -1,7 +1,8 @@
 """Major-Minor LSTM language models of Shuang et al. 2020.
 
 The ratio study at 9:1 is table IX, MoS table IV and WikiText-103 table VI. Of the last, the paper leaves open the
-softmax (here exact), clipping (as in AWD-LSTM), windows (fixed) and penalties (none).
+softmax (here exact), clipping (as in AWD-LSTM), windows (fixed) and penalties (none); of MoS, rows, seeds, groups of
+rows and fine-tuning (all as in Yang et al. 2018).
 """
 
 from typing import Dict
