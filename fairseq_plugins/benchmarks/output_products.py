@@ -3,7 +3,6 @@
 Shapes: N tokens, C width of the labels, V vocabulary.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Sequence
 
@@ -19,26 +18,13 @@ MIN_SECONDS = 5.0
 """That the products of a system are repeated for."""
 
 
-@dataclass(frozen=True)
-class OutputProducts:
-    """Of N hidden vectors with the V labels, and both products of their gradients.
-
-    Attributes:
-        num_tokens: N.
-        width: C.
-        vocab_size: V.
+def words_per_second(case: Case, device: str) -> float:
+    """Words that a second of these products would train on: of N hidden vectors with the V labels, and both of their
+    gradients.
     """
-
-    num_tokens: int
-    width: int
-    vocab_size: int
-
-    def words_per_second(self, device: str) -> float:
-        """Words that a second of these products would train on."""
-        case = Case(vocab_size=self.vocab_size, num_experts=1, width=self.width, num_tokens=self.num_tokens)
-        x = Inputs(case, device=torch.device(device), dtype=torch.float32)
-        timer = Timer("floor(x)", globals={"floor": floor, "x": x}, num_threads=torch.get_num_threads())
-        return self.num_tokens / timer.blocked_autorange(min_run_time=MIN_SECONDS).median
+    x = Inputs(case, device=torch.device(device), dtype=torch.float32)
+    timer = Timer("floor(x)", globals={"floor": floor, "x": x}, num_threads=torch.get_num_threads())
+    return case.num_tokens / timer.blocked_autorange(min_run_time=MIN_SECONDS).median
 
 
 def speed_of_output_products(recipe: Recipe, systems: Sequence[str], *, data: Path, device: str) -> Dict[str, float]:
@@ -58,10 +44,11 @@ def speed_of_output_products(recipe: Recipe, systems: Sequence[str], *, data: Pa
         is_linear = settings.get("rnn_cell") == "diagonal" and settings.get("transition") == "diagonal"
         if not is_linear or settings.get("output_layer") != "full" or settings["criterion"] == "noise_contrastive":
             continue
-        products = OutputProducts(
-            num_tokens=int(settings["batch_size"]) * int(settings["tokens_per_sample"]),
-            width=int(settings["hidden_sizes"]),
+        products = Case(
             vocab_size=len(Dictionary.load(str(data / "dict.txt"))),
+            num_experts=1,
+            width=int(settings["hidden_sizes"]),
+            num_tokens=int(settings["batch_size"]) * int(settings["tokens_per_sample"]),
         )
-        found[recipe.label(system)] = products.words_per_second(device)
+        found[recipe.label(system)] = words_per_second(products, device)
     return found

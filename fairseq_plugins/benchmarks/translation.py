@@ -68,7 +68,8 @@ def speed_of_products(checkpoint: str, *, device: str) -> float:
     return _multiply_adds_per_second(device) / (3 * weights_per_word)
 
 
-def _multiply_adds_per_second(device: str, *, size: int = 2048) -> float:
+def _multiply_adds_per_second(device: str) -> float:
+    size = 2048
     a = b = torch.randn(size, size, device=device)
     timer = Timer("matmul(a, b)", globals={"matmul": matmul, "a": a, "b": b}, num_threads=torch.get_num_threads())
     return size**3 / timer.blocked_autorange(min_run_time=2).median

@@ -4,13 +4,12 @@ import argparse
 from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.text.text_preparation import compared_case
-from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference, target_language
+from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.comparison import compare_runs
-from fairseq_plugins.reports.metrics import BleuMetric, Metric, PerplexityMetric, RougeMetric
+from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
 
 METRICS = ("perplexity", "bleu", "rouge")
 
@@ -86,10 +85,7 @@ def _metric(args: argparse.Namespace) -> Metric:
         return PerplexityMetric(device=choose_device(args))
     split = args.split or "test"
     reference = args.reference or raw_reference(args.data, split)
-    if args.metric == "rouge":
-        return RougeMetric(reference, split=split)
-    language = target_language(args.data, split)
-    return BleuMetric(reference, split=split, case=compared_case(args.data), language=language)
+    return text_metric(args.metric, reference, data=args.data, split=split)
 
 
 if __name__ == "__main__":

@@ -52,12 +52,12 @@ of a Transformer's heads, are averaged."""
         check_at_least_one(args.beam, flag="--beam")
         paths: List[Path] = args.input or [STANDARD_INPUT]
         with_words = (line for line in stream_lines(paths) if line.strip())
-        translator = load_translator(args.path, args.data, beam=args.beam, device=choose_device(args))
+        translator = load_translator(args.path, args.data, device=choose_device(args))
         lines = list(islice(with_words, args.num))
         if not lines:
             raise ValueError("there is no sentence to draw, all lines are blank")
         for number, line in enumerate(tqdm(lines, unit="picture", disable=None, leave=False), start=1):
-            (sentence,) = translator.translate([line])
+            (sentence,) = translator.translate([line], beam=args.beam)
             args.out.mkdir(parents=True, exist_ok=True)
             picture = args.out / f"sentence_{number}.png"
             save_attention_map(sentence, translator.preparation, picture)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Dict, List, Literal, Sequence
+from typing import Dict, List, Literal, Mapping, Sequence
 
 import numpy as np
 from fairseq.models import BaseFairseqModel
@@ -116,13 +116,14 @@ keep them."""
 
     def run(self, args: argparse.Namespace) -> None:
         _check(args)
+        digests = distinct_digests(args.path)
         given = None if args.weights is None else read_weights(args.weights)
-        weights = None if given is None else given.of_models(args.path)
+        weights = None if given is None else given.of_models(digests)
         metric = args.metric or (DEFAULT_METRIC if given is None else given.metric)
         texts = _read_texts(args, metric=metric)
         features = _compute_features(args, texts.lists)
         if weights is None:
-            weights = _tune(args, texts, features, metric=metric)
+            weights = _tune(args, texts, features, metric=metric, digests=digests)
         sums = weighted_sums(features.values, features.is_candidate, np.array(weights))
         chosen = [int(place) for place in sums.argmax(1)]
         output = _output(args)
@@ -149,7 +150,6 @@ def _check(args: argparse.Namespace) -> None:
     if len(set(args.path)) < len(args.path):
         raise ValueError("--path: give each checkpoint once")
     check_checkpoints(args.path)
-    distinct_digests(args.path)
 
 
 def _output(args: argparse.Namespace) -> str:
@@ -198,7 +198,14 @@ def _load(paths: Sequence[str], data: Path) -> Dict[str, BaseFairseqModel]:
     return models
 
 
-def _tune(args: argparse.Namespace, texts: CandidateTexts, features: CandidateFeatures, *, metric: str) -> List[float]:
+def _tune(
+    args: argparse.Namespace,
+    texts: CandidateTexts,
+    features: CandidateFeatures,
+    *,
+    metric: str,
+    digests: Mapping[str, str],
+) -> List[float]:
     """Weights of the features, which are written to ``--tune``."""
     weights: List[float] = texts.tune(
         features,
@@ -207,7 +214,7 @@ def _tune(args: argparse.Namespace, texts: CandidateTexts, features: CandidateFe
         seed=SEED if args.seed is None else args.seed,
         show_progress=sys.stderr.isatty(),
     ).tolist()
-    found = asdict(tuned_weights(metric, weights, paths=args.path))
+    found = asdict(tuned_weights(metric, weights, digests=digests))
     write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")
     return weights
 

@@ -8,8 +8,7 @@ from typing import List
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import is_binarised
 from fairseq_plugins.evaluation.text.subwords import subword_kind
-from fairseq_plugins.evaluation.text.text_preparation import compared_case
-from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference, target_language
+from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
 from fairseq_plugins.evaluation.translation.decoding import Decoding
 from fairseq_plugins.flags.common_arguments import add_beam, add_cpu, add_out, choose_device
 from fairseq_plugins.flags.input_paths import data_folder
@@ -19,7 +18,7 @@ from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
 from fairseq_plugins.recipes.training_plan import PlannedTraining, TrainingPlan
 from fairseq_plugins.reports.comparison import compare_runs
-from fairseq_plugins.reports.metrics import BleuMetric, Metric, PerplexityMetric, RougeMetric
+from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
 
 
 class RunRecipe(TrainingCommand):
@@ -125,10 +124,7 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
         raise ValueError(f"--save-dir {args.save_dir}: a colon parts the models of an ensemble, give one without")
     reference, split = raw_reference(args.data, args.split), args.split
     subword_kind(args.data)  # that there is one is seen before the trainings
-    if recipe.compared_by == "rouge":
-        return RougeMetric(reference, split=split)
-    language = target_language(args.data, split)
-    return BleuMetric(reference, split=split, case=compared_case(args.data), language=language)
+    return text_metric(recipe.compared_by, reference, data=args.data, split=split)
 
 
 def _decode(planned: PlannedTraining, recipe: Recipe, args: argparse.Namespace) -> None:

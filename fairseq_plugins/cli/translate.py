@@ -69,13 +69,13 @@ as -lrb- and ##, give such tokens between blanks; translations are such, too."""
         check_at_least_one(batch_size, flag="--batch-size")
         lines = stream_lines(paths)
         device = choose_device(args)
-        translator = load_translator(args.path, args.data, beam=args.beam, device=device)
+        translator = load_translator(args.path, args.data, device=device)
         prepare_to_score(translator.models, device=device, precision=args.output_precision)
         draws = args.plot is not None
         shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
         with tqdm(unit="line", desc="translating", disable=not shows_progress) as bar:
             for batch in batches(lines, batch_size):
-                sentences = translator.translate(batch)
+                sentences = translator.translate(batch, beam=args.beam)
                 first = next((sentence for sentence in sentences if sentence.source), None)
                 if draws and first:
                     save_attention_map(first, translator.preparation, args.plot)

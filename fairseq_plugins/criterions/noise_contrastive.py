@@ -5,7 +5,7 @@ Shapes: B batch, T time, V vocabulary.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union, get_args
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -24,7 +24,7 @@ from fairseq_plugins.output_layers.noise import Gradients, Hits, Noise
 
 NoiseSharing = choices(["none", "batch"])
 Normaliser = choices(["fixed", "learned"])
-AccidentalHits = choices(["left-out", "counted"])
+AccidentalHits = choices(get_args(Hits))
 
 
 MOST_WORDS = 2**28

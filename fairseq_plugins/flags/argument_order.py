@@ -63,6 +63,10 @@ class _Reader(argparse.ArgumentParser):
             kept["action"] = action
         return super().add_argument(*names, **kept)
 
+    def add_mutually_exclusive_group(self, **options: Any) -> "_Reader":  # type: ignore[override]
+        """Take its flags as those of any number of groups, together or not at all."""
+        return self
+
     def error(self, message: str) -> NoReturn:
         """Leave the refusal to the command's own parser."""
         raise ValueError(message)

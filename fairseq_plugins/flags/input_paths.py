@@ -1,7 +1,8 @@
 """Folders that a command reads: types of arguments, which refuse what is not there."""
 
-from argparse import ArgumentTypeError
 from pathlib import Path
+
+from fairseq_plugins.flags.checked_path import checked_path
 
 
 def check_data_folder(path: Path) -> None:
@@ -21,9 +22,4 @@ def data_folder(text: str) -> Path:
     Raises:
         ArgumentTypeError: if it is no folder.
     """
-    path = Path(text)
-    try:
-        check_data_folder(path)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-    return path
+    return checked_path(text, check_data_folder)

@@ -8,6 +8,7 @@ import tempfile
 from argparse import ArgumentTypeError
 from pathlib import Path
 
+from fairseq_plugins.flags.checked_path import checked_path
 from fairseq_plugins.flags.written_file import check_replaceable
 
 
@@ -17,12 +18,7 @@ def output_file(text: str) -> Path:
     Raises:
         ArgumentTypeError: if it could not be written.
     """
-    path = Path(text)
-    try:
-        check_replaceable(path)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-    return path
+    return checked_path(text, check_replaceable)
 
 
 def check_output_folder(path: Path) -> None:
@@ -46,12 +42,7 @@ def output_folder(text: str) -> Path:
     Raises:
         ArgumentTypeError: if it could not be made, or nothing could be written there.
     """
-    path = Path(text)
-    try:
-        check_output_folder(path)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-    return path
+    return checked_path(text, check_output_folder)
 
 
 def picture_file(text: str) -> Path:

@@ -54,6 +54,6 @@ def _check(optimizer: FairseqOptimizer) -> None:
     if type(optimizer.optimizer) not in TAKE_SPARSE or any(settings):
         name = type(optimizer.optimizer).__name__
         raise ValueError(
-            f"--sparse-gradients on: {name} with these flags changes all rows; give off, or --optimizer sgd "
-            "or adagrad with --momentum 0 and --weight-decay 0"
+            f"--sparse-gradients on: {name} with these flags changes all rows; give off, or --optimizer sgd, "
+            "adagrad or damped_adagrad with --momentum 0 and --weight-decay 0"
         )

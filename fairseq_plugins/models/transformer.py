@@ -133,7 +133,7 @@ class TransformerWithOutputLayer(TransformerModel):
 
     The architectures ``transformer_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in their
     output layer and in their presets only (:mod:`fairseq_plugins.models.presets`). The flags are the host's but
-    ``LEFT_OUT``, and those of the output layers and gates; the embedding is shared as the host's flags say.
+    ``LEFT_OUT``, and those of the output layers, gates and copying; the embedding is shared as the host's flags say.
     """
 
     @classmethod

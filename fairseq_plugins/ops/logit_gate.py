@@ -3,7 +3,7 @@
 Shapes: * any leading dimensions, n tokens of a chunk, J experts, D_g features of the gate, V vocabulary.
 """
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
@@ -29,6 +29,14 @@ class LogitGate(NamedTuple):
     def flattened(self) -> "LogitGate":
         """The same gate with features (N, D_g), a row for each token."""
         return self._replace(features=self.features.reshape(-1, self.features.size(-1)))
+
+    def of_tokens(self, chosen: Union[slice, Tensor]) -> "LogitGate":
+        """The same gate for some tokens, of one with features (N, D_g)."""
+        return self._replace(features=self.features[chosen])
+
+    def values(self, dtype: torch.dtype) -> Tensor:
+        """g in ``dtype``, (N, V), without a gradient, of a gate with features (N, D_g)."""
+        return project(self.features, self.weight, self.bias, dtype=dtype).sigmoid_()
 
     def with_operands_in(self, dtype: torch.dtype) -> "LogitGate":
         """The same gate with F and U, the operands of its matrix product, in another type."""
@@ -104,11 +112,6 @@ def gated_logits(
     if gate is not None:
         multiply_by_gate(logits, gate)
     return logits
-
-
-def gate_values(features: Tensor, weight: Tensor, bias: Tensor, *, dtype: torch.dtype) -> Tensor:
-    """g of a chunk in ``dtype``, (n, V), without a gradient: features (n, D_g), weight (V, D_g), bias (V)."""
-    return project(features, weight, bias, dtype=dtype).sigmoid_()
 
 
 def multiply_by_gate(logits: Tensor, values: Tensor) -> None:

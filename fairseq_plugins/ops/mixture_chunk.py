@@ -75,7 +75,7 @@ class MixtureChunk:
             smallest = SMALLEST_PROBABILITY[accumulation_dtype(logits)]
             _look_again(joint, log_prior, target, logits_of, smallest=smallest)
         log_prob = torch.logsumexp(joint, dim=1)
-        self.target_share = torch.exp(joint - log_prob.unsqueeze(-1))
+        self._target_share = torch.exp(joint - log_prob.unsqueeze(-1))
         self.nll = self.loss = -log_prob
         if smoothing is not None:
             self._prior, self._spread = log_prior.exp(), self._log_sum.view_as(log_prior) - smoothing.mean_logits
@@ -84,15 +84,15 @@ class MixtureChunk:
 
     def backward(self, weights: Tensor, share: Optional[Tensor] = None) -> ChunkGradient:
         """Gradients of the weighted loss; ``share`` (n) is that of the mixture in P(target), by default one."""
-        on_target = (weights if share is None else weights * share).unsqueeze(-1) * self.target_share
+        on_target = (weights if share is None else weights * share).unsqueeze(-1) * self._target_share
         if self._smoothing is None:
             self._write_targets(-self._rest)
             return ChunkGradient(LogitGradient(self._probs, on_target.view(-1, 1) / self._total), None, -on_target)
         on_target = (1 - self._smoothing.rate) * on_target
         on_words = (self._smoothing.rate * weights).unsqueeze(-1) * self._prior
         mass = on_target + on_words
-        words_share, target_share = ((part / mass).nan_to_num(0.0).view(-1, 1) for part in (on_words, on_target))
-        self._write_targets(words_share * self._on_target - target_share * self._rest)
+        share_of_words, share_of_target = ((part / mass).nan_to_num(0.0).view(-1, 1) for part in (on_words, on_target))
+        self._write_targets(share_of_words * self._on_target - share_of_target * self._rest)
         gradient = LogitGradient(self._probs, mass.view(-1, 1) / self._total)
         return ChunkGradient(gradient, on_words, on_words * self._spread - on_target)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional, Union
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.logit_gate import LogitGate, gate_values, gated_logits
+from fairseq_plugins.ops.logit_gate import LogitGate, gated_logits
 from fairseq_plugins.ops.mixture_arguments import LossOptions
 from fairseq_plugins.ops.target_margins import TargetMargins, adversarial_margins
 
@@ -66,15 +66,14 @@ class MixtureInputs(NamedTuple):
 
     def of_tokens(self, chosen: Union[slice, Tensor]) -> "MixtureInputs":
         """Those of a chunk."""
-        gate = None if self.gate is None else self.gate._replace(features=self.gate.features[chosen])
+        gate = None if self.gate is None else self.gate.of_tokens(chosen)
         margins = None if self.margins is None else self.margins.of_tokens(chosen)
         latents, log_prior = self.latents[chosen], self.log_prior[chosen]
         return self._replace(latents=latents, log_prior=log_prior, gate=gate, margins=margins)
 
     def gate_values(self) -> Optional[Tensor]:
         """g, (N, V), or None."""
-        gate, dtype = self.gate, self.log_prior.dtype
-        return None if gate is None else gate_values(gate.features, gate.weight, gate.bias, dtype=dtype)
+        return None if self.gate is None else self.gate.values(self.log_prior.dtype)
 
     def logits(self, gate: Optional[Tensor], *, options: LossOptions) -> Tensor:
         """g * (W k + b), less the margins before the gate, (N * J, V), with the values of the gate."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.chunks import default_chunk_size
-from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gate_values, gated_logits
+from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gated_logits
 from fairseq_plugins.ops.precision import SMALLEST_PROBABILITY, accumulation_dtype, autocast_dtype, is_normal
 
 
@@ -72,15 +72,12 @@ def mixture_log_probs_from_latents(
         gate = None if gate is None else gate.flattened().with_operands_in(operand_dtype)
         for first in range(0, rows.size(0), chunk_size):
             chosen = slice(first, first + chunk_size)
-            values = None
-            if gate is not None:
-                values = gate_values(gate.features[chosen], gate.weight, gate.bias, dtype=priors.dtype)
             _write_log_probs(
                 rows[chosen],
                 priors[chosen],
                 weight,
                 bias,
-                gate=values,
+                gate=None if gate is None else gate.of_tokens(chosen).values(priors.dtype),
                 logits_dtype=priors.dtype if chunk_dtype is None or gate is not None else chunk_dtype,
                 out=log_probs[chosen],
             )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.chunks import default_chunk_size
-from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gate_values, gated_logits
+from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gated_logits
 from fairseq_plugins.ops.precision import accumulation_dtype
 
 
@@ -41,9 +41,7 @@ def softmax_entropies(
     gate = None if gate is None else gate.flattened()
     for first in range(0, rows.size(0), chunk_size):
         chosen = slice(first, first + chunk_size)
-        values = None
-        if gate is not None:
-            values = gate_values(gate.features[chosen], gate.weight, gate.bias, dtype=dtype)
+        values = None if gate is None else gate.of_tokens(chosen).values(dtype)
         logits = gated_logits(rows[chosen].flatten(0, 1), weight, bias, gate=values, dtype=dtype)
         log_probs = torch.log_softmax(logits, dim=-1)
         entropies[chosen] = -(log_probs.exp() * log_probs).sum(dim=-1).view(-1, num_experts)

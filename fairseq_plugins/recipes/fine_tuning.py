@@ -31,7 +31,7 @@ def fine_tuning_flags(arch: str) -> Dict[str, Value]:
             f"--arch {arch} has no fine-tuning of its own: take one of {tuned} with the flags of the model's shape, or "
             "fairseq-train --finetune-from-model CKPT --averaging immediate"
         )
-    return {"arch": arch, **preset.training, **preset.averaged}
+    return {"arch": arch, **preset.training, **preset.averaging_flags}
 
 
 def valid_nll(path: str, *, data: str, device: str) -> float:

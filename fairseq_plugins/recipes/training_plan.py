@@ -13,13 +13,11 @@ class PlannedTraining:
     """A system with a seed.
 
     Attributes:
-        system: its name in the recipe.
         label: how tables name it.
         training: in a folder of its own.
         result: the checkpoint that it is for.
     """
 
-    system: str
     label: str
     training: Training
     result: Path
@@ -73,7 +71,6 @@ class TrainingPlan:
             self.recipe, system, data=self.data, save_dir=str(save_dir), seed=seed, more=[*flags, *self.more]
         )
         return PlannedTraining(
-            system=system,
             label=self.recipe.label(system),
             training=Training(arguments=arguments, save_dir=save_dir),
             result=save_dir / f"checkpoint_{self.recipe.system(system).result}.pt",

@@ -14,6 +14,7 @@ from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
+from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
 from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE, check_decoded_by, decoded_with
 from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
@@ -181,9 +182,9 @@ class BleuMetric(TextMetric):
 
     compared = ("bleu", "chrf")
 
-    def __init__(self, reference: Path, *, split: str = "test", case: LetterCase = "kept", language: str = "") -> None:
+    def __init__(self, reference: Path, *, language: str, split: str = "test", case: LetterCase = "kept") -> None:
         super().__init__(reference, split=split)
-        self.lines = read_lines(reference)
+        self.references = read_lines(reference)
         self.case: LetterCase = case
         self.language = language
         bleu_of_text(language=language)
@@ -206,16 +207,16 @@ class BleuMetric(TextMetric):
     def _translation(self, run: TrainedRun) -> Translation:
         return read_translation(
             self.decoded(run),
-            references=self.lines,
+            references=self.references,
             reference_name=str(self.reference),
-            language=target_language(Path(run.data), self.split),
+            language=self.language,
         )
 
     def _plain_translation(self, path: Path) -> Translation:
-        return read_plain_translation(path, references=self.lines, reference_name=str(self.reference))
+        return read_plain_translation(path, references=self.references, reference_name=str(self.reference))
 
     def _scored(self, translation: Translation) -> Figures:
-        scores = score(translation, self.lines, case=self.case, language=self.language)
+        scores = score(translation, self.references, case=self.case, language=self.language)
         return {"scores": [asdict(item) for item in scores]}
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
@@ -261,3 +262,14 @@ class RougeMetric(TextMetric):
 
     def note(self, figures: Sequence[Figures]) -> str:
         return f"ROUGE: `{RougeSettings().signature(num_references=1)}`. {super().note(figures)}".rstrip()
+
+
+def text_metric(name: str, reference: Path, *, data: Path, split: str) -> TextMetric:
+    """The metric "bleu" or "rouge" of what was decoded of a split, as its data ask for it.
+
+    Raises:
+        ValueError: if the data have no pairs of that split, or what splits their language into words is missing.
+    """
+    if name == "rouge":
+        return RougeMetric(reference, split=split)
+    return BleuMetric(reference, split=split, case=compared_case(data), language=target_language(data, split))

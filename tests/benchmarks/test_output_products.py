@@ -3,7 +3,8 @@
 import pytest
 
 from fairseq_plugins.benchmarks import output_products
-from fairseq_plugins.benchmarks.output_products import OutputProducts, speed_of_output_products
+from fairseq_plugins.benchmarks.output_layer_inputs import Case
+from fairseq_plugins.benchmarks.output_products import speed_of_output_products, words_per_second
 from fairseq_plugins.recipes import find_recipe
 
 
@@ -15,15 +16,15 @@ def data(tmp_path):
 
 def test_speed_is_that_of_the_words_of_an_update(monkeypatch):
     monkeypatch.setattr(output_products, "MIN_SECONDS", 0.01)
-    assert OutputProducts(num_tokens=6, width=4, vocab_size=9).words_per_second("cpu") > 0
+    assert words_per_second(Case(vocab_size=9, num_experts=1, width=4, num_tokens=6), "cpu") > 0
 
 
 def test_only_linear_networks_that_learn_by_maximum_likelihood_have_no_other_products(data, monkeypatch):
     asked = []
-    monkeypatch.setattr(OutputProducts, "words_per_second", lambda self, device: asked.append(self) or 7.0)
+    monkeypatch.setattr(output_products, "words_per_second", lambda case, device: asked.append(case) or 7.0)
     recipe = find_recipe("speed_fpnn")
     assert speed_of_output_products(recipe, list(recipe.systems), data=data, device="cpu") == {"FPNN": 7.0}
-    assert asked == [OutputProducts(num_tokens=64 * 20, width=512, vocab_size=7 + 4)]
+    assert asked == [Case(vocab_size=7 + 4, num_experts=1, width=512, num_tokens=64 * 20)]
     for name in ("speed_ptb", "speed_host"):
         other = find_recipe(name)
         assert speed_of_output_products(other, list(other.systems), data=data, device="cpu") == {}

@@ -13,6 +13,13 @@ def declare(parser: argparse.ArgumentParser):
     parser.add_argument("--rows", type=int, choices=[1, 2])
     parser.add_argument("--split", "--gen-subset", default="test")
     parser.add_argument("--cpu", action="store_true")
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("--tune", type=unreadable)
+    either.add_argument("--weights", type=unreadable)
+
+
+def unreadable(text):
+    raise AssertionError("the places of arguments are no arguments")
 
 
 def arranged(text, *, former_orders=(), former_flags=(), named_models="off"):
@@ -52,6 +59,8 @@ def test_what_stands_right_or_cannot_be_told_is_left(text):
         ("--path a.pt b.pt data --split a.pt", "data --path a.pt b.pt --split a.pt"),
         ("a.pt --path=b.pt data", "data --path a.pt b.pt"),
         ("x=a data x=a", "data --path x=a x=a"),
+        ("a.pt data --tune a.pt", "data --path a.pt --tune a.pt"),
+        ("a.pt data --tune b --weights c", "data --path a.pt --tune b --weights c"),
     ],
 )
 def test_checkpoints_are_told_by_their_looks(text, expected):

@@ -73,7 +73,7 @@ def test_translations_are_those_of_the_host(model, prepared, sources, translator
         "transformer": [transformer],
         "ensemble": [translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"],
     }[model]
-    translated = load_translator(paths, prepared, beam=3).translate(sources)
+    translated = load_translator(paths, prepared).translate(sources, beam=3)
     expected = translations_of_the_host(prepared, ":".join(map(str, paths)), "--beam", 3)
     assert [sentence.text for sentence in translated] == expected and len(set(expected)) > 1
 
@@ -98,7 +98,9 @@ def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, tr
         (model,) = translator.models
         translate_lines = translator.translate
         precision = model.decoder.output.precision
-        translator.translate = lambda lines: searched.append(precision.for_search()) or translate_lines(lines)
+        translator.translate = lambda lines, *, beam: (
+            searched.append(precision.for_search()) or translate_lines(lines, beam=beam)
+        )
         return translator
 
     monkeypatch.setattr(translate_module, "load_translator", load)

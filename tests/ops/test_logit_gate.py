@@ -5,7 +5,7 @@ import torch
 from mixture_cases import GATE, assert_same, draw, outcome, smoothed_or_not
 from plain_formulas import gated, mixture_loss
 
-from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate, gate_gradient, gate_values, multiply_by_gate
+from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate, gate_gradient, multiply_by_gate
 from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 
@@ -63,7 +63,7 @@ def test_the_gate_of_a_chunk_and_its_gradient_are_those_of_autograd(num_experts)
 
     ours = logits.detach().flatten(0, 1).clone()
     with torch.no_grad():
-        values = gate_values(*gate, dtype=torch.float64)
+        values = gate.values(torch.float64)
     multiply_by_gate(ours, values)
     torch.testing.assert_close(ours.view_as(z), z.detach(), rtol=1e-12, atol=1e-12)
     products = ours.mul_(d_z.flatten(0, 1))

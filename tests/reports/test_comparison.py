@@ -10,7 +10,7 @@ from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.evaluation.translation.decoding import ASKED_FILE
 from fairseq_plugins.reports import comparison
 from fairseq_plugins.reports.comparison import as_markdown, compare_runs, differences, differences_as_markdown
-from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric
+from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric, text_metric
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]
 
@@ -64,7 +64,7 @@ def test_a_text_of_another_origin_stands_beside_runs(tmp_path):
     for name in ("reference.de", "text"):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in LINES))
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in [*LINES[:2], "nein, hier nicht."]))
-    metric = BleuMetric(tmp_path / "reference.de")
+    metric = BleuMetric(tmp_path / "reference.de", language="de")
     figures = {"name": "another", **metric.measure_text(tmp_path / "text")}
     bleu, chrf = figures["scores"]
     hypotheses = [*LINES[:2], "nein, hier nicht."]
@@ -103,7 +103,7 @@ def test_the_language_of_translations_is_that_of_the_data_whatever_the_reference
         "T-0\tl&apos; ami est là .\nH-0\t-1\tl&apos; ami est là .\n", encoding="utf-8"
     )
     run = SimpleNamespace(save_dir=tmp_path, data=str(tmp_path), checkpoint=tmp_path / "checkpoint_best.pt")
-    figures = BleuMetric(tmp_path / "references.txt").measure(run)
+    figures = text_metric("bleu", tmp_path / "references.txt", data=tmp_path, split="test").measure(run)
     assert figures["scores"][0]["value"] == pytest.approx(100)
 
 
@@ -123,7 +123,7 @@ def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
         else:
             asked.write_text(f"{line}\nDATA --path checkpoint_best.pt --beam 5\n")
             run.checkpoint.write_bytes(b"another model")
-        for metric in (RougeMetric(tmp_path / "reference"), BleuMetric(tmp_path / "reference")):
+        for metric in (RougeMetric(tmp_path / "reference"), BleuMetric(tmp_path / "reference", language="de")):
             with pytest.raises(ValueError, match="was not decoded by .* alone, or it was before the training went on"):
                 metric.measure(run)
 
@@ -159,12 +159,12 @@ def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, mo
         ("--path b.pt --gen-subset test --beam 5 --remove-bpe=subword_nmt --lenpen 0.6", "--lenpen 0.6"),
     ],
 )
-@pytest.mark.parametrize("metric", [RougeMetric, BleuMetric])
-def test_the_table_tells_where_runs_were_decoded_otherwise(metric, flags, told, tmp_path):
+@pytest.mark.parametrize("name_of_metric", ["rouge", "bleu"])
+def test_the_table_tells_where_runs_were_decoded_otherwise(name_of_metric, flags, told, tmp_path):
     (tmp_path / "reference.de").write_text("oil prices rise\n")
-    metric, found = metric(tmp_path / "reference.de"), []
-    first = "--user-dir /a --path a.pt --gen-subset test --beam 5 --max-tokens 4 --remove-bpe=subword_nmt"
     (tmp_path / "test.en-de.de.idx").touch()
+    metric, found = text_metric(name_of_metric, tmp_path / "reference.de", data=tmp_path, split="test"), []
+    first = "--user-dir /a --path a.pt --gen-subset test --beam 5 --max-tokens 4 --remove-bpe=subword_nmt"
     for name, given in (("a", first), ("b", flags)):
         folder = tmp_path / name / "test"
         folder.mkdir(parents=True)
@@ -199,8 +199,8 @@ def test_differences_are_those_of_the_table(tmp_path):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     for metric in (
         RougeMetric(tmp_path / "reference"),
-        BleuMetric(tmp_path / "reference"),
-        BleuMetric(tmp_path / "reference", case="ignored"),
+        BleuMetric(tmp_path / "reference", language="en"),
+        BleuMetric(tmp_path / "reference", language="en", case="ignored"),
     ):
         read = {name: metric.read_text(tmp_path / name) for name in "AB"}
         values = [

@@ -14,6 +14,7 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import make_builder
 
 import fairseq_plugins
+from fairseq_plugins.benchmarks.device.setting import Setting
 
 DEMO_CORPUS = Path(fairseq_plugins.__file__).parent / "demo_corpus"
 SPLITS = ("train", "valid", "test")
@@ -33,6 +34,12 @@ def demo_pairs(folder: Path, *, num_sentences: int) -> Path:
         language: {split: _demo_lines(split, language, num_sentences) for split in SPLITS} for language in ("de", "en")
     }
     return _binarised(folder / f"demo-de-en-{num_sentences}", sides)
+
+
+def demo_data(setting: Setting, *, task: str) -> str:
+    """The folder of the demo's sentences for trainings by a task, at the setting's scale."""
+    make = demo_text if task == "stateful_lm" else demo_pairs
+    return str(make(setting.folder / "data", num_sentences=setting.scale.num_sentences))
 
 
 def random_text(folder: Path, *, vocab_size: int, num_words: int) -> Path:

@@ -4,7 +4,7 @@ from functools import partial
 from typing import List, Mapping
 
 from fairseq_plugins.benchmarks.device.corpora import random_text
-from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, failed_rows
+from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, failed_table
 from fairseq_plugins.benchmarks.device.timed_systems import speeds, timed_items
 from fairseq_plugins.benchmarks.training_speed import TrainingSpeed
 from fairseq_plugins.recipes import Recipe
@@ -48,8 +48,7 @@ class Models(Step):
             "fairseq-train with SGD, the first fifth of a run left out. Every preset has its paper's rows and windows: "
             "words per second compare models, updates per second trainings."
         )
-        failed = failed_rows(found)
-        return "\n\n".join([*parts, *([as_table(["not measured", "why"], failed)] if failed else [])])
+        return "\n\n".join([*parts, *failed_table(found)])
 
 
 def _as_table(measured: Mapping[str, TrainingSpeed], recipe: Recipe) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Literal, Mapping, Optional, Tuple
 import torch
 
 from fairseq_plugins.benchmarks.device.precision import float32_products
-from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, failed_rows
+from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, failed_table
 from fairseq_plugins.benchmarks.output_layer import (
     Method,
     allocated_peak,
@@ -116,8 +116,7 @@ class Output(Step):
                 ],
             ),
         ]
-        failed = failed_rows(found)
-        return "\n\n".join([*parts, *([as_table(["not measured", "why"], failed)] if failed else [])])
+        return "\n\n".join([*parts, *failed_table(found)])
 
 
 def _sizes(figures: Mapping[str, Any]) -> Tuple[str, ...]:

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import List, Sequence
 
-from fairseq_plugins.benchmarks.device.corpora import demo_pairs, demo_text
+from fairseq_plugins.benchmarks.device.corpora import demo_data
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.step import Figures
 from fairseq_plugins.benchmarks.training_speed import train
@@ -66,12 +66,11 @@ SCALED = ("fp16", "amp")
 
 def training_data(setting: Setting, system: str) -> str:
     """The corpus that the user gave, for what it fits, or the demo's sentences."""
-    is_text = RECIPE.flags(system)["task"] == "stateful_lm"
+    task = str(RECIPE.flags(system)["task"])
     for folder in setting.data:
-        if (folder / "dict.txt").exists() == is_text:
+        if (folder / "dict.txt").exists() == (task == "stateful_lm"):
             return str(folder)
-    make = demo_text if is_text else demo_pairs
-    return str(make(setting.folder / "data", num_sentences=setting.scale.num_sentences))
+    return demo_data(setting, task=task)
 
 
 def check_precision(setting: Setting, system: str, precision: str) -> Figures:

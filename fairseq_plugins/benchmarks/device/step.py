@@ -6,6 +6,7 @@ from typing import Any, Callable, ClassVar, Dict, List, Mapping, Sequence
 
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.report_name import report_name
+from fairseq_plugins.reports.tables import as_table
 
 Figures = Dict[str, Any]
 """What was found of an item, by name; ``error`` where it failed, ``skipped`` where it cannot be measured here."""
@@ -57,6 +58,7 @@ def state_of(figures: Figures) -> str:
     return f"not run: {figures['skipped']}" if "skipped" in figures else "passed"
 
 
-def failed_rows(found: Mapping[str, Figures]) -> List[List[str]]:
-    """Name and state of the items that have no figures."""
-    return [[name, state_of(figures)] for name, figures in found.items() if {"error", "skipped"} & set(figures)]
+def failed_table(found: Mapping[str, Figures]) -> List[str]:
+    """A table with name and state of the items that have no figures, if there are any."""
+    rows = [[name, state_of(figures)] for name, figures in found.items() if {"error", "skipped"} & set(figures)]
+    return [as_table(["not measured", "why"], rows)] if rows else []

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from fairseq_plugins.benchmarks.device.corpora import demo_pairs, demo_text
+from fairseq_plugins.benchmarks.device.corpora import demo_data
 from fairseq_plugins.benchmarks.device.device_facts import as_markdown, device_facts
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.timed_systems import width_flags
@@ -87,9 +87,7 @@ class TimedTraining:
     def _data(self) -> str:
         if self.setting.data:
             return str(self.setting.data[0])
-        is_text = self.recipe.flags(self.arch)["task"] == "stateful_lm"
-        make = demo_text if is_text else demo_pairs
-        return str(make(self.setting.folder / "data", num_sentences=self.setting.scale.num_sentences))
+        return demo_data(self.setting, task=str(self.recipe.flags(self.arch)["task"]))
 
     def _report(self, *, command: str) -> str:
         facts = device_facts(self.setting)

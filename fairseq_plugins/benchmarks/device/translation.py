@@ -4,12 +4,11 @@ import tempfile
 from pathlib import Path
 from typing import Dict, List, Mapping
 
-from fairseq_plugins.benchmarks.device.corpora import demo_pairs
-from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, failed_rows
+from fairseq_plugins.benchmarks.device.corpora import demo_data
+from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, failed_table
 from fairseq_plugins.benchmarks.device.timed_systems import speeds, timed_items, width_flags
 from fairseq_plugins.benchmarks.training_speed import as_markdown
 from fairseq_plugins.benchmarks.translation import SUITES, decoding_as_markdown, measure_decoding, train_briefly
-from fairseq_plugins.reports.tables import as_table
 
 RECIPE = SUITES["lstm"].recipe
 DECODING = "decoding"
@@ -27,9 +26,7 @@ class Translation(Step):
         return [*training, Item(DECODING, self._decode)]
 
     def _data(self) -> str:
-        if self.setting.data:
-            return str(self.setting.data[0])
-        return str(demo_pairs(self.setting.folder / "data", num_sentences=self.setting.scale.num_sentences))
+        return str(self.setting.data[0]) if self.setting.data else demo_data(self.setting, task="translation")
 
     def _decode(self) -> Figures:
         data = self._data()
@@ -61,5 +58,4 @@ class Translation(Step):
             f"On {text}. Training: medians of {scale.num_rounds} runs of {scale.num_updates} updates. Decoding: the "
             f"test set, {scale.num_rounds} times, in one process, batch by batch by turns, in float32."
         )
-        failed = failed_rows(found)
-        return "\n\n".join([*parts, *([as_table(["not measured", "why"], failed)] if failed else [])])
+        return "\n\n".join([*parts, *failed_table(found)])

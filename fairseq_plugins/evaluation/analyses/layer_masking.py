@@ -37,19 +37,6 @@ class LayerMask:
         assert self.kind in LAYER_MASKS and 0 <= self.probability <= 1
 
 
-def masked_perplexities(
-    model: FairseqLanguageModel, tokens: Tensor, mask: LayerMask, *, seeds: Sequence[int], **options: Any
-) -> Dict[int, float]:
-    """Perplexity for each seed of the masks.
-
-    Args:
-        model, tokens, options: as :func:`~fairseq_plugins.evaluation.perplexity.evaluate_perplexity`.
-        mask: what is masked.
-        seeds: of the runs' random masks.
-    """
-    return {seed: _masked_perplexity(model, tokens, mask, seed=seed, **options) for seed in seeds}
-
-
 @dataclass(frozen=True)
 class MaskedRuns:
     """Perplexities of one model with one kind of mask.
@@ -107,14 +94,21 @@ def masking_curves(
     curves = []
     for name, chosen, mask in tqdm(cases, unit="case", disable=not show_progress, file=sys.stderr):
         seeds = range(1, 1 + (num_runs if mask.probability > 0 else 1))
-        runs = list(masked_perplexities(models[name], tokens, mask, seeds=seeds, **options).values())
+        runs = [masked_perplexity(models[name], tokens, mask, seed=seed, **options) for seed in seeds]
         curves.append(MaskedRuns(name, chosen, mask.probability, kind, sum(runs) / len(runs), runs))
     return curves
 
 
-def _masked_perplexity(
+def masked_perplexity(
     model: FairseqLanguageModel, tokens: Tensor, mask: LayerMask, *, seed: int, **options: Any
 ) -> float:
+    """Perplexity with random masks.
+
+    Args:
+        model, tokens, options: as :func:`~fairseq_plugins.evaluation.perplexity.evaluate_perplexity`.
+        mask: what is masked.
+        seed: of the masks.
+    """
     generator = torch.Generator(device=options.get("device", "cpu")).manual_seed(seed)
     locked: Dict[int, Tensor] = {}
 

@@ -69,4 +69,5 @@ def _spectrum(number: int, matrix: Tensor) -> Spectrum:
 
 
 def _same_sign(vector: Tensor) -> float:
-    return max(float((sign * vector > 0).double().mean()) for sign in (1, -1))
+    rounding = 1e-9 * vector.abs().max()
+    return max(float((sign * vector > rounding).double().mean()) for sign in (1, -1))

@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List, Mapping, Sequence
 
 from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.evaluation.rescoring.nbest_features import LENGTH, LIST_SCORE
@@ -25,14 +25,16 @@ class TunedWeights:
     weights: Dict[str, float]
     digests: Dict[str, str]
 
-    def of_models(self, paths: Sequence[str]) -> List[float]:
+    def of_models(self, given: Mapping[str, str]) -> List[float]:
         """The weights of the list's score, of the length, and of checkpoints, wherever these are now.
+
+        Args:
+            given: digests of the checkpoints' files, by their paths, as of :func:`distinct_digests`.
 
         Raises:
             ValueError: if they are not the checkpoints that the weights were tuned for.
         """
         tuned = {digest: self.weights[path] for path, digest in self.digests.items()}
-        given = {path: file_digest(Path(path)) for path in paths}
         if strangers := [path for path, digest in given.items() if digest not in tuned]:
             raise ValueError(f"{strangers[0]} is none of the models that the weights were tuned for: {self._models}")
         if missing := [path for path, digest in self.digests.items() if digest not in given.values()]:
@@ -44,10 +46,10 @@ class TunedWeights:
         return ", ".join(self.digests)
 
 
-def tuned_weights(metric: str, weights: Sequence[float], *, paths: Sequence[str]) -> TunedWeights:
-    """Weights of the list's score, of the length, and of checkpoints, as they stand there now."""
-    weights_by_name = dict(zip([LIST_SCORE, LENGTH, *paths], weights))
-    return TunedWeights(metric=metric, weights=weights_by_name, digests=distinct_digests(paths))
+def tuned_weights(metric: str, weights: Sequence[float], *, digests: Mapping[str, str]) -> TunedWeights:
+    """Weights of the list's score, of the length, and of checkpoints, whose digests stand by their paths."""
+    weights_by_name = dict(zip([LIST_SCORE, LENGTH, *digests], weights))
+    return TunedWeights(metric=metric, weights=weights_by_name, digests=dict(digests))
 
 
 def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:

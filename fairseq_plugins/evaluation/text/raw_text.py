@@ -7,7 +7,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Callable, Dict, List, Literal, Optional, Sequence
+from typing import Callable, Dict, List, Literal, Optional, Sequence, get_args
 
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
@@ -19,7 +19,7 @@ TEXT_RECORD = "text.json"
 
 Case = Literal["kept", "lower tokens", "lower lines"]
 """Case is kept, or put down in the tokens, or in the lines that the tokenizer reads."""
-CASES: Sequence[Case] = ("kept", "lower tokens", "lower lines")
+CASES: Sequence[Case] = get_args(Case)
 
 
 class Tokenizer(ABC):
@@ -119,7 +119,7 @@ THREE_LETTERS = re.compile("[a-z]{3}")
 
 TextKind = Literal["raw", "tokenised"]
 """Raw lines, or words and subwords between blanks as the model was trained on them."""
-TEXT_KINDS: Sequence[TextKind] = ("raw", "tokenised")
+TEXT_KINDS: Sequence[TextKind] = get_args(TextKind)
 
 
 def check_text_kind(kind: str) -> None:

@@ -4,7 +4,7 @@ Shapes: R rows, V vocabulary.
 """
 
 from dataclasses import dataclass, field
-from typing import List, Literal, Optional, Sequence, Tuple
+from typing import List, Literal, Optional, Sequence, Tuple, get_args
 
 import numpy as np
 import torch
@@ -21,11 +21,11 @@ from fairseq_plugins.flags.values import check_at_least_one, check_not_negative,
 
 Stop = Literal["end", "length"]
 """Where a text stops: at an end mark, or only at its length; end marks are words like others then."""
-STOPS: Sequence[Stop] = ("end", "length")
+STOPS: Sequence[Stop] = get_args(Stop)
 
 UnknownWords = Literal["allowed", "excluded"]
 """Whether the unknown word may be written."""
-UNKNOWN_WORDS: Sequence[UnknownWords] = ("allowed", "excluded")
+UNKNOWN_WORDS: Sequence[UnknownWords] = get_args(UnknownWords)
 
 ROWS_AT_A_TIME = 256
 """Texts that are drawn together; memory grows with the vocabulary times so many."""

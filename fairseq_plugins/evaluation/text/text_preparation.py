@@ -39,10 +39,6 @@ class TextPreparation:
         """Pieces of a raw line of the source; none of a blank one."""
         return self._source.split(line)
 
-    def words(self, pieces: Sequence[str]) -> List[str]:
-        """The words that pieces of either side make."""
-        return self._source.words(pieces)
-
     def join(self, pieces: Sequence[str]) -> str:
         """The raw line of the target that pieces make."""
         return self._target.join(pieces)

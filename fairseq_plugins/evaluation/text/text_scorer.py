@@ -3,7 +3,7 @@
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Iterable, Iterator, List, Literal, Optional, Sequence
+from typing import Iterable, Iterator, List, Literal, Optional, Sequence, get_args
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -17,7 +17,7 @@ from fairseq_plugins.flags.values import check_at_least_one
 
 Context = Literal["line", "paragraph", "document"]
 """How far state is carried: each line starts afresh, or the line after a blank one, or the first alone."""
-CONTEXTS: Sequence[Context] = ("line", "paragraph", "document")
+CONTEXTS: Sequence[Context] = get_args(Context)
 
 BUFFERED_CHARACTERS = 1 << 22
 """Characters at which a buffer is full, however few its lines are."""

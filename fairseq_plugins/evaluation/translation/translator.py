@@ -48,7 +48,6 @@ class Translator:
         models: an ensemble of encoder-decoders in evaluation mode, on one device.
         task: the host's, with the dictionaries.
         preparation: how raw text becomes what the models read.
-        beam: number of hypotheses that are kept, unless a translation asks for others.
     """
 
     def __init__(
@@ -57,33 +56,29 @@ class Translator:
         models: Sequence[FairseqEncoderDecoderModel],
         task: TranslationTask,
         preparation: TextPreparation,
-        beam: int = 5,
     ):
         self.models = list(models)
         self.task = task
         self.preparation = preparation
         for model in self.models:
             model.make_generation_fast_(need_attn=True)  # without a beam's size, which would hold for all translations
-        self.beam = beam
         limits = utils.resolve_max_positions(task.max_positions(), *[model.max_positions() for model in self.models])
         self.max_length: int = limits[0]
 
-    def translate(
-        self, lines: Sequence[str], *, beam: Optional[int] = None, nbest: int = 1
-    ) -> List[TranslatedSentence]:
+    def translate(self, lines: Sequence[str], *, beam: int = 5, nbest: int = 1) -> List[TranslatedSentence]:
         """Translate raw lines in one batch, in their order; a blank line stays blank.
 
         A translation that does not end is cut :data:`EXTRA_PIECES` beyond the longest source, or where the models end.
 
         Args:
             lines: sentences.
-            beam: number of hypotheses that are kept (default: the translator's).
+            beam: number of hypotheses that are kept.
             nbest: translations of each sentence, at most ``beam``; the best has the others.
 
         Raises:
             ValueError: if a line is longer than the models can read, or a number does not fit.
         """
-        beam = check_at_least_one(self.beam if beam is None else beam, flag="beam")
+        check_at_least_one(beam, flag="beam")
         if not 1 <= nbest <= beam:
             raise ValueError(f"nbest {nbest} of a beam of {beam}: give 1 to {beam}, or a larger beam")
         pieces = [self.preparation.split(line) for line in lines]
@@ -134,15 +129,12 @@ class Translator:
         )
 
 
-def load_translator(
-    paths: Sequence[Union[str, Path]], data: Union[str, Path], *, beam: int = 5, device: str = "cpu"
-) -> Translator:
+def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *, device: str = "cpu") -> Translator:
     """A translator from checkpoints; several are an ensemble.
 
     Args:
         paths: checkpoints of encoder-decoders.
         data: directory of sentence pairs that data-prep wrote.
-        beam: number of hypotheses that are kept.
         device: where the models work.
 
     Raises:
@@ -158,4 +150,4 @@ def load_translator(
         raise ValueError(f"the models translate {pairs}: give models of one pair of languages")
     ((source, target),) = languages
     preparation = load_text_preparation(Path(data), source=source, target=target)
-    return Translator(models=models, task=tasks[0], preparation=preparation, beam=beam)
+    return Translator(models=models, task=tasks[0], preparation=preparation)

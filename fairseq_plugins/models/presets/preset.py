@@ -38,7 +38,7 @@ class Preset:
     fine_tuning: Optional[Mapping[str, Value]] = None
 
     @property
-    def averaged(self) -> Mapping[str, Value]:
+    def averaging_flags(self) -> Mapping[str, Value]:
         """Flags of ``fairseq-train`` that differ in the fine-tuning of the paper; there must be one."""
         assert self.fine_tuning is not None
         return {"averaging": "immediate", **self.fine_tuning}

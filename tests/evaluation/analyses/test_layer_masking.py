@@ -9,7 +9,7 @@ import torch
 from fairseq_plugins.evaluation.analyses.layer_masking import (
     LAYER_MASKS,
     LayerMask,
-    masked_perplexities,
+    masked_perplexity,
     masking_curves,
 )
 from fairseq_plugins.evaluation.analyses.layer_outputs import changed_layer_outputs
@@ -32,7 +32,7 @@ def model(build_tiny_lm):
 
 def perplexity(model, tokens, layers, probability, kind="element", seed=1, **options):
     mask = LayerMask(layers, probability, kind)
-    return masked_perplexities(model, tokens, mask, seeds=[seed], unknown=UNKNOWN, **options)[seed]
+    return masked_perplexity(model, tokens, mask, seed=seed, unknown=UNKNOWN, **options)
 
 
 @every_mask

@@ -25,9 +25,9 @@ def pair_data(tmp_path):
 
 @pytest.fixture
 def build_translator(pair_data):
-    """``build_translator(beam, max_positions)`` of the host's convolutional model; equal weights every time."""
+    """``build_translator(max_positions)`` of the host's convolutional model; equal weights every time."""
 
-    def build(beam, max_positions=50):
+    def build(max_positions=50):
         task = TranslationTask.setup_task(TranslationConfig(data=str(pair_data), source_lang="src", target_lang="tgt"))
         args = Namespace(encoder_layers="[(8, 3)]", decoder_layers="[(8, 3)]", encoder_embed_dim=8)
         args.decoder_embed_dim = args.decoder_out_embed_dim = 8
@@ -36,26 +36,26 @@ def build_translator(pair_data):
         torch.manual_seed(3)
         model = FConvModel.build_model(args, task).eval()
         preparation = load_text_preparation(pair_data, source="en", target="de")
-        return Translator(models=[model], task=task, preparation=preparation, beam=beam)
+        return Translator(models=[model], task=task, preparation=preparation)
 
     return build
 
 
 def test_convolutional_models_translate_with_any_beam(build_translator):
-    lines, translator = ["i c k", "a h l e"], build_translator(5)
+    lines, translator = ["i c k", "a h l e"], build_translator()
     for beam in (3, 5, 1):
         found = translator.translate(lines, beam=beam)
         assert [one.score for one in found] == pytest.approx(
-            [one.score for one in build_translator(beam).translate(lines)], rel=1e-5
+            [one.score for one in build_translator().translate(lines, beam=beam)], rel=1e-5
         )
 
 
 @pytest.mark.parametrize("num_words", [3, 250])
 def test_a_translation_that_does_not_end_is_cut_beyond_the_length_of_its_source(num_words, build_translator):
-    translator = build_translator(1, max_positions=600)
+    translator = build_translator(max_positions=600)
     (model,) = translator.models
     model.decoder.fc3.bias.data[translator.task.target_dictionary.eos()] = -1e9
-    (found,) = translator.translate([" ".join(["i"] * num_words)])
+    (found,) = translator.translate([" ".join(["i"] * num_words)], beam=1)
     assert len(found.target) == len(found.source) + 1 + EXTRA_PIECES and len(found.source) >= num_words
 
 
