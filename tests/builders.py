@@ -19,6 +19,11 @@ from fairseq_plugins.output_layers.decoder_states import DecoderStates
 SOURCE_SIZE, VOCAB_SIZE = 19, 23
 """Words of the tiny models' dictionaries, the host's four included."""
 
+CELLS_AND_LAYERS = [("lstm", layer) for layer in sorted(OUTPUT_LAYERS)]
+CELLS_AND_LAYERS += [(cell, "doc") for cell in sorted(RECURRENT_CELLS) if cell != "lstm"]
+"""Every output layer above the LSTM, and doc above every cell. Output layers see nothing of a cell but its states, and
+doc sees those of all layers, so that these pairs find what is wrong with a part alone."""
+
 
 def never_shares(layer: str) -> bool:
     """Whether an output layer has a matrix of its own beside the embedding."""

@@ -15,12 +15,13 @@ class TensorSizes(TorchDispatchMode):
 
     Attributes:
         largest: elements of the largest tensor.
+        largest_bytes: bytes of the one that takes most of them.
         peak: elements of all tensors that were alive at once.
     """
 
     def __init__(self):
         super().__init__()
-        self.largest = self.peak = 0
+        self.largest = self.largest_bytes = self.peak = 0
         self._alive: Dict[int, Tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -30,6 +31,7 @@ class TensorSizes(TorchDispatchMode):
                 storage = x.untyped_storage()
                 numel = storage.nbytes() // x.element_size()
                 self.largest = max(self.largest, numel)
+                self.largest_bytes = max(self.largest_bytes, storage.nbytes())
                 self._alive[storage._cdata] = (StorageWeakRef(storage), numel)
         self._alive = {key: item for key, item in self._alive.items() if not item[0].expired()}
         self.peak = max(self.peak, sum(numel for _, numel in self._alive.values()))

@@ -240,10 +240,6 @@ def test_metrics_are_means_per_token_and_perplexity_their_exponential():
     assert "balance" not in values
 
 
-def test_the_hosts_division_of_gradients_is_by_tokens(make_criterion):
-    assert make_criterion().logging_outputs_can_be_summed()
-
-
 def test_balance_needs_a_mixture(make_criterion, sample):
     with pytest.raises(ValueError, match="--balance.*--output-layer mos or doc"):
         make_criterion(balance=0.1)(build_tiny_lm("tied"), sample)

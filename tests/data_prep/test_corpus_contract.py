@@ -64,9 +64,8 @@ def test_finished_result_is_left_alone(prepared: SimpleNamespace) -> None:
 
 def test_finished_result_of_one_side_gets_the_record_of_its_text(prepared: SimpleNamespace) -> None:
     before = snapshot(prepared.cwd)
-    record = prepared.dest / "text.json"
-    if record.exists():
-        record.unlink()
+    if (prepared.dest / "dict.txt").exists():
+        (prepared.dest / "text.json").unlink()
         assert "text.json is added" in succeed(*prepared.options, cwd=prepared.cwd).stderr
     assert snapshot(prepared.cwd) == before
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from builders import CELLS_AND_LAYERS
 
 from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 V = 23
 
@@ -104,9 +104,8 @@ def test_gradients_are_off_unless_asked_for_and_the_readers_setting_stays(build_
                     assert not window.nll.requires_grad
 
 
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-def test_gradients_of_a_window_are_finite_differences_from_the_state_before_it(name, cell, build_tiny_lm, tokens):
+@pytest.mark.parametrize("cell, name", CELLS_AND_LAYERS)
+def test_gradients_of_a_window_are_finite_differences_from_the_state_before_it(cell, name, build_tiny_lm, tokens):
     model = build_tiny_lm(name, rnn_cell=cell, dropout_output=0.5).double()
     windows = score_windows([model], tokens, num_rows=3, window=6, with_gradients=True)
     before, window = next(windows), next(windows)

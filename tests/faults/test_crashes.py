@@ -60,6 +60,7 @@ def test_a_disturbed_command_is_run_again_as_if_it_never_had_been(name, workplac
                     assert ended.status == -signal.SIGKILL, (changes[place], ended)
                 elif way == "killed in a write":
                     ended = in_fork(work, folder=folder, stdin=stdin, file_bytes=place, at_limit=signal.SIG_DFL)
+                    assert ended.status != 0 or writing.result(folder) == result, (place, ended)
                 else:
                     ended = in_fork(work, folder=folder, stdin=stdin, file_bytes=place)
                     assert not ended.hung, place

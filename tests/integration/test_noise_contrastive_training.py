@@ -46,6 +46,8 @@ def assert_same_training(actual, expected):
         ["--optimizer", "adagrad", "--lr", 0.1],
         ["--optimizer", "damped_adagrad", "--lr", 0.1],
         ["--optimizer", "nt_asgd", "--sparse-gradients", "off"],
+        ["--amp"],
+        ["--bf16", "--sparse-gradients", "off"],
     ],
 )
 def test_it_learns_and_is_resumed_bit_for_bit(flags, train_here, tmp_path):
@@ -93,6 +95,7 @@ def test_two_processes_equal_one_where_the_noise_is_shared_and_resume_bit_for_bi
         (["--optimizer", "adam"], "Adam with these flags changes all rows; give off, or --optimizer sgd"),
         (["--momentum", 0.9], "SGD with these flags changes all rows; give off"),
         (["--weight-decay", 1e-6], "SGD with these flags changes all rows; give off"),
+        (["--optimizer", "damped_adagrad", "--weight-decay", 1e-6], "Adagrad with these flags changes all rows"),
     ],
 )
 def test_what_does_not_go_together(flags, told, data, run_here, tmp_path):

@@ -29,10 +29,10 @@ def uninterrupted(data, tmp_path_factory):
     return save_dir, first_averaged
 
 
-def mid_epoch_checkpoint(save_dir, epoch):
-    """The last checkpoint inside an epoch."""
+def mid_epoch_checkpoints(save_dir, epoch):
+    """The checkpoints inside an epoch, in order."""
     paths = save_dir.glob(f"checkpoint_{epoch}_*.pt")
-    return max(paths, key=lambda path: int(path.stem.split("_")[-1]))
+    return sorted(paths, key=lambda path: int(path.stem.split("_")[-1]))
 
 
 def assert_same_training(actual, expected):
@@ -56,7 +56,7 @@ def test_resume_after_sigkill(data, tmp_path, uninterrupted, phase):
     expected, first_averaged_epoch = uninterrupted
     assert 3 <= first_averaged_epoch <= 4, "the corpus must trigger averaging in the middle of the run"
     epoch = first_averaged_epoch - 1 if phase == "before averaging" else first_averaged_epoch + 1
-    kill_at(data, tmp_path, mid_epoch_checkpoint(expected, epoch).name)
+    kill_at(data, tmp_path, mid_epoch_checkpoints(expected, epoch)[0].name)
     assert not (tmp_path / "checkpoint5.pt").exists(), "killed too late to test anything"
     train(data, tmp_path, *FLAGS)
     assert_same_training(tmp_path / "checkpoint_last.pt", expected / "checkpoint_last.pt")
@@ -64,7 +64,7 @@ def test_resume_after_sigkill(data, tmp_path, uninterrupted, phase):
 
 def test_resume_after_a_stop_inside_an_epoch(data, tmp_path, uninterrupted):
     expected, _ = uninterrupted
-    checkpoint = mid_epoch_checkpoint(expected, 2)
+    checkpoint = mid_epoch_checkpoints(expected, 2)[-1]
     num_updates = int(checkpoint.stem.split("_")[-1])
     train(data, tmp_path, *FLAGS, "--max-update", num_updates)
     train(data, tmp_path, *FLAGS)
@@ -171,13 +171,13 @@ def test_a_gate_with_state_resumes_bit_for_bit(train_with_a_stop, tmp_path):
 
 
 def test_checkpoint_holds_the_hidden_state_of_all_rows(uninterrupted):
-    state = load(mid_epoch_checkpoint(uninterrupted[0], 1))["extra_state"][TASK]["hidden_state"]
+    state = load(mid_epoch_checkpoints(uninterrupted[0], 1)[-1])["extra_state"][TASK]["hidden_state"]
     assert [part.shape for part in state.values()] == [(4, 16)] * 4
     assert all(part.abs().max() > 0 for part in state.values())
 
 
 def test_other_number_of_rows_inside_an_epoch_is_refused(data, tmp_path, uninterrupted):
-    checkpoint = mid_epoch_checkpoint(uninterrupted[0], 1)
+    checkpoint = mid_epoch_checkpoints(uninterrupted[0], 1)[-1]
     result = run_training(data, tmp_path, *FLAGS, "--batch-size", "3", "--restore-file", checkpoint)
     assert result.returncode != 0
     assert "epoch of 4 rows and cannot go on with 3" in result.stderr.strip().splitlines()[-1]

@@ -2,24 +2,19 @@
 
 import pytest
 import torch
-from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer, never_shares
+from builders import CELLS_AND_LAYERS, build_tiny_encdec, build_tiny_lm, build_tiny_transformer, never_shares
 from decoder_contract import SOURCES, B, DecoderContract, Decoding, T, TranslatorContract, V
 from single_experts import mean_log_probs
 
 from fairseq_plugins.modules.attention import ATTENTIONS
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import NoCopying
 
-CELLS, LAYERS = sorted(RECURRENT_CELLS), sorted(OUTPUT_LAYERS)
+LAYERS = sorted(OUTPUT_LAYERS)
 ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
 
-
-# Output layers see nothing of a cell and of an attention but their states, and doc sees those of all layers. So every
-# layer above the LSTM, and doc above every cell and every attention, finds what is wrong with a part alone.
 SKIPPING = "rectifier --word-skip"
-LANGUAGE_MODELS = [("lstm", name) for name in LAYERS] + [(cell, "doc") for cell in CELLS if cell != "lstm"]
-LANGUAGE_MODELS += [(SKIPPING, "doc")]
+LANGUAGE_MODELS = [*CELLS_AND_LAYERS, (SKIPPING, "doc")]
 ENCODER_DECODERS = [(cell, name, "general", "on") for cell, name in LANGUAGE_MODELS]
 ENCODER_DECODERS += [("lstm", "doc", *case) for case in ATTENTION_CASES if case != ("general", "on")]
 

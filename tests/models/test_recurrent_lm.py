@@ -6,10 +6,7 @@ For its decoder see test_decoder_contract.py, for its flags and initial values t
 import plain_formulas
 import pytest
 import torch
-from builders import build_lm, build_tiny_lm
-
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from builders import CELLS_AND_LAYERS, build_lm, build_tiny_lm
 
 V, B, T = 23, 3, 6
 
@@ -75,9 +72,8 @@ def test_the_tied_output_matrix_is_not_masked(tokens):
 # streams
 
 
-@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_windows_of_a_stream_are_one_long_sequence(name, cell, tokens):
+@pytest.mark.parametrize("cell, name", CELLS_AND_LAYERS)
+def test_windows_of_a_stream_are_one_long_sequence(cell, name, tokens):
     model = build_tiny_lm(name, rnn_cell=cell).double()
     whole = model(tokens)[0]
     windows = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 5), (5, T))]

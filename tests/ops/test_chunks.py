@@ -9,11 +9,12 @@ from fairseq_plugins.ops.chunks import CPU_CHUNK_BYTES, MIN_CHUNK_ROWS, cut, def
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("num_experts", [1, 20, 1000])
 @pytest.mark.parametrize("vocab_size", [1, 10_000, 10**7])
-def test_the_default_chunk_is_at_least_a_token_and_no_more_than_the_share(vocab_size, num_experts, dtype):
+def test_the_default_chunk_is_the_most_tokens_that_fit_the_share_or_the_fewest_rows(vocab_size, num_experts, dtype):
     chunk_size = default_chunk_size(num_experts, vocab_size, dtype=dtype, device=torch.device("cpu"))
-    row_bytes = vocab_size * dtype.itemsize
+    num_rows = max(MIN_CHUNK_ROWS, CPU_CHUNK_BYTES // (vocab_size * dtype.itemsize))
     assert 1 <= chunk_size
-    assert chunk_size * num_experts * row_bytes <= max(CPU_CHUNK_BYTES, max(MIN_CHUNK_ROWS, num_experts) * row_bytes)
+    assert chunk_size * num_experts <= max(num_rows, num_experts)
+    assert (chunk_size + 1) * num_experts > num_rows
 
 
 @pytest.mark.parametrize("num_tokens", [0, 1, 5, 12, 13, 700])

@@ -6,6 +6,7 @@ Shapes: N tokens, J experts, V words.
 import pytest
 import torch
 from mixture_cases import call, draw, gated_or_not, smoothed_or_not
+from mixture_cases import formula as mixture_formula
 from plain_formulas import mixture_loss
 
 from fairseq_plugins.ops.interpolation import Interpolation
@@ -13,6 +14,8 @@ from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.mixture_nll import mixture_nll
 
 TOKENS = 20
+MAX_GRADIENT_ERROR, MAX_LOSS_BIAS = 0.01, 1e-4
+"""Of a chunk in bfloat16."""
 
 
 def draw_shares(num_tokens=TOKENS):
@@ -26,13 +29,13 @@ def interpolated(score, other):
     return Interpolation(torch.nn.functional.logsigmoid(-score), log_other)
 
 
-def formula(case, leaves, score, other, *, label_smoothing):
+def formula(case, leaves, score, other, *, label_smoothing, epsilon=0.0):
     """The logarithm of (1 - g) P_mixture + g P_other; label smoothing is the mixture's own."""
     gate = LogitGate(*(leaves[f"gate_{part}"] for part in LogitGate._fields)) if "gate_weight" in leaves else None
     prior = leaves["log_prior"].exp()
     args = (leaves["latents"], prior, leaves["weight"], leaves["bias"], case.target)
-    mixture_nll_alone = mixture_loss(*args, 0.0, gate)[1]
-    smoothed = mixture_loss(*args, label_smoothing, gate)[0] - (1 - label_smoothing) * mixture_nll_alone
+    mixture_nll_alone = mixture_loss(*args, 0.0, gate, epsilon)[1]
+    smoothed = mixture_loss(*args, label_smoothing, gate, epsilon)[0] - (1 - label_smoothing) * mixture_nll_alone
     share = torch.sigmoid(score)
     nll = -torch.log((1 - share) * torch.exp(-mixture_nll_alone) + share * other)
     return (((1 - label_smoothing) * nll + smoothed) * case.token_weights).sum(), nll
@@ -85,6 +88,25 @@ def test_gradients_in_16_bits_are_those_of_the_formula_up_to_rounding(dtype):
     ours = torch.autograd.grad(call(mixture_nll, case, leaves, **options).loss, [*leaves.values(), score])
     for mine, theirs in zip(ours, expected):
         torch.testing.assert_close(mine.double(), theirs, rtol=0, atol=0.02 * float(theirs.abs().max()))
+
+
+@smoothed_or_not
+@pytest.mark.parametrize("epsilon", [0.0, 0.05])
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_a_chunk_in_bfloat16_errs_as_little_as_without_interpolation(num_experts, epsilon, smoothing):
+    case = draw(num_experts, 1000, 2000, 64, scale=3)
+    case.token_weights.fill_(1)
+    leaves, exact, (score, other) = case.leaves(torch.float32), case.leaves(torch.float64), draw_shares(2000)
+    expected = formula(case, exact, score, other, label_smoothing=smoothing, epsilon=epsilon)[0]
+    narrow = Interpolation(*(part.float() for part in interpolated(score, other)))
+    options = dict(label_smoothing=smoothing, adversarial_epsilon=epsilon)
+    of_the_mixture = call(mixture_formula, case, exact, **options).loss
+    options.update(interpolation=narrow, token_weights=case.token_weights.float(), chunk_dtype=torch.bfloat16)
+    loss = call(mixture_nll, case, leaves, **options).loss
+    assert abs(loss.double() - expected) < MAX_LOSS_BIAS * of_the_mixture
+    ours = torch.autograd.grad(loss, [*leaves.values(), score])
+    for mine, theirs in zip(ours, torch.autograd.grad(expected, [*exact.values(), score])):
+        assert (mine.double() - theirs).norm() < MAX_GRADIENT_ERROR * theirs.norm()
 
 
 def test_without_reduction_each_token_has_its_loss():

@@ -18,11 +18,15 @@ KEY = "StatefulLanguageModelingTask"
 DROPS = dict(dropout_weight=0.5, dropout_hidden=0.3, dropout_input=0.3, latent_dropout=0.4)
 
 
-def start(row_groups, *, num_rows=5, dtype=torch.float64, output_layer="doc", **flags):
+def start(row_groups, *, num_rows=5, dtype=torch.float64, output_layer="doc", balance=0.0, **flags):
     model = build_tiny_lm(output_layer, **flags).to(dtype).train()
     training = Training(model, row_groups=row_groups, num_rows=num_rows, num_tokens=num_rows * 100)
     training.criterion = RegularizedCrossEntropy(
-        training.task, activation_regularization=2.0, temporal_activation_regularization=1.0, l1_regularization=1e-4
+        training.task,
+        activation_regularization=2.0,
+        temporal_activation_regularization=1.0,
+        l1_regularization=1e-4,
+        balance=balance,
     )
     return training
 
@@ -58,8 +62,11 @@ def test_one_group_is_the_step_without_groups_to_the_bit(monkeypatch):
 
 
 def test_each_group_draws_masks_of_its_own_and_reads_its_rows_from_their_state():
-    """The step of two groups is that of the rows of each, with the masks that are drawn in this order."""
-    grouped = start(2, num_rows=4, **DROPS)
+    """The step of two groups is that of the rows of each, with the masks that are drawn in this order.
+
+    The balance between softmaxes is that of each, weighted by its size.
+    """
+    grouped = start(2, num_rows=5, balance=0.5, **DROPS)
     run(grouped, 1)
     decoder = grouped.model.decoder
     sample = next(grouped.windows)
@@ -68,23 +75,28 @@ def test_each_group_draws_masks_of_its_own_and_reads_its_rows_from_their_state()
     weights = copy.deepcopy(grouped.model.state_dict())
     grouped.optimizer.zero_grad()
     torch.manual_seed(7)
-    loss, size, _ = grouped.accumulate(sample)
+    loss, size, logged = grouped.accumulate(sample)
     found = [parameter.grad.clone() for parameter in grouped.model.parameters()]
     after = list(state_tensors(decoder.carried_state.get("train", position + sample["target"].size(1))))
 
     model = build_tiny_lm("doc", **DROPS).double().train()
     model.load_state_dict(weights)
     torch.manual_seed(7)
-    losses, ends = [], []
-    for rows in (slice(0, 2), slice(2, 4)):
+    losses, balances, ends = [], [], []
+    for rows in (slice(0, 2), slice(2, 5)):
         parts = with_tensors(state, [part[rows] for part in state_tensors(state)])
         model.decoder.carried_state.set("rows", position, parts)
         inputs = {"src_tokens": sample["net_input"]["src_tokens"][rows], "stream": "rows", "position": position}
-        group = {**sample, "net_input": inputs, "target": sample["target"][rows], "ntokens": size // 2}
-        losses.append(grouped.criterion(model, group)[0])
+        target = sample["target"][rows]
+        group = {**sample, "net_input": inputs, "target": target, "ntokens": target.numel()}
+        part, _, logged_alone = grouped.criterion(model, group)
+        losses.append(part)
+        balances.append(logged_alone["balance"])
         ends.append(list(state_tensors(model.decoder.carried_state.get("rows", position + group["target"].size(1)))))
     sum(losses).backward()
+    assert size == sample["target"].numel() and min(balances) > 0
     torch.testing.assert_close(loss, sum(losses).detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(logged["balance"], sum(balances), rtol=1e-12, atol=0)
     torch.testing.assert_close(found, [parameter.grad for parameter in model.parameters()], rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(after, [torch.cat(pair) for pair in zip(*ends)], rtol=1e-12, atol=1e-12)
     assert not torch.equal(losses[0], losses[1])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from builders import build_tiny_gated_lm, tiny_base_flags
 
-from fairseq_plugins.evaluation.test_time.dropout_samples import sampled_masks
+from fairseq_plugins.evaluation.test_time.dropout_samples import DropoutSamples, sampled_masks
 from fairseq_plugins.flags.registry import option_names
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -92,23 +92,27 @@ def test_a_gated_model_drops_in_its_base_model_too(tokens, score_text):
         assert not torch.allclose(score_text([model], tokens, dropout_samples=1), static, atol=1e-3)
 
 
-def test_probabilities_are_averaged_over_passes_with_states_of_their_own(build_tiny_lm, tokens, score_text):
+def test_probabilities_are_averaged_over_passes_with_states_of_their_own(
+    build_tiny_lm, tokens, score_text, monkeypatch
+):
     model = build_tiny_lm("tied", dropout_output=0.4, dropout_weight=0.4)
-    several = score_text([model], tokens, window=20, dropout_samples=3, dropout_scale=0.5, seed=7)
-    passes, inputs = [], []
-    hook = model.register_forward_pre_hook(
+    windows, inputs = [[], [], []], []
+    one_pass = DropoutSamples._sample
+
+    def note(samples, window, number):
+        windows[number].append(one_pass(samples, window, number))
+        return windows[number][-1]
+
+    monkeypatch.setattr(DropoutSamples, "_sample", note)
+    model.register_forward_pre_hook(
         lambda _, args, options: inputs.append((options["stream"], options["position"])), with_kwargs=True
     )
-    for number in range(3):
-        passes.append(score_text([model], tokens, window=20, dropout_samples=number + 1, dropout_scale=0.5, seed=7))
-    hook.remove()
-    # the mean of n passes less that of n - 1 is the n-th alone
-    sums = [(n + 1) * one.exp() for n, one in enumerate(passes)]
-    alone = [after - before for before, after in zip([torch.zeros_like(sums[0]), *sums], sums)]
-    assert all(0 < one.min() and one.max() < 1 for one in alone)
-    torch.testing.assert_close(several, passes[-1], rtol=0, atol=0)
-    assert not torch.allclose(alone[0], alone[1]) and not torch.allclose(alone[1], alone[2])
+    found = score_text([model], tokens, window=20, dropout_samples=3, dropout_scale=0.5, seed=7)
+    passes = torch.stack([-torch.cat(parts, dim=1) for parts in windows]).double()
+    torch.testing.assert_close(found, passes.exp().mean(0).log(), rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(passes[0], passes[1]) and not torch.allclose(passes[1], passes[2])
     assert {position for _, position in inputs} == {0, 20, 40}
+    assert len({stream for stream, _ in inputs}) == 4  # one is read without masks
     carried = model.decoder.carried_state
     for stream, _ in inputs:
         with pytest.raises(ValueError, match="cannot go on"):
