@@ -19,9 +19,7 @@ MIN_SECONDS = 5.0
 
 
 def words_per_second(case: Case, device: str) -> float:
-    """Words that a second of these products would train on: of N hidden vectors with the V labels, and both of their
-    gradients.
-    """
+    """Words that a second of these products would train on: N hidden vectors with V labels, and both gradients."""
     x = Inputs(case, device=torch.device(device), dtype=torch.float32)
     timer = Timer("floor(x)", globals={"floor": floor, "x": x}, num_threads=torch.get_num_threads())
     return case.num_tokens / timer.blocked_autorange(min_run_time=MIN_SECONDS).median

@@ -49,6 +49,6 @@ TRANSFORMER = Recipe(
     decoding=DecodingSettings(beam=4, flags=("--lenpen", "0.6")),
     notes="""350,000 updates of two batches of 4,096 tokens on one GPU; the embedding of the decoder is shared with
 the output layer. drill has 0.53M parameters more than full. The paper names a label dropout of 0.6, its published
-command 0, which is taken here. It takes the checkpoint of the highest accuracy on valid, the recipe that of the lowest
-loss.""",
+command 0, which is taken here. The paper's checkpoint is that of the highest accuracy on valid, the recipe's that of
+the lowest loss.""",
 )
