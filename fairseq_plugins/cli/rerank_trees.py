@@ -2,9 +2,11 @@
 
 import argparse
 import sys
-from dataclasses import asdict
+from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple, get_args
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, get_args
+
+from torch import Tensor
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_dictionary
@@ -19,15 +21,21 @@ from fairseq_plugins.flags.common_arguments import (
     add_out,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.flags.values import check_at_least_one, check_choice, optionally_named_paths
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.reports.reranking import (
+    Systems,
+    reranking_as_text,
+    reranking_differences,
+    reranking_figures,
+    run_names,
+)
 from fairseq_plugins.trees.bracket_scores import PunctuationOf
-from fairseq_plugins.trees.choices import SystemScore, best_by_gold, best_by_models, best_by_parser, score_choices
+from fairseq_plugins.trees.choices import best_by_gold, best_by_models, best_by_parser, score_choices
 from fairseq_plugins.trees.gold_sentences import read_gold_sentences
-from fairseq_plugins.trees.hypothesis_scores import Ensemble, ModelScores, check_lengths, score_hypotheses
+from fairseq_plugins.trees.hypothesis_scores import Ensemble, check_lengths, score_hypotheses
 from fairseq_plugins.trees.linearisation import read_linearisation
 from fairseq_plugins.trees.parse_lists import read_parse_lists
 from fairseq_plugins.trees.sentences import Sentence, read_sentences
@@ -47,6 +55,10 @@ exact match are EVALB's with the parameters of Collins, for all lengths, but tha
 punctuation; --punctuation own is EVALB's rule. The parser's own choice and the best possible one, the oracle, stand
 beside.
 
+Models of one NAME differ in their seed: their mean and standard deviation stand beside, and what they choose together.
+With --baseline all other ways to choose are tested against one, by a paired bootstrap of the sentences, whose p counts
+differences to both sides.
+
 Lists are in the form of Charniak's parser (COUNT<TAB>ID, then a line of log-probability and a line of tree for each
 candidate), in the order of the gold trees; or a line ID<TAB>SCORE<TAB>TREE for each candidate, in any order. Gold trees
 stand one a line, as ID<TAB>TREE or as TREE; without IDs, the ID of a list in any order is the number of the gold tree's
@@ -54,7 +66,9 @@ line, from 0. Files may be compressed by gzip."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="data-prep/wsj/prepare.sh")
-        add_checkpoints(parser, help="one language model or several, each alone and all together")
+        add_checkpoints(
+            parser, help="one language model or several, each alone, all of a NAME and all together; CKPT or NAME=CKPT"
+        )
         parser.add_argument(
             "--lists",
             nargs="+",
@@ -94,18 +108,29 @@ line, from 0. Files may be compressed by gzip."""
             metavar="N",
             help="symbols of a batch; not part of the result (default: %(default)s)",
         )
-        add_out(parser, help="write the chosen trees and the scores of all candidates here", required=False)
+        parser.add_argument(
+            "--baseline",
+            metavar="NAME",
+            help="row of the table, not of a single seed, that the others are tested against, such as parser: "
+            "differences with 95 %% intervals from 1,000 samples of the sentences, each with what all seeds chose "
+            "(default: none)",
+        )
+        add_out(parser, help="write the trees that all models choose and the scores of all candidates", required=False)
         add_cpu(parser)
         add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         check_at_least_one(args.max_tokens, flag="--max-tokens")
-        check_names(args.path, ensemble=args.ensemble)
+        models_of = models_by_name(args.path)
+        paths = [path for of_name in models_of.values() for path in of_name]
+        ensembles = ensembles_by_name(models_of, ensemble=args.ensemble)
+        check_names(models_of, ensembles)
+        if args.baseline is not None:
+            check_choice(args.baseline, [PARSER, *models_of, *ensembles], flag="--baseline")
         splits = paired_files(args.lists, args.gold)
         device = choose_device(args)
-        shows_progress = sys.stderr.isatty()
         linearisation = read_linearisation(args.data)
-        models = [model.to(device) for model in load_scoring_models(args.path, args.data)]
+        models = [model.to(device) for model in load_scoring_models(paths, args.data)]
         dictionary = load_dictionary(args.data)
         sentences = {
             name: read_sentences(
@@ -114,30 +139,35 @@ line, from 0. Files may be compressed by gzip."""
                 linearisation=linearisation,
                 dictionary=dictionary,
                 punctuation_of=args.punctuation,
-                show_progress=shows_progress,
+                show_progress=sys.stderr.isatty(),
             )
             for name, (lists, gold) in splits.items()
         }
         for of_split in sentences.values():
             check_lengths(models, of_split)
-        results = {}
+        figures: Dict[str, Dict[str, Any]] = {}
+        texts: List[str] = []
         for name, of_split in sentences.items():
             scores = score_hypotheses(
                 models,
                 of_split,
+                ensembles=[[paths.index(path) for path in members] for members in ensembles.values()],
                 ensemble=args.ensemble,
                 max_tokens=args.max_tokens,
                 device=device,
-                show_progress=shows_progress,
+                show_progress=sys.stderr.isatty(),
             )
-            results[name] = systems(of_split, scores, paths=args.path, ensemble=args.ensemble)
+            alone, together = dict(zip(paths, scores.alone)), dict(zip(ensembles, scores.together))
             if args.out:
-                write_choices(of_split, scores, paths=args.path, folder=args.out, name=name)
+                write_choices(of_split, {**alone, **together}, folder=args.out, name=name)
+            systems = score_systems(of_split, models_of=models_of, alone=alone, together=together)
+            tested = tested_differences(systems, baseline=args.baseline)
+            figures[name] = reranking_figures(of_split, systems, tested=tested)
+            texts.append(reranking_as_text(name, of_split, systems, tested=tested, baseline=args.baseline))
         if args.json:
-            figures = {name: as_figures(sentences[name], results[name]) for name in splits}
             print(json_text(with_origin({"splits": figures}, command=args.command_line)))
         else:
-            print("\n\n".join(as_text(name, sentences[name], results[name]) for name in splits))
+            print("\n\n".join(texts))
             rule = RULES[args.punctuation]
             print(f"\nBrackets as EVALB has them, punctuation by {rule} (--punctuation {args.punctuation}).")
 
@@ -149,22 +179,40 @@ RULES: Dict[PunctuationOf, str] = {
 """What ``--punctuation`` means, for the table."""
 
 
-def check_names(paths: Sequence[str], *, ensemble: Ensemble) -> None:
-    """Refuse paths of models that the rows of the results cannot be told apart by.
+def models_by_name(texts: Sequence[str]) -> Dict[str, List[str]]:
+    """Paths of the models of each name, a path without one being its own.
 
     Raises:
-        ValueError: if a path stands there twice, or has the name of another row.
+        ValueError: if a path stands there twice, or some have a name and others none.
     """
-    for path in paths:
-        if paths.count(path) > 1:
+    models: Dict[str, List[str]] = {}
+    for name, path in optionally_named_paths(texts):
+        if any(path in others for others in models.values()):
             raise ValueError(f"--path names {path} twice: give each model once")
-        if path in (PARSER, ORACLE, together_name(paths, ensemble=ensemble)):
-            raise ValueError(f"--path {path}: another row of the results has this name: write ./{path}")
+        models.setdefault(name, []).append(path)
+    return models
 
 
-def together_name(paths: Sequence[str], *, ensemble: Ensemble) -> str:
-    """The name of all models together."""
-    return f"{ensemble} of {len(paths)}"
+def ensembles_by_name(models_of: Mapping[str, Sequence[str]], *, ensemble: Ensemble) -> Dict[str, List[str]]:
+    """Paths of what is scored together: the models of each name that has several, and all."""
+    several = {name: list(paths) for name, paths in models_of.items() if len(paths) > 1}
+    ensembles = {f"{name}, {ensemble} of {len(paths)}": paths for name, paths in several.items()}
+    every = [path for paths in models_of.values() for path in paths]
+    return {**ensembles, f"{ensemble} of {len(every)}": every} if len(models_of) > 1 else ensembles
+
+
+def check_names(models_of: Mapping[str, Sequence[str]], ensembles: Collection[str]) -> None:
+    """Refuse names of models that the rows of the results cannot be told apart by.
+
+    Raises:
+        ValueError: if one has the name of another row.
+    """
+    taken = Counter([PARSER, ORACLE, *ensembles])
+    taken.update(row for name, paths in models_of.items() for row in run_names(name, len(paths)))
+    for name, paths in models_of.items():
+        if any(taken[row] > 1 for row in run_names(name, len(paths))):
+            remedy = f"write ./{name}" if paths == [name] else "give another NAME"
+            raise ValueError(f"--path {name}: another row of the results has this name: {remedy}")
 
 
 def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple[Path, Path]]:
@@ -185,76 +233,54 @@ def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple
     return dict(zip(names, zip(lists, gold)))
 
 
-def systems(
-    sentences: Sequence[Sentence], scores: ModelScores, *, paths: Sequence[str], ensemble: Ensemble
-) -> Dict[str, SystemScore]:
-    """The score of each way to choose, by its name."""
-    choices = {PARSER: best_by_parser(sentences)}
-    choices.update((path, best_by_models(nll)) for path, nll in zip(paths, scores.alone))
-    if len(paths) > 1:
-        choices[together_name(paths, ensemble=ensemble)] = best_by_models(scores.together)
-    scores_of_choices = {name: score_choices(sentences, chosen) for name, chosen in choices.items()}
-    return {**scores_of_choices, ORACLE: score_choices(sentences, best_by_gold(sentences), counted="best")}
+def score_systems(
+    sentences: Sequence[Sentence],
+    *,
+    models_of: Mapping[str, Sequence[str]],
+    alone: Mapping[str, Sequence[Tensor]],
+    together: Mapping[str, Sequence[Tensor]],
+) -> Systems:
+    """The score of each run of each way to choose.
 
-
-def as_figures(sentences: Sequence[Sentence], results: Dict[str, SystemScore]) -> Dict[str, Any]:
-    """All figures of a split, rates as parts of one."""
-    rates = ("recall", "precision", "f1", "exact")
-    return {
-        **sizes(sentences),
-        "systems": {
-            name: {
-                **asdict(result.counts),
-                **{rate: getattr(result.counts, rate) for rate in rates},
-                "skipped": result.skipped,
-            }
-            for name, result in results.items()
-        },
+    Args:
+        sentences: of a split.
+        models_of: paths of the models of each name.
+        alone, together: NLL of hypotheses by a model's path, and by an ensemble's name.
+    """
+    chosen = {
+        PARSER: [best_by_parser(sentences)],
+        **{name: [best_by_models(alone[path]) for path in paths] for name, paths in models_of.items()},
+        **{name: [best_by_models(nll)] for name, nll in together.items()},
     }
+    systems = {name: [score_choices(sentences, run) for run in runs] for name, runs in chosen.items()}
+    return {**systems, ORACLE: [score_choices(sentences, best_by_gold(sentences), counted="best")]}
 
 
-def sizes(sentences: Sequence[Sentence]) -> Dict[str, int]:
-    """How much there was to choose from."""
-    return {
-        "sentences": len(sentences),
-        "candidates": sum(sentence.num_candidates for sentence in sentences),
-        "different": sum(len(sentence.hypotheses) for sentence in sentences),
-    }
-
-
-def as_text(name: str, sentences: Sequence[Sentence], results: Dict[str, SystemScore]) -> str:
-    """A table of percentages, and the sentences that a row leaves out."""
-    counts = sizes(sentences)
-    rows = [
-        (system, *(f"{100 * rate:.2f}" for rate in (one.recall, one.precision, one.f1, one.exact)), one.num_trees)
-        for system, one in ((system, result.counts) for system, result in results.items())
-    ]
-    lines = [
-        f"{name}: {counts['sentences']:,} sentences, {counts['candidates']:,} candidates, "
-        f"{counts['different']:,} different",
-        "",
-        as_table(["system", "recall", "precision", "F1", "exact", "sentences scored"], rows),
-    ]
-    for system, result in results.items():
-        if result.skipped:
-            shown = ", ".join(result.skipped[:5]) + (", ..." if len(result.skipped) > 5 else "")
-            lines.append(
-                f"{system} leaves out {len(result.skipped)} (no candidate, other words than the gold tree, or "
-                f"punctuation alone): {shown}"
-            )
-    return "\n".join(lines)
+def tested_differences(systems: Systems, *, baseline: Optional[str]) -> List[Dict[str, Any]]:
+    """How far each way to choose, but the oracle, is above the baseline; none where there is no baseline."""
+    if baseline is None:
+        return []
+    return reranking_differences({name: runs for name, runs in systems.items() if name != ORACLE}, baseline=baseline)
 
 
 def write_choices(
-    sentences: Sequence[Sentence], scores: ModelScores, *, paths: Sequence[str], folder: Path, name: str
+    sentences: Sequence[Sentence], nll_of: Mapping[str, Sequence[Tensor]], *, folder: Path, name: str
 ) -> None:
-    """Write the chosen trees, one a line and empty where there is no candidate, and the scores of all hypotheses."""
+    """Write the trees that the last chooses, one a line and empty where there is no candidate, and all scores.
+
+    Args:
+        sentences: of a split.
+        nll_of: NLL of hypotheses by the name of their column.
+        folder: made if missing.
+        name: of the split.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     trees: List[str] = []
-    rows = ["\t".join(["sentence", "candidate", "parser", *paths, "together"])]
-    for number, (sentence, choice) in enumerate(zip(sentences, best_by_models(scores.together))):
+    rows = ["\t".join(["sentence", "candidate", PARSER, *nll_of])]
+    *_, last = nll_of.values()
+    for number, (sentence, choice) in enumerate(zip(sentences, best_by_models(last))):
         trees.append("" if choice is None else sentence.hypotheses[choice].candidate.bracketed)
-        columns = [nll[number].tolist() for nll in (*scores.alone, scores.together)]
+        columns = [nll[number].tolist() for nll in nll_of.values()]
         for hypothesis, *nll in zip(sentence.hypotheses, *columns):
             figures = [f"{hypothesis.candidate.score:.9g}", *(f"{one:.6f}" for one in nll)]
             rows.append("\t".join([sentence.name, str(hypothesis.place), *figures]))

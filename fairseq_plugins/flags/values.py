@@ -65,6 +65,28 @@ def named_paths(
     return [(name, Path(path)) for name, _, path in named]
 
 
+def optionally_named_paths(texts: Sequence[str]) -> List[Tuple[str, str]]:
+    """NAME and PATH of each text that is NAME=PATH, or a path, which is its own name.
+
+    A text is a path if there is such a file, or if it has no "=" or a "/" before it.
+
+    Args:
+        texts: from the command line.
+
+    Raises:
+        ValueError: if some have a NAME and others none.
+    """
+    named = []
+    for text in texts:
+        name, separator, path = text.partition("=")
+        is_named = separator and name and "/" not in name and not Path(text).exists()
+        named.append((name, path) if is_named else (text, text))
+    unnamed = [path for name, path in named if name == path]
+    if unnamed and len(unnamed) < len(named):
+        raise ValueError(f"{unnamed[0]}: give it as NAME=PATH as the others, or give none a NAME")
+    return named
+
+
 def check_choice(value: str, choices: Collection[str], *, flag: str) -> str:
     """Return ``value`` if it is one of the choices.
 

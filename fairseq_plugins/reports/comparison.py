@@ -2,7 +2,6 @@
 
 import statistics
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -10,12 +9,13 @@ from tqdm import tqdm
 
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.reports.curves import draw_learning_curves
+from fairseq_plugins.reports.differences import differences, differences_as_markdown
 from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import Cell, as_table
 from fairseq_plugins.reports.trained_run import TrainedRun, read_run
 from fairseq_plugins.scoring.corpus_metrics import TITLES
-from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
+from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores
 
 
 def compare_runs(
@@ -56,7 +56,7 @@ def compare_runs(
     if baseline is not None and isinstance(metric, TextMetric):
         written = [(run.name, metric.read(run)) for run in read]
         written += [(name, metric.read_text(path)) for name, path in texts]
-        figures["differences"] = differences(written, metric, baseline=baseline)
+        figures["differences"] = text_differences(written, metric, baseline=baseline)
         parts.append(differences_as_markdown(figures["differences"], baseline=baseline))
     return Report(
         text="\n\n".join(filter(None, parts)),
@@ -66,10 +66,10 @@ def compare_runs(
     )
 
 
-def differences(
+def text_differences(
     written: Sequence[Tuple[str, Sequence[str]]], metric: TextMetric, *, baseline: str
 ) -> List[Dict[str, Any]]:
-    """How far each system is above the baseline by each metric, its runs taken together; see :func:`bootstrap_scores`.
+    """How far each system is above the baseline by each metric, its runs taken together.
 
     Args:
         written: name of the system and lines of every run or text.
@@ -80,27 +80,11 @@ def differences(
     systems: Dict[str, List[Sequence[str]]] = {}
     for name, lines in written:
         systems.setdefault(name, []).append(lines)
-    found: Dict[str, Dict[str, Dict[str, float]]] = {name: {} for name in systems if name != baseline}
+    scores = {}
     for one in tqdm(metric.compared, "paired bootstrap", unit=" metrics", disable=not sys.stderr.isatty()):
-        corpus_metric = metric.judge(one)
-        scores = {name: bootstrap_scores(corpus_metric, runs, references) for name, runs in systems.items()}
-        for name, by_metric in found.items():
-            by_metric[TITLES[one]] = asdict(paired_difference(scores[name], scores[baseline]))
-    return [{"name": name, "differences": by_metric} for name, by_metric in found.items()]
-
-
-def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -> str:
-    """A line for each system but the baseline."""
-    rows = [
-        [
-            one["name"],
-            *(f"{x['value']:+.2f} +- {x['interval']:.2f} (p = {x['p']:.3f})" for x in one["differences"].values()),
-        ]
-        for one in found
-    ]
-    columns = [f"minus {baseline}", *(found[0]["differences"] if found else ())]
-    told = "Paired bootstrap of the sentences, what all seeds made of one drawn together, p two-sided:"
-    return f"{told}\n\n{as_table(columns, rows)}"
+        judge = metric.judge(one)
+        scores[TITLES[one]] = {name: bootstrap_scores(judge, runs, references) for name, runs in systems.items()}
+    return differences(scores, baseline=baseline)
 
 
 def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[str]) -> None:

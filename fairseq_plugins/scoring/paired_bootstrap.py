@@ -4,7 +4,7 @@ Shapes: R runs of a system, N sentences, S statistics of a sentence, K samples.
 """
 
 from dataclasses import dataclass
-from typing import List, Sequence
+from typing import Callable, List, Sequence
 
 import numpy as np
 
@@ -28,29 +28,39 @@ class Difference:
 
 
 def bootstrap_scores(metric: CorpusMetric, runs: Sequence[Sequence[str]], references: Sequence[str]) -> np.ndarray:
-    """The mean score of a system's runs on all sentences, and on each of K samples of them, (1 + K).
-
-    Sentences are drawn with replacement, and each brings what all runs made of it. The samples are the same for every
-    system.
+    """The mean score of a system's texts on all sentences, and on each of K samples of them, (1 + K).
 
     Args:
         metric: by which systems are compared.
         runs: R texts, each as long as the references.
         references: N lines.
     """
+    statistics = [
+        np.stack([metric.statistics(*pair) for pair in zip(lines, references, strict=True)]) for lines in runs
+    ]
+    return bootstrap_means(metric.score, statistics)
+
+
+def bootstrap_means(score: Callable[[np.ndarray], float], runs: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean score of a system's runs on all sentences, and on each of K samples of them, (1 + K).
+
+    Sentences are drawn with replacement, and each brings what all runs made of it. The samples are the same for every
+    system.
+
+    Args:
+        score: of the sentences whose statistics sum to (S,).
+        runs: R statistics of sentences, (N, S).
+    """
+    num_sentences = len(runs[0])
     count = np.random.default_rng(SEED).multinomial
-    weights = count(len(references), np.full(len(references), 1 / len(references)), size=NUM_BOOTSTRAP_SAMPLES)
-    draws = np.vstack([np.ones(len(references), dtype=weights.dtype), weights])
-    scores: List[List[float]] = []
-    for lines in runs:
-        assert len(lines) == len(references)
-        statistics = np.stack([metric.statistics(*pair) for pair in zip(lines, references)])
-        scores.append([metric.score(total) for total in draws @ statistics])
+    weights = count(num_sentences, np.full(num_sentences, 1 / num_sentences), size=NUM_BOOTSTRAP_SAMPLES)
+    draws = np.vstack([np.ones(num_sentences, dtype=weights.dtype), weights])
+    scores: List[List[float]] = [[score(total) for total in draws @ statistics] for statistics in runs]
     return np.mean(scores, axis=0)
 
 
 def paired_difference(system: np.ndarray, baseline: np.ndarray) -> Difference:
-    """Compare two systems by their :func:`bootstrap_scores`, (1 + K) each.
+    """Compare two systems by their :func:`bootstrap_means`, (1 + K) each.
 
     The interval says what other sentences would change; what other seeds would change it does not say. p counts
     differences to both sides and so is about twice that of sacreBLEU's test, which counts one.

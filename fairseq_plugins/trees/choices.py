@@ -17,12 +17,17 @@ class SystemScore:
     """What a way to choose is worth.
 
     Attributes:
-        counts: of all sentences that could be scored.
-        skipped: names of the others: the chosen tree cannot be compared with the gold tree, or there is no candidate.
+        of_sentences: brackets of each sentence's chosen tree; none of those skipped.
+        skipped: names of sentences whose chosen tree cannot be compared with the gold tree, or that have no candidate.
     """
 
-    counts: BracketCounts
+    of_sentences: List[BracketCounts]
     skipped: List[str]
+
+    @property
+    def counts(self) -> BracketCounts:
+        """Brackets of all sentences together."""
+        return total(self.of_sentences)
 
 
 def best_by_parser(sentences: Sequence[Sentence]) -> List[Optional[int]]:
@@ -62,4 +67,4 @@ def score_choices(
         else:
             chosen.append(hypothesis.counts if counted == "first" else hypothesis.best_counts)
     skipped = [sentence.name for sentence, counts in zip(sentences, chosen) if counts is None]
-    return SystemScore(total(counts for counts in chosen if counts is not None), skipped)
+    return SystemScore([counts or BracketCounts() for counts in chosen], skipped)

@@ -31,17 +31,18 @@ class ModelScores:
 
     Attributes:
         alone: for each model by itself, in their order.
-        together: for all of them as one.
+        together: for each ensemble, in their order.
     """
 
     alone: List[List[Tensor]]
-    together: List[Tensor]
+    together: List[List[Tensor]]
 
 
 def score_hypotheses(
     models: Sequence[FairseqLanguageModel],
     sentences: Sequence[Sentence],
     *,
+    ensembles: Sequence[Sequence[int]] = (),
     ensemble: Ensemble = "sum",
     max_tokens: int = 4096,
     device: str = "cpu",
@@ -52,6 +53,7 @@ def score_hypotheses(
     Args:
         models: language models on ``device`` with the vocabulary that the sentences were read with.
         sentences: from ``read_sentences``, which :func:`check_lengths` lets pass.
+        ensembles: places of the models that are each ensemble.
         ensemble: what several models are together.
         max_tokens, device: see :func:`~fairseq_plugins.evaluation.scored_sequences.score_sequences`.
         show_progress: draw a bar.
@@ -59,7 +61,7 @@ def score_hypotheses(
     Raises:
         ValueError: if a batch would have no token, or an NLL is not finite.
     """
-    scores = ModelScores(alone=[[] for _ in models], together=[])
+    scores = ModelScores(alone=[[] for _ in models], together=[[] for _ in ensembles])
     num_symbols = len(models) * sum(_num_symbols(sentence) for sentence in sentences)
     with tqdm(total=num_symbols, desc="scoring", unit="symbol", disable=not show_progress) as bar:
         for chunk in reranking_chunks(sentences):
@@ -70,7 +72,8 @@ def score_hypotheses(
                 scored.append(score_sequences([model], sequences, max_tokens=max_tokens, device=device))
                 nll.extend(_nll(scored[-1]).split(sizes))
                 bar.update(sum(map(len, sequences)))
-            scores.together.extend(_together(scored, ensemble=ensemble).split(sizes))
+            for members, nll in zip(ensembles, scores.together):
+                nll.extend(_together([scored[place] for place in members], ensemble=ensemble).split(sizes))
     return scores
 
 

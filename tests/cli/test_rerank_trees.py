@@ -6,6 +6,7 @@ import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
+from statistics import mean, stdev
 from types import SimpleNamespace
 
 import pytest
@@ -134,12 +135,49 @@ def test_figures_for_machines(rerank):
     assert list(json.loads(rerank("a.pt", "--json"))["splits"]["gold.test"]["systems"]) == ["parser", "a.pt", "oracle"]
 
 
+SEEDS = ["AWD=a.pt", "AWD=b.pt", "DOC=c.pt", "AWD=d.pt"]
+
+
+def test_models_of_a_name_have_their_mean_and_are_scored_together(rerank, here):
+    figures = json.loads(rerank(*SEEDS, "--json", "--out", here / "out"))["splits"]["gold.test"]
+    alone = [f"AWD {number}" for number in (1, 2, 3)]
+    assert list(figures["systems"]) == ["parser", *alone, "DOC", "AWD, sum of 3", "sum of 4", "oracle"]
+    assert list(figures["means"]) == ["AWD"] and "differences" not in figures
+    f1 = [figures["systems"][name]["f1"] for name in alone]
+    assert figures["means"]["AWD"]["f1"] == {"mean": pytest.approx(mean(f1)), "standard_deviation": stdev(f1)}
+    head, *rows = [line.split("\t") for line in (here / "out/gold.test.scores.tsv").read_text().splitlines()]
+    assert head[3:] == ["a.pt", "b.pt", "d.pt", "c.pt", "AWD, sum of 3", "sum of 4"]
+    for row in rows:
+        *awd, doc, three, four = map(float, row[3:])
+        assert (three, four) == pytest.approx((sum(awd), sum(awd) + doc), abs=5e-6)
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in rerank(*SEEDS).splitlines()[4:]]
+    names = [row[0] for row in table]
+    assert names[1:6] == [*alone, "AWD, mean", "AWD, standard deviation"]
+    assert table[4][3] == f"{100 * mean(f1):.2f}" and table[5][3] == f"{100 * stdev(f1):.2f}" and table[5][5] == ""
+
+
+@pytest.mark.parametrize("baseline", ["parser", "AWD", "AWD, sum of 3"])
+def test_ways_to_choose_are_tested_against_a_baseline(baseline, rerank):
+    split = json.loads(rerank(*SEEDS, "--baseline", baseline, "--json"))["splits"]["gold.test"]
+    value_of = {name: 100 * figures["f1"] for name, figures in split["systems"].items()}
+    value_of["AWD"] = 100 * split["means"]["AWD"]["f1"]["mean"]
+    ways = ["parser", "AWD", "DOC", "AWD, sum of 3", "sum of 4"]
+    assert [one["name"] for one in split["differences"]] == [name for name in ways if name != baseline]
+    for one in split["differences"]:
+        assert list(one["differences"]) == ["F1", "exact"]
+        difference = one["differences"]["F1"]
+        assert difference["value"] == pytest.approx(value_of[one["name"]] - value_of[baseline])
+        assert difference["interval"] >= 0 and 0 < difference["p"] <= 1
+    printed = rerank(*SEEDS, "--baseline", baseline)
+    assert f"| minus {baseline} " in printed and "oracle" not in printed.partition("| minus")[2]
+
+
 def test_chosen_trees_and_scores_are_written(rerank, here):
     figures = json.loads(rerank("a.pt", "b.pt", "--json", "--out", here / "a folder"))
     folder = here / "a folder"
     assert {path.name for path in folder.iterdir()} == {"gold.test.reranked.trees", "gold.test.scores.tsv"}
     head, *rows = [line.split("\t") for line in (folder / "gold.test.scores.tsv").read_text().splitlines()]
-    assert head == ["sentence", "candidate", "parser", "a.pt", "b.pt", "together"] and len(rows) == 20
+    assert head == ["sentence", "candidate", "parser", "a.pt", "b.pt", "sum of 2"] and len(rows) == 20
     with gzip.open(here / "my parses/nbest.test.txt.gz", "rt") as file:
         proposed = [line.rstrip() for line in file if line.startswith("(")]
     chosen = (folder / "gold.test.reranked.trees").read_text().splitlines()
@@ -207,6 +245,12 @@ def test_a_tree_that_a_model_cannot_read_is_named_before_any_is_scored(rerank, h
         ),
         (["--gold", "{here}/my parses/gold.train.trees"], "5 lists for 40 gold trees"),
         (["--path", "a.pt", "b.pt", "a.pt"], "--path names a.pt twice: give each model once"),
+        (["--path", "AWD=a.pt", "b.pt"], "b.pt: give it as NAME=PATH as the others, or give none a NAME"),
+        (["--path", "AWD=a.pt", "DOC=a.pt"], "--path names a.pt twice: give each model once"),
+        (["--path", "oracle=a.pt"], "--path oracle: another row of the results has this name: give another NAME"),
+        (["--path", "A=a.pt", "A=b.pt", "A 2=c.pt"], "--path A: another row of the results has this name"),
+        (["--baseline", "b.pt"], "--baseline b.pt: choose one of parser, a.pt"),
+        (["--baseline", "oracle"], "--baseline oracle: choose one of parser, a.pt"),
         (["--path", "oracle"], "--path oracle: another row of the results has this name: write ./oracle"),
         (["--path", "a.pt", "sum of 2"], "--path sum of 2: another row of the results has this name"),
         (["--lists", "{here}"], "is a folder: give a file of a parser's candidates"),

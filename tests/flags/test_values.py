@@ -10,6 +10,7 @@ from fairseq_plugins.flags.values import (
     check_dropout,
     check_not_negative,
     check_positive,
+    optionally_named_paths,
     parse_float_list,
     parse_int_list,
 )
@@ -74,3 +75,17 @@ def test_a_count_that_is_no_whole_number_is_refused(value):
     with pytest.raises(ValueError, match=f"^--rows {value}: give a whole number$"):
         check_at_least_one(value, flag="--rows")
     assert check_at_least_one(np.int64(2), flag="--rows") == 2
+
+
+def test_a_path_may_have_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert optionally_named_paths(["A=a.pt", "A=runs/lr=2.pt"]) == [("A", "a.pt"), ("A", "runs/lr=2.pt")]
+    (tmp_path / "lr=20.pt").touch()
+    own = ["a.pt", "lr=20.pt", "runs/lr=20/a.pt", "./lr=2.pt", "=a.pt"]
+    assert optionally_named_paths(own) == [(path, path) for path in own]
+
+
+@pytest.mark.parametrize("texts", [["a.pt", "B=b.pt"], ["B=b.pt", "a.pt"]])
+def test_paths_with_a_name_beside_others_are_refused(texts):
+    with pytest.raises(ValueError, match="^a.pt: give it as NAME=PATH as the others, or give none a NAME$"):
+        optionally_named_paths(texts)

@@ -9,7 +9,8 @@ import sacrebleu
 from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.evaluation.translation.decoding import ASKED_FILE
 from fairseq_plugins.reports import comparison
-from fairseq_plugins.reports.comparison import as_markdown, compare_runs, differences, differences_as_markdown
+from fairseq_plugins.reports.comparison import as_markdown, compare_runs, text_differences
+from fairseq_plugins.reports.differences import differences_as_markdown
 from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric, text_metric
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]
@@ -182,7 +183,7 @@ def test_systems_are_tested_against_a_baseline_with_all_their_seeds(tmp_path):
     (tmp_path / "reference").write_text("oil prices rise\npolice kill gunman\nstocks fall\n" * 20)
     good, bad = ["oil prices rise", "police kill man", "stocks fall"] * 20, ["oil", "gunman", "bonds"] * 20
     written = [("A", bad), ("B", good), ("A", bad), ("words", bad)]
-    found = differences(written, RougeMetric(tmp_path / "reference"), baseline="A")
+    found = text_differences(written, RougeMetric(tmp_path / "reference"), baseline="A")
     assert [one["name"] for one in found] == ["B", "words"]
     ours, same = (one["differences"] for one in found)
     assert list(ours) == ["ROUGE-1", "ROUGE-2", "ROUGE-L"] and ours["ROUGE-1"]["value"] > 40
@@ -207,7 +208,7 @@ def test_differences_are_those_of_the_table(tmp_path):
             [item.get("f1", item.get("value")) for item in metric.measure_text(tmp_path / name)["scores"]]
             for name in "AB"
         ]
-        (found,) = differences(list(read.items()), metric, baseline="A")
+        (found,) = text_differences(list(read.items()), metric, baseline="A")
         told = [one["value"] for one in found["differences"].values()]
         assert told == pytest.approx([b - a for a, b in zip(*values)])
 

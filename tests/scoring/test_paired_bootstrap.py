@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
-from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
+from fairseq_plugins.scoring.paired_bootstrap import bootstrap_means, bootstrap_scores, paired_difference
 
 WORDS = [f"w{i}" for i in range(30)]
 
@@ -85,3 +85,14 @@ def test_runs_of_systems_may_differ_in_number_and_seeds_narrow_no_interval():
     once = paired_bootstrap(metric, [system], [baseline], references)
     again = paired_bootstrap(metric, [system] * 3, [baseline] * 2, references)
     assert astuple(again) == pytest.approx(astuple(once))
+
+
+def test_counts_of_sentences_are_drawn_as_their_texts():
+    references = draw_references(50)
+    texts = [spoil(references, rate) for rate in (0.2, 0.4)]
+    metric = CORPUS_METRICS["rouge1"]()
+    counts = [np.array([metric.statistics(*pair) for pair in zip(text, references)]) for text in texts]
+    assert bootstrap_means(metric.score, counts).tolist() == bootstrap_scores(metric, texts, references).tolist()
+    # the mean over runs of a linear score is the score of the mean
+    means = bootstrap_means(metric.score, [np.mean(counts, axis=0)])
+    np.testing.assert_allclose(bootstrap_means(metric.score, counts), means, rtol=1e-12)

@@ -151,7 +151,8 @@ def test_scores_are_those_of_each_tree_alone(ensemble, max_tokens, dictionary, b
     nbest = lists([FLAT, GOLD, WRONG], [], [WRONG, SHORT])
     sentences = read(nbest, gold(GOLD, GOLD, GOLD), dictionary)
     models = [build_model(1), build_model(2)]
-    scores = score_hypotheses(models, sentences, ensemble=ensemble, max_tokens=max_tokens)
+    ensembles = [[0, 1], [1]]
+    scores = score_hypotheses(models, sentences, ensembles=ensembles, ensemble=ensemble, max_tokens=max_tokens)
     for number, sentence in enumerate(sentences):
         alone = [[token_log_probs(model, one.symbols) for one in sentence.hypotheses] for model in models]
         for found, expected in zip(scores.alone, alone):
@@ -160,14 +161,8 @@ def test_scores_are_those_of_each_tree_alone(ensemble, max_tokens, dictionary, b
             together = [-float(one.sum() + other.sum()) for one, other in zip(*alone)]
         else:
             together = [-float(((one.exp() + other.exp()) / 2).log().sum()) for one, other in zip(*alone)]
-        assert scores.together[number].tolist() == pytest.approx(together, rel=1e-11)
-
-
-def test_one_model_together_is_itself(dictionary, build_model):
-    sentences = read(lists([FLAT, GOLD]), gold(GOLD), dictionary)
-    for ensemble in ("sum", "mean"):
-        scores = score_hypotheses([build_model(1)], sentences, ensemble=ensemble)
-        torch.testing.assert_close(scores.together, scores.alone[0], rtol=1e-12, atol=0)
+        assert scores.together[0][number].tolist() == pytest.approx(together, rel=1e-11)
+        assert scores.together[1][number].tolist() == pytest.approx(scores.alone[1][number].tolist(), rel=1e-11)
 
 
 def test_scores_do_not_depend_on_how_many_are_in_memory(dictionary, build_model, monkeypatch):
@@ -176,7 +171,7 @@ def test_scores_do_not_depend_on_how_many_are_in_memory(dictionary, build_model,
     expected = score_hypotheses([model], sentences)
     monkeypatch.setattr("fairseq_plugins.trees.hypothesis_scores.SYMBOLS_AT_A_TIME", 5)
     assert [len(chunk) for chunk in reranking_chunks(sentences)] == [1, 1, 2]
-    torch.testing.assert_close(score_hypotheses([model], sentences).together, expected.together, rtol=1e-12, atol=0)
+    torch.testing.assert_close(score_hypotheses([model], sentences).alone, expected.alone, rtol=1e-12, atol=0)
 
 
 def test_the_bar_counts_the_symbols_of_each_model(dictionary, build_model, monkeypatch):
@@ -216,3 +211,4 @@ def test_what_is_chosen(dictionary):
     assert (parser.counts.matched, parser.counts.gold, parser.counts.test, parser.counts.num_trees) == (1, 3, 1, 1)
     assert (oracle.counts.matched, oracle.counts.gold, oracle.counts.test) == (3 + 1, 6, 3 + 1)
     assert (oracle.counts.num_exact, oracle.counts.num_trees) == (1, 2)
+    assert [one.num_exact for one in oracle.of_sentences] == [1, 0, 0, 0]
