@@ -10,6 +10,7 @@ from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.comparison import compare_runs
 from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
+from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES
 
 METRICS = ("perplexity", "bleu", "rouge")
 
@@ -60,7 +61,8 @@ Writes table.md, runs.json and learning_curves.png."""
             "--baseline",
             metavar="NAME",
             help="name of the runs, or text, that the others are tested against, for bleu and rouge: differences with "
-            "95 %% intervals from 1,000 samples of the sentences, each with what all seeds made of it (default: none)",
+            f"95 %% intervals from {NUM_BOOTSTRAP_SAMPLES:,} samples of the sentences, each with what all seeds made "
+            "of it (default: none)",
         )
         add_cpu(parser)
         add_out(parser, help="directory for the results")

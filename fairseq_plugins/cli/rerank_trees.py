@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, get_args
+from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple, get_args
 
 from torch import Tensor
 
@@ -25,22 +25,16 @@ from fairseq_plugins.flags.values import check_at_least_one, check_choice, optio
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.reranking import (
-    Systems,
-    reranking_as_text,
-    reranking_differences,
-    reranking_figures,
-    run_names,
-)
+from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
+from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.trees.bracket_scores import PunctuationOf
-from fairseq_plugins.trees.choices import best_by_gold, best_by_models, best_by_parser, score_choices
+from fairseq_plugins.trees.choices import best_by_models
 from fairseq_plugins.trees.gold_sentences import read_gold_sentences
-from fairseq_plugins.trees.hypothesis_scores import Ensemble, check_lengths, score_hypotheses
+from fairseq_plugins.trees.hypothesis_scores import Combination, check_lengths, score_hypotheses
 from fairseq_plugins.trees.linearisation import read_linearisation
 from fairseq_plugins.trees.parse_lists import read_parse_lists
 from fairseq_plugins.trees.sentences import Sentence, read_sentences
-
-PARSER, ORACLE = "parser", "oracle"
+from fairseq_plugins.trees.systems import ORACLE, PARSER, ensembles_of, score_systems
 
 
 class RerankTrees(Command):
@@ -56,8 +50,11 @@ punctuation; --punctuation own is EVALB's rule. The parser's own choice and the 
 beside.
 
 Models of one NAME differ in their seed: their mean and standard deviation stand beside, and what they choose together.
-With --baseline all other ways to choose are tested against one, by a paired bootstrap of the sentences, whose p counts
-differences to both sides.
+With --baseline all other ways to choose, but the oracle, are tested against one by a paired bootstrap of the sentences,
+whose p counts differences to both sides. With --out, DIR has of each split, which has the name of its gold trees,
+SPLIT.reranked.trees, the tree of each sentence that all models together choose, and SPLIT.scores.tsv, a line for each
+candidate: its log-probability by the parser, then -log p in nats by each model and by models together, where the lowest
+wins.
 
 Lists are in the form of Charniak's parser (COUNT<TAB>ID, then a line of log-probability and a line of tree for each
 candidate), in the order of the gold trees; or a line ID<TAB>SCORE<TAB>TREE for each candidate, in any order. Gold trees
@@ -67,7 +64,9 @@ line, from 0. Files may be compressed by gzip."""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="data-prep/wsj/prepare.sh")
         add_checkpoints(
-            parser, help="one language model or several, each alone, all of a NAME and all together; CKPT or NAME=CKPT"
+            parser,
+            help="one language model or several, each alone and all together; or NAME=CKPT for each, where models of "
+            "one NAME are of trainings that differ in their seed",
         )
         parser.add_argument(
             "--lists",
@@ -89,7 +88,7 @@ line, from 0. Files may be compressed by gzip."""
         )
         parser.add_argument(
             "--ensemble",
-            choices=get_args(Ensemble),
+            choices=get_args(Combination),
             default="sum",
             help="several models together: sum of log-probabilities of a tree, or mean of probabilities of a symbol "
             "(default: %(default)s)",
@@ -111,24 +110,29 @@ line, from 0. Files may be compressed by gzip."""
         parser.add_argument(
             "--baseline",
             metavar="NAME",
-            help="row of the table, not of a single seed, that the others are tested against, such as parser: "
-            "differences with 95 %% intervals from 1,000 samples of the sentences, each with what all seeds chose "
-            "(default: none)",
+            help=f"what the others are tested against: {PARSER}, a NAME or CKPT, or several models together as the "
+            f"table calls them; differences with 95 %% intervals from {NUM_BOOTSTRAP_SAMPLES:,} samples of the "
+            "sentences, each with what all seeds chose (default: none)",
         )
-        add_out(parser, help="write the trees that all models choose and the scores of all candidates", required=False)
+        add_out(parser, help="write chosen trees and scores of all candidates here", required=False)
         add_cpu(parser)
         add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         check_at_least_one(args.max_tokens, flag="--max-tokens")
-        models_of = models_by_name(args.path)
-        paths = [path for of_name in models_of.values() for path in of_name]
-        ensembles = ensembles_by_name(models_of, ensemble=args.ensemble)
-        check_names(models_of, ensembles)
+        named = optionally_named_paths(args.path)
+        paths = [path for _, path in named]
+        check_paths(paths)
+        groups: Dict[str, List[int]] = {}
+        for index, (name, _) in enumerate(named):
+            groups.setdefault(name, []).append(index)
+        ensembles = ensembles_of(groups, combination=args.ensemble)
+        check_names(groups, ensembles)
         if args.baseline is not None:
-            check_choice(args.baseline, [PARSER, *models_of, *ensembles], flag="--baseline")
+            check_choice(args.baseline, [PARSER, *groups, *ensembles], flag="--baseline")
         splits = paired_files(args.lists, args.gold)
         device = choose_device(args)
+        shows_progress = sys.stderr.isatty()
         linearisation = read_linearisation(args.data)
         models = [model.to(device) for model in load_scoring_models(paths, args.data)]
         dictionary = load_dictionary(args.data)
@@ -139,31 +143,35 @@ line, from 0. Files may be compressed by gzip."""
                 linearisation=linearisation,
                 dictionary=dictionary,
                 punctuation_of=args.punctuation,
-                show_progress=sys.stderr.isatty(),
+                show_progress=shows_progress,
             )
             for name, (lists, gold) in splits.items()
         }
         for of_split in sentences.values():
             check_lengths(models, of_split)
+        models_of_rows = {
+            row: index for name, members in groups.items() for row, index in zip(run_names(name, len(members)), members)
+        }
+        checkpoints = {row: paths[index] for row, index in models_of_rows.items()}
         figures: Dict[str, Dict[str, Any]] = {}
         texts: List[str] = []
         for name, of_split in sentences.items():
             scores = score_hypotheses(
                 models,
                 of_split,
-                ensembles=[[paths.index(path) for path in members] for members in ensembles.values()],
-                ensemble=args.ensemble,
+                ensembles=list(ensembles.values()),
+                combination=args.ensemble,
                 max_tokens=args.max_tokens,
                 device=device,
-                show_progress=sys.stderr.isatty(),
+                show_progress=shows_progress,
             )
-            alone, together = dict(zip(paths, scores.alone)), dict(zip(ensembles, scores.together))
             if args.out:
-                write_choices(of_split, {**alone, **together}, folder=args.out, name=name)
-            systems = score_systems(of_split, models_of=models_of, alone=alone, together=together)
-            tested = tested_differences(systems, baseline=args.baseline)
-            figures[name] = reranking_figures(of_split, systems, tested=tested)
-            texts.append(reranking_as_text(name, of_split, systems, tested=tested, baseline=args.baseline))
+                columns = {row: scores.alone[index] for row, index in models_of_rows.items()}
+                columns.update(zip(ensembles, scores.together))
+                write_choices(of_split, columns, folder=args.out, name=name)
+            systems = score_systems(of_split, scores, groups=groups, ensembles=ensembles)
+            figures[name] = reranking_figures(of_split, systems, checkpoints=checkpoints, baseline=args.baseline)
+            texts.append(reranking_as_text(name, figures[name], systems))
         if args.json:
             print(json_text(with_origin({"splits": figures}, command=args.command_line)))
         else:
@@ -179,40 +187,31 @@ RULES: Dict[PunctuationOf, str] = {
 """What ``--punctuation`` means, for the table."""
 
 
-def models_by_name(texts: Sequence[str]) -> Dict[str, List[str]]:
-    """Paths of the models of each name, a path without one being its own.
+def check_paths(paths: Sequence[str]) -> None:
+    """Refuse a model that is given twice.
 
     Raises:
-        ValueError: if a path stands there twice, or some have a name and others none.
+        ValueError: if two paths lead to one place.
     """
-    models: Dict[str, List[str]] = {}
-    for name, path in optionally_named_paths(texts):
-        if any(path in others for others in models.values()):
+    places = [Path(path).resolve() for path in paths]
+    for path, place in zip(paths, places):
+        if places.count(place) > 1:
             raise ValueError(f"--path names {path} twice: give each model once")
-        models.setdefault(name, []).append(path)
-    return models
 
 
-def ensembles_by_name(models_of: Mapping[str, Sequence[str]], *, ensemble: Ensemble) -> Dict[str, List[str]]:
-    """Paths of what is scored together: the models of each name that has several, and all."""
-    several = {name: list(paths) for name, paths in models_of.items() if len(paths) > 1}
-    ensembles = {f"{name}, {ensemble} of {len(paths)}": paths for name, paths in several.items()}
-    every = [path for paths in models_of.values() for path in paths]
-    return {**ensembles, f"{ensemble} of {len(every)}": every} if len(models_of) > 1 else ensembles
-
-
-def check_names(models_of: Mapping[str, Sequence[str]], ensembles: Collection[str]) -> None:
+def check_names(groups: Mapping[str, Sequence[int]], ensembles: Collection[str]) -> None:
     """Refuse names of models that the rows of the results cannot be told apart by.
 
     Raises:
         ValueError: if one has the name of another row.
     """
-    taken = Counter([PARSER, ORACLE, *ensembles])
-    taken.update(row for name, paths in models_of.items() for row in run_names(name, len(paths)))
-    for name, paths in models_of.items():
-        if any(taken[row] > 1 for row in run_names(name, len(paths))):
-            remedy = f"write ./{name}" if paths == [name] else "give another NAME"
-            raise ValueError(f"--path {name}: another row of the results has this name: {remedy}")
+    rows = {name: row_names(name, len(members)) for name, members in groups.items()}
+    taken = Counter([PARSER, ORACLE, *ensembles, *(row for of_name in rows.values() for row in of_name)])
+    for name, of_name in rows.items():
+        if any(taken[row] > 1 for row in of_name):
+            raise ValueError(
+                f"--path {name}: another row of the results has this name: give another NAME, or write ./ before a path"
+            )
 
 
 def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple[Path, Path]]:
@@ -233,44 +232,14 @@ def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple
     return dict(zip(names, zip(lists, gold)))
 
 
-def score_systems(
-    sentences: Sequence[Sentence],
-    *,
-    models_of: Mapping[str, Sequence[str]],
-    alone: Mapping[str, Sequence[Tensor]],
-    together: Mapping[str, Sequence[Tensor]],
-) -> Systems:
-    """The score of each run of each way to choose.
-
-    Args:
-        sentences: of a split.
-        models_of: paths of the models of each name.
-        alone, together: NLL of hypotheses by a model's path, and by an ensemble's name.
-    """
-    chosen = {
-        PARSER: [best_by_parser(sentences)],
-        **{name: [best_by_models(alone[path]) for path in paths] for name, paths in models_of.items()},
-        **{name: [best_by_models(nll)] for name, nll in together.items()},
-    }
-    systems = {name: [score_choices(sentences, run) for run in runs] for name, runs in chosen.items()}
-    return {**systems, ORACLE: [score_choices(sentences, best_by_gold(sentences), counted="best")]}
-
-
-def tested_differences(systems: Systems, *, baseline: Optional[str]) -> List[Dict[str, Any]]:
-    """How far each way to choose, but the oracle, is above the baseline; none where there is no baseline."""
-    if baseline is None:
-        return []
-    return reranking_differences({name: runs for name, runs in systems.items() if name != ORACLE}, baseline=baseline)
-
-
 def write_choices(
     sentences: Sequence[Sentence], nll_of: Mapping[str, Sequence[Tensor]], *, folder: Path, name: str
 ) -> None:
-    """Write the trees that the last chooses, one a line and empty where there is no candidate, and all scores.
+    """Write the trees that the last column chooses, one a line and empty where there is no candidate, and all scores.
 
     Args:
         sentences: of a split.
-        nll_of: NLL of hypotheses by the name of their column.
+        nll_of: NLL of hypotheses by the name of their column, in order.
         folder: made if missing.
         name: of the split.
     """

@@ -61,6 +61,8 @@ class _Reader(argparse.ArgumentParser):
         action = options.get("action")
         if isinstance(action, str) and action != "append":
             kept["action"] = action
+        elif action is not None and kept.get("nargs") == "+":
+            kept["action"] = "extend"
         return super().add_argument(*names, **kept)
 
     def add_mutually_exclusive_group(self, **options: Any) -> "_Reader":  # type: ignore[override]

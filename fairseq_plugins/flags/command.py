@@ -62,7 +62,7 @@ class Command(ABC):
         former_flags: flags that were replaced, each with what is typed in its place before its value.
         former_orders: what words without a flag stood for, by their number: each item is a positional argument's name
             or the flag that takes the word now.
-        named_models: whether ``--path`` takes NAME=CKPT.
+        named_models: whether each model of ``--path`` has to be NAME=CKPT.
     """
 
     name: ClassVar[str]

@@ -4,7 +4,7 @@ import math
 import re
 from numbers import Integral
 from pathlib import Path
-from typing import Collection, List, Literal, Sequence, Tuple
+from typing import Collection, List, Literal, Optional, Sequence, Tuple
 
 
 def flag_of(destination: str) -> str:
@@ -68,23 +68,28 @@ def named_paths(
 def optionally_named_paths(texts: Sequence[str]) -> List[Tuple[str, str]]:
     """NAME and PATH of each text that is NAME=PATH, or a path, which is its own name.
 
-    A text is a path if there is such a file, or if it has no "=" or a "/" before it.
+    A text is a path if it is there, or if it has no "=", or nothing or a "/" before it.
 
     Args:
         texts: from the command line.
 
     Raises:
-        ValueError: if some have a NAME and others none.
+        ValueError: if some have a NAME and others none, or a NAME has no PATH.
     """
-    named = []
-    for text in texts:
-        name, separator, path = text.partition("=")
-        is_named = separator and name and "/" not in name and not Path(text).exists()
-        named.append((name, path) if is_named else (text, text))
-    unnamed = [path for name, path in named if name == path]
-    if unnamed and len(unnamed) < len(named):
+    parts = [_name_and_path(text) for text in texts]
+    unnamed = [text for text, part in zip(texts, parts) if part is None]
+    if unnamed and len(unnamed) < len(texts):
         raise ValueError(f"{unnamed[0]}: give it as NAME=PATH as the others, or give none a NAME")
-    return named
+    return [part or (text, text) for text, part in zip(texts, parts)]
+
+
+def _name_and_path(text: str) -> Optional[Tuple[str, str]]:
+    name, separator, path = text.partition("=")
+    if not separator or not name or "/" in name or Path(text).exists():
+        return None
+    if not path:
+        raise ValueError(f"{text}: give it as NAME=PATH")
+    return name, path
 
 
 def check_choice(value: str, choices: Collection[str], *, flag: str) -> str:

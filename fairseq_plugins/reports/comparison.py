@@ -1,9 +1,8 @@
 """Trained models compared: figures of each run, means over seeds, learning curves."""
 
-import statistics
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
@@ -12,7 +11,7 @@ from fairseq_plugins.reports.curves import draw_learning_curves
 from fairseq_plugins.reports.differences import differences, differences_as_markdown
 from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
 from fairseq_plugins.reports.report import Report
-from fairseq_plugins.reports.tables import Cell, as_table
+from fairseq_plugins.reports.tables import Cell, as_table, summary_rows
 from fairseq_plugins.reports.trained_run import TrainedRun, read_run
 from fairseq_plugins.scoring.corpus_metrics import TITLES
 from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores
@@ -117,9 +116,7 @@ def as_markdown(found: Sequence[Figures], metric: Metric) -> str:
             if figures["name"] == name
         ]
         rows += [{"model": name, **cells} for cells in same]
-        if len(same) > 1:
-            rows.append({"model": f"{name}, mean", **_over_seeds(same, statistics.mean)})
-            rows.append({"model": f"{name}, standard deviation", **_over_seeds(same, statistics.stdev)})
+        rows += [{"model": row, **cells} for row, cells in summary_rows(name, same).items()]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     return as_table(columns, [[row.get(column) for column in columns] for row in rows])
 
@@ -159,12 +156,4 @@ def _cost_cells(figures: Figures) -> Dict[str, Cell]:
     return {
         "words per second": Cell(figures["words_per_second"], ",.0f", mean="none"),
         "hours": Cell(figures["hours"], mean="none"),
-    }
-
-
-def _over_seeds(same: Sequence[Dict[str, Cell]], summary: Callable[[List[float]], float]) -> Dict[str, Cell]:
-    return {
-        column: Cell(summary([cells[column].value for cells in same]), cell.format)
-        for column, cell in same[0].items()
-        if cell.mean == "taken" and all(column in cells for cells in same)
     }

@@ -1,110 +1,111 @@
 """What ways to choose among a parser's trees are worth: figures, tables, and tests of their differences.
 
-Shapes: N sentences, K samples.
+Shapes: N sentences.
 """
 
 import statistics
 from dataclasses import asdict, astuple
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from functools import partial
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
 from fairseq_plugins.reports.differences import differences, differences_as_markdown
-from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.reports.tables import Cell, as_table, summary_names, summary_rows
 from fairseq_plugins.scoring.paired_bootstrap import bootstrap_means
 from fairseq_plugins.trees.bracket_scores import BracketCounts
 from fairseq_plugins.trees.choices import SystemScore
 from fairseq_plugins.trees.sentences import Sentence
-
-Systems = Mapping[str, Sequence[SystemScore]]
-"""Ways to choose by name, each with the score of every run."""
+from fairseq_plugins.trees.systems import ORACLE, Systems
 
 RATES = {"recall": "recall", "precision": "precision", "f1": "F1", "exact": "exact"}
-"""Rates of :class:`BracketCounts`, and how tables, which have percentages, call them."""
+"""Rates of :class:`BracketCounts`, parts of one, and how tables, which have percentages, call them."""
+
+SCORED = "sentences scored"
+"""A column of tables."""
 
 TESTED = ("f1", "exact")
 """The rates whose differences are tested."""
 
 
 def run_names(name: str, num_runs: int) -> List[str]:
-    """Names of a system's rows: its own, or with a number from 1 for each of several runs."""
+    """Names of the rows of a system's runs: its own, or with a number from 1 for each of several."""
     return [name] if num_runs == 1 else [f"{name} {number}" for number in range(1, num_runs + 1)]
 
 
+def row_names(name: str, num_runs: int) -> List[str]:
+    """All names that a system has in tables and figures."""
+    return [name] if num_runs == 1 else [name, *run_names(name, num_runs), *summary_names(name)]
+
+
 def reranking_figures(
-    sentences: Sequence[Sentence], systems: Systems, *, tested: Sequence[Dict[str, Any]]
-) -> Dict[str, Any]:
-    """All figures of a split, rates as parts of one.
-
-    Args:
-        sentences: of the split.
-        systems: with the score of each run.
-        tested: from :func:`reranking_differences`, in percentages.
-    """
-    figures: Dict[str, Any] = {**_sizes(sentences), "systems": {}}
-    means = {name: _means(runs) for name, runs in systems.items() if len(runs) > 1}
-    for name, runs in systems.items():
-        for row, score in zip(run_names(name, len(runs)), runs):
-            rates = {rate: getattr(score.counts, rate) for rate in RATES}
-            figures["systems"][row] = {**asdict(score.counts), **rates, "skipped": score.skipped}
-    return {**figures, **({"means": means} if means else {}), **({"differences": tested} if tested else {})}
-
-
-def reranking_differences(systems: Systems, *, baseline: str) -> List[Dict[str, Any]]:
-    """How far each other system is above the baseline, its runs taken together, in percentages.
-
-    Sentences that a run skipped bring nothing to that run.
-    """
-    scores = {}
-    for rate in TESTED:
-
-        def percentage(total: np.ndarray, rate: str = rate) -> float:
-            return 100 * getattr(BracketCounts(*total.tolist()), rate)
-
-        scores[RATES[rate]] = {name: bootstrap_means(percentage, _statistics(runs)) for name, runs in systems.items()}
-    return differences(scores, baseline=baseline)
-
-
-def reranking_as_text(
-    name: str,
     sentences: Sequence[Sentence],
     systems: Systems,
     *,
-    tested: Sequence[Dict[str, Any]],
-    baseline: Optional[str],
-) -> str:
-    """A table of percentages, the sentences that a row leaves out, and the differences.
+    checkpoints: Mapping[str, str],
+    baseline: Optional[str] = None,
+) -> Dict[str, Any]:
+    """All figures of a split, rates and their differences as parts of one.
+
+    Args:
+        sentences: of the split.
+        systems: what can choose.
+        checkpoints: paths of models, by the names of their rows.
+        baseline: a system that the others are tested against.
+    """
+    rows: Dict[str, Any] = {}
+    for name, runs in systems.items():
+        for row, score in zip(run_names(name, len(runs)), runs):
+            origin = {"checkpoint": checkpoints[row]} if row in checkpoints else {}
+            rates = {rate: getattr(score.counts, rate) for rate in RATES}
+            rows[row] = {**origin, **asdict(score.counts), **rates, "skipped": score.skipped}
+    figures: Dict[str, Any] = {**_sizes(sentences), "systems": rows}
+    if means := {name: _means(runs) for name, runs in systems.items() if len(runs) > 1}:
+        figures["means"] = means
+    if baseline is not None:
+        figures.update(baseline=baseline, differences=reranking_differences(systems, baseline=baseline))
+    return figures
+
+
+def reranking_differences(systems: Systems, *, baseline: str) -> List[Dict[str, Any]]:
+    """How far each other system but the oracle is above the baseline, its runs taken together, as parts of one.
+
+    Sentences that a run skipped bring nothing to that run.
+    """
+    counts = {name: [_counts(run) for run in runs] for name, runs in systems.items() if name != ORACLE}
+    scores = {
+        rate: {name: bootstrap_means(partial(_rate, rate=rate), runs) for name, runs in counts.items()}
+        for rate in TESTED
+    }
+    return differences(scores, baseline=baseline)
+
+
+def reranking_as_text(name: str, figures: Mapping[str, Any], systems: Systems) -> str:
+    """A table of percentages, the sentences that a row leaves out, and the differences from the baseline.
 
     Args:
         name: of the split.
-        sentences: of it.
-        systems: with the score of each run.
-        tested: from :func:`reranking_differences`, where there is a baseline.
-        baseline: a system's name.
+        figures: from :func:`reranking_figures`.
+        systems: what can choose.
     """
-    sizes = _sizes(sentences)
-    rows: List[Sequence[object]] = []
+    rows: Dict[str, Dict[str, Cell]] = {}
     left_out: List[str] = []
     for system, runs in systems.items():
-        for row, score in zip(run_names(system, len(runs)), runs):
-            rates = [getattr(score.counts, rate) for rate in RATES]
-            rows.append([row, *_percentages(rates), score.counts.num_trees])
-            if score.skipped:
-                left_out.append(_left_out(row, score.skipped))
-        if len(runs) > 1:
-            means = _means(runs).values()
-            rows.append([f"{system}, mean", *_percentages(one["mean"] for one in means), None])
-            deviations = _percentages(one["standard_deviation"] for one in means)
-            rows.append([f"{system}, standard deviation", *deviations, None])
-    columns = ["system", *RATES.values(), "sentences scored"]
-    head = (
-        f"{name}: {sizes['sentences']:,} sentences, {sizes['candidates']:,} candidates, "
-        f"{sizes['different']:,} different"
-    )
-    parts = ["\n".join([head, "", as_table(columns, rows), *left_out])]
-    if baseline is not None:
-        parts.append(differences_as_markdown(tested, baseline=baseline))
-    return "\n\n".join(parts)
+        cells = [_cells(score) for score in runs]
+        names = run_names(system, len(runs))
+        rows.update({**dict(zip(names, cells)), **summary_rows(system, cells)})
+        left_out += [_left_out(row, score.skipped) for row, score in zip(names, runs) if score.skipped]
+    columns = [*RATES.values(), SCORED]
+    head = "{sentences:,} sentences, {candidates:,} candidates, {different:,} different".format(**figures)
+    table = as_table(["system", *columns], [[row, *map(cells.get, columns)] for row, cells in rows.items()])
+    text = "\n".join([f"{name}: {head}", "", table, *left_out])
+    if "differences" not in figures:
+        return text
+    in_points = [
+        {**one, "differences": {RATES[rate]: _in_points(found) for rate, found in one["differences"].items()}}
+        for one in figures["differences"]
+    ]
+    return f"{text}\n\n{differences_as_markdown(in_points, baseline=figures['baseline'])}"
 
 
 def _sizes(sentences: Sequence[Sentence]) -> Dict[str, int]:
@@ -124,13 +125,22 @@ def _means(runs: Sequence[SystemScore]) -> Dict[str, Dict[str, float]]:
     return found
 
 
-def _statistics(runs: Sequence[SystemScore]) -> List[np.ndarray]:
-    """Counts of each sentence for each run, (N, number of counts)."""
-    return [np.array([astuple(counts) for counts in run.of_sentences]) for run in runs]
+def _counts(run: SystemScore) -> np.ndarray:
+    """Counts of each sentence, (N, number of counts)."""
+    return np.array([astuple(counts) for counts in run.of_sentences])
 
 
-def _percentages(rates: Iterable[float]) -> List[str]:
-    return [f"{100 * rate:.2f}" for rate in rates]
+def _rate(counts: np.ndarray, *, rate: str) -> float:
+    return getattr(BracketCounts(*counts.tolist()), rate)
+
+
+def _in_points(difference: Mapping[str, float]) -> Dict[str, float]:
+    return {**difference, "value": 100 * difference["value"], "interval": 100 * difference["interval"]}
+
+
+def _cells(score: SystemScore) -> Dict[str, Cell]:
+    rates = {title: Cell(100 * getattr(score.counts, rate)) for rate, title in RATES.items()}
+    return {**rates, SCORED: Cell(score.counts.num_trees, "d", mean="none")}
 
 
 def _left_out(row: str, skipped: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
 """Tables in Markdown."""
 
+import statistics
 from dataclasses import dataclass
-from typing import Iterable, Literal, Optional, Sequence
+from typing import Dict, Iterable, List, Literal, Mapping, Optional, Sequence
 
 from tabulate import tabulate
 
@@ -35,3 +36,21 @@ def as_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     cells = [["" if cell is None else str(cell).replace("|", r"\|") for cell in row] for row in rows]
     alignment = ["left", *["right"] * (len(columns) - 1)]
     return tabulate(cells, headers=columns, tablefmt="pipe", colalign=alignment, disable_numparse=True)
+
+
+def summary_names(name: str) -> List[str]:
+    """Names of the rows of :func:`summary_rows`."""
+    return [f"{name}, mean", f"{name}, standard deviation"]
+
+
+def summary_rows(name: str, runs: Sequence[Mapping[str, Cell]]) -> Dict[str, Dict[str, Cell]]:
+    """Mean and standard deviation over the runs of one name, none for a single run, by the names of their rows."""
+    if len(runs) < 2:
+        return {}
+    columns = [
+        column for column, cell in runs[0].items() if cell.mean == "taken" and all(column in cells for cells in runs)
+    ]
+    return {
+        row: {column: Cell(of([run[column].value for run in runs]), runs[0][column].format) for column in columns}
+        for row, of in zip(summary_names(name), (statistics.mean, statistics.stdev))
+    }

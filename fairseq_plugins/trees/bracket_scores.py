@@ -57,8 +57,10 @@ class BracketCounts:
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of recall and precision; 1 where no tree has a bracket."""
-        return 2 * self.matched / (self.gold + self.test) if self.gold + self.test else 1.0
+        """Harmonic mean of recall and precision; 1 where no tree has a bracket, 0 where there is no tree."""
+        if self.gold + self.test:
+            return 2 * self.matched / (self.gold + self.test)
+        return 1.0 if self.num_trees else 0.0
 
     @property
     def exact(self) -> float:

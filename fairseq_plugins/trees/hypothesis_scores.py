@@ -18,7 +18,7 @@ from fairseq_plugins.evaluation.ensemble import average_nll
 from fairseq_plugins.evaluation.scored_sequences import ScoredSequence, longest_sequence, score_sequences
 from fairseq_plugins.trees.sentences import Sentence
 
-Ensemble = Literal["sum", "mean"]
+Combination = Literal["sum", "mean"]
 """How several models become one: the sum of their log-probabilities, or the mean of their probabilities of a symbol."""
 
 SYMBOLS_AT_A_TIME = 1 << 16
@@ -43,7 +43,7 @@ def score_hypotheses(
     sentences: Sequence[Sentence],
     *,
     ensembles: Sequence[Sequence[int]] = (),
-    ensemble: Ensemble = "sum",
+    combination: Combination = "sum",
     max_tokens: int = 4096,
     device: str = "cpu",
     show_progress: bool = False,
@@ -53,8 +53,8 @@ def score_hypotheses(
     Args:
         models: language models on ``device`` with the vocabulary that the sentences were read with.
         sentences: from ``read_sentences``, which :func:`check_lengths` lets pass.
-        ensembles: places of the models that are each ensemble.
-        ensemble: what several models are together.
+        ensembles: indices of the models of each.
+        combination: what several models are together.
         max_tokens, device: see :func:`~fairseq_plugins.evaluation.scored_sequences.score_sequences`.
         show_progress: draw a bar.
 
@@ -73,7 +73,7 @@ def score_hypotheses(
                 nll.extend(_nll(scored[-1]).split(sizes))
                 bar.update(sum(map(len, sequences)))
             for members, nll in zip(ensembles, scores.together):
-                nll.extend(_together([scored[place] for place in members], ensemble=ensemble).split(sizes))
+                nll.extend(_together([scored[index] for index in members], combination=combination).split(sizes))
     return scores
 
 
@@ -117,8 +117,8 @@ def _nll(scored: Sequence[ScoredSequence]) -> Tensor:
     return torch.tensor([sequence.nll for sequence in scored], dtype=torch.float64)
 
 
-def _together(scored: Sequence[Sequence[ScoredSequence]], *, ensemble: Ensemble) -> Tensor:
-    if ensemble == "sum":
+def _together(scored: Sequence[Sequence[ScoredSequence]], *, combination: Combination) -> Tensor:
+    if combination == "sum":
         return torch.stack([_nll(of_model) for of_model in scored]).sum(dim=0)
     nll = [average_nll([one.token_nll for one in of_models]).sum() for of_models in zip(*scored)]
     return torch.stack(nll) if nll else torch.zeros(0, dtype=torch.float64)

@@ -7,9 +7,16 @@ import pytest
 from fairseq_plugins.flags.argument_order import arranged_arguments
 
 
+class Collects(argparse.Action):
+    """An action of a command's own, as ``--path`` has it."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        raise AssertionError("arguments are placed, not read")
+
+
 def declare(parser: argparse.ArgumentParser):
     parser.add_argument("data")
-    parser.add_argument("--path", nargs="+", required=True)
+    parser.add_argument("--path", nargs="+", required=True, action=Collects)
     parser.add_argument("--rows", type=int, choices=[1, 2])
     parser.add_argument("--split", "--gen-subset", default="test")
     parser.add_argument("--cpu", action="store_true")
@@ -58,6 +65,7 @@ def test_what_stands_right_or_cannot_be_told_is_left(text):
         ("--cpu a.pt data b.pt", "data --path a.pt b.pt --cpu"),
         ("--path a.pt b.pt data --split a.pt", "data --path a.pt b.pt --split a.pt"),
         ("a.pt --path=b.pt data", "data --path a.pt b.pt"),
+        ("a.pt --path b.pt --rows 2 --path c.pt data", "data --path a.pt b.pt c.pt --rows 2"),
         ("x=a data x=a", "data --path x=a x=a"),
         ("a.pt data --tune a.pt", "data --path a.pt --tune a.pt"),
         ("a.pt data --tune b --weights c", "data --path a.pt --tune b --weights c"),

@@ -81,11 +81,17 @@ def test_a_path_may_have_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert optionally_named_paths(["A=a.pt", "A=runs/lr=2.pt"]) == [("A", "a.pt"), ("A", "runs/lr=2.pt")]
     (tmp_path / "lr=20.pt").touch()
+    assert optionally_named_paths(["a=a", "b=b.pt"]) == [("a", "a"), ("b", "b.pt")]
     own = ["a.pt", "lr=20.pt", "runs/lr=20/a.pt", "./lr=2.pt", "=a.pt"]
     assert optionally_named_paths(own) == [(path, path) for path in own]
 
 
-@pytest.mark.parametrize("texts", [["a.pt", "B=b.pt"], ["B=b.pt", "a.pt"]])
+@pytest.mark.parametrize("texts", [["a.pt", "B=b.pt"], ["B=b.pt", "a.pt"], ["a.pt", "a.pt=a.pt"]])
 def test_paths_with_a_name_beside_others_are_refused(texts):
     with pytest.raises(ValueError, match="^a.pt: give it as NAME=PATH as the others, or give none a NAME$"):
         optionally_named_paths(texts)
+
+
+def test_a_name_without_a_path_is_refused():
+    with pytest.raises(ValueError, match="^A=: give it as NAME=PATH$"):
+        optionally_named_paths(["A="])

@@ -87,12 +87,13 @@ def test_runs_of_systems_may_differ_in_number_and_seeds_narrow_no_interval():
     assert astuple(again) == pytest.approx(astuple(once))
 
 
-def test_counts_of_sentences_are_drawn_as_their_texts():
-    references = draw_references(50)
-    texts = [spoil(references, rate) for rate in (0.2, 0.4)]
-    metric = CORPUS_METRICS["rouge1"]()
-    counts = [np.array([metric.statistics(*pair) for pair in zip(text, references)]) for text in texts]
-    assert bootstrap_means(metric.score, counts).tolist() == bootstrap_scores(metric, texts, references).tolist()
-    # the mean over runs of a linear score is the score of the mean
-    means = bootstrap_means(metric.score, [np.mean(counts, axis=0)])
-    np.testing.assert_allclose(bootstrap_means(metric.score, counts), means, rtol=1e-12)
+def test_the_mean_over_runs_of_a_linear_score_is_that_of_mean_counts():
+    counts = [np.random.default_rng(run).random((50, 2)) for run in range(3)]
+
+    def score(total):
+        return total[0] + 2 * total[1]
+
+    means = bootstrap_means(score, counts)
+    np.testing.assert_allclose(means, bootstrap_means(score, [np.mean(counts, axis=0)]), rtol=1e-12)
+    np.testing.assert_allclose(means[0], np.mean([one.sum(axis=0) @ [1, 2] for one in counts]), rtol=1e-12)
+    assert np.std(means[1:]) > 0

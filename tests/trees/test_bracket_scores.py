@@ -80,7 +80,9 @@ def test_rates_are_of_brackets_of_the_corpus():
 
 def test_rates_of_nothing():
     empty = total([])
-    assert (empty.recall, empty.precision, empty.exact, empty.num_trees) == (0, 0, 0, 0) and empty.f1 == 1
+    assert (empty.recall, empty.precision, empty.f1, empty.exact, empty.num_trees) == (0, 0, 0, 0, 0)
+    without_brackets = BracketCounts(num_trees=1, num_exact=1)
+    assert (without_brackets.f1, without_brackets.exact) == (1, 1)
 
 
 def test_counts_are_those_of_evalb():

@@ -146,18 +146,18 @@ def token_log_probs(model, symbols):
 
 
 @pytest.mark.parametrize("max_tokens", [1, 4096])
-@pytest.mark.parametrize("ensemble", ["sum", "mean"])
-def test_scores_are_those_of_each_tree_alone(ensemble, max_tokens, dictionary, build_model):
+@pytest.mark.parametrize("combination", ["sum", "mean"])
+def test_scores_are_those_of_each_tree_alone(combination, max_tokens, dictionary, build_model):
     nbest = lists([FLAT, GOLD, WRONG], [], [WRONG, SHORT])
     sentences = read(nbest, gold(GOLD, GOLD, GOLD), dictionary)
     models = [build_model(1), build_model(2)]
     ensembles = [[0, 1], [1]]
-    scores = score_hypotheses(models, sentences, ensembles=ensembles, ensemble=ensemble, max_tokens=max_tokens)
+    scores = score_hypotheses(models, sentences, ensembles=ensembles, combination=combination, max_tokens=max_tokens)
     for number, sentence in enumerate(sentences):
         alone = [[token_log_probs(model, one.symbols) for one in sentence.hypotheses] for model in models]
         for found, expected in zip(scores.alone, alone):
             assert found[number].tolist() == pytest.approx([-float(one.sum()) for one in expected], rel=1e-11)
-        if ensemble == "sum":
+        if combination == "sum":
             together = [-float(one.sum() + other.sum()) for one, other in zip(*alone)]
         else:
             together = [-float(((one.exp() + other.exp()) / 2).log().sum()) for one, other in zip(*alone)]
