@@ -65,7 +65,7 @@ finish
 echo "== evaluate"
 decode() {  # SAVE_DIR: the test set
   logged "$1/decode.log" bash scripts/generate_split.sh "$work/data-bin.pairs" --path "$1/checkpoint_best.pt" \
-    --out "$1/test" -- --cpu
+    --out "$1/test" --cpu
 }
 compare() {  # DATA OUT --metric METRIC --path RUNS...
   logged "$2.log" python -m fairseq_plugins.cli.compare_runs "$1" --out "$2" --cpu "${@:3}"

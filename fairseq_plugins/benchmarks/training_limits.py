@@ -1,8 +1,7 @@
 """What the benchmarks of trainings share: their arguments and the checks of these."""
 
 import argparse
-import os
-from typing import Mapping
+from typing import Dict, Mapping
 
 import torch
 
@@ -62,6 +61,6 @@ def check_training_limits(args: argparse.Namespace) -> None:
         raise ValueError(f"--output-precision bfloat16: this {device} has no matrix products in bfloat16: leave it out")
 
 
-def describe_threads() -> str:
-    """Threads that the trainings use."""
-    return os.environ.get("OMP_NUM_THREADS", "all cores")
+def measured_with(args: argparse.Namespace) -> Dict[str, int]:
+    """What decides a measurement beside the systems, by name, for machines; of threads, those that trainings use."""
+    return {"num_threads": torch.get_num_threads(), "updates": args.updates, "rounds": args.rounds}

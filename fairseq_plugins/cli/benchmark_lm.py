@@ -13,7 +13,7 @@ from fairseq_plugins.benchmarks.training_limits import (
     FORMER_ORDERS,
     add_training_limits,
     check_training_limits,
-    describe_threads,
+    measured_with,
 )
 from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings, products_as_markdown
 from fairseq_plugins.flags.command import Command
@@ -91,15 +91,13 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions 
         )
         products_after = _speed_of_products(recipe, systems, args)
         products = {name: max(speed, products_after[name]) for name, speed in products.items()}
-        threads = describe_threads()
+        measured = measured_with(args)
         tables = [as_markdown(found), *([products_as_markdown(products, found)] if products else [])]
         report = Report(
             text="\n\n".join(tables) + f"\n\nMedians of {args.rounds} interleaved runs of {args.updates} updates, "
-            f"threads: {threads}.",
+            f"threads: {measured['num_threads']}.",
             figures={
-                "num_threads": threads,
-                "updates": args.updates,
-                "rounds": args.rounds,
+                **measured,
                 "models": {name: asdict(speed) for name, speed in found.items()},
                 **({"words_per_second_of_products": products} if products else {}),
             },

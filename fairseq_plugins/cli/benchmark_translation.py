@@ -12,7 +12,7 @@ from fairseq_plugins.benchmarks.training_limits import (
     FORMER_ORDERS,
     add_training_limits,
     check_training_limits,
-    describe_threads,
+    measured_with,
 )
 from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings, products_as_markdown
 from fairseq_plugins.benchmarks.translation import (
@@ -85,7 +85,7 @@ appended."""
             products: Dict[str, float] = {}
             if args.suite == "lstm":
                 products = {name: speed_of_products(path, device=device) for name, path in checkpoints.items()}
-        threads = describe_threads()
+        measured = {**measured_with(args), "length": args.length}
         parts = [
             "Training (target tokens):",
             as_markdown(training),
@@ -93,12 +93,12 @@ appended."""
             f"Decoding, beam 5, {args.length} tokens a hypothesis:",
             decoding_as_markdown(decoding),
             f"Training: medians of {args.rounds} interleaved runs of {args.updates} updates. Decoding: the test set, "
-            f"{args.rounds} times, in one process, batch by batch by turns. Threads: {threads}.",
+            f"{args.rounds} times, in one process, batch by batch by turns. Threads: {measured['num_threads']}.",
         ]
         report = Report(
             text="\n\n".join(parts),
             figures={
-                "num_threads": threads,
+                **measured,
                 "training": {name: asdict(speed) for name, speed in training.items()},
                 "words_per_second_of_products": products,
                 "sentences_per_second": decoding,

@@ -45,7 +45,7 @@ whole band's loss. The end mark is left out."""
         add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        names, paths = zip(*named_paths(args.path))
+        names, paths = zip(*named_paths(args.path, repeated_names="refused"))
         if len(paths) != 2:
             raise ValueError(f"--path: give two models, the baseline first; there are {len(paths)}")
         device = choose_device(args)

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
+from fairseq_plugins.evaluation.translation.rouge_flags import add_rouge_settings, read_rouge_settings
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.comparison import compare_runs
 from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
-from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES
+from fairseq_plugins.scoring.rouge import DEFAULT_SETTINGS, NUM_BOOTSTRAP_SAMPLES
 
 METRICS = ("perplexity", "bleu", "rouge")
 
@@ -42,7 +43,9 @@ Writes table.md, runs.json and learning_curves.png."""
         add_data(parser, written_by="fairseq-preprocess or data-prep")
         add_named_models(parser, help="runs to compare", model="SAVE_DIR")
         parser.add_argument("--metric", choices=METRICS, default="perplexity", help="(default: %(default)s)")
-        parser.add_argument("--split", metavar="SPLIT", help="for bleu and rouge: what was decoded (default: test)")
+        parser.add_argument(
+            "--split", "--gen-subset", metavar="SPLIT", help="for bleu and rouge: what was decoded (default: test)"
+        )
         parser.add_argument(
             "--reference",
             type=Path,
@@ -64,6 +67,7 @@ Writes table.md, runs.json and learning_curves.png."""
             f"95 %% intervals from {NUM_BOOTSTRAP_SAMPLES:,} samples of the sentences, each with what all seeds made "
             "of it (default: none)",
         )
+        add_rouge_settings(parser)
         add_cpu(parser)
         add_out(parser, help="directory for the results")
 
@@ -81,13 +85,16 @@ Writes table.md, runs.json and learning_curves.png."""
 
 
 def _metric(args: argparse.Namespace) -> Metric:
+    rouge = read_rouge_settings(args)
+    if args.metric != "rouge" and rouge != DEFAULT_SETTINGS:
+        raise ValueError("--stemming, --tokenizer, --max-bytes and --max-words go with --metric rouge")
     if args.metric == "perplexity":
         if args.reference or args.text or args.split:
             raise ValueError("--reference, --split and --text go with --metric bleu or rouge")
         return PerplexityMetric(device=choose_device(args))
     split = args.split or "test"
     reference = args.reference or raw_reference(args.data, split)
-    return text_metric(args.metric, reference, data=args.data, split=split)
+    return text_metric(args.metric, reference, data=args.data, split=split, rouge=rouge)
 
 
 if __name__ == "__main__":

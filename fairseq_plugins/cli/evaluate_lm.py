@@ -30,6 +30,8 @@ from fairseq_plugins.reports.perplexity import as_figures, as_lines
 from fairseq_plugins.reports.provenance import with_origin
 
 TUNED_SPLIT = "valid"
+CHOICE_SUFFIX = ".methods.json"
+"""Of the file that --tune writes, in place of that of the first checkpoint."""
 
 
 class EvaluateLanguageModels(Command):
@@ -72,7 +74,7 @@ class EvaluateLanguageModels(Command):
             metavar="FLAG=VALUES",
             help=f"take the flags of test-time methods that do best on {TUNED_SPLIT}, of all combinations of these "
             "values: colons part the values, and those of each part of a flag, as in cache=500:2000,0.05:0.1:0.2,0.3:1 "
-            f"temperature=0.9:1. The choice is written beside the first checkpoint",
+            f"temperature=0.9:1. The choice is written beside the first checkpoint CKPT.pt, to CKPT{CHOICE_SUFFIX}",
         )
 
     def run(self, args: argparse.Namespace) -> None:
@@ -103,7 +105,10 @@ class EvaluateLanguageModels(Command):
             flags = tuned[0].flags
             write_choice(choice, tuned, command=args.command_line)
         evaluation = evaluator.evaluate(text, read_methods(flags))
-        print((as_json if args.json else as_text)(evaluation, flags=flags))
+        if args.json:
+            print(as_json(evaluation, flags=flags, command=args.command_line))
+        else:
+            print(as_text(evaluation, flags=flags))
 
 
 def choice_file(checkpoint: Path) -> Path:
@@ -112,7 +117,7 @@ def choice_file(checkpoint: Path) -> Path:
     Raises:
         ValueError: if it could not be written.
     """
-    path = checkpoint.with_name(f"{checkpoint.stem}.methods.json")
+    path = checkpoint.with_name(f"{checkpoint.stem}{CHOICE_SUFFIX}")
     try:
         check_replaceable(path)
     except ValueError as error:
@@ -127,10 +132,11 @@ def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> No
     write_text(path, json_text(choice, indent=2) + "\n")
 
 
-def as_json(evaluation: Evaluation, *, flags: FlagValues) -> str:
+def as_json(evaluation: Evaluation, *, flags: FlagValues, command: str) -> str:
     """All figures with full precision, and the flags of test-time methods."""
     speed = {"words_per_second": evaluation.words_per_second}
-    return json_text({**as_figures(evaluation.perplexity), **speed, "methods": dict(flags)})
+    figures = {**as_figures(evaluation.perplexity), **speed, "methods": dict(flags)}
+    return json_text(with_origin(figures, command=command))
 
 
 def as_text(evaluation: Evaluation, *, flags: FlagValues) -> str:

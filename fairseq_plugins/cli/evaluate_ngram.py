@@ -13,6 +13,7 @@ from fairseq_plugins.flags.common_arguments import add_data, add_json, add_split
 from fairseq_plugins.ngrams.ngram_model import NGramModel
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.perplexity import as_figures, as_lines
+from fairseq_plugins.reports.provenance import with_origin
 
 
 class EvaluateNGram(Command):
@@ -44,13 +45,13 @@ Words of dict.txt that the file lacks share the probability of its <unk>."""
         text = EvaluatedText(tokens, dictionary=dictionary, num_rows=1)
         mixed = [(options.build(text), weight) for options, weight in methods.mixed]
         result = evaluate_ngram_model(model, tokens, mixed=mixed, show_progress=show_progress)
-        print(as_json(result) if args.json else as_text(result))
+        print(as_json(result, command=args.command_line) if args.json else as_text(result))
 
 
-def as_json(result: NGramPerplexity) -> str:
+def as_json(result: NGramPerplexity, *, command: str) -> str:
     """All figures with full precision."""
     without_first = {"perplexity_without_first_token": result.without_first.perplexity}
-    return json_text({**as_figures(result.all_tokens), **without_first})
+    return json_text(with_origin({**as_figures(result.all_tokens), **without_first}, command=command))
 
 
 def as_text(result: NGramPerplexity) -> str:

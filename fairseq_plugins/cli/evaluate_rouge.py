@@ -7,8 +7,10 @@ from typing import List
 
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
+from fairseq_plugins.evaluation.translation.rouge_flags import add_rouge_settings, read_rouge_settings
 from fairseq_plugins.evaluation.translation.scored_text import (
     DECODING_HELP,
+    HYPOTHESES_FILE,
     SCRIPT_ORDER,
     add_scored_text,
     read_scored_text,
@@ -16,8 +18,10 @@ from fairseq_plugins.evaluation.translation.scored_text import (
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json
 from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES, TOKENIZERS, RougeScore, RougeSettings
+from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES, RougeScore
 
 
 class EvaluateRouge(Command):
@@ -26,7 +30,7 @@ class EvaluateRouge(Command):
     name = "evaluate_rouge"
     summary = "ROUGE-1, -2 and -L of a model's headlines for a split, or of headlines that are there."
     description = f"""\
-With DATA, --path and --out the split is decoded, and OUT holds generate.txt and rouge.txt.
+With DATA, --path and --out the split is decoded, and OUT holds generate.txt, hypotheses.txt and rouge.txt.
 
 Figures are from 0 to 100: F1 with a 95 % confidence interval from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples, recall
 and precision. Two scores can be compared if the last line, their signature, is the same.
@@ -38,27 +42,7 @@ and precision. Two scores can be compared if the last line, their signature, is 
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_scored_text(parser, several_references=True)
-        parser.add_argument(
-            "--stemming",
-            choices=["on", "off"],
-            default="on",
-            help="stem English words, as ROUGE-1.5.5 -m (default: on)",
-        )
-        parser.add_argument(
-            "--tokenizer",
-            choices=TOKENIZERS,
-            default="rouge",
-            help="rouge: words of a-z and 0-9; unicode: of any script (default: rouge)",
-        )
-        parser.add_argument(
-            "--max-bytes",
-            type=int,
-            default=0,
-            help="cut texts after so many bytes, 75 in DUC, spaces between tokens included (default: 0, no limit)",
-        )
-        parser.add_argument(
-            "--max-words", type=int, default=0, help="cut texts after so many words (default: 0, no limit)"
-        )
+        add_rouge_settings(parser)
         parser.add_argument(
             "--processes",
             type=int,
@@ -67,9 +51,7 @@ and precision. Two scores can be compared if the last line, their signature, is 
         add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        settings = RougeSettings(
-            stemming=args.stemming, tokenizer=args.tokenizer, max_bytes=args.max_bytes, max_words=args.max_words
-        )
+        settings = read_rouge_settings(args)
         if args.processes is not None:
             check_at_least_one(args.processes, flag="--processes")
         text = read_scored_text(args)
@@ -78,6 +60,8 @@ and precision. Two scores can be compared if the last line, their signature, is 
             hypotheses = read_headlines(*text.files, references=text.references)
         else:
             hypotheses = [line for path in text.files for line in read_lines(path)]
+        if text.decoding is not None:
+            write_text(text.decoding.out / HYPOTHESES_FILE, "".join(f"{line}\n" for line in hypotheses))
         scores = score_headlines(
             hypotheses,
             text.name,
@@ -87,12 +71,17 @@ and precision. Two scores can be compared if the last line, their signature, is 
             show_progress=sys.stderr.isatty(),
         )
         signature = settings.signature(num_references=len(text.references))
-        text.show(as_json(scores, signature) if args.json else as_text(scores, signature), result="rouge.txt")
+        text.write(as_text(scores, signature), result="rouge.txt")
+        if args.json:
+            print(as_json(scores, signature, command=args.command_line))
+        else:
+            print(as_text(scores, signature))
 
 
-def as_json(scores: List[RougeScore], signature: str) -> str:
+def as_json(scores: List[RougeScore], signature: str, *, command: str) -> str:
     """All figures with full precision."""
-    return json_text({"scores": [asdict(item) for item in scores], "signature": signature})
+    figures = {"scores": [asdict(item) for item in scores], "signature": signature}
+    return json_text(with_origin(figures, command=command))
 
 
 def as_text(scores: List[RougeScore], signature: str) -> str:

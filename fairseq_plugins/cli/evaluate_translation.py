@@ -10,6 +10,7 @@ from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE
 from fairseq_plugins.evaluation.translation.scored_text import (
     DECODING_HELP,
+    HYPOTHESES_FILE,
     SCRIPT_ORDER,
     ScoredText,
     add_scored_text,
@@ -29,6 +30,7 @@ from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_output_file
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.json_text import json_text
+from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.scoring.corpus_metrics import LetterCase, bleu_of_text
 
 HYPOTHESIS = re.compile(r"H-[0-9]+\t")
@@ -57,8 +59,8 @@ match nothing; only the former can be compared between papers. Plain text has no
         parser.add_argument(
             "--target-lang",
             metavar="LANGUAGE",
-            help="language of the detokeniser (default: the target language of DATA; without DATA what the reference's "
-            "name ends in, such as de)",
+            help="language of the text, which decides how it is detokenised and what words BLEU counts (default: the "
+            "target language of DATA; without DATA what the reference's name ends in, such as de)",
         )
         parser.add_argument(
             "--lowercase",
@@ -100,10 +102,14 @@ match nothing; only the former can be compared between papers. Plain text has no
         comparisons: List[Comparison] = []
         if baseline is not None:
             comparisons = compare(system.detokenized, baseline.detokenized, references, case=case, language=language)
-        beside = None if text.decoding is None else text.decoding.out / "hypotheses.txt"
+        beside = None if text.decoding is None else text.decoding.out / HYPOTHESES_FILE
         for path in filter(None, (args.write_hypotheses, beside)):
             write_text(path, "".join(f"{line}\n" for line in system.detokenized))
-        text.show(as_json(scores, comparisons) if args.json else as_text(scores, comparisons), result="scores.txt")
+        text.write(as_text(scores, comparisons), result="scores.txt")
+        if args.json:
+            print(as_json(scores, comparisons, command=args.command_line))
+        else:
+            print(as_text(scores, comparisons))
 
     def _read_baseline(self, file: Path, text: ScoredText, language: str) -> Translation:
         """A file of ``fairseq-generate``, or of plain text."""
@@ -137,9 +143,10 @@ def _baseline_file(path: Path) -> Path:
     return generated
 
 
-def as_json(scores: List[Score], comparisons: List[Comparison]) -> str:
+def as_json(scores: List[Score], comparisons: List[Comparison], *, command: str) -> str:
     """All figures with full precision."""
-    return json_text({"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]})
+    figures = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
+    return json_text(with_origin(figures, command=command))
 
 
 def as_text(scores: List[Score], comparisons: List[Comparison]) -> str:

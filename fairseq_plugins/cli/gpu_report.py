@@ -47,8 +47,8 @@ Steps:
   models               training of all presets for Penn Treebank and WikiText-2, of lstm_lm_awd and of fairseq's
                        lstm_lm. DATA: those two corpora in this order, by default random words
   translation          training and decoding of encoder-decoders and of fairseq's lstm. DATA: pairs
-  train ARCH MINUTES   training of a preset that stops after so many minutes with a checkpoint in DIR/checkpoints, and
-                       goes on from there when it is called again. DATA: the preset's corpus
+  train ARCH MINUTES   training of a preset that stops after so many minutes with a checkpoint in --save-dir, and goes
+                       on from there when it is called again. DATA: the preset's corpus
 
 DATA are folders that data-prep wrote; without any, steps take the short sentences that ship with the package. Nothing
 is downloaded. Every step writes DIR/STEP.md and .json, after each item that takes time. What the file holds is not
@@ -78,7 +78,11 @@ is of toy size, to try the command out."""
             "--minutes", type=float, metavar="N", help=f"of a call; then no item is begun (default: {MINUTES})"
         )
         parser.add_argument(
-            "--save-dir", type=output_folder, metavar="DIR", help="train: folder for checkpoints and train.log"
+            "--save-dir",
+            type=output_folder,
+            metavar="DIR",
+            help="train: folder for checkpoints and train.log "
+            "(default: checkpoints/ARCH in the folder of the report, names of further flags appended)",
         )
 
     def _read_own(self, parser: argparse.ArgumentParser, own: List[str]) -> Tuple[argparse.Namespace, List[str]]:

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.text_files import STANDARD_INPUT
+from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.translation.translator import load_translator
 from fairseq_plugins.flags.command import Command
@@ -19,9 +20,11 @@ from fairseq_plugins.flags.common_arguments import (
     add_data,
     add_input,
     add_out,
+    add_output_precision,
     choose_device,
 )
 from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.attention_map import save_attention_map
 
 
@@ -45,6 +48,7 @@ of a Transformer's heads, are averaged."""
         )
         add_beam(parser)
         add_out(parser, help="directory for the pictures")
+        add_output_precision(parser, choices=OUTPUT_PRECISIONS)
         add_cpu(parser)
 
     def run(self, args: argparse.Namespace) -> None:
@@ -52,7 +56,9 @@ of a Transformer's heads, are averaged."""
         check_at_least_one(args.beam, flag="--beam")
         paths: List[Path] = args.input or [STANDARD_INPUT]
         with_words = (line for line in stream_lines(paths) if line.strip())
-        translator = load_translator(args.path, args.data, device=choose_device(args))
+        device = choose_device(args)
+        translator = load_translator(args.path, args.data, device=device)
+        prepare_to_score(translator.models, device=device, precision=args.output_precision)
         lines = list(islice(with_words, args.num))
         if not lines:
             raise ValueError("there is no sentence to draw, all lines are blank")

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.evaluation.analyses.expert_use import expert_layers
 from fairseq_plugins.evaluation.analyses.layer_learning import LayerLearning, lines_learning, pairs_learning
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
 from fairseq_plugins.evaluation.split_sentences import split_lines, split_pairs
@@ -65,6 +66,10 @@ state."""
         check_at_least_one(args.num, flag="--num")
         folders = dict(named_paths(args.path, repeated_names="refused"))
         checkpoints = {name: checkpoints_of_updates(folder) for name, folder in folders.items()}
+        for paths in checkpoints.values():
+            first = next(iter(paths.values()))
+            with naming_checkpoint(first):
+                expert_layers(load_checkpoint(first, args.data)[0])
         runs: Dict[str, Dict[int, LayerLearning]] = {name: {} for name in folders}
         device, total = choose_device(args), sum(map(len, checkpoints.values()))
         with tqdm(total=total, unit="checkpoint", disable=not sys.stderr.isatty()) as progress:

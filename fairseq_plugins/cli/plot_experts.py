@@ -24,6 +24,7 @@ from fairseq_plugins.evaluation.analyses.expert_use import (
     stream_expert_use,
 )
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
+from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.split_sentences import split_lines, split_pairs
 from fairseq_plugins.evaluation.text.encoded_lines import encode_lines
 from fairseq_plugins.evaluation.translation.translator import load_translator
@@ -38,7 +39,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.flags.values import check_at_least_one, optionally_named_paths
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.reports.expert_map import draw_expert_map, expert_names
 from fairseq_plugins.reports.json_text import json_text
@@ -62,7 +63,7 @@ decoders its pairs with the reference as the target."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
-        add_checkpoints(parser, help="models with a mixture, each looked at by itself")
+        add_checkpoints(parser, help="models with a mixture, each looked at by itself; or NAME=CKPT for each")
         add_split(parser, help="split that is counted")
         add_input(
             parser,
@@ -90,22 +91,29 @@ decoders its pairs with the reference as the target."""
             lines = [line for path in args.input for line in read_lines(path) if line.strip()][: args.num]
             if not lines:
                 raise ValueError("there is no sentence to draw, all lines are blank")
-        check_checkpoints(args.path)
+        paths = optionally_named_paths(args.path)
+        if len(dict(paths)) < len(paths):
+            raise ValueError("--path: give each NAME or CKPT once")
+        check_checkpoints([path for _, path in paths])
+        loaded = {name: load_checkpoint(path, args.data) for name, path in paths}
+        for name, path in paths:
+            with naming_checkpoint(path):
+                expert_layers(loaded[name][0])
         device = choose_device(args)
         uses: Dict[str, ExpertUse] = {}
         drawn: List[List[Tuple[str, WordExperts]]] = [[] for _ in range(args.num)]
-        for path in args.path:
-            model, config = load_checkpoint(path, args.data)
+        for name, path in paths:
+            model, config = loaded[name]
             with naming_checkpoint(path):
-                expert_layers(model)
                 look = _look_at_pairs if isinstance(model, FairseqEncoderDecoderModel) else _look_at_stream
-                uses[path], sentences = look(model.to(device), config, path, args, lines)
+                uses[name], sentences = look(model.to(device), config, path, args, lines)
+            title = str(Path(*Path(path).parts[-2:])) if name == path else name
             for place, sentence in zip(drawn, sentences):
-                place.append((str(Path(*Path(path).parts[-2:])), sentence))
+                place.append((title, sentence))
         args.out.mkdir(parents=True, exist_ok=True)
         for number, panels in enumerate(filter(None, drawn), start=1):
             save_picture(draw_expert_map(panels), args.out / f"sentence_{number}.png")
-        print(as_json(uses, args) if args.json else as_text(uses, args.split))
+        print(as_json(uses, dict(paths), args) if args.json else as_text(uses, args.split))
 
 
 def _look_at_stream(
@@ -142,17 +150,21 @@ def _translated(
 ) -> List[Tuple[Tensor, Tensor]]:
     """Raw sources and what the model makes of them, as it reads both."""
     sides = model.encoder.dictionary, model.decoder.dictionary
-    found = load_translator([path], args.data, device=choose_device(args)).translate(lines)
+    device = choose_device(args)
+    translator = load_translator([path], args.data, device=device)
+    prepare_to_score(translator.models, device=device, precision="float32")
+    found = translator.translate(lines)
     sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0])
     targets = encode_lines([" ".join(sentence.target) for sentence in found], sides[1])
     return list(zip(sources, targets))
 
 
-def as_json(uses: Dict[str, ExpertUse], args: argparse.Namespace) -> str:
-    """All figures with full precision."""
+def as_json(uses: Dict[str, ExpertUse], paths: Dict[str, str], args: argparse.Namespace) -> str:
+    """All figures with full precision, of each model by its name."""
     figures: List[Dict[str, Any]] = [
         {
-            "path": path,
+            "name": name,
+            "path": paths[name],
             "split": args.split,
             "words": use.num_words,
             "layers": use.layers,
@@ -162,7 +174,7 @@ def as_json(uses: Dict[str, ExpertUse], args: argparse.Namespace) -> str:
             "balance": use.balance,
             "sample_balance": use.sample_balance,
         }
-        for path, use in uses.items()
+        for name, use in uses.items()
     ]
     return json_text(with_origin({"models": figures}, command=args.command_line))
 
@@ -170,18 +182,18 @@ def as_json(uses: Dict[str, ExpertUse], args: argparse.Namespace) -> str:
 def as_text(uses: Dict[str, ExpertUse], split: str) -> str:
     """A table of the balance, and one of the experts for each model."""
     rows = [
-        [path, f"{use.num_words:,}", len(use.layers), f"{use.balance:.3f}", f"{use.sample_balance:.3f}"]
-        for path, use in uses.items()
+        [name, f"{use.num_words:,}", len(use.layers), f"{use.balance:.3f}", f"{use.sample_balance:.3f}"]
+        for name, use in uses.items()
     ]
     columns = ["model", f"words of {split}", "experts", "sqrt(beta), population", "sqrt(beta), sample"]
     tables = [as_table(columns, rows)]
-    for path, use in uses.items():
+    for name, use in uses.items():
         experts = [
-            [name, f"{share:.2%}", f"{entropy:.2f}"]
-            for name, share, entropy in zip(expert_names(use.layers), use.shares, use.entropies)
+            [expert, f"{share:.2%}", f"{entropy:.2f}"]
+            for expert, share, entropy in zip(expert_names(use.layers), use.shares, use.entropies)
         ]
         uniform = f"entropy, of {math.log(use.vocab_size):.2f} nats"
-        tables.append(as_table([path, "share of the words", uniform], experts))
+        tables.append(as_table([name, "share of the words", uniform], experts))
     return "\n\n".join(tables)
 
 

@@ -28,7 +28,7 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.output_paths import output_file
-from fairseq_plugins.flags.values import check_at_least_one, check_not_negative
+from fairseq_plugins.flags.values import check_at_least_one, check_not_negative, flag_of
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
 from fairseq_plugins.reports.json_text import json_text
@@ -145,6 +145,11 @@ def _check(args: argparse.Namespace) -> None:
             raise ValueError(f"{flag} {value} is of the search of --tune: leave it out")
         check_not_negative(value or 0, flag=flag)
     check_at_least_one(args.max_tokens, flag="--max-tokens")
+    if args.tune is None:
+        unread = {"text": ("reference", "metric"), "lists": ("reference", "metric", "target_lang"), "scores": ()}
+        for name in unread[_output(args)]:
+            if getattr(args, name) is not None:
+                raise ValueError(f"{flag_of(name)} has no effect on --output {_output(args)}: leave it out")
     if args.target_lang is not None:
         check_language(args.target_lang, flag="--target-lang")
     if len(set(args.path)) < len(args.path):

@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import os
 from pathlib import Path
 from typing import List
 
@@ -61,7 +62,12 @@ this command does not know go to every fairseq-train after those of the recipe, 
             metavar="SYSTEM",
             help="the others are tested against it, sentence by sentence, for bleu and rouge (default: none)",
         )
-        parser.add_argument("--split", metavar="SPLIT", help="that translators decode (default: the recipe's, or test)")
+        parser.add_argument(
+            "--split",
+            "--gen-subset",
+            metavar="SPLIT",
+            help="that translators decode (default: the recipe's, or test)",
+        )
         add_beam(parser, default="the recipe's")
         add_cpu(parser)
         add_out(parser, help="directory for the table")
@@ -70,6 +76,8 @@ this command does not know go to every fairseq-train after those of the recipe, 
         recipe = find_recipe(args.recipe)
         if recipe.compared_by == "perplexity" and args.split:
             raise ValueError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
+        if recipe.compared_by == "perplexity" and args.beam is not None and "BEAM" not in os.environ:
+            raise ValueError(f"--beam {args.beam}: recipe {recipe.name} has no translators, leave it out")
         args.split = args.split or recipe.decoding.split
         args.beam = recipe.decoding.beam if args.beam is None else args.beam
         check_at_least_one(args.beam, flag="--beam")

@@ -27,8 +27,8 @@ from fairseq_plugins.evaluation.translation.translations import (
 from fairseq_plugins.reports.tables import Cell
 from fairseq_plugins.reports.trained_run import TrainedRun
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, CorpusMetric, LetterCase, RougeMean, bleu_of_text
+from fairseq_plugins.scoring.rouge import DEFAULT_SETTINGS, RougeSettings
 from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
-from fairseq_plugins.scoring.rouge import RougeSettings
 
 Figures = Dict[str, Any]
 """What was found of a run, by name, for machines."""
@@ -229,12 +229,22 @@ class BleuMetric(TextMetric):
 
 
 class RougeMetric(TextMetric):
-    """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/SPLIT``, and their length."""
+    """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/SPLIT``, and their length.
+
+    Args:
+        reference, split: see :class:`TextMetric`.
+        settings: of ROUGE.
+    """
 
     compared = tuple(ROUGE_METRICS)
 
+    def __init__(self, reference: Path, *, split: str = "test", settings: RougeSettings = DEFAULT_SETTINGS) -> None:
+        super().__init__(reference, split=split)
+        self.settings = settings
+
     def judge(self, name: str) -> CorpusMetric:
-        return RougeMean(name, escapes="kept")  # hypotheses are read without them, raw references have none
+        # hypotheses are read without escapes, raw references have none
+        return RougeMean(name, settings=self.settings, escapes="kept")
 
     def measure(self, run: TrainedRun) -> Figures:
         return {**self._scored(self.read(run), self.decoded(run)), **self.decoding(run)}
@@ -249,7 +259,7 @@ class RougeMetric(TextMetric):
         return read_lines(path)
 
     def _scored(self, hypotheses: List[str], path: Path) -> Figures:
-        scores = score_headlines(hypotheses, str(path), [self.reference], RougeSettings())
+        scores = score_headlines(hypotheses, str(path), [self.reference], self.settings)
         words = statistics.mean(len(line.split()) for line in hypotheses)
         return {"scores": [asdict(item) for item in scores], "words": words}
 
@@ -261,15 +271,23 @@ class RougeMetric(TextMetric):
         }
 
     def note(self, figures: Sequence[Figures]) -> str:
-        return f"ROUGE: `{RougeSettings().signature(num_references=1)}`. {super().note(figures)}".rstrip()
+        return f"ROUGE: `{self.settings.signature(num_references=1)}`. {super().note(figures)}".rstrip()
 
 
-def text_metric(name: str, reference: Path, *, data: Path, split: str) -> TextMetric:
+def text_metric(
+    name: str, reference: Path, *, data: Path, split: str, rouge: RougeSettings = DEFAULT_SETTINGS
+) -> TextMetric:
     """The metric "bleu" or "rouge" of what was decoded of a split, as its data ask for it.
+
+    Args:
+        name: of the metric.
+        reference: raw text.
+        data, split: of which it is the reference.
+        rouge: settings of ROUGE.
 
     Raises:
         ValueError: if the data have no pairs of that split, or what splits their language into words is missing.
     """
     if name == "rouge":
-        return RougeMetric(reference, split=split)
+        return RougeMetric(reference, split=split, settings=rouge)
     return BleuMetric(reference, split=split, case=compared_case(data), language=target_language(data, split))

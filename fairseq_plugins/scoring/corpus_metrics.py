@@ -11,8 +11,8 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
+from fairseq_plugins.scoring.rouge import DEFAULT_SETTINGS, Rouge, RougeSettings, check_tokens, without_escapes
 from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
-from fairseq_plugins.scoring.rouge import Rouge, RougeSettings, check_tokens, without_escapes
 
 
 class CorpusMetric(ABC):
@@ -52,6 +52,7 @@ class RougeMean(CorpusMetric):
 
     Args:
         name: of the metric.
+        settings: of ROUGE.
         case, language: whatever.
         escapes: whether those of the Moses tokeniser are undone, of which ROUGE would count the letters.
     """
@@ -60,12 +61,13 @@ class RougeMean(CorpusMetric):
         self,
         name: str,
         *,
+        settings: RougeSettings = DEFAULT_SETTINGS,
         case: LetterCase = "kept",
         language: str = "",
         escapes: Literal["undone", "kept"] = "undone",
     ):
         self.name = name
-        self._rouge = Rouge(RougeSettings())
+        self._rouge = Rouge(settings)
         self._escapes = escapes
 
     def statistics(self, hypothesis: str, reference: str) -> np.ndarray:
@@ -140,4 +142,4 @@ def check_script(metric: str, references: Iterable[str], *, flag: str) -> None:
     """
     if metric in ROUGE_METRICS:
         texts = [[without_escapes(reference)] for reference in references]
-        check_tokens(texts, RougeSettings(), remedy=f"take {flag} bleu or chrf")
+        check_tokens(texts, DEFAULT_SETTINGS, remedy=f"take {flag} bleu or chrf")

@@ -86,6 +86,9 @@ class RougeSettings:
         )
 
 
+DEFAULT_SETTINGS = RougeSettings()
+
+
 class UnicodeTokenizer(tokenizers.Tokenizer):
     """Lower-cased words of letters and digits of any script."""
 

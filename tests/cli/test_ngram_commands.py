@@ -45,6 +45,7 @@ def test_from_a_text_to_a_perplexity(data, dictionary, tmp_path, capsys):
     nll = -NGramModel.read_arpa(path, dictionary).log_probs(tokens)
     EvaluateNGram().main([data, "--path", path, "--json"])
     figures = json.loads(capsys.readouterr().out)
+    assert "evaluate_ngram" in figures["command"]
     assert figures["num_tokens"] == 8 and figures["num_unknown"] == 1
     assert figures["perplexity"] == pytest.approx(math.exp(nll.mean()), rel=1e-12)
     assert figures["perplexity_without_first_token"] == pytest.approx(math.exp(nll[1:].mean()), rel=1e-12)

@@ -182,6 +182,7 @@ def test_the_standard_input_is_a_text(flags, monkeypatch, capsys):
         (["--input", "a", "--max-tokens", "9", "--reference", "first reference"], "--max-tokens goes with DATA, .*"),
         ([".", "--path", "a", "--out", "o", "--input-format", "text"], "give DATA .*, with its --input-format, .*"),
         ([".", "--out", "o"], "DATA needs --path CKPT... and --out DIR; .*"),
+        (["--input", "a", "--cpu", "--reference", "first reference"], "--cpu goes with DATA, which comes first"),
         (["--processes", "0"], "--processes 0: give at least 1"),
         (["--max-bytes", "-1"], "a limit of -1 bytes: give 0 for no limit, or more"),
         (["--stemming", "maybe"], "argument --stemming: invalid choice: 'maybe' .*"),

@@ -166,6 +166,8 @@ def test_translators_decode_as_the_recipe_says(
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "--split", "valid"],
             "--split valid: recipe demo_lm has",
         ),
+        (["demo_lm", LM, "--systems", "lstm_lm_doc", "--gen-subset", "valid"], "--split valid: recipe demo_lm has"),
+        (["demo_lm", LM, "--systems", "lstm_lm_doc", "--beam", "9"], "--beam 9: recipe demo_lm has no translators"),
         (["demo_lm", PAIRS, "--systems", "lstm_lm_doc"], "translation has no valid.bin and valid.idx, on which models"),
         (["demo_lm", LM / "none", "--systems", "lstm_lm_doc"], "none does not exist"),
         (["multi30k", PAIRS, "--systems", "doc", "--beam", "0"], "--beam"),

@@ -68,7 +68,7 @@ def request_of(pair_data, translator, pairs):
 def evaluated(request_of, tmp_path_factory):
     """What an undisturbed run wrote, with what it printed."""
     out = tmp_path_factory.mktemp("evaluated") / "my results"
-    result = evaluate_bleu(*request_of(out), "--", "--cpu")
+    result = evaluate_bleu(*request_of(out), "--cpu")
     assert result.returncode == 0, result.stderr[-3000:]
     (out / "printed.txt").write_text(result.stdout)
     (out / "messages.txt").write_text(result.stderr)

@@ -1,6 +1,7 @@
 """From a trained model to ROUGE: fairseq-generate --scoring rouge and evaluate_rouge."""
 
 import html
+import json
 import re
 import shutil
 from statistics import fmean
@@ -150,6 +151,7 @@ def test_the_host_and_the_command_print_what_rouge_score_says(evaluated, headlin
         and "stem:on|limit:none|v:rouge-score-" in signature
     )
     assert (evaluated / "rouge.txt").read_text() == printed
+    assert (evaluated / "hypotheses.txt").read_text() == "".join(f"{line}\n" for line in hypotheses)
 
 
 def test_flags_of_the_score_change_the_hosts_score_and_its_signature(evaluated, headlines):
@@ -199,9 +201,11 @@ def test_a_flag_that_the_score_does_not_take_is_refused_before_the_decoding(flag
 def test_what_is_decoded_stays(evaluated, request_of, copy):
     before = (copy / "generate.txt").stat().st_mtime_ns
     (copy / "rouge.txt").unlink()
-    again = evaluate_rouge(*request_of(copy), "--", "--cpu", "--scoring", "rouge")
+    again = evaluate_rouge(*request_of(copy), "--json", "--", "--cpu", "--scoring", "rouge")
     assert again.returncode == 0 and DECODES not in again.stderr, again.stderr
-    assert again.stdout == (copy / "rouge.txt").read_text() == (evaluated / "rouge.txt").read_text()
+    assert (copy / "rouge.txt").read_text() == (evaluated / "rouge.txt").read_text()
+    found = json.loads(again.stdout)
+    assert "evaluate_rouge" in found["command"] and found["signature"] in (copy / "rouge.txt").read_text()
     assert (copy / "generate.txt").stat().st_mtime_ns == before
 
 

@@ -7,6 +7,7 @@ import shutil
 import pytest
 from translation_commands import translate
 
+from fairseq_plugins.cli import plot_attention, plot_expert_history
 from fairseq_plugins.cli.plot_attention import PlotAttention
 from fairseq_plugins.cli.plot_expert_history import PlotExpertHistory
 from fairseq_plugins.cli.plot_experts import PlotExperts
@@ -49,6 +50,17 @@ def test_every_sentence_has_a_picture_of_its_attention(prepared, translator, cal
     assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
 
 
+@pytest.mark.parametrize("flags, precision", [([], "float32"), (["--output-precision", "auto"], "auto")])
+def test_sentences_are_translated_in_the_precision_of_translate(
+    flags, precision, prepared, translator, call, tmp_path, monkeypatch
+):
+    (tmp_path / "lines.txt").write_text("a b\n")
+    asked = []
+    monkeypatch.setattr(plot_attention, "prepare_to_score", lambda *_, **options: asked.append(options["precision"]))
+    given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
+    assert call(PlotAttention(), *given, "--out", tmp_path / "out", *flags)[0] == 0 and asked == [precision]
+
+
 def test_blank_lines_have_nothing_to_draw(prepared, translator, call, tmp_path):
     (tmp_path / "lines.txt").write_text("\n \n")
     given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
@@ -65,10 +77,13 @@ def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_pa
     (model,), dictionary = load_language_models(paths[:1], data)
     use = stream_expert_use(model, load_token_stream(data, "valid", dictionary))
     found = json.loads(printed)["models"]
-    assert [one["path"] for one in found] == [str(path) for path in paths]
+    assert [one["path"] for one in found] == [one["name"] for one in found] == [str(path) for path in paths]
     assert found[0]["balance"] == pytest.approx(use.balance) and found[0]["layers"] == [1, 2, 2, 2]
     assert found[0]["sample_balance"] == pytest.approx(use.balance * (4 / 3) ** 0.5)
     assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
+    named = [data, "--path", f"DOC={paths[0]}", "--split", "valid", "--out", tmp_path / "named"]
+    (first,) = json.loads(call(PlotExperts(), *named, "--json")[1])["models"]
+    assert (first["name"], first["path"]) == ("DOC", str(paths[0])) and first["balance"] == found[0]["balance"]
     status, printed, _ = call(PlotExperts(), *given, "--input", tmp_path / "lines.txt", "--rows", 2)
     assert status == 0 and len(re.findall(r"\| layer 1, 1 +\| +[\d.]+% \|", printed)) == 2
 
@@ -89,6 +104,11 @@ def test_what_cannot_be_drawn_is_told(data, prepared, trained, translator, plain
     (tmp_path / "blank.txt").write_text("\n \n")
     for given, message in (
         ([prepared, "--path", plain_translator / "checkpoint_last.pt"], "checkpoint_last.pt: the model has no mixture"),
+        (
+            [prepared, "--path", translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"],
+            "checkpoint_last.pt: the model has no mixture",
+        ),
+        ([data, "--path", "A=a.pt", "A=b.pt"], "--path: give each NAME or CKPT once"),
         ([data, "--path", trained / "nowhere.pt"], "nowhere.pt does not exist"),
         ([data, "--path", trained / "checkpoint_best.pt", "--split", "dev"], "there is no split 'dev' in"),
         (
@@ -125,6 +145,15 @@ def test_the_history_of_experts(data, trained, prepared, translator, call, tmp_p
         assert (tmp_path / f"{folder.name}.png").read_bytes().startswith(b"\x89PNG")
         status, printed, _ = call(PlotExpertHistory(), *flags)
         assert status == 0 and re.search(r"^\| A +\| +20 \|", printed, re.MULTILINE)
+
+
+def test_a_history_without_experts_is_told_before_any_is_read(
+    prepared, translator, plain_translator, call, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(plot_expert_history, "pairs_learning", lambda *_, **__: pytest.fail("a model was looked at"))
+    first, second = history(translator, tmp_path / "doc"), history(plain_translator, tmp_path / "plain")
+    status, _, told = call(PlotExpertHistory(), prepared, "--path", f"A={first}", f"B={second}")
+    assert status == 2 and "plain/checkpoint_1_5.pt: the model has no mixture" in told
 
 
 def test_a_history_that_is_none_is_told(data, trained, prepared, plain_translator, call, tmp_path):

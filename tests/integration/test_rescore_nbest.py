@@ -69,9 +69,7 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
 
     moved = tmp_path / "moved.pt"
     shutil.copyfile(trained / "checkpoint_best.pt", moved)
-    (tmp_path / "blank.txt").write_text("\n" * len(lines))
-    unread = ["--reference", tmp_path / "blank.txt"]
-    status, printed, _ = rescore(data, "--path", moved, *given, "--weights", weights, *unread)
+    status, printed, _ = rescore(data, "--path", moved, *given, "--weights", weights)
     chosen = printed.splitlines()
     assert status == 0 and len(chosen) == len(lines)
     assert sum(one == line for one, line in zip(chosen, lines)) > 0.9 * len(lines)
@@ -163,6 +161,12 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
         (
             ["--weights", "this.json", "--reference", "russian.txt", "--output", "scores"],
             "line 1 of the references has no word of a-z and 0-9.*: take --metric bleu or chrf",
+        ),
+        (["--weights", "this.json", "--reference", "nowhere"], "--reference has no effect on --output text: leave it"),
+        (["--weights", "this.json", "--metric", "bleu"], "--metric has no effect on --output text: leave it out"),
+        (
+            ["--weights", "this.json", "--output", "lists", "--target-lang", "de"],
+            "--target-lang has no effect on --output lists: leave it out",
         ),
         ([], "one of the arguments --tune --weights is required"),
     ],

@@ -12,6 +12,7 @@ from fairseq_plugins.reports import comparison
 from fairseq_plugins.reports.comparison import as_markdown, compare_runs, text_differences
 from fairseq_plugins.reports.differences import differences_as_markdown
 from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric, text_metric
+from fairseq_plugins.scoring.rouge import RougeSettings
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]
 
@@ -192,6 +193,16 @@ def test_systems_are_tested_against_a_baseline_with_all_their_seeds(tmp_path):
     assert "minus A" in table[2] and table[-1].split("|")[2].strip() == "+0.00 +- 0.00 (p = 1.000)"
 
 
+def test_rouge_is_counted_as_it_was_asked_for(tmp_path):
+    (tmp_path / "reference").write_text("Öl wird teurer\n")
+    (tmp_path / "text").write_text("Öl billiger\n")
+    settings = RougeSettings(tokenizer="unicode", stemming="off")
+    metric = text_metric("rouge", tmp_path / "reference", data=tmp_path, split="test", rouge=settings)
+    figures = metric.measure_text(tmp_path / "text")
+    assert figures["scores"][0]["f1"] == pytest.approx(100 * 2 / 5)  # one word of two, and of three
+    assert "tok:unicode|stem:off" in metric.note([figures])
+
+
 def test_differences_are_those_of_the_table(tmp_path):
     references = ["AT&amp;T rises &quot;more&quot; in May", "oil prices rise", "police kill gunman"] * 20
     hypotheses = ["at&t rises in may", "oil rises", "police kill man"] * 20
@@ -200,6 +211,7 @@ def test_differences_are_those_of_the_table(tmp_path):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     for metric in (
         RougeMetric(tmp_path / "reference"),
+        RougeMetric(tmp_path / "reference", settings=RougeSettings(stemming="off", max_words=2)),
         BleuMetric(tmp_path / "reference", language="en"),
         BleuMetric(tmp_path / "reference", language="en", case="ignored"),
     ):

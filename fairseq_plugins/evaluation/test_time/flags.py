@@ -46,8 +46,9 @@ FLAGS: Dict[str, Tuple[str, str]] = {
     "dynamic": (
         "|".join(RULES),
         "let the weights follow the text, a step after each segment that was scored: by gradients over their root mean "
-        "squares on train, which are kept beside the checkpoint, or by plain gradients. All weights adapt, those of a "
-        "gated model's base models, too; nothing is dropped. Models of an ensemble each follow their own loss",
+        "squares on train, which are kept beside the checkpoint CKPT.pt, in CKPT.gradients-*.pt, or by plain "
+        "gradients. All weights adapt, those of a gated model's base models, too; nothing is dropped. Models of an "
+        "ensemble each follow their own loss",
     ),
     "dynamic-rate": ("RATE", "step size of the mean loss of a segment (default: 5e-5 for rms; sgd has none)"),
     "dynamic-decay": (

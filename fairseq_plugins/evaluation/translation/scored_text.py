@@ -15,7 +15,15 @@ from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import num_sentences, raw_reference, target_language
 from fairseq_plugins.evaluation.translation.decoding import Decoding
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references
-from fairseq_plugins.flags.common_arguments import add_beam, add_checkpoints, add_data, add_input, add_out, add_split
+from fairseq_plugins.flags.common_arguments import (
+    add_beam,
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_input,
+    add_out,
+    add_split,
+)
 from fairseq_plugins.flags.values import check_at_least_one, flag_of
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.scoring.corpus_metrics import LetterCase
@@ -23,12 +31,16 @@ from fairseq_plugins.scoring.corpus_metrics import LetterCase
 TEXT_FORMATS = ("generate", "text")
 """The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""
 
+HYPOTHESES_FILE = "hypotheses.txt"
+"""In the folder of a decoding: what was scored, a sentence a line."""
+
 SCRIPT_ORDER = ("data", "--path", "--gen-subset", "--reference", "--out")
 """What the five words of the shell scripts stood for."""
 
 DECODING_HELP = """\
 BEAM, MAX_TOKENS and BPE in the environment stand for --beam, --max-tokens and --bpe. Flags of fairseq-generate follow a
---: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models, the data or the flags are others."""
+--: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models, the data or the flags are others.
+Models search in the precision that they were trained in; those of translate and of Python, in float32."""
 
 
 @dataclass(frozen=True)
@@ -116,19 +128,18 @@ class ScoredText:
                     f"sentences: line {min(num_lines, num_pairs) + 1} has no counterpart"
                 )
 
-    def show(self, text: str, *, result: str) -> None:
-        """Print a result; beside a decoding it is written as well, to the file ``result``."""
+    def write(self, text: str, *, result: str) -> None:
+        """Write a result beside a decoding, to the file ``result``; where nothing was decoded there is no place."""
         if self.decoding is not None:
             write_text(self.decoding.out / result, f"{text}\n")
-        print(text)
 
 
-DECODING_OPTIONS = ("split", "beam", "max_tokens", "bpe")
+DECODING_OPTIONS = ("split", "beam", "max_tokens", "bpe", "cpu")
 """Of :func:`add_decoding`, that have defaults."""
 
 
 def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Declare DATA, ``--path CKPT...``, ``--split``, ``--out DIR``, ``--beam``, ``--max-tokens`` and ``--bpe``."""
+    """Declare DATA, ``--path CKPT...``, ``--out DIR`` and all of :data:`DECODING_OPTIONS`."""
     add_data(parser, written_by="data-prep/<corpus>/prepare.sh", required=required)
     add_checkpoints(parser, help="checkpoints; several, also joined by colons, are an ensemble", required=required)
     add_split(parser, help="split to decode")
@@ -149,6 +160,7 @@ def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
         help="subwords that are joined, subword_nmt or sentencepiece (default: BPE in the environment, or the kind of "
         "the codes or model in DATA, or subword_nmt)",
     )
+    add_cpu(parser)
 
 
 def _subwords(text: str) -> str:
@@ -174,7 +186,7 @@ def read_decoding(args: argparse.Namespace) -> Decoding:
         beam=check_at_least_one(args.beam, flag="--beam"),
         max_tokens=check_at_least_one(args.max_tokens, flag="--max-tokens"),
         subwords=args.bpe or subword_kind(args.data),
-        flags=args.forwarded,
+        flags=[*args.forwarded, *(["--cpu"] if args.cpu and "--cpu" not in args.forwarded else [])],
     )
 
 
@@ -193,9 +205,11 @@ def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool
         "--reference",
         type=Path,
         metavar="FILE",
-        action="append",
-        help="raw, untokenised reference, a sentence a line (default, with DATA: DATA/raw/SPLIT.TARGET)"
-        + ("; may be repeated" if several_references else ""),
+        nargs="+",
+        action="extend",
+        help="raw, untokenised reference, a sentence a line"
+        + (", or several, of which each sentence has one in each file" if several_references else "")
+        + " (default, with DATA: DATA/raw/SPLIT.TARGET)",
     )
 
 
