@@ -25,6 +25,7 @@ from fairseq_plugins.flags.values import check_at_least_one, check_choice, optio
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
 from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.trees.bracket_scores import PunctuationOf
@@ -51,7 +52,9 @@ beside.
 
 Models of one NAME differ in their seed: their mean and standard deviation stand beside, and what they choose together.
 With --baseline all other ways to choose, but the oracle, are tested against one by a paired bootstrap of the sentences,
-whose p counts differences to both sides. With --out, DIR has of each split, which has the name of its gold trees,
+whose p counts differences to both sides.
+
+With --out DIR has table.md and table.json, and of each split, which has the name of its gold trees,
 SPLIT.reranked.trees, the tree of each sentence that all models together choose, and SPLIT.scores.tsv, a line for each
 candidate: its log-probability by the parser, then -log p in nats by each model and by models together, where the lowest
 wins.
@@ -114,7 +117,7 @@ line, from 0. Files may be compressed by gzip."""
             f"table calls them; differences with 95 %% intervals from {NUM_BOOTSTRAP_SAMPLES:,} samples of the "
             "sentences, each with what all seeds chose (default: none)",
         )
-        add_out(parser, help="write chosen trees and scores of all candidates here", required=False)
+        add_out(parser, help="write the tables, chosen trees and scores of all candidates here", required=False)
         add_cpu(parser)
         add_json(parser)
 
@@ -172,12 +175,12 @@ line, from 0. Files may be compressed by gzip."""
             systems = score_systems(of_split, scores, groups=groups, ensembles=ensembles)
             figures[name] = reranking_figures(of_split, systems, checkpoints=checkpoints, baseline=args.baseline)
             texts.append(reranking_as_text(name, figures[name], systems))
-        if args.json:
-            print(json_text(with_origin({"splits": figures}, command=args.command_line)))
-        else:
-            print("\n\n".join(texts))
-            rule = RULES[args.punctuation]
-            print(f"\nBrackets as EVALB has them, punctuation by {rule} (--punctuation {args.punctuation}).")
+        rule = f"punctuation by {RULES[args.punctuation]} (--punctuation {args.punctuation})"
+        texts.append(f"Brackets as EVALB has them, {rule}.")
+        report = Report(text="\n\n".join(texts), figures={"splits": figures}, command=args.command_line)
+        if args.out:
+            report.write(args.out, name="table")
+        print(json_text(with_origin(report.figures, command=report.command)) if args.json else report.text)
 
 
 RULES: Dict[PunctuationOf, str] = {

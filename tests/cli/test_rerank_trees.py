@@ -187,8 +187,10 @@ def test_splits_are_scored_one_after_the_other(rerank, here):
     assert {name: split["sentences"] for name, split in splits.items()} == {"valid": 2, "gold.test": 5}
     assert splits["valid"]["systems"]["a.pt"]["num_trees"] == 2
     names = {f"{name}.{kind}" for name in splits for kind in ("reranked.trees", "scores.tsv")}
-    assert {path.name for path in (here / "out").iterdir()} == names
+    assert {path.name for path in (here / "out").iterdir()} == {*names, "table.md", "table.json"}
+    assert json.loads((here / "out/table.json").read_text())["splits"] == splits
     printed = rerank("a.pt", *both)
+    assert (here / "out/table.md").read_text().startswith(printed)
     assert printed.index("valid: 2 sentences") < printed.index("gold.test: 5 sentences")
     assert printed.count("Brackets as EVALB") == 1
 
@@ -196,7 +198,8 @@ def test_splits_are_scored_one_after_the_other(rerank, here):
 def test_chosen_trees_and_scores_are_written(rerank, here):
     figures = json.loads(rerank("a.pt", "b.pt", "--json", "--out", here / "a folder"))
     folder = here / "a folder"
-    assert {path.name for path in folder.iterdir()} == {"gold.test.reranked.trees", "gold.test.scores.tsv"}
+    names = {"table.md", "table.json", "gold.test.reranked.trees", "gold.test.scores.tsv"}
+    assert {path.name for path in folder.iterdir()} == names
     head, *rows = [line.split("\t") for line in (folder / "gold.test.scores.tsv").read_text().splitlines()]
     assert head == ["sentence", "candidate", "parser", "a.pt", "b.pt", "sum of 2"] and len(rows) == 20
     with gzip.open(here / "my parses/nbest.test.txt.gz", "rt") as file:
