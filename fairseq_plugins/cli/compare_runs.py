@@ -67,7 +67,7 @@ Writes table.md, runs.json and learning_curves.png."""
             f"95 %% intervals from {NUM_BOOTSTRAP_SAMPLES:,} samples of the sentences, each with what all seeds made "
             "of it (default: none)",
         )
-        add_rouge_settings(parser)
+        add_rouge_settings(parser.add_argument_group("of --metric rouge"))
         add_cpu(parser)
         add_out(parser, help="directory for the results")
 

@@ -60,8 +60,6 @@ and precision. Two scores can be compared if the last line, their signature, is 
             hypotheses = read_headlines(*text.files, references=text.references)
         else:
             hypotheses = [line for path in text.files for line in read_lines(path)]
-        if text.decoding is not None:
-            write_text(text.decoding.out / HYPOTHESES_FILE, "".join(f"{line}\n" for line in hypotheses))
         scores = score_headlines(
             hypotheses,
             text.name,
@@ -70,6 +68,8 @@ and precision. Two scores can be compared if the last line, their signature, is 
             num_processes=args.processes,
             show_progress=sys.stderr.isatty(),
         )
+        if text.decoding is not None:
+            write_text(text.decoding.out / HYPOTHESES_FILE, "".join(f"{line}\n" for line in hypotheses))
         signature = settings.signature(num_references=len(text.references))
         text.write(as_text(scores, signature), result="rouge.txt")
         if args.json:

@@ -52,7 +52,9 @@ model in its training, such as --hidden-sizes, must be given again."""
         if args.rounds is not None:
             check_at_least_one(args.rounds, flag="--rounds")
         if args.more and not args.more[0].startswith("-"):
-            raise ValueError(f"{args.more[0]}: --path takes one CKPT, and what follows is a flag of fairseq-train")
+            raise ValueError(
+                f"{args.more[0]} is neither a flag nor its value: DATA is one folder, --path takes one CKPT"
+            )
         fine_tuning = FineTuning(
             arch=args.arch,
             start=args.path,

@@ -103,7 +103,7 @@ decoders its pairs with the reference as the target."""
         uses: Dict[str, ExpertUse] = {}
         drawn: List[List[Tuple[str, WordExperts]]] = [[] for _ in range(args.num)]
         for name, path in paths:
-            model, config = loaded[name]
+            model, config = loaded.pop(name)
             with naming_checkpoint(path):
                 look = _look_at_pairs if isinstance(model, FairseqEncoderDecoderModel) else _look_at_stream
                 uses[name], sentences = look(model.to(device), config, path, args, lines)

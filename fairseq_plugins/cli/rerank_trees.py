@@ -37,6 +37,9 @@ from fairseq_plugins.trees.parse_lists import read_parse_lists
 from fairseq_plugins.trees.sentences import Sentence, read_sentences
 from fairseq_plugins.trees.systems import ORACLE, PARSER, ensembles_of, score_systems
 
+SCORES_COLUMNS = ("sentence", "candidate")
+"""The first of the written scores."""
+
 
 class RerankTrees(Command):
     """Reranks the trees of a parser."""
@@ -209,11 +212,13 @@ def check_names(groups: Mapping[str, Sequence[int]], ensembles: Collection[str])
         ValueError: if one has the name of another row.
     """
     rows = {name: row_names(name, len(members)) for name, members in groups.items()}
-    taken = Counter([PARSER, ORACLE, *ensembles, *(row for of_name in rows.values() for row in of_name)])
+    every_row = [row for of_name in rows.values() for row in of_name]
+    taken = Counter([*SCORES_COLUMNS, PARSER, ORACLE, *ensembles, *every_row])
     for name, of_name in rows.items():
         if any(taken[row] > 1 for row in of_name):
             raise ValueError(
-                f"--path {name}: another row of the results has this name: give another NAME, or write ./ before a path"
+                f"--path {name}: another row or column of the results has this name: give another NAME, or write ./ "
+                "before a path"
             )
 
 
@@ -248,7 +253,7 @@ def write_choices(
     """
     folder.mkdir(parents=True, exist_ok=True)
     trees: List[str] = []
-    rows = ["\t".join(["sentence", "candidate", PARSER, *nll_of])]
+    rows = ["\t".join([*SCORES_COLUMNS, PARSER, *nll_of])]
     *_, last = nll_of.values()
     for number, (sentence, choice) in enumerate(zip(sentences, best_by_models(last))):
         trees.append("" if choice is None else sentence.hypotheses[choice].candidate.bracketed)

@@ -76,11 +76,13 @@ this command does not know go to every fairseq-train after those of the recipe, 
         recipe = find_recipe(args.recipe)
         if recipe.compared_by == "perplexity" and args.split:
             raise ValueError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
-        if recipe.compared_by == "perplexity" and args.beam is not None and "BEAM" not in os.environ:
+        is_typed = args.beam is not None and str(args.beam) != os.environ.get("BEAM")
+        if recipe.compared_by == "perplexity" and is_typed:
             raise ValueError(f"--beam {args.beam}: recipe {recipe.name} has no translators, leave it out")
         args.split = args.split or recipe.decoding.split
         args.beam = recipe.decoding.beam if args.beam is None else args.beam
-        check_at_least_one(args.beam, flag="--beam")
+        if recipe.compared_by != "perplexity":
+            check_at_least_one(args.beam, flag="--beam")
         plan = _plan(recipe, args)
         metric = _metric(recipe, args)
         baseline = None if args.baseline is None else recipe.label(args.baseline)

@@ -69,6 +69,10 @@ class _Reader(argparse.ArgumentParser):
         """Take its flags as those of any number of groups, together or not at all."""
         return self
 
+    def add_argument_group(self, *titles: str, **options: Any) -> Any:  # type: ignore[override]
+        """Take its flags as all others, but the groups that argparse makes for itself."""
+        return self if hasattr(self, "num_positionals") else super().add_argument_group(*titles, **options)
+
     def error(self, message: str) -> NoReturn:
         """Leave the refusal to the command's own parser."""
         raise ValueError(message)

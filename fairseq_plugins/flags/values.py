@@ -79,7 +79,9 @@ def optionally_named_paths(texts: Sequence[str]) -> List[Tuple[str, str]]:
     parts = [_name_and_path(text) for text in texts]
     unnamed = [text for text, part in zip(texts, parts) if part is None]
     if unnamed and len(unnamed) < len(texts):
-        raise ValueError(f"{unnamed[0]}: give it as NAME=PATH as the others, or give none a NAME")
+        raise ValueError(
+            f"{unnamed[0]}: give it as NAME=PATH as the others, without : or / in NAME, or give none a NAME"
+        )
     return [part or (text, text) for text, part in zip(texts, parts)]
 
 

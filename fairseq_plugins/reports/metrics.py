@@ -261,7 +261,8 @@ class RougeMetric(TextMetric):
     def _scored(self, hypotheses: List[str], path: Path) -> Figures:
         scores = score_headlines(hypotheses, str(path), [self.reference], self.settings)
         words = statistics.mean(len(line.split()) for line in hypotheses)
-        return {"scores": [asdict(item) for item in scores], "words": words}
+        signature = self.settings.signature(num_references=1)
+        return {"scores": [asdict(item) for item in scores], "signature": signature, "words": words}
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
         scores = zip(ROUGE_METRICS.values(), figures["scores"])

@@ -17,7 +17,7 @@ class Difference:
     """How far a system is above a baseline.
 
     Attributes:
-        value: difference of the means over the runs, 0 to 100.
+        value: difference of the means over the runs, in the unit of the scores.
         interval: half the width of its 95 % confidence interval.
         p: chance of a difference at least as large, to either side, between equal systems.
     """

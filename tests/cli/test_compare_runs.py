@@ -1,10 +1,13 @@
-"""What compare_runs refuses before it reads a run."""
+"""What commands that compare models refuse before they read one, and what they are asked for."""
 
 import re
 
 import pytest
 
+from fairseq_plugins.cli import compare_runs
+from fairseq_plugins.cli.compare_by_frequency import CompareByFrequency
 from fairseq_plugins.cli.compare_runs import CompareRuns
+from fairseq_plugins.scoring.rouge import RougeSettings
 
 
 @pytest.mark.parametrize(
@@ -22,3 +25,23 @@ def test_flags_that_do_not_go_together_are_refused(flags, told, tmp_path, capsys
     (line,) = capsys.readouterr().err.splitlines()
     assert error.value.code == 2
     assert re.search(f"error: {told}$", line), line
+
+
+def test_settings_of_rouge_are_those_asked_for(tmp_path, monkeypatch):
+    class Asked(Exception):
+        pass
+
+    def text_metric(name, reference, *, data, split, rouge):
+        assert (name, rouge) == ("rouge", RougeSettings(tokenizer="unicode", max_words=9))
+        raise Asked
+
+    monkeypatch.setattr(compare_runs, "text_metric", text_metric)
+    flags = ["--metric", "rouge", "--tokenizer", "unicode", "--max-words", "9", "--reference", "x"]
+    with pytest.raises(Asked):
+        CompareRuns().main([tmp_path, "--path", "A=nowhere", "--out", tmp_path / "out", *flags])
+
+
+def test_models_of_one_name_are_not_compared_by_frequency(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        CompareByFrequency().main([tmp_path, "--path", "A=a.pt", "A=b.pt"])
+    assert "error: give each NAME once" in capsys.readouterr().err

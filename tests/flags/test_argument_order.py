@@ -20,6 +20,7 @@ def declare(parser: argparse.ArgumentParser):
     parser.add_argument("--rows", type=int, choices=[1, 2])
     parser.add_argument("--split", "--gen-subset", default="test")
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument_group("more").add_argument("--more", type=unreadable)
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("--tune", type=unreadable)
     either.add_argument("--weights", type=unreadable)
@@ -65,6 +66,7 @@ def test_what_stands_right_or_cannot_be_told_is_left(text):
         ("--cpu a.pt data b.pt", "data --path a.pt b.pt --cpu"),
         ("--path a.pt b.pt data --split a.pt", "data --path a.pt b.pt --split a.pt"),
         ("a.pt --path=b.pt data", "data --path a.pt b.pt"),
+        ("a.pt --more 7 data", "data --path a.pt --more 7"),
         ("a.pt --path b.pt --rows 2 --path c.pt data", "data --path a.pt b.pt c.pt --rows 2"),
         ("x=a data x=a", "data --path x=a x=a"),
         ("a.pt data --tune a.pt", "data --path a.pt --tune a.pt"),

@@ -299,4 +299,4 @@ def test_a_refused_score_ends_with_one_line_and_removes_an_earlier_one(file, dam
     result = evaluate_rouge(*request_of(copy, reference=reference), "--", "--cpu", "--scoring", "rouge")
     assert result.returncode == 2 and result.stdout == ""
     assert re.fullmatch(f".*error: .*{told}\n", result.stderr), result.stderr
-    assert not (copy / "rouge.txt").exists()
+    assert not (copy / "rouge.txt").exists() and not (copy / "hypotheses.txt").exists()

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from translation_commands import translate
 
-from fairseq_plugins.cli import plot_attention, plot_expert_history
+from fairseq_plugins.cli import plot_attention, plot_expert_history, plot_experts
 from fairseq_plugins.cli.plot_attention import PlotAttention
 from fairseq_plugins.cli.plot_expert_history import PlotExpertHistory
 from fairseq_plugins.cli.plot_experts import PlotExperts
@@ -104,10 +104,6 @@ def test_what_cannot_be_drawn_is_told(data, prepared, trained, translator, plain
     (tmp_path / "blank.txt").write_text("\n \n")
     for given, message in (
         ([prepared, "--path", plain_translator / "checkpoint_last.pt"], "checkpoint_last.pt: the model has no mixture"),
-        (
-            [prepared, "--path", translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"],
-            "checkpoint_last.pt: the model has no mixture",
-        ),
         ([data, "--path", "A=a.pt", "A=b.pt"], "--path: give each NAME or CKPT once"),
         ([data, "--path", trained / "nowhere.pt"], "nowhere.pt does not exist"),
         ([data, "--path", trained / "checkpoint_best.pt", "--split", "dev"], "there is no split 'dev' in"),
@@ -121,6 +117,23 @@ def test_what_cannot_be_drawn_is_told(data, prepared, trained, translator, plain
         status, printed, told = call(PlotExperts(), *given, *out)
         assert status == 2 and printed == "" and message in told and told.count("\n") == 1, told
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_experts_is_told_before_any_is_read(
+    prepared, translator, plain_translator, call, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(plot_experts, "pairs_expert_use", lambda *_, **__: pytest.fail("a model was looked at"))
+    paths = [translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"]
+    status, _, told = call(PlotExperts(), prepared, "--path", *paths, "--out", tmp_path / "out")
+    assert status == 2 and "checkpoint_last.pt: the model has no mixture" in told
+
+
+def test_sentences_with_experts_are_translated_as_translate_does(prepared, translator, call, tmp_path, monkeypatch):
+    (tmp_path / "lines.txt").write_text("a b\n")
+    asked = []
+    monkeypatch.setattr(plot_experts, "prepare_to_score", lambda *_, **options: asked.append(options["precision"]))
+    given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
+    assert call(PlotExperts(), *given, "--out", tmp_path / "out")[0] == 0 and asked == ["float32"]
 
 
 def history(trained, folder):

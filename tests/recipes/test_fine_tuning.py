@@ -64,7 +64,9 @@ def refused(capsys, *more, **changed):
 
 def test_a_second_checkpoint_is_refused_before_the_start_is_measured(rounds, monkeypatch, capsys):
     monkeypatch.setattr(fine_tuning, "valid_nll", lambda *_, **__: pytest.fail("the start was measured"))
-    assert "other.pt: --path takes one CKPT, and what follows is a flag of fairseq-train" in refused(capsys, "other.pt")
+    assert "other.pt is neither a flag nor its value: DATA is one folder, --path takes one CKPT" in refused(
+        capsys, "other.pt"
+    )
 
 
 def test_rounds_go_on_from_the_best_until_one_brings_no_gain(rounds, tmp_path, capsys):

@@ -1,11 +1,12 @@
 """Flags of commands that compute ROUGE."""
 
 import argparse
+from typing import Union
 
 from fairseq_plugins.scoring.rouge import TOKENIZERS, RougeSettings
 
 
-def add_rouge_settings(parser: argparse.ArgumentParser) -> None:
+def add_rouge_settings(parser: Union[argparse.ArgumentParser, argparse._ArgumentGroup]) -> None:
     """Declare ``--stemming``, ``--tokenizer``, ``--max-bytes`` and ``--max-words``, for :func:`read_rouge_settings`."""
     parser.add_argument(
         "--stemming", choices=["on", "off"], default="on", help="stem English words, as ROUGE-1.5.5 -m (default: on)"

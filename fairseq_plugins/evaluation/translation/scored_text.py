@@ -32,7 +32,7 @@ TEXT_FORMATS = ("generate", "text")
 """The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""
 
 HYPOTHESES_FILE = "hypotheses.txt"
-"""In the folder of a decoding: what was scored, a sentence a line."""
+"""In the folder of a decoding: what was scored last, a sentence a line."""
 
 SCRIPT_ORDER = ("data", "--path", "--gen-subset", "--reference", "--out")
 """What the five words of the shell scripts stood for."""
@@ -40,7 +40,8 @@ SCRIPT_ORDER = ("data", "--path", "--gen-subset", "--reference", "--out")
 DECODING_HELP = """\
 BEAM, MAX_TOKENS and BPE in the environment stand for --beam, --max-tokens and --bpe. Flags of fairseq-generate follow a
 --: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models, the data or the flags are others.
-Models search in the precision that they were trained in; those of translate and of Python, in float32."""
+Models search in the precision that they were trained in, where the processor has such products; in translate, pictures
+and Python they search in float32, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class ScoredText:
                 )
 
     def decode(self, *, result: str) -> None:
-        """Decode, where that is asked for and was not done; an earlier ``result`` in the folder is removed first.
+        """Decode, where that is asked for and was not done; what an earlier scoring left there is removed first.
 
         Raises:
             ValueError: where that is asked for, and a sentence has only blank references, or references are not as
@@ -115,7 +116,8 @@ class ScoredText:
         if self.decoding is not None:
             lines = zip(*(read_lines(reference) for reference in self.references))
             check_blank_references(["".join(texts) for texts in lines], name=name_of(*self.references))
-            (self.decoding.out / result).unlink(missing_ok=True)
+            for earlier in (result, HYPOTHESES_FILE):
+                (self.decoding.out / earlier).unlink(missing_ok=True)
             self._check_lengths(self.decoding)
             self.decoding.run()
 
@@ -205,8 +207,8 @@ def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool
         "--reference",
         type=Path,
         metavar="FILE",
-        nargs="+",
-        action="extend",
+        nargs="+" if several_references else None,
+        action="extend" if several_references else "append",
         help="raw, untokenised reference, a sentence a line"
         + (", or several, of which each sentence has one in each file" if several_references else "")
         + " (default, with DATA: DATA/raw/SPLIT.TARGET)",
