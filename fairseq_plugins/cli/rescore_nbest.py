@@ -25,6 +25,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_cpu,
     add_data,
     add_input,
+    add_json,
     choose_device,
 )
 from fairseq_plugins.flags.output_paths import output_file
@@ -113,6 +114,7 @@ keep them."""
             "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
         )
         add_cpu(parser)
+        add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         _check(args)
@@ -128,10 +130,13 @@ keep them."""
         chosen = [int(place) for place in sums.argmax(1)]
         output = _output(args)
         if output == "scores":
-            significance = "printed" if args.tune is None else "left out"  # it says nothing of what was tuned to
-            print(as_text(texts, chosen, metric=metric, significance=significance))
-            print()
-            print(as_table(["feature", "weight"], [[n, f"{w:.4f}"] for n, w in zip(features.names, weights)]))
+            significance = "told" if args.tune is None else "left out"  # it says nothing of what was tuned to
+            gains = gains_by_metric(texts, chosen, metric=metric, significance=significance)
+            weights_by_feature = dict(zip(features.names, weights))
+            if args.json:
+                print(as_json(gains, weights_by_feature, command=args.command_line))
+            else:
+                print(as_text(gains, weights_by_feature))
         elif output == "text":
             print("\n".join(texts.chosen(chosen)))
         else:
@@ -145,6 +150,8 @@ def _check(args: argparse.Namespace) -> None:
             raise ValueError(f"{flag} {value} is of the search of --tune: leave it out")
         check_not_negative(value or 0, flag=flag)
     check_at_least_one(args.max_tokens, flag="--max-tokens")
+    if args.json and _output(args) != "scores":
+        raise ValueError(f"--json is of --output scores, not of {_output(args)}: leave it out")
     if args.tune is None:
         unread = {"text": ("reference", "metric"), "lists": ("reference", "metric", "target_lang"), "scores": ()}
         for name in unread[_output(args)]:
@@ -224,20 +231,37 @@ def _tune(
     return weights
 
 
-def as_text(
-    texts: CandidateTexts, places: Sequence[int], *, metric: str, significance: Literal["printed", "left out"]
-) -> str:
-    """A table of metrics of the decoder's choice and of that by the places, of the kind of ``metric``."""
+def gains_by_metric(
+    texts: CandidateTexts, places: Sequence[int], *, metric: str, significance: Literal["told", "left out"]
+) -> Dict[str, Dict[str, float]]:
+    """Metrics of the kind of ``metric``, by title, of the decoder's choice and of that by the places.
+
+    Where it is told, p is that of a paired bootstrap, two-sided.
+    """
     before, after = texts.chosen(texts.lists.first), texts.chosen(places)
-    shown = SACREBLEU_METRICS if metric in SACREBLEU_METRICS else tuple(ROUGE_METRICS)
-    rows = []
-    for name in shown:
+    gains: Dict[str, Dict[str, float]] = {}
+    for name in SACREBLEU_METRICS if metric in SACREBLEU_METRICS else ROUGE_METRICS:
         judge = texts.judge(name)
         old, new = (bootstrap_scores(judge, [lines], texts.references) for lines in (before, after))
-        rows.append([TITLES[name], f"{old[0]:.2f}", f"{new[0]:.2f}", f"{paired_difference(new, old).p:.4f}"])
-    columns = ["", "before", "after", "p (paired bootstrap, two-sided)"]
-    num_columns = len(columns) if significance == "printed" else len(columns) - 1
-    return as_table(columns[:num_columns], [row[:num_columns] for row in rows])
+        gains[TITLES[name]] = {"before": float(old[0]), "after": float(new[0])}
+        if significance == "told":
+            gains[TITLES[name]]["p"] = paired_difference(new, old).p
+    return gains
+
+
+def as_json(gains: Mapping[str, Mapping[str, float]], weights: Mapping[str, float], *, command: str) -> str:
+    """All figures with full precision."""
+    return json_text(with_origin({"scores": gains, "weights": weights}, command=command))
+
+
+def as_text(gains: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> str:
+    """A table of the metrics, and one of the weights."""
+    formats = {"before": ".2f", "after": ".2f", "p": ".4f"}
+    heads = {"p": "p (paired bootstrap, two-sided)"}
+    columns = list(next(iter(gains.values())))
+    rows = [[title, *(f"{gain[column]:{formats[column]}}" for column in columns)] for title, gain in gains.items()]
+    scores = as_table(["", *(heads.get(column, column) for column in columns)], rows)
+    return f"{scores}\n\n{as_table(['feature', 'weight'], [[name, f'{one:.4f}'] for name, one in weights.items()])}"
 
 
 if __name__ == "__main__":

@@ -2,14 +2,17 @@
 
 import argparse
 import sys
+from dataclasses import asdict
 from typing import List
 
 from fairseq_plugins.data.corpus import load_dictionary, load_training_stream
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_data, add_output_file, add_split
+from fairseq_plugins.flags.common_arguments import add_data, add_json, add_output_file, add_split
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.ngrams.discounts import FALLBACK
 from fairseq_plugins.ngrams.kneser_ney import Estimate, estimate_model
+from fairseq_plugins.reports.json_text import json_text
+from fairseq_plugins.reports.provenance import with_origin
 
 
 class TrainNGram(Command):
@@ -29,6 +32,7 @@ cross lines. The file is of the ARPA format, which KenLM and SRILM read; evaluat
         add_output_file(
             parser, "--out", required=True, help="ARPA file to write, compressed where its name ends in .gz"
         )
+        add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         check_at_least_one(args.order, flag="--order")
@@ -44,7 +48,16 @@ cross lines. The file is of the ARPA format, which KenLM and SRILM read; evaluat
                 f"texts, few different words): {', '.join(f'{one:g}' for one in FALLBACK)} are taken there",
                 file=sys.stderr,
             )
-        print(as_text(estimate))
+        print(as_json(estimate, command=args.command_line) if args.json else as_text(estimate))
+
+
+def as_json(estimate: Estimate, *, command: str) -> str:
+    """The number of words; n-grams and discounts of each order, and where these come from."""
+    orders = [
+        {"order": order, "ngrams": estimate.model.num_ngrams(order), **asdict(discounts)}
+        for order, discounts in enumerate(estimate.discounts, 1)
+    ]
+    return json_text(with_origin({"words": estimate.num_words, "orders": orders}, command=command))
 
 
 def as_text(estimate: Estimate) -> str:

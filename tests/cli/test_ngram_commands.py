@@ -40,6 +40,14 @@ def test_from_a_text_to_a_perplexity(data, dictionary, tmp_path, capsys):
     (warning,) = told.err.splitlines()
     assert "the counts of order 1, 2, 3 define no discounts (small texts, few different words): " in warning
     assert warning.endswith(": 0.5, 1, 1.5 are taken there")
+    TrainNGram().main([data, "--order", 3, "--out", path, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["words"] == 8 and [(one["order"], one["ngrams"]) for one in found["orders"]] == [
+        (1, 9),
+        (2, 10),
+        (3, 7),
+    ]
+    assert all((one["values"], one["source"]) == ([0.5, 1, 1.5], "fallback") for one in found["orders"])
 
     tokens = load_token_stream(data, "test", dictionary)
     nll = -NGramModel.read_arpa(path, dictionary).log_probs(tokens)

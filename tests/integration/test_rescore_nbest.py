@@ -98,6 +98,14 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
         status, printed, _ = rescore(*given, *weights, "--output", "scores", *flags, "--max-tokens", 1)
         assert status == 0 and metric in printed and ("BLEU" in printed) == (metric == "chrF")
         assert "p (paired bootstrap, two-sided)" in printed and len(re.findall(r"\| +[01]\.\d{4} \|", printed)) >= 2
+        found = json.loads(rescore(*given, *weights, "--output", "scores", *flags, "--json")[1])
+        for title, gain in found["scores"].items():
+            assert re.search(
+                rf"{title} *\| *{gain['before']:.2f} \| *{gain['after']:.2f} \| *{gain['p']:.4f} ", printed
+            )
+        assert list(found["weights"]) == list(json.loads((tmp_path / "weights.json").read_text())["weights"])
+    found = json.loads(rescore(*given, "--tune", tmp_path / "more.json", "--json")[1])
+    assert list(found["scores"]["BLEU"]) == ["before", "after"]
     unknown = re.sub(r"^(H-\d+\t[^\t]*\t)\S+", r"\1none", (tmp_path / "lists.txt").read_text(), flags=re.M)
     (tmp_path / "other.txt").write_text(unknown)
     status, _, told = rescore(*given[:-1], tmp_path / "other.txt", *weights)
@@ -168,6 +176,7 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
             ["--weights", "this.json", "--output", "lists", "--target-lang", "de"],
             "--target-lang has no effect on --output lists: leave it out",
         ),
+        (["--weights", "this.json", "--json"], "--json is of --output scores, not of text: leave it out"),
         ([], "one of the arguments --tune --weights is required"),
     ],
 )
