@@ -10,7 +10,7 @@ from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, measure
 from fairseq_plugins.benchmarks.output_layer_inputs import Case
 from fairseq_plugins.benchmarks.output_layer_report import as_markdown, draw
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_out
+from fairseq_plugins.flags.common_arguments import add_cpu, add_out, choose_device
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.reports.report import Report
 
@@ -47,13 +47,7 @@ beside it for the fused method. Writes output_layer_DEVICE_DTYPE.md, .json and .
             default=[Case.parse(text) for text in DEFAULT_CASES],
             help=f"VOCABULARY,EXPERTS,WIDTH,TOKENS (default: {' '.join(DEFAULT_CASES)})",
         )
-        gpu = torch.cuda.is_available()
-        parser.add_argument(
-            "--device",
-            choices=["cpu", "cuda"],
-            default="cuda" if gpu else "cpu",
-            help="what computes (default: cuda where there is a GPU, or else cpu)",
-        )
+        add_cpu(parser)
         parser.add_argument(
             "--dtype",
             choices=["float32", "bfloat16", "float16"],
@@ -67,20 +61,18 @@ beside it for the fused method. Writes output_layer_DEVICE_DTYPE.md, .json and .
     def run(self, args: argparse.Namespace) -> None:
         check_at_least_one(args.repetitions, flag="--repetitions")
         check_at_least_one(args.threads, flag="--threads")
-        if args.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("--device cuda: torch finds no GPU here: give --device cpu")
         torch.set_num_threads(args.threads)
-        device, dtype = torch.device(args.device), getattr(torch, args.dtype)
+        device, dtype = torch.device(choose_device(args)), getattr(torch, args.dtype)
         results = [
             measure(case, device=device, dtype=dtype, num_repetitions=args.repetitions)
             for case in tqdm(args.cases, unit="case", disable=not sys.stderr.isatty())
         ]
-        hardware = torch.cuda.get_device_name() if args.device == "cuda" else f"{args.threads} CPU threads"
+        hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"{args.threads} CPU threads"
         report = Report(
-            text=f"{as_markdown(results)}\n\nForward and backward, {args.dtype} on {args.device}, {args.threads} CPU "
+            text=f"{as_markdown(results)}\n\nForward and backward, {args.dtype} on {device.type}, {args.threads} CPU "
             f"threads, medians of {args.repetitions} interleaved repetitions; memory at the peak beyond the inputs.",
             figures={
-                "device": args.device,
+                "device": device.type,
                 "dtype": args.dtype,
                 "num_threads": args.threads,
                 "repetitions": args.repetitions,
@@ -89,7 +81,7 @@ beside it for the fused method. Writes output_layer_DEVICE_DTYPE.md, .json and .
             command=args.command_line,
             picture=draw(results, hardware=f"{hardware}, {args.dtype}"),
         )
-        print(report.write(args.out, name=f"output_layer_{args.device}_{args.dtype}"), end="")
+        print(report.write(args.out, name=f"output_layer_{device.type}_{args.dtype}"), end="")
 
 
 if __name__ == "__main__":

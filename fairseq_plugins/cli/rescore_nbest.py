@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict, List, Literal, Mapping, Sequence
 
 import numpy as np
-from fairseq.models import BaseFairseqModel
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
@@ -70,7 +70,10 @@ keep them."""
             help=f"{'; '.join(f'{name}: {one.form}' for name, one in LIST_FORMATS.items())} (default: %(default)s)",
         )
         parser.add_argument(
-            "--source", type=Path, metavar="FILE", help="sources, tokens of DATA (default: those in the lists)"
+            "--source",
+            type=Path,
+            metavar="FILE",
+            help="sources that encoder-decoders read, tokens of DATA (default: those in the lists)",
         )
         parser.add_argument(
             "--reference",
@@ -185,6 +188,8 @@ def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
 def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateFeatures:
     """The features of all candidates, and a warning where a model knows few of their tokens."""
     device, models = choose_device(args), _load(args.path, args.data)
+    if args.source is not None and not any(isinstance(one, FairseqEncoderDecoderModel) for one in models.values()):
+        raise ValueError("--source is read by encoder-decoders, and --path has language models alone: leave it out")
     features = candidate_features(
         lists,
         {path: model.to(device) for path, model in models.items()},

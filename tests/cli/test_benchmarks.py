@@ -75,7 +75,6 @@ def refused(name, typed, capsys):
         ("benchmark_evaluation", "data --path lm.pt --rounds 0", "--rounds 0: give at least 1"),
         ("benchmark_evaluation", "data --path lm.pt --lines 0", "--lines 0: give at least 1"),
         ("benchmark_evaluation", "data --path lm.pt --words 1", "--words 1: give at least 2, for the first is not"),
-        ("benchmark_output_layer", "10,2,3,4 --device cuda", "--device cuda: torch finds no GPU here"),
         ("benchmark_output_layer", "10,2,3,4 --repetitions 0", "--repetitions 0: give at least 1"),
     ],
 )

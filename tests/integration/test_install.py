@@ -62,7 +62,7 @@ def test_plain_install(site, data, tmp_path):
 
 
 def test_an_installed_package_makes_the_table_and_the_picture_of_a_benchmark(site, tmp_path):
-    flags = ["1000,2,16,50", "--repetitions", 1, "--device", "cpu", "--out", "my results"]
+    flags = ["1000,2,16,50", "--repetitions", 1, "--cpu", "--out", "my results"]
     result = subprocess.run(
         command("fairseq_plugins.cli.benchmark_output_layer", *flags),
         cwd=tmp_path,

@@ -176,6 +176,10 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
             ["--weights", "this.json", "--output", "lists", "--target-lang", "de"],
             "--target-lang has no effect on --output lists: leave it out",
         ),
+        (
+            ["--weights", "this.json", "--source", "references.txt"],
+            "--source is read by encoder-decoders, and --path has language models alone: leave it out",
+        ),
         (["--weights", "this.json", "--json"], "--json is of --output scores, not of text: leave it out"),
         ([], "one of the arguments --tune --weights is required"),
     ],
