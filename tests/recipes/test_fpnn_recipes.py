@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from built_systems import build_system
+from built_systems import as_the_host_reads, build_system
 
 from fairseq_plugins.recipes import find_recipe
 
@@ -42,3 +42,28 @@ def test_noise_and_maximum_likelihood_differ_in_the_criterion_alone():
         by_noise, exact = (recipe.flags(system) for system in (f"{name}+nce", name))
         of_noise = {"criterion": "noise_contrastive", "noise-samples": 25, "accidental-hits": "counted"}
         assert by_noise == {**exact, **of_noise}
+
+
+FREE = {"dropout_output": 0, "column_norm": 0, "l1_regularization": 0}
+REGULARISED = {"dropout_output": 0.5, "column_norm": 15, "l1_regularization": 0}
+ADAGRAD = {"optimizer": "adagrad", "lr": [0.05], "force_anneal": 7, "max_epoch": 8}
+DAMPED = {"optimizer": "damped_adagrad", "initial_accumulator": 1e-5, "lr": [0.1], "force_anneal": 12, "max_epoch": 14}
+LINEAR = {"rnn_cell": "diagonal"}
+RECTIFIER = {"rnn_cell": "rectifier", "recurrent_scale": 0.01}
+
+
+@pytest.mark.parametrize(
+    "system, settings",
+    [
+        ("fpnn", {**LINEAR, **FREE, **ADAGRAD}),
+        ("fpnn+l1", {**LINEAR, **FREE, **ADAGRAD, "l1_regularization": 1e-6}),
+        ("fpnn+dropout+norm", {**LINEAR, **REGULARISED, **ADAGRAD}),
+        ("fpnn+dropout+norm+damped", {**LINEAR, **REGULARISED, **DAMPED}),
+        ("rectifier", {**RECTIFIER, **FREE, **ADAGRAD}),
+        ("rectifier+dropout+norm", {**RECTIFIER, **REGULARISED, **ADAGRAD}),
+    ],
+)
+def test_rows_of_penn_treebank_are_regularised_and_trained_as_they_say(system, settings):
+    found = vars(as_the_host_reads(find_recipe("fpnn_ptb"), system))
+    assert {name: found[name] for name in settings} == settings
+    assert (found["embed_dim"], found["hidden_sizes"], found["output_layer"]) == (512, "512", "full")
