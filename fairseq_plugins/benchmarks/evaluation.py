@@ -42,6 +42,9 @@ METHODS: Dict[str, FlagValues] = {
     "dynamic evaluation, rms": {"dynamic": "rms", "dynamic-segment": str(SEGMENT)},
     "dynamic evaluation, sgd": {"dynamic": "sgd", "dynamic-rate": "0.01", "dynamic-segment": str(SEGMENT)},
 }
+METHODS["all of these, dynamic evaluation by rms"] = {
+    flag: value for name, flags in METHODS.items() if not name.endswith("sgd") for flag, value in flags.items()
+}
 """Flags of ``evaluate_lm`` by what they do; all read one row."""
 
 REFERENCES: Dict[str, Sequence[str]] = {

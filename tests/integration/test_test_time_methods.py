@@ -8,6 +8,7 @@ import pytest
 from commands import run
 
 from fairseq_plugins.cli.evaluate_lm import write_choice
+from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
 from fairseq_plugins.evaluation.test_time.tuning import TunedPoint
 
 ALL = [
@@ -52,6 +53,25 @@ def test_what_is_tuned_on_valid_scores_the_split(checkpoint, data, tmp_path, eva
     assert on_valid["perplexity"] == pytest.approx(choice["perplexity"], rel=1e-12)
 
 
+@pytest.mark.slow
+def test_the_split_is_read_once_after_the_choice_on_valid(checkpoint, data, evaluate_here, monkeypatch):
+    loaded, read = [], []
+    text, score = Evaluator.text, Evaluator.score
+
+    def named_text(self, split):
+        loaded.append((text(self, split), split))
+        return loaded[-1][0]
+
+    def noted_score(self, one, *options):
+        read.append(next(split for known, split in loaded if known is one))
+        return score(self, one, *options)
+
+    monkeypatch.setattr(Evaluator, "text", named_text)
+    monkeypatch.setattr(Evaluator, "score", noted_score)
+    evaluate_here(data, "--path", checkpoint, "--tune", "cache=20:60,0.05:0.2,0.5", "temperature=0.9:1")
+    assert read == ["valid", "valid", "test"]  # a pass of each temperature
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -92,7 +112,7 @@ def test_all_methods_and_lines_are_timed(checkpoint, data, tmp_path):
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout == (tmp_path / "out/evaluation_cpu_tiny.md").read_text()
     figures = json.loads((tmp_path / "out/evaluation_cpu_tiny.json").read_text())
-    assert figures["num_words"] == 30 and figures["num_lines"] == 20 and len(figures["words_per_second"]) == 9
+    assert figures["num_words"] == 30 and figures["num_lines"] == 20 and len(figures["words_per_second"]) == 10
     assert all(speed > 0 for speed in figures["words_per_second"].values())
     result = run(*line, "--lines", 1)
     assert (

@@ -35,8 +35,8 @@ class DynamicOptions:
 
     @property
     def changes_weights(self) -> bool:
-        """Whether any step goes anywhere."""
-        return self.rate > 0 or self.decay > 0
+        """Whether any step goes anywhere; decay alone pulls to where the weights are."""
+        return self.rate > 0
 
 
 class AdaptingWeights:

@@ -106,7 +106,7 @@ class Evaluator:
         Raises:
             ValueError: if there is no training text, or it is too short.
         """
-        if dynamic is None or dynamic.rule != "rms":
+        if dynamic is None or dynamic.rule != "rms" or not dynamic.changes_weights:
             return []
         key = dynamic.rows, dynamic.segment
         if key in self._statistics:

@@ -10,6 +10,7 @@ METHODS = {
     "cache": {"cache": "9,0.2,0.5", "cache_start": "first"},
     "unigram cache": {"unigram_cache": "9,0.2"},
     "dynamic": {"dynamic": "sgd", "dynamic_rate": 0.1, "dynamic_decay": 0.1},
+    "dynamic, rms": {"dynamic": "rms", "dynamic_rate": 0.05, "dynamic_segment": 3},
     "dropout": {"dropout_samples": 2},
     "temperature": {"temperature": 0.8},
 }
@@ -17,13 +18,32 @@ ALL = {name: value for flags in METHODS.values() for name, value in flags.items(
 CASES = [pytest.param(flags, id=name) for name, flags in {**METHODS, "all": ALL}.items()]
 
 
-@pytest.fixture(params=["one", pytest.param("ensemble", marks=pytest.mark.slow), "gated"])
+@pytest.fixture(
+    params=[
+        "one",
+        pytest.param("ensemble", marks=pytest.mark.slow),
+        "iog",
+        pytest.param("iog-hidden", marks=pytest.mark.slow),
+        pytest.param("iog-lstm", marks=pytest.mark.slow),
+    ]
+)
 def models(request, build_tiny_lm):
     rates = {"dropout_output": 0.4, "dropout_weight": 0.4}
-    if request.param == "gated":
-        return [build_tiny_gated_lm(tiny_base_flags("mos", **rates), gate_dropout=0.4)]
+    if request.param.startswith("iog"):
+        return [build_tiny_gated_lm(tiny_base_flags("mos", **rates), output_gate=request.param, gate_dropout=0.4)]
     names = ["doc", "tied"] if request.param == "ensemble" else ["doc"]
     return [build_tiny_lm(name, seed=seed, **rates) for seed, name in enumerate(names)]
+
+
+@pytest.fixture
+def score_text(score_text):
+    """Scores of texts, with mean squares as a training text would give them to dynamic evaluation."""
+
+    def score(models, tokens, **flags):
+        squares = [{name: torch.full_like(one, 1e-4) for name, one in model.named_parameters()} for model in models]
+        return score_text(models, tokens, mean_squares=squares, **flags)
+
+    return score
 
 
 @pytest.mark.parametrize("flags", CASES)
