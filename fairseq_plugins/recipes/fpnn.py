@@ -32,7 +32,8 @@ PTB = Recipe(
 rectifier+dropout+norm: half of the units are dropped before the softmax, and columns of both word matrices keep their
 length. +damped: the sums of Adagrad start above zero, by which rare words move in short steps; more epochs. The paper
 publishes neither optimiser, learning rate, length, strength of L1 nor schedule; length, optimiser and rate were
-searched on valid (results/fpnn). The recurrent matrix of rectifier networks is 0.01 of its parameters
+searched on valid (results/fpnn). Published of fpnn+dropout+norm, by evaluate_lm: with 5-grams and cache 94, of ten
+copies 98.8 and 92.5; dynamic 98.4, 90.7, 95.1 and 89.1. The recurrent matrix of rectifier networks is 0.01 of its parameters
 (--recurrent-scale): with Adagrad they diverge without it.""",
 )
 
@@ -53,7 +54,7 @@ TEXT8_WORDS = Recipe(
     metric="perplexity",
     notes="""512 hidden units, nothing is regularised. +nce: noise-contrastive estimation, as published; the others
 learn by maximum likelihood. Both networks together (published: 168): python -m fairseq_plugins.cli.evaluate_lm DATA
---path FPNN:RECTIFIER. The paper publishes neither optimiser, learning rate, number of noise words nor schedule, and
+--path FPNN RECTIFIER. The paper publishes neither optimiser, learning rate, number of noise words nor schedule, and
 those here were not searched.""",
 )
 
@@ -68,8 +69,9 @@ TEXT8_CHARACTERS = Recipe(
     },
     training=FULL_SIZE,
     metric="bits a character",
-    notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. No clipping, as
-published, but Adagrad in place of SGD with momentum near 1, by which smooth rectifiers do not leave their start here
-(results/fpnn). The learning rate, the numbers of rows and epochs and the a of the smooth rectifier are not published,
-and those here were not searched.""",
+    notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. The table has perplexities;
+evaluate_lm prints bits per token, with an end mark every 1,000 characters. No clipping, as published, but Adagrad in
+place of SGD with momentum near 1, by which smooth rectifiers do not leave their start here (results/fpnn). The learning
+rate, the numbers of rows and epochs and the a of the smooth rectifier are not published, and those here were not
+searched.""",
 )
