@@ -70,7 +70,8 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
         parser.add_argument("--json", action="store_true", help="print a JSON object for each line of text")
         add_plot(
             parser,
-            help="draw the surprisal of the first 100 tokens of the first line that is not blank, such as surprisal.png",
+            help="draw the surprisal of the words of the first line that is not blank, its first 100, such as "
+            "surprisal.png",
         )
         parser.add_argument(
             "--buffer",

@@ -33,8 +33,8 @@ rectifier+dropout+norm: half of the units are dropped before the softmax, and co
 length. +damped: the sums of Adagrad start above zero, by which rare words move in short steps; more epochs. The paper
 publishes neither optimiser, learning rate, length, strength of L1 nor schedule; length, optimiser and rate were
 searched on valid (results/fpnn). Published of fpnn+dropout+norm, by evaluate_lm: with 5-grams and cache 94, of ten
-copies 98.8 and 92.5; dynamic 98.4, 90.7, 95.1 and 89.1. The recurrent matrix of rectifier networks is 0.01 of its parameters
-(--recurrent-scale): with Adagrad they diverge without it.""",
+copies 98.8 and 92.5; dynamic 98.4, 90.7, 95.1 and 89.1. The recurrent matrix of rectifier networks is 0.01 of its
+parameters (--recurrent-scale): with Adagrad they diverge without it.""",
 )
 
 _NOISE = {"criterion": "noise_contrastive", "noise-samples": 25, "accidental-hits": "counted"}

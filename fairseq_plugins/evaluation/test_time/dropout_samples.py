@@ -59,7 +59,8 @@ def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> It
 class DropoutSamples:
     """Several passes over a stream, each with masks of its own and a state of its own.
 
-    Masks last a window, or a token, as in training. They depend on the seed, the pass, the model's number and the place in the stream alone.
+    Masks last a window, or a token, as in training. They depend on the seed, the pass, the model's number and the place
+    in the stream alone.
 
     Args:
         models: carry their state. They are averaged as probabilities, as the passes are.

@@ -61,8 +61,9 @@ FLAGS: Dict[str, Tuple[str, str]] = {
     "dynamic-rows": ("ROWS", "rows that train is cut into for the statistics (default: 100)"),
     "dropout-samples": (
         "N",
-        "mean of the probabilities over N passes with dropout masks of their own, a mask a window, or a token with --dropout-masks standard. The states that a "
-        "cache keeps and the gradients of --dynamic are those without dropout",
+        "mean of the probabilities over N passes with dropout masks of their own, a mask a window, or a token with "
+        "--dropout-masks standard. The states that a cache keeps and the gradients of --dynamic are those without "
+        "dropout",
     ),
     "dropout-scale": ("SCALE", "factor of the trained dropout rates for them (default: 0.8)"),
     "seed": ("SEED", "of the masks (default: 1)"),
