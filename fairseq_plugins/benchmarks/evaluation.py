@@ -34,7 +34,7 @@ LINES = "score_text, each line alone"
 FLOOR = f"segments of {SEGMENT} words, their gradients and a pass over the weights"
 """What dynamic evaluation cannot do without."""
 
-METHODS: Dict[str, FlagValues] = {
+_METHODS_ALONE: Dict[str, FlagValues] = {
     PLAIN: {},
     "continuous cache of 500 words": {"cache": "500,0.1,1", "cache-start": "first"},
     "unigram cache of 200 words": {"unigram-cache": "200,0.1"},
@@ -42,8 +42,14 @@ METHODS: Dict[str, FlagValues] = {
     "dynamic evaluation, rms": {"dynamic": "rms", "dynamic-segment": str(SEGMENT)},
     "dynamic evaluation, sgd": {"dynamic": "sgd", "dynamic-rate": "0.01", "dynamic-segment": str(SEGMENT)},
 }
-METHODS["all of these, dynamic evaluation by rms"] = {
-    flag: value for name, flags in METHODS.items() if not name.endswith("sgd") for flag, value in flags.items()
+METHODS: Dict[str, FlagValues] = {
+    **_METHODS_ALONE,
+    "all of these, dynamic evaluation by rms": {
+        flag: value
+        for flags in _METHODS_ALONE.values()
+        if flags.get("dynamic") != "sgd"
+        for flag, value in flags.items()
+    },
 }
 """Flags of ``evaluate_lm`` by what they do; all read one row."""
 
