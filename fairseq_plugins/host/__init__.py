@@ -20,6 +20,7 @@ from fairseq_plugins.host import (
     finished_training,
     flag_values,
     heartbeat,
+    length_buckets,
     master_weights,
     missing_pairs,
     numpy_compat,
@@ -66,4 +67,5 @@ def mend_host() -> None:
     master_weights.mend()
     sparse_gradients.mend()
     numpy_compat.mend()
+    length_buckets.mend()
     replace_unk.mend()

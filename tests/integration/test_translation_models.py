@@ -68,6 +68,15 @@ def test_with_sentence_avg_an_update_is_divided_by_the_sentences(pair_data, tmp_
     assert max((expected[name] - before[name]).abs().max() for name in before) > 1e-2
 
 
+def test_padding_to_buckets_of_lengths_changes_no_loss(pair_data, tmp_path, run_here):
+    def valid_loss(name, *more):
+        flags = ["--max-update", 1, "--lr", 0, "--dropout", 0, *more]
+        log = run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path / name, *flags))
+        return re.search(r"valid on 'valid' subset .*?\| loss ([\d.]+)", log)[1]
+
+    assert valid_loss("buckets", "--num-batch-buckets", 2, "--max-tokens", 120) == valid_loss("plain")
+
+
 def test_the_hosts_criterion_trains_and_measures_bleu(plain_translator):
     log = (plain_translator / "train.log").read_text()
     losses = [float(loss) for loss in re.findall(r"valid on 'valid' subset .*?\| nll_loss ([\d.]+)", log)]
