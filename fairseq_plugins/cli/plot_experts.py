@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
 from omegaconf import DictConfig
@@ -26,7 +27,8 @@ from fairseq_plugins.evaluation.analyses.expert_use import (
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
 from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.split_sentences import split_lines, split_pairs
-from fairseq_plugins.evaluation.text.encoded_lines import encode_lines
+from fairseq_plugins.evaluation.text.encoded_lines import LineEncoder, encode_lines
+from fairseq_plugins.evaluation.text.raw_text import load_side_text
 from fairseq_plugins.evaluation.translation.translator import load_translator
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
@@ -37,6 +39,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_json,
     add_out,
     add_split,
+    add_tokenised,
     choose_device,
 )
 from fairseq_plugins.flags.values import check_at_least_one, optionally_named_paths
@@ -67,9 +70,10 @@ decoders its pairs with the reference as the target."""
         add_split(parser, help="split that is counted")
         add_input(
             parser,
-            help="sentences to draw: for language models tokenised as DATA is; for encoder-decoders raw sources, which "
-            "are translated first (default: those of the split)",
+            help="sentences to draw, raw; for encoder-decoders sources, which are translated first (default: those of "
+            "the split)",
         )
+        add_tokenised(parser)
         parser.add_argument(
             "--num", type=int, default=3, metavar="N", help="sentences to draw, the first (default: %(default)s)"
         )
@@ -86,6 +90,8 @@ decoders its pairs with the reference as the target."""
     def run(self, args: argparse.Namespace) -> None:
         check_at_least_one(args.num, flag="--num")
         check_at_least_one(args.rows, flag="--rows")
+        if args.tokenised and not args.input:
+            raise ValueError("--tokenised tells how --input is to be read: give it, or leave out --tokenised")
         lines: Optional[List[str]] = None
         if args.input:
             lines = [line for path in args.input for line in read_lines(path) if line.strip()][: args.num]
@@ -99,6 +105,8 @@ decoders its pairs with the reference as the target."""
         for name, path in paths:
             with naming_checkpoint(path):
                 expert_layers(loaded[name][0])
+                if args.tokenised and isinstance(loaded[name][0], FairseqEncoderDecoderModel):
+                    raise ValueError("encoder-decoders read raw sources: leave out --tokenised")
         device = choose_device(args)
         uses: Dict[str, ExpertUse] = {}
         drawn: List[List[Tuple[str, WordExperts]]] = [[] for _ in range(args.num)]
@@ -126,7 +134,9 @@ def _look_at_stream(
     if lines is None:
         sequences = split_lines(tokens, end=dictionary.eos())[: args.num]
     else:
-        sequences = encode_lines(lines, dictionary)
+        text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
+        encoder = LineEncoder(text, dictionary)
+        sequences = [torch.tensor(encoder.encode(line).numbers) for line in lines]
     use = stream_expert_use(lm, tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
     return use, [line_experts(lm, sequence, device=device) for sequence in sequences]
 

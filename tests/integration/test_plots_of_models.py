@@ -84,8 +84,30 @@ def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_pa
     named = [data, "--path", f"DOC={paths[0]}", "--split", "valid", "--out", tmp_path / "named"]
     (first,) = json.loads(call(PlotExperts(), *named, "--json")[1])["models"]
     assert (first["name"], first["path"]) == ("DOC", str(paths[0])) and first["balance"] == found[0]["balance"]
-    status, printed, _ = call(PlotExperts(), *given, "--input", tmp_path / "lines.txt", "--rows", 2)
+    status, printed, _ = call(PlotExperts(), *given, "--input", tmp_path / "lines.txt", "--tokenised", "--rows", 2)
     assert status == 0 and len(re.findall(r"\| layer 1, 1 +\| +[\d.]+% \|", printed)) == 2
+
+
+def test_a_language_model_reads_raw_sentences_as_score_text_does(data, trained, call, tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(plot_experts, "line_experts", lambda _, sequence, **__: read.append(sequence.tolist()))
+    monkeypatch.setattr(plot_experts, "draw_expert_map", lambda _: None)
+    monkeypatch.setattr(plot_experts, "save_picture", lambda *_: None)
+    corpus = shutil.copytree(data, tmp_path / "data")
+    (corpus / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower lines"}')
+    (tmp_path / "raw.txt").write_text("The THE nowhere.\n")
+    (tmp_path / "tokenised.txt").write_text("the the nowhere .\n")
+    for name, flags in (("raw", []), ("tokenised", ["--tokenised"])):
+        given = [corpus, "--path", trained / "checkpoint_best.pt", "--input", tmp_path / f"{name}.txt"]
+        assert call(PlotExperts(), *given, "--split", "valid", "--out", tmp_path / "out", *flags)[0] == 0
+    assert read[0] == read[1] and len(read[0]) == 5
+
+
+def test_raw_sentences_need_the_record_of_their_preparation(data, trained, call, tmp_path):
+    (tmp_path / "lines.txt").write_text("the\n")
+    given = [data, "--path", trained / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
+    status, _, told = call(PlotExperts(), *given, "--split", "valid", "--out", tmp_path / "out")
+    assert status == 2 and "text.json is missing, which tells" in told and not (tmp_path / "out").exists()
 
 
 def test_an_encoder_decoders_experts(prepared, translator, call, tmp_path):
@@ -113,6 +135,11 @@ def test_what_cannot_be_drawn_is_told(data, prepared, trained, translator, plain
         ),
         ([data, "--path", trained / "checkpoint_best.pt", "--num", 0], "--num 0: give at least 1"),
         ([data, "--path", "nowhere.pt", "--input", tmp_path / "blank.txt"], "there is no sentence to draw, all lines"),
+        ([data, "--path", "nowhere.pt", "--tokenised"], "--tokenised tells how --input is to be read"),
+        (
+            [prepared, "--path", translator / "checkpoint_best.pt", "--tokenised", "--input", __file__],
+            "checkpoint_best.pt: encoder-decoders read raw sources: leave out --tokenised",
+        ),
     ):
         status, printed, told = call(PlotExperts(), *given, *out)
         assert status == 2 and printed == "" and message in told and told.count("\n") == 1, told
