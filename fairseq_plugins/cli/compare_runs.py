@@ -25,7 +25,7 @@ class CompareRuns(Command):
 Each run is a --save-dir of fairseq-train with checkpoint_best.pt, or another checkpoint in it, and the log train.log
 that the recipes write; runs of one name differ in their seed. By --metric:
 
-  perplexity  of language models, as evaluate_lm has it: one row, carried state
+  perplexity  of language models, as evaluate_lm has it: one row, carried state; in bits, too, of characters
   bleu        BLEU and chrF, where evaluate_translation left its --out in SAVE_DIR/SPLIT
   rouge       ROUGE, where evaluate_rouge left its --out in SAVE_DIR/SPLIT
 

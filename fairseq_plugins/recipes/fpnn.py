@@ -69,9 +69,8 @@ TEXT8_CHARACTERS = Recipe(
     },
     training=FULL_SIZE,
     metric="bits a character",
-    notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. The table has perplexities;
-evaluate_lm prints bits per token, with an end mark every 1,000 characters. No clipping, as published, but Adagrad in
-place of SGD with momentum near 1, by which smooth rectifiers do not leave their start here (results/fpnn). The learning
-rate, the numbers of rows and epochs and the a of the smooth rectifier are not published, and those here were not
-searched.""",
+    notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. Bits are the mean
+over characters and the end marks, one every 1,000 characters. No clipping, as published, but Adagrad in place of SGD
+with momentum near 1, by which smooth rectifiers do not leave their start here (results/fpnn). The learning rate, the
+numbers of rows and epochs and the a of the smooth rectifier are not published, and those here were not searched.""",
 )

@@ -14,6 +14,7 @@ from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
+from fairseq_plugins.evaluation.text.raw_text import is_of_characters
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
 from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE, check_decoded_by, decoded_with
@@ -136,7 +137,7 @@ class TextMetric(Metric):
 
 
 class PerplexityMetric(Metric):
-    """Perplexity of language models: one row, carried state, as ``evaluate_lm``."""
+    """Perplexity of language models: one row, carried state, as ``evaluate_lm``; of characters in bits, too."""
 
     def __init__(self, *, device: str = "cpu") -> None:
         self.device = device
@@ -162,10 +163,15 @@ class PerplexityMetric(Metric):
                 show_progress=sys.stderr.isatty(),
             )
             figures[f"{split}_perplexity"] = result.perplexity
+            if is_of_characters(Path(run.data)):
+                figures[f"{split}_bits_per_character"] = result.bits_per_token
         return figures
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
-        return {"test perplexity": Cell(figures["test_perplexity"])}
+        cells = {"test perplexity": Cell(figures["test_perplexity"])}
+        if "test_bits_per_character" in figures:
+            cells["test bits per character"] = Cell(figures["test_bits_per_character"], ".3f")
+        return cells
 
 
 class BleuMetric(TextMetric):

@@ -1,5 +1,7 @@
 """Finished trainings that cannot be read."""
 
+import json
+import math
 import shutil
 from pathlib import Path
 
@@ -51,6 +53,24 @@ def test_a_training_without_its_log(finished):
     (finished / "train.log").unlink()
     with pytest.raises(ValueError, match=r"train.log does not exist: .* \| tee SAVE_DIR/train.log"):
         read_run("A", finished, data=DATA)
+
+
+@pytest.mark.parametrize("tokenizer", ["characters", "blanks", None])
+def test_bits_are_told_of_characters(tokenizer, finished, tmp_path):
+    shutil.copy(FIXTURES / "lstm_lm_doc.pt", finished / "checkpoint_best.pt")
+    data = shutil.copytree(FIXTURES / "data/lm", tmp_path / "data")
+    if tokenizer is not None:
+        (data / "text.json").write_text(json.dumps({"tokenizer": tokenizer, "case": "kept"}))
+    metric = PerplexityMetric()
+    figures = metric.measure(read_run("A", finished, data=str(data)))
+    cells = metric.cells(figures)
+    assert cells["test perplexity"].value == figures["test_perplexity"]
+    if tokenizer == "characters":
+        assert cells["test bits per character"].value == figures["test_bits_per_character"]
+        for split in ("valid", "test"):
+            assert figures[f"{split}_bits_per_character"] == pytest.approx(math.log2(figures[f"{split}_perplexity"]))
+    else:
+        assert list(cells) == ["test perplexity"] and "test_bits_per_character" not in figures
 
 
 def test_a_translator_has_no_perplexity_of_a_stream(finished):

@@ -166,6 +166,15 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
     return SideText(tokenizer, case=case, subwords=None if found is None else load_subwords(found))
 
 
+def is_of_characters(data: Path) -> bool:
+    """Whether data-prep recorded that the words of a language model's corpus are characters.
+
+    Raises:
+        ValueError: if the record is not as data-prep writes it.
+    """
+    return (data / TEXT_RECORD).is_file() and isinstance(load_side_text(data).tokenizer, Characters)
+
+
 def _check_recorded_language(name: str) -> None:
     """Data-prep takes any code of three letters, for which Moses has the rules of English."""
     if not is_language(name) and not THREE_LETTERS.fullmatch(name):
