@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_MARKED = 40
+"""Epochs of a curve whose points are marked."""
+
 
 def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     """Validation perplexity by epoch, one line a run, and beside it each metric by which decoded text was scored.
@@ -16,7 +19,7 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     Args:
         runs: each with ``name``, ``seed`` and ``valid_curve``, and with ``score_curves`` by metric where there are any.
     """
-    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+    from matplotlib.ticker import MaxNLocator
 
     names = [run["name"] for run in runs]
     labels = [name if names.count(name) == 1 else f"{name}, seed {run['seed']}" for name, run in zip(names, runs)]
@@ -26,8 +29,7 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     panels = picture.subplots(1, 1 + len(metrics), squeeze=False)[0]
     _draw_lines(panels[0], dict(enumerate(run["valid_curve"] for run in runs)), labels)
     panels[0].set(ylabel="validation perplexity", yscale="log")
-    panels[0].yaxis.set_major_formatter(ScalarFormatter())
-    panels[0].yaxis.set_minor_formatter(ScalarFormatter())
+    _write_plain_numbers(panels[0])
     for axes, metric in zip(panels[1:], metrics):
         _draw_lines(axes, {n: curves[metric] for n, curves in enumerate(scores) if metric in curves}, labels)
         axes.set(ylabel=f"validation {TITLES[metric]}")
@@ -42,4 +44,17 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
 def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], labels: Sequence[str]) -> None:
     """Draw the curves of runs by their number, each in the run's colour."""
     for number, curve in curves.items():
-        axes.plot(list(curve), list(curve.values()), marker="o", color=f"C{number}", label=labels[number])
+        marker = "o" if len(curve) <= MOST_MARKED else None
+        axes.plot(list(curve), list(curve.values()), marker=marker, color=f"C{number}", label=labels[number])
+
+
+def _write_plain_numbers(axes: "Axes") -> None:
+    """Write the numbers of a logarithmic axis without powers, and so many that they do not touch."""
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+    lowest, highest = axes.get_ylim()
+    is_wide = highest > 10 * lowest
+    if is_wide:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter() if is_wide else ScalarFormatter())

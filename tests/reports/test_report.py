@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fairseq_plugins.reports.curves import draw_learning_curves
 from fairseq_plugins.reports.provenance import provenance
@@ -38,6 +39,31 @@ def test_a_curve_for_each_run_with_its_seed_where_names_repeat():
     assert labels == ["A, seed 1", "A, seed 2", "B"]
     assert list(axes.lines[1].get_ydata()) == [21.0, 11.0] and list(axes.lines[1].get_xdata()) == [1, 2]
     assert axes.get_yscale() == "log"
+
+
+@pytest.mark.parametrize(
+    "highest, written", [(20.0, {"10", "20"}), (700.0, {"5", "10", "20", "50", "100", "200", "500"})]
+)
+def test_perplexities_are_written_apart(highest, written):
+    picture = draw_learning_curves(
+        [{"name": "A", "seed": 1, "valid_curve": {1: highest, 2: 4.5 if highest > 20 else 9.5}}]
+    )
+    FigureCanvasAgg(picture).draw()
+    axis = picture.axes[0].yaxis
+    lowest, top = picture.axes[0].get_ylim()
+    shown = [tick for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()) if lowest <= tick.get_loc() <= top]
+    assert written <= {tick.label1.get_text() for tick in shown}
+    boxes = sorted(
+        (tick.label1.get_window_extent() for tick in shown if tick.label1.get_text()), key=lambda box: box.y0
+    )
+    assert all(lower.y1 < upper.y0 for lower, upper in zip(boxes, boxes[1:]))
+
+
+@pytest.mark.parametrize("num_epochs, marker", [(40, "o"), (41, "None")])
+def test_points_of_long_curves_are_not_marked(num_epochs, marker):
+    curve = {epoch: 10.0 - epoch / 10 for epoch in range(1, num_epochs + 1)}
+    (axes,) = draw_learning_curves([{"name": "A", "seed": 1, "valid_curve": curve}]).axes
+    assert axes.lines[0].get_marker() == marker
 
 
 def test_scores_of_decoded_text_have_panels_in_the_colours_of_the_runs():
