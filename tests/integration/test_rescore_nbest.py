@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 import fairseq_cli.generate
+import fairseq_cli.train
 import pytest
-from commands import ROOT
+from commands import MODEL_FLAGS, ROOT, preprocess
 from translation_commands import HOST_FLAGS
 
 from fairseq_plugins.cli.rescore_nbest import RescoreNbest
@@ -112,6 +113,41 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
     assert status == 0 and re.search(r"checkpoint_best.pt does not know \d+.\d% of the candidates' tokens", told), told
     status, printed, _ = rescore(*given, *weights, "--output", "lists")
     assert status == 0 and len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
+
+
+def test_a_language_model_of_the_target_stands_beside_an_encoder_decoder(
+    pairs, pair_data, translator, rescore, run_here, tmp_path
+):
+    both = shutil.copytree(pair_data, tmp_path / "both")
+    shutil.copy(both / "dict.tgt.txt", both / "dict.txt")
+    for split in ("train", "valid", "test"):
+        shutil.copy(pairs / f"{split}.tgt", tmp_path / f"{split}.txt")
+    text = preprocess(tmp_path, tmp_path / "text", "--srcdict", both / "dict.txt")
+    training = [*MODEL_FLAGS, "--task", "stateful_lm", "--batch-size", 4, "--tokens-per-sample", 20, "--max-update", 2]
+    training += ["--criterion", "regularized_cross_entropy", "--optimizer", "sgd", "--lr", 1, "--disable-validation"]
+    run_here(fairseq_cli.train, text, "--save-dir", tmp_path / "lm", *training)
+    models = [str(tmp_path / "lm/checkpoint_last.pt"), str(translator / "checkpoint_best.pt")]
+    source, target = ((pairs / f"valid.{side}").read_text().splitlines()[0] for side in ("src", "tgt"))
+    candidates = [target, " ".join(reversed(target.split())), f"{target} {target}"]
+    lines = [f"S-0\t{source}", *(f"H-0\t-1.0\t{text}" for text in candidates)]
+    (tmp_path / "lists.txt").write_text("".join(f"{line}\n" for line in lines))
+
+    def scores(factors):
+        weights = {"list": 0, "length": 0, **factors}
+        digests = {model: file_digest(Path(model)) for model in factors}
+        content = {"metric": "bleu", "weights": weights, "digests": digests}
+        (tmp_path / "weights.json").write_text(json.dumps(content))
+        given = ["--input", tmp_path / "lists.txt", "--weights", tmp_path / "weights.json", "--output", "lists"]
+        status, printed, told = rescore(both, "--path", *factors, *given)
+        assert (status, told) == (0, "")
+        return {text: float(score) for score, text in re.findall(r"^H-0\t(\S+)\t(.*)", printed, re.M)}
+
+    of_lm, of_translator, mixed = (
+        scores(factors) for factors in ({models[0]: 1}, {models[1]: 1}, {models[0]: 0.25, models[1]: 2})
+    )
+    assert set(of_lm) == set(of_translator) == set(candidates) and of_lm != of_translator
+    for text in candidates:
+        assert mixed[text] == pytest.approx(0.25 * of_lm[text] + 2 * of_translator[text], rel=1e-3)
 
 
 def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
