@@ -153,6 +153,7 @@ class PerplexityMetric(Metric):
     def measure(self, run: TrainedRun) -> Figures:
         model = self._model(run).to(self.device)
         dictionary = load_dictionary(run.data)
+        of_characters = is_of_characters(Path(run.data))
         figures: Figures = {}
         for split in ("valid", "test"):
             result = evaluate_perplexity(
@@ -163,7 +164,7 @@ class PerplexityMetric(Metric):
                 show_progress=sys.stderr.isatty(),
             )
             figures[f"{split}_perplexity"] = result.perplexity
-            if is_of_characters(Path(run.data)):
+            if of_characters:
                 figures[f"{split}_bits_per_character"] = result.bits_per_token
         return figures
 
