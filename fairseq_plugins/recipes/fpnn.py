@@ -13,6 +13,7 @@ _DAMPED = {
     "force-anneal": 12,
     "max-epoch": 14,
 }
+_DAMPED_RECTIFIER = {**_DAMPED, "initial-accumulator": 1e-7, "recurrent-scale": 0.1}
 
 PTB = Recipe(
     name="fpnn_ptb",
@@ -24,7 +25,11 @@ PTB = Recipe(
         "fpnn+dropout+norm": System(_FPNN, published={_TEST: "102"}),
         "fpnn+dropout+norm+damped": System({**_FPNN, **_DAMPED}, published={_TEST: "102"}),
         "rectifier": System({**_RECTIFIER, **_FREE}, published={_TEST: "126"}),
+        "rectifier+damped": System(
+            {**_RECTIFIER, **_FREE, **_DAMPED_RECTIFIER, "force-anneal": 3, "max-epoch": 5}, published={_TEST: "126"}
+        ),
         "rectifier+dropout+norm": System(_RECTIFIER, published={_TEST: "107"}),
+        "rectifier+dropout+norm+damped": System({**_RECTIFIER, **_DAMPED_RECTIFIER}, published={_TEST: "107"}),
     },
     training=FULL_SIZE,
     metric="perplexity",
