@@ -38,7 +38,7 @@ def test_networks_of_characters(system, inside):
 
 def test_noise_and_maximum_likelihood_differ_in_the_criterion_alone():
     recipe = find_recipe("fpnn_text8")
-    for name in ("fpnn", "rectifier"):
+    for name in ("fpnn", "rectifier", "rectifier+damped"):
         by_noise, exact = (recipe.flags(system) for system in (f"{name}+nce", name))
         of_noise = {"criterion": "noise_contrastive", "noise-samples": 25, "accidental-hits": "counted"}
         assert by_noise == {**exact, **of_noise}
@@ -50,6 +50,7 @@ ADAGRAD = {"optimizer": "adagrad", "lr": [0.05], "force_anneal": 7, "max_epoch":
 DAMPED = {"optimizer": "damped_adagrad", "initial_accumulator": 1e-5, "lr": [0.1], "force_anneal": 12, "max_epoch": 14}
 LINEAR = {"rnn_cell": "diagonal"}
 RECTIFIER = {"rnn_cell": "rectifier", "recurrent_scale": 0.01}
+DAMPED_RECTIFIER = {**RECTIFIER, **DAMPED, "initial_accumulator": 1e-7, "recurrent_scale": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,9 @@ RECTIFIER = {"rnn_cell": "rectifier", "recurrent_scale": 0.01}
         ("fpnn+dropout+norm", {**LINEAR, **REGULARISED, **ADAGRAD}),
         ("fpnn+dropout+norm+damped", {**LINEAR, **REGULARISED, **DAMPED}),
         ("rectifier", {**RECTIFIER, **FREE, **ADAGRAD}),
+        ("rectifier+damped", {**DAMPED_RECTIFIER, **FREE, "force_anneal": 3, "max_epoch": 5}),
         ("rectifier+dropout+norm", {**RECTIFIER, **REGULARISED, **ADAGRAD}),
+        ("rectifier+dropout+norm+damped", {**DAMPED_RECTIFIER, **REGULARISED}),
     ],
 )
 def test_rows_of_penn_treebank_are_regularised_and_trained_as_they_say(system, settings):
