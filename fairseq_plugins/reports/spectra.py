@@ -50,7 +50,8 @@ def draw_spectra(found: Mapping[str, Sequence[Spectrum]]) -> "Figure":
         axes.scatter(one.eigenvalues.real, one.eigenvalues.imag, s=6)
         if not math.isnan(one.most_negative):
             axes.annotate(f"{one.most_negative:.2f}", (one.most_negative, 0), (0, 8), textcoords="offset points")
-        axes.set(title=f"{name}, layer {one.layer}", xlabel="real part", ylabel="imaginary part")
+        axes.set(xlabel="real part", ylabel="imaginary part")
+        axes.set_title(f"{name}, layer {one.layer}", wrap=True)
         axes.set_aspect("equal", adjustable="datalim")
         axes.grid(alpha=0.3)
     return picture
