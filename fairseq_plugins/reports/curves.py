@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Dict, Sequence
 
-from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.reports.pictures import new_picture, write_plain_numbers
 from fairseq_plugins.scoring.corpus_metrics import TITLES
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     panels = picture.subplots(1, 1 + len(metrics), squeeze=False)[0]
     _draw_lines(panels[0], dict(enumerate(run["valid_curve"] for run in runs)), labels)
     panels[0].set(ylabel="validation perplexity", yscale="log")
-    _write_plain_numbers(panels[0])
+    write_plain_numbers(panels[0].yaxis)
     for axes, metric in zip(panels[1:], metrics):
         _draw_lines(axes, {n: curves[metric] for n, curves in enumerate(scores) if metric in curves}, labels)
         axes.set(ylabel=f"validation {TITLES[metric]}")
@@ -46,15 +46,3 @@ def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], labels: Seque
     for number, curve in curves.items():
         marker = "o" if len(curve) <= MOST_MARKED else None
         axes.plot(list(curve), list(curve.values()), marker=marker, color=f"C{number}", label=labels[number])
-
-
-def _write_plain_numbers(axes: "Axes") -> None:
-    """Write the numbers of a logarithmic axis without powers, and so many that they do not touch."""
-    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
-
-    lowest, highest = axes.get_ylim()
-    is_wide = highest > 10 * lowest
-    if is_wide:
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.yaxis.set_minor_formatter(NullFormatter() if is_wide else ScalarFormatter())

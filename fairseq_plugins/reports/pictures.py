@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Tuple
 from fairseq_plugins.flags.written_file import replaced_file
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 
@@ -14,6 +15,18 @@ def new_picture(*, inches: Tuple[float, float] = (7, 4.2)) -> "Figure":
     from matplotlib.figure import Figure
 
     return Figure(figsize=inches, layout="constrained")
+
+
+def write_plain_numbers(axis: "Axis") -> None:
+    """Write the numbers of a logarithmic axis without powers, and so many that they do not touch."""
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+    lowest, highest = sorted(axis.get_view_interval())
+    is_wide = highest > 10 * lowest
+    if is_wide:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(ScalarFormatter())
+    axis.set_minor_formatter(NullFormatter() if is_wide else ScalarFormatter())
 
 
 def save_picture(picture: "Figure", path: Path, *, dots_per_inch: int = 150) -> None:

@@ -9,6 +9,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
 from fairseq_plugins.reports.training_log import (
+    find_log,
     read_hours,
     read_median_speed,
     read_score_curves,
@@ -79,12 +80,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     """
     checkpoint = path / "checkpoint_best.pt" if path.is_dir() else path
     check_checkpoints([checkpoint])
-    log = checkpoint.parent / "train.log"
-    if not log.is_file():
-        raise ValueError(
-            f"{log} does not exist: it is what a training prints, which recipes and the command train write there; "
-            "behind fairseq-train type: --log-format simple 2>&1 | tee SAVE_DIR/train.log"
-        )
+    log = find_log(checkpoint.parent)
     curve, score_curves = read_valid_curve(log), read_score_curves(log)
     model, config = load_checkpoint(checkpoint, data)
     return TrainedRun(

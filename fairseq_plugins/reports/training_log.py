@@ -10,6 +10,7 @@ from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 NUMBER = r"(-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan))"
 """As the host prints one."""
 VALIDATION = re.compile(rf"\| valid \| epoch (\d+) \|.*?\| ppl {NUMBER}")
+TRAINING = re.compile(rf"\| train \| epoch (\d+) \|.*?\| ppl {NUMBER}")
 VALIDATION_LINE = re.compile(r"\| valid \| epoch (\d+) (\|.*)")
 VALIDATION_SCORE = re.compile(rf"\| ({'|'.join(CORPUS_METRICS)}) {NUMBER}")
 SPEED = re.compile(rf"\| train_inner \|.*? wps={NUMBER}")
@@ -23,6 +24,21 @@ EPOCH_OF_INTERVAL = re.compile(r"\| train_inner \| epoch (\d+):")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 START = "| fairseq.trainer | Preparing to load checkpoint "
 """In a line that the host logs once a start, whether there is a checkpoint or not."""
+
+
+def find_log(save_dir: Path) -> Path:
+    """The log in the ``--save-dir`` of a training.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    log = save_dir / "train.log"
+    if not log.is_file():
+        raise ValueError(
+            f"{log} does not exist: it is what a training prints, which recipes and the command train write there; "
+            "behind fairseq-train type: --log-format simple 2>&1 | tee SAVE_DIR/train.log"
+        )
+    return log
 
 
 def read_log(path: Path) -> str:
@@ -56,6 +72,21 @@ def read_valid_curve(path: Path) -> Dict[int, float]:
     curve = {int(epoch): float(ppl) for epoch, ppl in VALIDATION.findall(lines_of_epochs(read_log(path)))}
     if not curve:
         raise ValueError(f"{path} holds no validation: log with --log-format simple")
+    return curve
+
+
+def read_train_curve(path: Path) -> Dict[int, float]:
+    """Training perplexity by epoch, the mean over its updates, as the criterion has it: with dropout.
+
+    Where epochs begin again, it is of the last training; an epoch that was not finished has none.
+
+    Raises:
+        ValueError: if the log holds none.
+        OSError: if there is no log.
+    """
+    curve = {int(epoch): float(ppl) for epoch, ppl in TRAINING.findall(lines_of_epochs(read_log(path)))}
+    if not curve:
+        raise ValueError(f"{path} holds no training perplexity: the criterion logs none, or no epoch was finished")
     return curve
 
 

@@ -73,6 +73,7 @@ READINGS: Dict[str, Reading] = {
         *("plot_expert_history", "lm", "--path", "A=history", "--plot", "out.png"),
         files=["history/checkpoint_1_20.pt", *LM],
     ),
+    "plot_generalization": _ours("plot_generalization", "--path", "A=run", files=["run/train.log"]),
     "rescore_nbest": _ours(
         *("rescore_nbest", "translation", "--path", "translator.pt", "--input", "generated", "--reference", "targets"),
         *("--tune", "tuned"),

@@ -114,6 +114,7 @@ WRITINGS: Dict[str, Writing] = {
     "plot_attention": _ours("plot_attention", *_PAIRS, *_OUT, result=_below("out"), stdin=b"a b\n"),
     "plot_expert_history": _ours("plot_expert_history", "lm", "--path", "A=history", *_PLOT, result=_PICTURE),
     "plot_experts": _ours("plot_experts", *_LM, *_OUT, result=_below("out"), stdin=b"the cat eats\n"),
+    "plot_generalization": _ours("plot_generalization", "--path", "A=run", *_PLOT, result=_PICTURE),
     "plot_spectrum": _ours("plot_spectrum", "lm", "--path", "A=rnn.pt", *_PLOT, result=_PICTURE),
     "plot_timescales": _ours("plot_timescales", "lm", "--path", "A=fpnn.pt", *_PLOT, result=_PICTURE),
     "rerank_trees": _ours(

@@ -31,8 +31,9 @@ def test_networks_of_words_have_two_word_matrices_and_a_recurrence(system, recur
         ("skipping", 2 * 2048 * 2048),
     ],
 )
-def test_networks_of_characters(system, inside):
-    found = num_parameters("fpnn_text8_chars", system, vocab_size=CHARACTERS)
+@pytest.mark.parametrize("training", ["", "+damped"])
+def test_networks_of_characters(system, inside, training):
+    found = num_parameters("fpnn_text8_chars", system + training, vocab_size=CHARACTERS)
     assert found == 2 * 2048 * CHARACTERS + inside
 
 
@@ -70,3 +71,14 @@ def test_rows_of_penn_treebank_are_regularised_and_trained_as_they_say(system, s
     found = vars(as_the_host_reads(find_recipe("fpnn_ptb"), system))
     assert {name: found[name] for name in settings} == settings
     assert (found["embed_dim"], found["hidden_sizes"], found["output_layer"]) == (512, "512", "full")
+
+
+@pytest.mark.parametrize("system, rate", [("fpnn+hidden", 0.015), ("smooth-rectifier", 0.03), ("skipping", 0.03)])
+def test_damped_networks_of_characters_differ_in_optimiser_and_scale(system, rate):
+    recipe = find_recipe("fpnn_text8_chars")
+    exact, damped = (as_the_host_reads(recipe, name) for name in (system, f"{system}+damped"))
+    expected = {"optimizer": "damped_adagrad", "initial_accumulator": 1e-7, "lr": [rate], "recurrent_scale": 0.2}
+    if system == "fpnn+hidden":  # no recurrent matrix
+        del expected["recurrent_scale"]
+    found = {name: value for name, value in vars(damped).items() if getattr(exact, name, None) != value}
+    assert found == expected

@@ -1,0 +1,58 @@
+"""Validation perplexity at equal training perplexity: ``python -m fairseq_plugins.cli.plot_generalization --help``."""
+
+import argparse
+
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_json, add_named_models, add_plot
+from fairseq_plugins.flags.values import check_positive, named_paths
+from fairseq_plugins.reports.generalization import (
+    draw_generalization,
+    generalization_figures,
+    generalization_table,
+    read_generalization,
+)
+from fairseq_plugins.reports.json_text import json_text
+from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.provenance import with_origin
+
+
+class PlotGeneralization(Command):
+    """Shows how well trainings generalise."""
+
+    name = "plot_generalization"
+    summary = "Validation against training perplexity: what generalises better, and what is only faster."
+    description = """\
+Reads the logs train.log of trainings, epoch by epoch. Of two trainings at equal perplexity of the training set the one
+with the lower perplexity of the validation set generalises better; on one curve, one is only faster than the other.
+Training perplexity is the mean over the updates of an epoch, with dropout, as it is logged: compare trainings with
+equal dropout and as many updates an epoch. Noise-contrastive estimation logs none."""
+    named_models = "on"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_named_models(parser, help="trainings, finished or not", model="SAVE_DIR")
+        parser.add_argument(
+            "--at",
+            nargs="+",
+            type=float,
+            default=[],
+            metavar="PPL",
+            help="training perplexities at which to compare, interpolated between epochs",
+        )
+        add_plot(parser, help="draw the curves, such as generalization.png")
+        add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        for level in args.at:
+            check_positive(level, flag="--at")
+        runs = [read_generalization(name, path) for name, path in named_paths(args.path, repeated_names="refused")]
+        if args.plot:
+            save_picture(draw_generalization(runs), args.plot)
+        if args.json:
+            figures = {"runs": generalization_figures(runs, levels=args.at)}
+            print(json_text(with_origin(figures, command=args.command_line)))
+        else:
+            print(generalization_table(runs, levels=args.at))
+
+
+if __name__ == "__main__":
+    PlotGeneralization().main()
