@@ -33,6 +33,7 @@ equal dropout and as many updates an epoch. Noise-contrastive estimation logs no
         parser.add_argument(
             "--at",
             nargs="+",
+            action="extend",
             type=float,
             default=[],
             metavar="PPL",

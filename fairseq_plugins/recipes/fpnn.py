@@ -80,7 +80,7 @@ TEXT8_CHARACTERS = Recipe(
     metric="bits a character",
     notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. Bits are the mean
 over characters and the end marks, one every 1,000 characters. No clipping, as published, but Adagrad in place of SGD
-with momentum near 1, by which smooth rectifiers do not leave their start here (results/fpnn). +damped: its sums start
+with momentum near 1, by which smooth rectifiers do not leave their start here (results/text8). +damped: its sums start
 at 1e-7, and the recurrent matrix is 0.2 of its parameters, not 0.01; rate and scale were chosen from the first 50
 updates. Other rates, the numbers of rows and epochs and the a of the smooth rectifier are not published, and those here
 were not searched.""",
