@@ -7,7 +7,7 @@ from fairseq_plugins.flags.common_arguments import add_json, add_named_models, a
 from fairseq_plugins.flags.values import check_positive, named_paths
 from fairseq_plugins.reports.generalization import (
     draw_generalization,
-    generalization_figures,
+    generalization_record,
     generalization_table,
     read_generalization,
 )
@@ -24,8 +24,10 @@ class PlotGeneralization(Command):
     description = """\
 Reads the logs train.log of trainings, epoch by epoch. Of two trainings at equal perplexity of the training set the one
 with the lower perplexity of the validation set generalises better; on one curve, one is only faster than the other.
-Training perplexity is the mean over the updates of an epoch, with dropout, as it is logged: compare trainings with
-equal dropout and as many updates an epoch. Noise-contrastive estimation logs none."""
+Training perplexity is the mean over the updates of an epoch, with dropout, as it is logged, and the validation set is
+read after the epoch: compare trainings with equal dropout and epochs, and at levels that both pass slowly, since what
+learns fast within an epoch, as in the first or behind a fall of the rate, looks better than it is. Noise-contrastive
+estimation logs none."""
     named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -49,7 +51,7 @@ equal dropout and as many updates an epoch. Noise-contrastive estimation logs no
         if args.plot:
             save_picture(draw_generalization(runs), args.plot)
         if args.json:
-            figures = {"runs": generalization_figures(runs, levels=args.at)}
+            figures = {"runs": generalization_record(runs, levels=args.at)}
             print(json_text(with_origin(figures, command=args.command_line)))
         else:
             print(generalization_table(runs, levels=args.at))

@@ -30,19 +30,19 @@ class Generalization:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch of the lowest perplexity of the validation set."""
-        return min(self.valid, key=self.valid.__getitem__)
+        """The epoch of the lowest perplexity of the validation set; one without a number is none."""
+        return min(self.valid, key=lambda epoch: (math.isnan(self.valid[epoch]), self.valid[epoch]))
 
-    def valid_at(self, train: float) -> Optional[float]:
-        """Perplexity of the validation set where that of the training set first falls to the given one.
+    def valid_at(self, level: float) -> Optional[float]:
+        """Perplexity of the validation set where that of the training set first falls to a level.
 
-        Between two epochs the logarithm of one is taken as linear in that of the other; None where no two epochs
-        enclose it.
+        Between two epochs the logarithm of one is taken as linear in that of the other; None where no two epochs with
+        finite perplexities enclose it.
         """
         points = list(zip(self.train.values(), self.valid.values()))
         for (above, before), (below, after) in zip(points, points[1:]):
-            if math.inf > above >= train >= below:
-                share = math.log(above / train) / math.log(above / below) if above > below else 0.0
+            if above >= level >= below and all(map(math.isfinite, (above, before, after))):
+                share = math.log(above / level) / math.log(above / below) if above > below else 0.0
                 return before * (after / before) ** share
         return None
 
@@ -78,7 +78,7 @@ def generalization_table(runs: Sequence[Generalization], *, levels: Sequence[flo
     return as_table(columns, rows)
 
 
-def generalization_figures(runs: Sequence[Generalization], *, levels: Sequence[float]) -> List[Dict[str, Any]]:
+def generalization_record(runs: Sequence[Generalization], *, levels: Sequence[float]) -> List[Dict[str, Any]]:
     """The curves and what the table has, with full precision."""
     return [
         {

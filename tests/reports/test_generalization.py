@@ -85,6 +85,11 @@ def test_an_infinite_perplexity_says_nothing():
     run = Generalization(name="a", train={1: math.inf, 2: 100.0, 3: 100.0}, valid={1: 9, 2: 8, 3: 7})
     assert run.valid_at(120) is None and run.valid_at(100) == 8
     assert run.best_epoch == 3
+    run = Generalization(
+        name="a", train={1: 200.0, 2: 150.0, 3: 100.0, 4: 80.0}, valid={1: math.nan, 2: math.inf, 3: 8, 4: 7}
+    )
+    assert run.valid_at(180) is None and run.valid_at(120) is None and run.valid_at(100) == 8
+    assert run.best_epoch == 4
 
 
 def test_table_has_the_best_epoch_and_the_levels():
@@ -102,6 +107,7 @@ def test_picture_goes_on_to_the_right():
     assert list(line.get_xdata()) == list(TRAIN.values()) and list(line.get_ydata()) == list(VALID.values())
     left, right = axes.get_xlim()
     assert left > 320 and right < 40
+    assert (line.get_label(), axes.get_xscale(), axes.get_yscale()) == ("plain", "log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("training perplexity", "validation perplexity")
 
 
@@ -114,13 +120,18 @@ def test_command(save_dir, capsys):
     assert run["valid_at"] == [{"train": 160.0, "valid": pytest.approx(200 * 0.5**0.5)}, {"train": 30.0, "valid": None}]
 
 
+def test_command_prints_the_table(save_dir, capsys):
+    PlotGeneralization().main(["--path", f"plain={save_dir}", "--at", "160", "--at", "30"])
+    assert capsys.readouterr().out.strip() == generalization_table([RUN], levels=[160, 30])
+
+
 @pytest.mark.parametrize(
     "words, told",
     [
         (["--path", "{save_dir}"], "give it as NAME=PATH"),
         (["--path", "a={save_dir}", "a={save_dir}"], "give each NAME once"),
         (["--path", "a={save_dir}", "--at", "0"], "--at 0.0: give a value above 0"),
-        (["--path", "a={save_dir}", "--at", "many"], "--at"),
+        (["--path", "a={save_dir}", "--at", "many"], "argument --at: invalid float value: 'many'"),
         (["--path", "a={save_dir}/none"], "train.log does not exist: it is what a training prints"),
     ],
 )
