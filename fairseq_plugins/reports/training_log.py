@@ -69,7 +69,7 @@ def read_valid_curve(path: Path) -> Dict[int, float]:
         ValueError: if the log holds none.
         OSError: if there is no log.
     """
-    curve = {int(epoch): float(ppl) for epoch, ppl in VALIDATION.findall(lines_of_epochs(read_log(path)))}
+    curve = _read_curve(VALIDATION, path)
     if not curve:
         raise ValueError(f"{path} holds no validation: log with --log-format simple")
     return curve
@@ -84,10 +84,15 @@ def read_train_curve(path: Path) -> Dict[int, float]:
         ValueError: if the log holds none.
         OSError: if there is no log.
     """
-    curve = {int(epoch): float(ppl) for epoch, ppl in TRAINING.findall(lines_of_epochs(read_log(path)))}
+    curve = _read_curve(TRAINING, path)
     if not curve:
         raise ValueError(f"{path} holds no training perplexity: the criterion logs none, or no epoch was finished")
     return curve
+
+
+def _read_curve(line: "re.Pattern[str]", path: Path) -> Dict[int, float]:
+    """A figure by epoch, both of which the expression for a line captures."""
+    return {int(epoch): float(figure) for epoch, figure in line.findall(lines_of_epochs(read_log(path)))}
 
 
 def read_score_curves(path: Path) -> Dict[str, Dict[int, float]]:
