@@ -10,7 +10,9 @@ from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.comparison import compare_runs
-from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
+from fairseq_plugins.reports.metrics.metric import Metric
+from fairseq_plugins.reports.metrics.of_data import text_metric
+from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
 from fairseq_plugins.scoring.rouge import DEFAULT_SETTINGS, NUM_BOOTSTRAP_SAMPLES
 
 METRICS = ("perplexity", "bleu", "rouge")

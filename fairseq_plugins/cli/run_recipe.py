@@ -19,7 +19,9 @@ from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
 from fairseq_plugins.recipes.training_plan import PlannedTraining, TrainingPlan
 from fairseq_plugins.reports.comparison import compare_runs
-from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
+from fairseq_plugins.reports.metrics.metric import Metric
+from fairseq_plugins.reports.metrics.of_data import text_metric
+from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
 
 
 class RunRecipe(TrainingCommand):

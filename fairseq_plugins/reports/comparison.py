@@ -9,7 +9,8 @@ from tqdm import tqdm
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.reports.curves import draw_learning_curves
 from fairseq_plugins.reports.differences import differences, differences_as_markdown
-from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
+from fairseq_plugins.reports.metrics.metric import Figures, Metric
+from fairseq_plugins.reports.metrics.text import TextMetric
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import Cell, as_table, summary_rows
 from fairseq_plugins.reports.trained_run import TrainedRun, read_run

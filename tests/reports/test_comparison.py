@@ -11,7 +11,10 @@ from fairseq_plugins.evaluation.translation.decoding import ASKED_FILE
 from fairseq_plugins.reports import comparison
 from fairseq_plugins.reports.comparison import as_markdown, compare_runs, text_differences
 from fairseq_plugins.reports.differences import differences_as_markdown
-from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric, text_metric
+from fairseq_plugins.reports.metrics.bleu import BleuMetric
+from fairseq_plugins.reports.metrics.of_data import text_metric
+from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
+from fairseq_plugins.reports.metrics.rouge import RougeMetric
 from fairseq_plugins.scoring.rouge import RougeSettings
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]

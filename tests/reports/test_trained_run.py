@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.reports.metrics import PerplexityMetric
+from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
 from fairseq_plugins.reports.trained_run import read_run
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"

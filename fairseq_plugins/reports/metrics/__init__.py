@@ -1,0 +1,1 @@
+"""What trained models are compared by."""
