@@ -153,7 +153,6 @@ def map_in_order(
     workers: int,
     label: str,
     total: int | None = None,
-    unit: str = " lines",
 ) -> Iterator:
     """Apply the function that ``build(*arguments)`` makes in each process to every item; the order is kept.
 
@@ -162,7 +161,7 @@ def map_in_order(
     items = iter(items)
     chunks = iter(lambda: list(itertools.islice(items, CHUNK)), [])
     first = list(itertools.islice(chunks, 2))
-    with progress(None, total=total, desc=label, unit=unit) as bar:
+    with progress(None, total=total, desc=label, unit=" lines") as bar:
         if workers <= 1 or len(first) < 2:
             function = build(*arguments)
             parts = ([function(item) for item in chunk] for chunk in itertools.chain(first, chunks))

@@ -40,8 +40,8 @@ class GenerateText(Command):
     name = "generate_text"
     summary = "Continue the beginnings of lines by language models: sampling, or beam search."
     description = """\
-Each line of text is the beginning of a line, a blank one of a line of any kind; --num texts are printed for it, a line
-each. What is drawn for a beginning depends on it and the seed alone, not on other lines. Several checkpoints are
+Each line of text is the beginning of a line, a blank one of a line of any kind; up to --num texts are printed for it,
+a line each. What is drawn for a beginning depends on it and the seed alone, not on other lines. Several checkpoints are
 averaged as probabilities. With --stop length, end marks are words like others and are printed as </s>; --json prints an
 object for each text, in which they are line breaks."""
 
@@ -54,7 +54,11 @@ object for each text, in which they are line breaks."""
             "--after", type=Path, metavar="FILE", help="text that every beginning follows; for models that carry state"
         )
         parser.add_argument(
-            "--num", type=int, default=1, metavar="N", help="texts for each beginning (default: %(default)s)"
+            "--num",
+            type=int,
+            default=1,
+            metavar="N",
+            help="texts for each beginning; a beam search may find fewer (default: %(default)s)",
         )
         parser.add_argument(
             "--beam",

@@ -3,7 +3,7 @@
 import hashlib
 from itertools import count, takewhile
 from pathlib import Path
-from typing import List, Union
+from typing import List, Optional, Sequence, Union
 
 import torch
 from fairseq.data import Dictionary, data_utils
@@ -28,13 +28,22 @@ def load_dictionary(data_dir: Union[str, Path]) -> Dictionary:
     return Dictionary.load(str(path))
 
 
-def split_parts(data_dir: Union[str, Path], split: str, *, suffix: str = "") -> List[str]:
+def split_parts(data_dir: Union[str, Path], split: str, *, suffixes: Sequence[str] = ("",)) -> List[str]:
     """The names of a split and of those beside it that the host trains on as well: train, train1, train2 and so on.
 
-    ``suffix`` follows the number, such as that of a side of sentence pairs.
+    Args:
+        data_dir: where they are.
+        split: its name.
+        suffixes: what follows the number, such as that of a side of sentence pairs; of several the first with which
+            there is a binarised text is taken, number by number.
     """
-    more = takewhile(lambda part: is_binarised(Path(data_dir) / part), (f"{split}{n}{suffix}" for n in count(1)))
-    return [f"{split}{suffix}", *more]
+
+    def part(number: str) -> Optional[str]:
+        names = [f"{split}{number}{suffix}" for suffix in suffixes]
+        return next((name for name in names if is_binarised(Path(data_dir) / name)), None)
+
+    more = takewhile(lambda name: name is not None, (part(str(n)) for n in count(1)))
+    return [part("") or f"{split}{suffixes[0]}", *filter(None, more)]
 
 
 def is_binarised(path: Path) -> bool:

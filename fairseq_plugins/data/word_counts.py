@@ -66,7 +66,6 @@ def training_splits(task: TextTask) -> List[Path]:
     return [
         Path(path) / part
         for path in utils.split_paths(config.data)
-        for suffix in suffixes
-        for part in split_parts(path, subset, suffix=suffix)
+        for part in split_parts(path, subset, suffixes=suffixes)
         if is_binarised(Path(path) / part)
     ]

@@ -1,7 +1,8 @@
 """Values that a flag of the host cannot have are refused.
 
 Mends: the host takes ``nan`` for a number, so that ``--dropout nan`` drops nothing, and ``--clip-norm -1`` clips
-nothing; ``--update-freq 0``, ``--seed -1`` and ``--adam-betas nan`` end in tracebacks.
+nothing; ``--update-freq 0``, ``--seed -1``, ``--adam-betas nan`` and a training with ``--fp16`` on a CPU end in
+tracebacks.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_takes_them`` passes.
 """
@@ -11,6 +12,7 @@ import ast
 import math
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
+import torch
 from fairseq import options
 
 from fairseq_plugins.host.wrapping import wrap
@@ -36,7 +38,10 @@ def _refuse(parse_args_and_arch: Callable[..., Any], parser: argparse.ArgumentPa
     """The values of all flags; the command ends with one line and status 2 where one cannot be."""
     parsed = parse_args_and_arch(parser, *args, **kwargs)
     values = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
-    faults = [_fault(name, number) for name, number in _numbers(values)] + [_fault_of_betas(values)]
+    faults = [_fault(name, number) for name, number in _numbers(values)] + [
+        _fault_of_betas(values),
+        _fault_of_fp16(values),
+    ]
     for fault in filter(None, faults):
         parser.exit(2, f"{parser.prog}: error: {fault}\n")
     return parsed
@@ -64,6 +69,15 @@ def _fault_of_betas(values: Dict[str, Any]) -> Optional[str]:
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         pass
     return f'--adam-betas {betas}: give two numbers from 0 to 1, as in "(0.9, 0.999)"'
+
+
+def _fault_of_fp16(values: Dict[str, Any]) -> Optional[str]:
+    """A training keeps its 32-bit weights on a GPU; ``update_freq`` is a flag of trainings alone."""
+    if "update_freq" not in values or not values.get("fp16") or values.get("memory_efficient_fp16"):
+        return None
+    if torch.cuda.is_available() and not values.get("cpu"):
+        return None
+    return "--fp16: it trains on a GPU alone: give --bf16 or --amp in its place"
 
 
 def _numbers(values: Dict[str, Any]) -> Iterator[Tuple[str, float]]:

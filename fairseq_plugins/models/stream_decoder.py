@@ -96,7 +96,8 @@ class StreamDecoder(CachingDecoder):
 
         Returns:
             log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
-            dictionary: ``states`` (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
+            dictionary: ``states`` (:class:`DecoderStates`), ``scores`` (:class:`Scores`) and ``attn``, [None], which
+            the host asks for.
         """
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
         state: Optional[DecoderState] = self.cached(incremental_state)

@@ -92,8 +92,8 @@ class DiagonalRNN(SimpleRecurrentLayer):
         """s_0, (D) in float32, whatever the precision of the weights."""
         device = self.connection_bias.device
         if self._start is None or self._start.device != device:
-            ends = math.log(SHORTEST_TIMESCALE), math.log(self.longest_timescale)
-            timescales = torch.linspace(*ends, self.hidden_size).exp()
+            shortest = SHORTEST_TIMESCALE if self.hidden_size > 1 else self.longest_timescale
+            timescales = torch.linspace(math.log(shortest), math.log(self.longest_timescale), self.hidden_size).exp()
             self._start = torch.atanh(torch.exp(-1 / timescales)).to(device)
         return self._start
 

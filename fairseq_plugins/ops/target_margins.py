@@ -40,7 +40,7 @@ def adversarial_margins(latents: Tensor, weight: Tensor, target: Tensor, *, epsi
         latents: k, (N, J, d).
         weight: W, (V, d).
         target: y, (N); a word outside the vocabulary counts as the nearest inside.
-        epsilon: eps, 0 <= eps < 1, so that no logit changes its sign.
+        epsilon: eps, 0 <= eps < 1.
     """
     target = target.clamp(0, weight.size(0) - 1)
     dtype = accumulation_dtype(latents)

@@ -3,8 +3,9 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
+from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.flags.output_paths import check_output_folder
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.programs.allocator import training_environment
@@ -13,11 +14,14 @@ from fairseq_plugins.programs.logged_process import run_logged
 
 FINISHED_FILE = "trained.txt"
 """In the folder of a training that ended by itself: its command line."""
+START_FILE = "started_from.txt"
+"""In the folder of a training that began with the weights of a checkpoint: the digest of that file."""
 
 STOPPING_FLAG = "--stop-time-hours"
 """Ends a training that is to go on."""
 _LENGTHS = ("--max-epoch", "--max-update", "--patience", "--stop-min-lr", STOPPING_FLAG)
-_PATHS = ("", "--user-dir", "--save-dir", "--base-model", "--finetune-from-model")  # "": DATA, which comes first
+_STARTING_FLAG = "--finetune-from-model"
+_PATHS = ("", "--user-dir", "--save-dir", "--base-model", _STARTING_FLAG)  # "": DATA, which comes first
 _RUN = ("--log-interval", "--log-format", "--num-workers", "--cpu")
 MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_RUN))
 """Flags with whose other values a training goes on; what the paths hold is compared where it is read."""
@@ -57,10 +61,12 @@ class Training:
         A training that is finished is left as it is.
 
         Raises:
-            ValueError: if nothing can be written to ``save_dir``, or a training with other flags ended there.
+            ValueError: if nothing can be written to ``save_dir``, a training with other flags ended there, or one
+                there began with another checkpoint's weights.
             SystemExit: with the status of ``fairseq-train`` where it fails.
         """
         check_output_folder(self.save_dir)
+        self._check_start()
         if self.is_finished:
             print(
                 f"{self.save_dir} is trained; to train on, remove {FINISHED_FILE} there, or give a larger --max-epoch"
@@ -68,12 +74,35 @@ class Training:
             return
         self._check_flags()
         self.save_dir.mkdir(parents=True, exist_ok=True)
+        self._keep_start()
         command, environment = host_command("train", self.arguments), training_environment()
         status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
         if status != 0:
             raise SystemExit(status)
         if STOPPING_FLAG not in _by_flag(self.arguments):
             write_text(self.save_dir / FINISHED_FILE, f"{self.command_line}\n")
+
+    @property
+    def _start(self) -> Optional[Path]:
+        """The checkpoint whose weights it begins with, if there is one and the file is there."""
+        given = _by_flag(self.arguments).get(_STARTING_FLAG)
+        return Path(given[0]) if given and Path(given[0]).is_file() else None
+
+    def _check_start(self) -> None:
+        start, kept = self._start, self.save_dir / START_FILE
+        if start is None or not kept.is_file():
+            return
+        if kept.read_text(encoding="utf-8").strip() != file_digest(start):
+            raise ValueError(
+                f"{self.save_dir} holds a training that began with other weights than those in {start} today: give "
+                "another --save-dir, or remove that folder to begin anew"
+            )
+
+    def _keep_start(self) -> None:
+        """Note the start of a training that begins; the host reads it where there is nothing to go on from."""
+        start = self._start
+        if start is not None and not (self.save_dir / "checkpoint_last.pt").exists():
+            write_text(self.save_dir / START_FILE, f"{file_digest(start)}\n")
 
     def _check_flags(self) -> None:
         if not self._finished:

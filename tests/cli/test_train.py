@@ -96,6 +96,31 @@ def test_a_finished_training_does_not_take_other_flags(flags, told, commands, tm
     assert end.value.code == 2 and printed.count("\n") == 1 and told in printed and len(commands) == 1
 
 
+def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path, capsys):
+    start, another = tmp_path / "start.pt", tmp_path / "another.pt"
+    start.write_text("weights"), another.write_text("weights")
+    train_again(tmp_path, "--finetune-from-model", str(start))
+    train_again(tmp_path, f"--finetune-from-model={another}", "--max-epoch", "9")
+    assert len(commands) == 2, "the same weights elsewhere"
+    (tmp_path / "doc/trained.txt").unlink(), another.unlink()
+    train_again(tmp_path, "--finetune-from-model", str(another), "--max-epoch", "9")
+    assert len(commands) == 3, "what is gone cannot be compared"
+    start.write_text("trained on")
+    for more in (["--max-epoch", "9"], []):
+        with pytest.raises(SystemExit) as end:
+            train_again(tmp_path, "--finetune-from-model", str(start), *more)
+        printed = capsys.readouterr().err
+        assert end.value.code == 2 and printed.count("\n") == 1 and "began with other weights than those in" in printed
+    assert len(commands) == 3
+
+
+def test_what_is_gone_on_with_is_not_noted_as_the_start(commands, tmp_path):
+    (tmp_path / "doc").mkdir(), (tmp_path / "doc/checkpoint_last.pt").write_text("of an earlier version")
+    (tmp_path / "start.pt").write_text("weights")
+    train_again(tmp_path, "--finetune-from-model", str(tmp_path / "start.pt"))
+    assert not (tmp_path / "doc/started_from.txt").exists()
+
+
 def test_a_dry_run_prints_the_command_line_and_does_nothing(commands, tmp_path, capsys):
     arguments = ["reduced", "doc", "no data", "--save-dir", str(tmp_path / "save"), "--dry-run", "--lr", "2"]
     Train().main(arguments)

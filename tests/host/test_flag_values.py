@@ -3,6 +3,7 @@
 import argparse
 
 import pytest
+import torch
 from fairseq import options
 
 import fairseq_plugins  # noqa: F401
@@ -44,6 +45,32 @@ def test_what_cannot_be_is_refused_with_one_line(flag, value, told, capsys):
     with pytest.raises(SystemExit) as error:
         read(options.parse_args_and_arch, f"{flag}={value}")
     assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {flag} {told}\n"
+
+
+def with_fp16(parse_args_and_arch, *flags):
+    parser = argparse.ArgumentParser(prog="fairseq-train")
+    for flag in ("--fp16", "--memory-efficient-fp16", "--cpu"):
+        parser.add_argument(flag, action="store_true")
+    if "--generate" not in flags:
+        parser.add_argument("--update-freq", default=[1])
+    return parse_args_and_arch(parser, [flag for flag in flags if flag != "--generate"])
+
+
+@pytest.mark.parametrize("has_gpu, flags", [(False, []), (True, ["--cpu"])])
+def test_fp16_trains_on_a_gpu_alone(has_gpu, flags, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    with pytest.raises(SystemExit) as error:
+        with_fp16(options.parse_args_and_arch, "--fp16", *flags)
+    told = "fairseq-train: error: --fp16: it trains on a GPU alone: give --bf16 or --amp in its place\n"
+    assert error.value.code == 2 and capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize(
+    "has_gpu, flags", [(True, []), (False, ["--generate"]), (False, ["--memory-efficient-fp16", "--cpu"])]
+)
+def test_fp16_is_taken_where_it_works(has_gpu, flags, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert with_fp16(options.parse_args_and_arch, "--fp16", *flags).fp16
 
 
 def test_values_are_what_they_were():

@@ -33,6 +33,8 @@ def test_timescales_start_from_a_quarter_of_a_token_to_the_longest():
     timescales = -1 / layer.self_connections().log()
     assert timescales[[0, -1]].tolist() == pytest.approx([0.25, 40], rel=1e-3)
     assert torch.equal(timescales, timescales.sort().values)
+    lonely = DiagonalRNN(3, 1, options=DiagonalOptions(longest_timescale=40.0)).self_connections()
+    assert (-1 / lonely.log()).item() == pytest.approx(40, rel=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

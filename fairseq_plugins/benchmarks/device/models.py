@@ -44,9 +44,9 @@ class Models(Step):
                 text = str(self.setting.data[place]) if given else f"random words of {num_kinds:,} kinds"
                 parts += [f"Presets for {recipe.corpus.split('/')[-2]}, on {text}:", _as_table(measured, recipe)]
         parts.append(
-            f"Medians of {self.setting.scale.num_rounds} runs of {self.setting.scale.num_updates} updates by "
-            "fairseq-train with SGD, the first fifth of a run left out. Every preset has its paper's rows and windows: "
-            "words per second compare models, updates per second trainings."
+            f"Medians of {self.setting.scale.num_rounds} runs, or of those that there are, of "
+            f"{self.setting.scale.num_updates} updates by fairseq-train with SGD, the first fifth of a run left out. "
+            "Every preset has its paper's rows and windows: words per second compare models, updates per second trainings."
         )
         return "\n\n".join([*parts, *failed_table(found)])
 

@@ -55,7 +55,8 @@ class Translation(Step):
         scale = self.setting.scale
         text = str(self.setting.data[0]) if self.setting.data else "the demo's short sentences"
         parts.append(
-            f"On {text}. Training: medians of {scale.num_rounds} runs of {scale.num_updates} updates. Decoding: the "
-            f"test set, {scale.num_rounds} times, in one process, batch by batch by turns, in float32."
+            f"On {text}. Training: medians of {scale.num_rounds} runs, or of those that there are, of "
+            f"{scale.num_updates} updates. Decoding: the test set, {scale.num_rounds} times, in one process, batch by "
+            "batch by turns, in float32."
         )
         return "\n\n".join([*parts, *failed_table(found)])

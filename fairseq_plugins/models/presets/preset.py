@@ -63,7 +63,8 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
             left_out |= registry.all_option_names()
             if registry is RECURRENT_CELLS:
                 cell = registry.find(str(chosen))
-                left_out -= option_names(cell.Options) - cell.unused_options(args).keys()
+                unused = cell.unused_options(Namespace(**{**preset.model, **vars(args)}))
+                left_out -= option_names(cell.Options) - unused.keys()
     values = {flag: value for flag, value in preset.model.items() if flag not in left_out}
     if layer != own_layer:
         values.update(preset.output_layers.get(str(layer), {}))

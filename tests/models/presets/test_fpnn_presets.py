@@ -1,17 +1,20 @@
 """Presets of impulse-response and rectifier networks against Pachitariu & Sahani 2013."""
 
 import math
+from argparse import Namespace
 
 import pytest
 import torch
 from builders import build_model, make_task
 from paper_tables import PTB
 
-from fairseq_plugins.models.presets import LANGUAGE_MODELS
+from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 
 TEXT8_WORDS, TEXT8_CHARACTERS = 67_428, 27
 FAMILIES = ("fpnn_lm", "rectifier_rnn_lm", "skipping_rnn_lm")
 ARCHITECTURES = [arch for arch in LANGUAGE_MODELS if arch.startswith(FAMILIES)]
+
+SKIPPING = [arch for arch in ARCHITECTURES if arch.startswith("skipping")]
 
 every_architecture = pytest.mark.parametrize("arch", ARCHITECTURES)
 
@@ -85,3 +88,11 @@ def test_networks_of_characters_leave_their_start(arch):
         optimizer.step()
         found.append(loss.item() / window[:, 1:].numel())
     assert found[0] == pytest.approx(math.log(30), abs=0.02) and found[-1] < 2.5
+
+
+@pytest.mark.parametrize("arch", SKIPPING)
+@pytest.mark.parametrize("typed", [{}, {"word_skip": "_"}])
+def test_another_cell_with_the_skip_of_the_preset_has_its_slow_matrices_too(arch, typed):
+    args = Namespace(rnn_cell="diagonal", **typed)
+    apply_preset(LANGUAGE_MODELS[arch], args)
+    assert (args.word_skip, args.recurrent_scale) == ("_", LANGUAGE_MODELS[arch].model["recurrent_scale"])
