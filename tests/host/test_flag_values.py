@@ -49,6 +49,7 @@ def test_what_cannot_be_is_refused_with_one_line(flag, value, told, capsys):
 
 def with_fp16(parse_args_and_arch, *flags):
     parser = argparse.ArgumentParser(prog="fairseq-train")
+    parser.add_argument("--batch-size", type=int, default=1)
     for flag in ("--fp16", "--memory-efficient-fp16", "--cpu"):
         parser.add_argument(flag, action="store_true")
     if "--generate" not in flags:

@@ -46,7 +46,8 @@ class Models(Step):
         parts.append(
             f"Medians of {self.setting.scale.num_rounds} runs, or of those that there are, of "
             f"{self.setting.scale.num_updates} updates by fairseq-train with SGD, the first fifth of a run left out. "
-            "Every preset has its paper's rows and windows: words per second compare models, updates per second trainings."
+            "Every preset has its paper's rows and windows: words per second compare models, updates per second "
+            "trainings."
         )
         return "\n\n".join([*parts, *failed_table(found)])
 
