@@ -12,6 +12,7 @@ IncrementalState = Optional[Dict[str, Dict[str, Any]]]
 """The host's store for step-by-step decoding, or None outside of it."""
 
 
+# the second base is one that the host adds by a decorator, which type checkers do not see
 class CachingDecoder(FairseqIncrementalDecoder, FairseqIncrementalState):
     """Keeps a state by name, a row (B, ...) for each hypothesis, in the host's store."""
 
