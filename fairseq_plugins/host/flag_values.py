@@ -72,12 +72,14 @@ def _fault_of_betas(values: Dict[str, Any]) -> Optional[str]:
 
 
 def _fault_of_fp16(values: Dict[str, Any]) -> Optional[str]:
-    """A training keeps its 32-bit weights on a GPU; ``update_freq`` is a flag of trainings alone."""
-    if "update_freq" not in values or not values.get("fp16") or values.get("memory_efficient_fp16"):
+    """The flat copy of a training's weights is made on a GPU; ``update_freq`` is a flag of trainings alone."""
+    if "update_freq" not in values or not values.get("fp16"):
+        return None
+    if values.get("memory_efficient_fp16") or values.get("fp16_no_flatten_grads"):
         return None
     if torch.cuda.is_available() and not values.get("cpu"):
         return None
-    return "--fp16: it trains on a GPU alone: give --bf16 or --amp in its place"
+    return "--fp16: give --bf16 or --amp in its place; it needs a GPU, or --fp16-no-flatten-grads as well"
 
 
 def _numbers(values: Dict[str, Any]) -> Iterator[Tuple[str, float]]:

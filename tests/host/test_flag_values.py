@@ -50,7 +50,7 @@ def test_what_cannot_be_is_refused_with_one_line(flag, value, told, capsys):
 def with_fp16(parse_args_and_arch, *flags):
     parser = argparse.ArgumentParser(prog="fairseq-train")
     parser.add_argument("--batch-size", type=int, default=1)
-    for flag in ("--fp16", "--memory-efficient-fp16", "--cpu"):
+    for flag in ("--fp16", "--fp16-no-flatten-grads", "--memory-efficient-fp16", "--cpu"):
         parser.add_argument(flag, action="store_true")
     if "--generate" not in flags:
         parser.add_argument("--update-freq", default=[1])
@@ -58,16 +58,22 @@ def with_fp16(parse_args_and_arch, *flags):
 
 
 @pytest.mark.parametrize("has_gpu, flags", [(False, []), (True, ["--cpu"])])
-def test_fp16_trains_on_a_gpu_alone(has_gpu, flags, monkeypatch, capsys):
+def test_fp16_needs_a_gpu_for_its_flat_copy(has_gpu, flags, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     with pytest.raises(SystemExit) as error:
         with_fp16(options.parse_args_and_arch, "--fp16", *flags)
-    told = "fairseq-train: error: --fp16: it trains on a GPU alone: give --bf16 or --amp in its place\n"
-    assert error.value.code == 2 and capsys.readouterr().err == told
+    told = "--fp16: give --bf16 or --amp in its place; it needs a GPU, or --fp16-no-flatten-grads as well"
+    assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {told}\n"
 
 
 @pytest.mark.parametrize(
-    "has_gpu, flags", [(True, []), (False, ["--generate"]), (False, ["--memory-efficient-fp16", "--cpu"])]
+    "has_gpu, flags",
+    [
+        (True, []),
+        (False, ["--generate"]),
+        (False, ["--memory-efficient-fp16", "--cpu"]),
+        (False, ["--fp16-no-flatten-grads"]),
+    ],
 )
 def test_fp16_is_taken_where_it_works(has_gpu, flags, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)

@@ -90,7 +90,10 @@ def test_two_processes_equal_one_where_the_noise_is_shared_and_resume_bit_for_bi
     "flags, told",
     [
         (["--noise-samples", 0], "--noise-samples 0: give at least 1"),
-        (["--fp16"], "--fp16 and --bf16 copy gradients into dense ones: give --sparse-gradients off"),
+        (
+            ["--fp16", "--fp16-no-flatten-grads"],
+            "--fp16 and --bf16 copy gradients into dense ones: give --sparse-gradients off",
+        ),
         (["--optimizer", "nt_asgd"], "AveragedSGD with these flags changes all rows; give off, or --optimizer sgd"),
         (["--optimizer", "adam"], "Adam with these flags changes all rows; give off, or --optimizer sgd"),
         (["--momentum", 0.9], "SGD with these flags changes all rows; give off"),
