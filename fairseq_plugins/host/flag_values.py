@@ -38,10 +38,8 @@ def _refuse(parse_args_and_arch: Callable[..., Any], parser: argparse.ArgumentPa
     """The values of all flags; the command ends with one line and status 2 where one cannot be."""
     parsed = parse_args_and_arch(parser, *args, **kwargs)
     values = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
-    faults = [_fault(name, number) for name, number in _numbers(values)] + [
-        _fault_of_betas(values),
-        _fault_of_fp16(values),
-    ]
+    of_numbers = [_fault(name, number) for name, number in _numbers(values)]
+    faults = [*of_numbers, _fault_of_betas(values), _fault_of_fp16(values)]
     for fault in filter(None, faults):
         parser.exit(2, f"{parser.prog}: error: {fault}\n")
     return parsed

@@ -10,7 +10,6 @@ from typing import Dict, List, Optional, Sequence
 import torch
 
 from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 from fairseq_plugins.flags.written_file import replaced_file, write_text
@@ -59,8 +58,8 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
 class FineTuning:
     """Rounds of averaged SGD, each with a fresh average and from the best model so far.
 
-    ``save_dir`` gets a folder a round, with its checkpoints and ``train.log``, the start and the digest of its file in
-    ``start.txt``, and the best model as ``checkpoint_fin.pt``.
+    ``save_dir`` gets a folder a round, with its checkpoints and ``train.log``, the start in ``start.txt``, and the best
+    model as ``checkpoint_fin.pt``.
 
     Attributes:
         arch: architecture of the model, with a preset that has a fine-tuning.
@@ -109,7 +108,7 @@ class FineTuning:
         best, best_nll = self.start, self._valid_nll(self.start)
         _tell(f"start: valid NLL {best_nll} of {best}")
         self.save_dir.mkdir(parents=True, exist_ok=True)
-        write_text(self._start_file, f"{self._start}\n{file_digest(Path(self.start))}\n")
+        write_text(self._start_file, f"{self._start}\n")
         for number in count(1) if max_rounds is None else range(1, max_rounds + 1):
             folder = self.save_dir / f"round{number}"
             Training(arguments=self.training_arguments(best=best, folder=folder), save_dir=folder).run()
@@ -135,14 +134,9 @@ class FineTuning:
     def _check_start(self) -> None:
         if not self._start_file.is_file():
             return
-        former, *digest = self._start_file.read_text(encoding="utf-8").splitlines()
+        former = self._start_file.read_text(encoding="utf-8").rstrip("\n")
         if former != self._start:
             raise ValueError(f"{self.save_dir} holds a fine-tuning of {former}: give another --save-dir")
-        if digest and digest != [file_digest(Path(self.start))]:
-            raise ValueError(
-                f"{self.save_dir} holds a fine-tuning of other weights than those in {self.start} today: give another "
-                "--save-dir"
-            )
 
     def _valid_nll(self, path: str) -> float:
         return valid_nll(path, data=self.data, device=self.device)

@@ -88,9 +88,14 @@ class Training:
         given = _by_flag(self.arguments).get(_STARTING_FLAG)
         return Path(given[0]) if given and Path(given[0]).is_file() else None
 
+    @property
+    def _goes_on(self) -> bool:
+        """Whether there is a training to go on with, of which the host does not read the start again."""
+        return bool(self._finished) or (self.save_dir / "checkpoint_last.pt").exists()
+
     def _check_start(self) -> None:
         start, kept = self._start, self.save_dir / START_FILE
-        if start is None or not kept.is_file():
+        if start is None or not self._goes_on or not kept.is_file():
             return
         if kept.read_text(encoding="utf-8").strip() != file_digest(start):
             raise ValueError(
@@ -99,9 +104,8 @@ class Training:
             )
 
     def _keep_start(self) -> None:
-        """Note the start of a training that begins; the host reads it where there is nothing to go on from."""
         start = self._start
-        if start is not None and not (self.save_dir / "checkpoint_last.pt").exists():
+        if start is not None and not self._goes_on:
             write_text(self.save_dir / START_FILE, f"{file_digest(start)}\n")
 
     def _check_flags(self) -> None:

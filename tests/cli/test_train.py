@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,18 @@ def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path,
         printed = capsys.readouterr().err
         assert end.value.code == 2 and printed.count("\n") == 1 and "began with other weights than those in" in printed
     assert len(commands) == 3
+
+
+def test_a_training_that_left_nothing_may_begin_with_other_weights(commands, tmp_path):
+    start = tmp_path / "start.pt"
+    start.write_text("weights")
+    commands.status = 1
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--finetune-from-model", str(start))
+    commands.status = 0
+    start.write_text("other weights")
+    train_again(tmp_path, "--finetune-from-model", str(start))
+    assert (tmp_path / "doc/started_from.txt").read_text() == f"{sha256(b'other weights').hexdigest()}\n"
 
 
 def test_what_is_gone_on_with_is_not_noted_as_the_start(commands, tmp_path):
