@@ -183,9 +183,18 @@ def zero_state(x: Tensor, width: int) -> LayerState:
 
 def update(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
     """h and c, (B, D), after a step with pre-activations (B, 4, D) of input, forget, cell and output gate."""
+    if gates.is_cuda and gates.dtype == c.dtype:
+        return _update_on_cuda(gates.flatten(1), c)
     i, f, g, o = gates.unbind(1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def _update_on_cuda(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
+    """The same from pre-activations (B, 4 D), by the one kernel of :class:`torch.nn.LSTMCell`."""
+    nothing = gates.new_zeros(1).expand_as(gates)  # the kernel adds two products
+    h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(gates, nothing, c)
+    return h, c
 
 
 def _share_storage(weights: List[Tensor]) -> List[Tensor]:

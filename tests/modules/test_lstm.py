@@ -241,3 +241,12 @@ def test_gradients_in_evaluation_are_those_of_training_without_dropout(layer_cla
     gradients = [torch.autograd.grad(loss(*run(layer.train(mode), *inputs)), wanted) for mode in (True, False)]
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
     assert all(gradient.abs().sum() > 0 for gradient in gradients[1])
+
+
+def test_torch_has_the_kernel_that_a_step_takes_on_a_gpu():
+    schema = torch.ops.aten._thnn_fused_lstm_cell.default._schema
+    assert [(argument.name, str(argument.type)) for argument in schema.arguments] == [
+        *((name, "Tensor") for name in ("input_gates", "hidden_gates", "cx")),
+        *((name, "Optional[Tensor]") for name in ("input_bias", "hidden_bias")),
+    ]
+    assert len(schema.returns) == 3

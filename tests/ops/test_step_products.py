@@ -48,9 +48,11 @@ def gradients(function, inputs, materialize_grads=True, **options):
     return torch.autograd.grad(function(*inputs).square().sum(), inputs, materialize_grads=True, **options)
 
 
+@pytest.mark.parametrize("gathers", [True, False], ids=["gathered as on a CPU", "step by step as on a GPU"])
 @every_matrix
 @pytest.mark.parametrize("sizes", SIZES)
-def test_results_and_gradients_are_those_of_the_formula(sizes, per_row):
+def test_results_and_gradients_are_those_of_the_formula(sizes, per_row, gathers, monkeypatch):
+    monkeypatch.setattr(step_products, "gathers_gradients", lambda matrix: gathers)
     inputs = draw(sizes, per_row=per_row)
     torch.testing.assert_close(ours(*inputs), plain(*inputs), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(gradients(ours, inputs), gradients(plain, inputs), rtol=1e-10, atol=1e-12)
