@@ -1,5 +1,6 @@
 """Comparisons of a device with the CPU cover every part, pass other orders of sums, and catch coarser rounding."""
 
+import math
 import pkgutil
 import re
 import warnings
@@ -10,7 +11,8 @@ import torch
 from example_gates import EXAMPLES, registered
 
 import fairseq_plugins.ops
-from fairseq_plugins.benchmarks.device import kernels, op_computations
+from fairseq_plugins.benchmarks.device import comparison, kernels, op_computations
+from fairseq_plugins.benchmarks.device.backward_nodes import is_run_by_cudnn
 from fairseq_plugins.benchmarks.device.comparison import Computation, compare, outcome, random_inputs
 from fairseq_plugins.benchmarks.device.component_computations import component_computations, output_computations
 from fairseq_plugins.modules.attention import ATTENTIONS
@@ -136,7 +138,24 @@ def test_results_of_another_kind_do_not_pass(other, told):
 def test_without_gradients_there_are_values_alone():
     inputs = random_inputs(0, a=(2, 3), b=(3, 4))
     computation = Computation(name="p", compute=OnTheDevice(None), inputs=inputs, gradients="off")
-    assert list(outcome(computation, device="cpu", dtype=torch.float32)) == ["value product"]
+    assert list(outcome(computation, device="cpu", dtype=torch.float32).tensors) == ["value product"]
+
+
+@pytest.mark.parametrize(
+    "by_cudnn, roundings, dtype, passes",
+    [(False, 2, torch.float32, False), (True, 2, torch.float32, True), (True, 9, torch.float32, False)]
+    + [(True, 2, torch.float64, False)],
+)
+def test_cudnn_may_be_four_times_as_coarse_in_float32_alone(monkeypatch, by_cudnn, roundings, dtype, passes):
+    monkeypatch.setattr(comparison, "is_run_by_cudnn", lambda results: by_cudnn)
+    allowed = math.sqrt(300 * 30) * torch.finfo(dtype).eps
+    figures = compared(lambda a, b: (a @ b) * (1 + roundings * allowed), dtype)
+    assert ("error" not in figures) == passes
+
+
+def test_a_product_is_not_run_by_cudnn():
+    x = torch.randn(2, 2, requires_grad=True)
+    assert not is_run_by_cudnn([x @ x])
 
 
 # kernels

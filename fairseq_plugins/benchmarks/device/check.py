@@ -5,7 +5,7 @@ from typing import List, Mapping
 
 import torch
 
-from fairseq_plugins.benchmarks.device.comparison import compare
+from fairseq_plugins.benchmarks.device.comparison import CUDNN_ROUNDINGS, compare
 from fairseq_plugins.benchmarks.device.component_computations import component_computations
 from fairseq_plugins.benchmarks.device.kernels import check_kernels
 from fairseq_plugins.benchmarks.device.op_computations import op_computations
@@ -55,7 +55,8 @@ class Check(Step):
             "",
             "An error is that of a tensor, a norm relative to that of the exact one, the CPU's in float64. Rounding "
             "allows as many roundings of the type as the CPU's float32 errs by, times sqrt(n), n the elements of the "
-            "largest tensor; float32 is strict, without TF32.",
+            "largest tensor; float32 is strict, without TF32; what cuDNN's recurrent kernel computes in it may err by "
+            f"{CUDNN_ROUNDINGS} times as much.",
             "",
             as_table(
                 ["on this device and on the CPU", "largest error", "share of what rounding allows", "tensor", "state"],

@@ -2,11 +2,12 @@
 
 import warnings
 from contextlib import contextmanager
-from typing import Iterator, List, Set
+from typing import Iterator, List
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from fairseq_plugins.benchmarks.device.backward_nodes import is_run_by_cudnn
 from fairseq_plugins.benchmarks.device.comparison import prepared
 from fairseq_plugins.benchmarks.device.component_computations import cell_computations
 from fairseq_plugins.benchmarks.device.step import Figures
@@ -23,17 +24,15 @@ def check_kernels(cell: str, *, device: str) -> Figures:
     cell that calls torch's LSTM is not run by cuDNN on a GPU that has it.
     """
     told: List[str] = []
-    nodes: Set[str] = set()
-    calls_lstm = False
+    calls_lstm = by_cudnn = False
     for computation in cell_computations(cell, dropout=DROPOUT):
         module, inputs = prepared(computation, device=device, dtype=torch.float32)
         with _every_warning() as caught:
             results = [x for x in computation.compute(module, inputs).values() if x.requires_grad]
-            nodes |= set(_nodes(results))
+            by_cudnn = by_cudnn or is_run_by_cudnn(results)
             torch.stack([x.sum() for x in results]).sum().backward()
         told += [f"{computation.name}: {warning.message}" for warning in caught]
         calls_lstm = calls_lstm or any(_calls_lstm(layer) for layer in module.modules())
-    by_cudnn = any("cudnn" in node.lower() for node in nodes)
     figures: Figures = {"kernel": "cuDNN" if by_cudnn else "other", "warnings": told}
     of_weights = [text for text in told if "contiguous" in text]
     if of_weights:
@@ -58,17 +57,3 @@ def _every_warning() -> Iterator[List[warnings.WarningMessage]]:
             yield caught
     finally:
         torch.set_warn_always(before)
-
-
-def _nodes(results: List[Tensor]) -> Iterator[str]:
-    """Names of the steps of the backward pass from the results."""
-    waiting = [x.grad_fn for x in results]
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        if node is None:
-            continue
-        yield node.name()
-        following = {function for function, _ in node.next_functions} - seen
-        seen |= following
-        waiting += following
