@@ -10,12 +10,11 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union, get_args
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from omegaconf import II
 from torch import Tensor, distributed, nn
 
-from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy, check_architecture
+from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy, check_architecture, log_mean
 from fairseq_plugins.criterions.unigram_noise import UnigramNoise
 from fairseq_plugins.data.word_counts import training_counts
 from fairseq_plugins.flags.choices import OnOff, choices
@@ -206,11 +205,12 @@ class NoiseContrastive(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
         """Log means over the tokens of all processes."""
-        RegularizedCrossEntropy.reduce_metrics(logging_outputs)
+        if not any("objective" in log for log in logging_outputs):
+            RegularizedCrossEntropy.reduce_metrics(logging_outputs)
+            return
+        log_mean("objective", logging_outputs, shown_as="loss")
         if any("log_normaliser" in log for log in logging_outputs):
-            num_tokens = sum(log["ntokens"] for log in logging_outputs)
-            total = sum(log.get("log_normaliser", 0) for log in logging_outputs)
-            metrics.log_scalar("log_normaliser", total / num_tokens, num_tokens, round=4)
+            log_mean("log_normaliser", logging_outputs)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

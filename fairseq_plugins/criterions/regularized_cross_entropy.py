@@ -5,7 +5,7 @@ import logging
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Dict, FrozenSet, List, Mapping, Tuple, Type
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple, Type
 
 import torch
 from fairseq import utils
@@ -78,10 +78,8 @@ class RegularizedCrossEntropy(FairseqCriterion):
     """Mean NLL + alpha AR + beta TAR + lambda balance + L1, optionally with label smoothing.
 
     ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential; the penalties are
-    logged apart, without their coefficients, and computed while training only. Where an output layer learns without
-    the NLL, ``loss`` is in training what it learns by, and there is no ``ppl``; validation has both. The host divides
-    gradients by the number of tokens, or of sentences with ``--sentence-avg``, so the penalties are multiplied by it
-    first.
+    logged apart, without their coefficients, and computed while training only. The host divides gradients by the number
+    of tokens, or of sentences with ``--sentence-avg``, so the penalties are multiplied by it first.
 
     Raises:
         ValueError: on a coefficient below zero.
@@ -143,13 +141,12 @@ class RegularizedCrossEntropy(FairseqCriterion):
         )
         scores = extra["scores"]
         logged = {
-            **({"loss": scores.nll.sum()} if scores.nll is not None else {"objective": scores.loss.detach()}),
+            "loss": scores.nll.sum(),
             "ntokens": num_tokens,
             "nsentences": target.size(0),
             "sample_size": sample_size,
         }
         if not reduce:
-            assert scores.nll is not None
             return scores.nll, sample_size, logged
         if self.training:
             for name, penalty in self.penalties(model, extra, mask).items():
@@ -190,17 +187,21 @@ class RegularizedCrossEntropy(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
         """Log means over the tokens of all processes: ``loss`` in nats, ``ppl`` = exp(loss)."""
-        num_tokens = sum(log["ntokens"] for log in logging_outputs)
-        for name in ("objective", "loss", *PENALTIES):
+        for name in ("loss", *PENALTIES):
             if any(name in log for log in logging_outputs):
-                total = sum(log.get(name, 0) for log in logging_outputs)
-                metrics.log_scalar("loss" if name == "objective" else name, total / num_tokens, num_tokens, round=5)
-        if any("loss" in log for log in logging_outputs):
-            metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg, base=math.e))
+                log_mean(name, logging_outputs)
+        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg, base=math.e))
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         return True
+
+
+def log_mean(name: str, logging_outputs: List[Dict[str, Any]], *, shown_as: Optional[str] = None) -> None:
+    """Log a sum over tokens, which some processes may lack, as a mean over the tokens of all."""
+    num_tokens = sum(log["ntokens"] for log in logging_outputs)
+    total = sum(log.get(name, 0) for log in logging_outputs)
+    metrics.log_scalar(shown_as or name, total / num_tokens, num_tokens, round=5)
 
 
 def check_architecture(model: nn.Module, *, criterion: str, argument: str) -> None:

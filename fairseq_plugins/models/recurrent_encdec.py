@@ -24,7 +24,6 @@ from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.models.recurrent_attentional_decoder import RecurrentAttentionalDecoder
 from fairseq_plugins.models.recurrent_encoder import RecurrentEncoder
-from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.attentional_stack import AttentionalStack
 from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
@@ -163,7 +162,6 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             width=hidden_sizes[-1],
             attention_removed_by="--attention none" if stack.attention is None else None,
         )
-        provide_word_counts(output_layer, task)
         decoder = RecurrentAttentionalDecoder(
             target, embedding=target_embedding, stack=stack, output_layer=output_layer
         )

@@ -23,7 +23,6 @@ from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
-from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.modules.column_norm import ColumnNorm
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
@@ -159,7 +158,6 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             layer_widths=[config.embed_dim, *hidden_sizes, *([] if feed_forward is None else [feed_forward.size])],
             shared_weight=SharingFlags().shared_weight(args, embedding),
         )
-        provide_word_counts(output_layer, task)
         decoder = RecurrentDecoder(
             dictionary,
             embedding=embedding,

@@ -24,7 +24,6 @@ from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalSt
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
 from fairseq_plugins.models.transformer_flags import LEFT_OUT, check_flags
-from fairseq_plugins.models.word_counts import provide_word_counts
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
@@ -169,7 +168,6 @@ class TransformerWithOutputLayer(TransformerModel):
             width=model.decoder.output_embed_dim,
             attention_removed_by="--no-cross-attention" if args.no_cross_attention else dropped,
         )
-        provide_word_counts(output_layer, task)
         return keep_vocabularies(model, task, embeddings=[model.encoder.embed_tokens, model.decoder.embed_tokens])
 
     @classmethod

@@ -6,7 +6,7 @@ Shapes: B batch, T time, D_n width of layer n (D_0: embedding), N index of the l
 from argparse import Namespace
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 from fairseq.data import Dictionary
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from fairseq_plugins.output_layers.copying import Copying, NoCopying
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.gate import NoGate, OutputGate, build_output_gate
 from fairseq_plugins.output_layers.noise import Noise
-from fairseq_plugins.output_layers.saved_word_counts import SavedWordCounts
 from fairseq_plugins.output_layers.scores import Scores
 
 
@@ -37,37 +36,30 @@ class OutputLayer(Component, SavesSettings):
 
     A subclass registers itself with ``OUTPUT_LAYERS.register``, names its flags in the dataclass
     ``Options`` and implements :meth:`log_probs`; it then is a value of ``--output-layer``. A layer
-    that can score targets without building (B, T, V) overrides :meth:`target_loss`; one that learns by another loss
-    than the NLL overrides :meth:`training_loss`, and is evaluated by the NLL all the same. Both are given an
+    that can score targets without building (B, T, V) overrides :meth:`target_loss`, which is given an
     ``interpolation`` where a model copies source words, and only there.
 
     :func:`build_output_layer` calls the constructor with keywords: ``dictionary``, the host's, whose size is V,
     ``layer_widths`` D_0 .. D_N, ``shared_weight``, the (V, D_0) input embedding where the model shares it or else None,
-    and ``options``, an instance of ``Options``. It adds the gate and the word counts, which a layer first reads in its
-    forward pass: a checkpoint may bring them after the constructor. Models with attention set :attr:`copying`.
+    and ``options``, an instance of ``Options``. It adds the gate. Models with attention set :attr:`copying`.
 
     Attributes:
         sharing: whether the layer uses the input embedding.
         takes_gate: whether the layer has logits that a gate can multiply; otherwise ``gate`` is always None.
-        needs_word_counts: whether the layer reads :attr:`word_counts`.
         gate: what makes the gates of the logits.
         copying: what gives source words a probability of their own.
-        word_counts: of the training text, called without arguments; None unless the layer needs them.
     """
 
     sharing = Sharing.NEVER
     takes_gate = False
-    needs_word_counts = False
     gate: OutputGate
     copying: Copying
-    word_counts: Optional[SavedWordCounts]
 
     def __init__(self):
         super().__init__()
         self.save_setting("layer_name", flag=OUTPUT_LAYERS.flag, value=self.name)
         self.gate = NoGate()
         self.copying = NoCopying()
-        self.word_counts = None
 
     def gate_after(self, states: DecoderStates, gate_state: Optional[State]) -> Tuple[Optional[LogitGate], State]:
         """The gate of these states and its state after them; ``gate_state`` is that before, None at the start."""
@@ -114,12 +106,6 @@ class OutputLayer(Component, SavesSettings):
             loss = loss.masked_fill(ignored, 0) * token_weights.detach()
             nll = nll.masked_fill(ignored, 0)
         return replace(scores, log_probs=None, loss=loss.sum(), nll=nll.detach())
-
-    def training_loss(
-        self, states: DecoderStates, target: Tensor, gate: Optional[LogitGate] = None, **options: Any
-    ) -> Scores:
-        """The loss in training, by default that of :meth:`target_loss`, whose options it takes; its NLL may be None."""
-        return self.target_loss(states, target, gate, **options)
 
     def noise_loss(
         self,
@@ -173,8 +159,7 @@ class OutputLayer(Component, SavesSettings):
                 )
             scores = self.noise_loss(states, target, gate, noise=noise, token_weights=token_weights)
         else:
-            loss = self.training_loss if self.training else self.target_loss
-            scores = loss(
+            scores = self.target_loss(
                 states,
                 target,
                 gate,
@@ -211,6 +196,4 @@ def build_output_layer(
             f"--output-gate {layer.gate.name}: --output-layer {layer.name} has no logits that a gate could multiply; "
             "leave the gate out or take another --output-layer"
         )
-    if layer.needs_word_counts:
-        layer.word_counts = SavedWordCounts(len(dictionary))
     return layer

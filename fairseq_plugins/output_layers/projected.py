@@ -93,11 +93,6 @@ class ProjectedOutput(OutputLayer):
             raise ValueError(
                 f"--output-loss plain has no --adversarial-epsilon {options.adversarial_epsilon}: leave out one of them"
             )
-        if options.adversarial_epsilon != 0 and type(self).training_loss is not OutputLayer.training_loss:
-            raise ValueError(
-                f"--adversarial-epsilon {options.adversarial_epsilon}: --output-layer {self.name} learns by another "
-                "loss, which has no margins; leave it out"
-            )
         if not 0 <= options.adversarial_epsilon < 1:
             raise ValueError(f"--adversarial-epsilon {options.adversarial_epsilon}: give a share of at least 0 below 1")
         self.adversarial_epsilon = options.adversarial_epsilon

@@ -19,7 +19,7 @@ class Scores:
         log_probs: log P(v) of every word, (B, T, V), normalised, in float32 or wider; None where targets were given.
         loss: to minimise, a scalar in nats, summed with the weights of the tokens; None without targets.
         nll: -log P(target) of every token, (B, T), without smoothing, weight and gradient, and 0 where the weight is 0;
-            None without targets, and in training where the layer learns by a loss that is formed without it.
+            None without targets, and for a loss of targets against noise.
         mixture_weights: prior pi of the softmaxes of a mixture, (B, T, J), or None.
         gate_state: state of the gate after the last token, empty for a gate without.
     """

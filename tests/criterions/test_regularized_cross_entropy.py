@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from builders import build_tiny_lm, make_dictionary, make_task
-from example_layers import UnnormalisedSoftmax
 from fairseq.logging import metrics
 from fairseq.models import FairseqLanguageModel
 from fairseq.models.lstm import LSTMDecoder
@@ -14,7 +13,6 @@ from single_experts import mean_log_probs
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 V, B, T = 23, 4, 6
 COEFFICIENTS = dict(activation_regularization=2.0, temporal_activation_regularization=1.0, balance=0.5)
@@ -260,47 +258,6 @@ def test_balance_needs_a_mixture(make_criterion, sample):
 def test_values_that_cannot_be_are_refused_with_the_flag(flags, told, make_criterion):
     with pytest.raises(ValueError, match=told):
         make_criterion(**flags)
-
-
-# a layer that learns without the NLL
-
-
-@pytest.fixture
-def unnormalised(monkeypatch):
-    monkeypatch.setitem(OUTPUT_LAYERS, UnnormalisedSoftmax.name, UnnormalisedSoftmax)
-    return build_tiny_lm("unnormalised").double()
-
-
-def test_a_loss_without_the_nll_is_learned_and_logged_as_such(unnormalised, make_criterion):
-    criterion = make_criterion(activation_regularization=2.0)
-    sample = make_sample(T, padding=criterion.padding_idx)
-    loss, sample_size, logged = criterion(unnormalised, sample)
-    mask = sample["target"] != criterion.padding_idx
-    _, extra = unnormalised(**sample["net_input"])
-    states = extra["states"].layers[-1][mask]
-    logits = states @ unnormalised.decoder.output.projection.weight.T + unnormalised.decoder.output.projection.bias
-    objective = (logits - torch.eye(V, dtype=torch.double)[sample["target"][mask]]).square().sum() / sample_size
-    assert logged["objective"].item() / sample_size == pytest.approx(objective.item(), rel=1e-10)
-    assert "loss" not in logged and not logged["objective"].requires_grad
-    expected = objective + 2.0 * states.square().mean()
-    theirs = gradients(unnormalised, expected)
-    torch.testing.assert_close(gradients(unnormalised, loss / sample_size), theirs, rtol=1e-6, atol=1e-9)
-
-
-def test_it_is_validated_by_the_nll(unnormalised, make_criterion, sample):
-    unnormalised.eval()
-    loss, _, logged = make_criterion().eval()(unnormalised, sample)
-    log_probs = unnormalised(**sample["net_input"])[0]
-    expected = -log_probs.gather(-1, sample["target"].unsqueeze(-1)).sum()
-    assert loss.item() == logged["loss"].item() == pytest.approx(expected.item(), rel=1e-10)
-    assert "objective" not in logged
-
-
-def test_its_loss_in_training_has_no_perplexity():
-    outputs = [{"objective": torch.tensor(30.0 * n), "ntokens": 10 * n, "sample_size": 10 * n} for n in (1, 2)]
-    with metrics.aggregate(new_root=True) as aggregated:
-        RegularizedCrossEntropy.reduce_metrics(outputs)
-    assert aggregated.get_smoothed_values() == {"loss": pytest.approx(3.0)}
 
 
 # models of the host

@@ -5,8 +5,7 @@ from functools import partial
 import example_gates
 import pytest
 import torch
-from builders import build_output_layer, make_dictionary, make_states, randomise
-from example_layers import UnnormalisedSoftmax
+from builders import build_output_layer, make_states, randomise
 from plain_formulas import mixture_loss
 from test_output_layers import VOCAB_SIZE, WIDTHS, every_projected_layer
 
@@ -79,12 +78,6 @@ def test_a_criterion_that_gives_no_targets_is_refused():
 def test_what_is_no_share_is_refused(epsilon):
     with pytest.raises(ValueError, match="--adversarial-epsilon .*: give a share of at least 0 below 1"):
         build("doc", adversarial_epsilon=epsilon)
-
-
-def test_a_layer_that_learns_by_another_loss_has_none():
-    options = UnnormalisedSoftmax.Options(adversarial_epsilon=0.1)
-    with pytest.raises(ValueError, match="--output-layer unnormalised learns by another loss"):
-        UnnormalisedSoftmax(dictionary=make_dictionary(23), layer_widths=WIDTHS, shared_weight=None, options=options)
 
 
 def test_the_plain_loss_has_none():

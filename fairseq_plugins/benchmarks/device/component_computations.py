@@ -114,8 +114,6 @@ def _output_layer(layer: str, gate: str, copying: str) -> nn.Module:
     module.copying = build_copying(
         args, source=dictionary, target=dictionary, width=WIDTHS[-1], attention_removed_by=None
     )
-    if module.word_counts is not None:
-        module.word_counts.set(V - torch.arange(V))
     return _randomised(module)
 
 
