@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+DOTS_PER_INCH = 150
+
 
 def new_picture(*, inches: Tuple[float, float] = (7, 4.2)) -> "Figure":
     """An empty picture of the given width and height."""
@@ -29,7 +31,7 @@ def write_plain_numbers(axis: "Axis") -> None:
     axis.set_minor_formatter(NullFormatter() if is_wide else ScalarFormatter())
 
 
-def save_picture(picture: "Figure", path: Path, *, dots_per_inch: int = 150) -> None:
+def save_picture(picture: "Figure", path: Path) -> None:
     """Write a picture in the format of the path's suffix."""
     with replaced_file(path) as aside:
-        picture.savefig(aside, dpi=dots_per_inch)
+        picture.savefig(aside, dpi=DOTS_PER_INCH)

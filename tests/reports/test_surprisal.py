@@ -5,6 +5,7 @@ import pytest
 from fairseq_plugins.evaluation.text.raw_text import Blanks, SideText
 from fairseq_plugins.evaluation.text.subwords import SubwordNMT
 from fairseq_plugins.evaluation.text.text_scorer import ScoredLine
+from fairseq_plugins.reports import pictures
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.surprisal import MOST_WORDS, draw_surprisal, word_surprisals
 
@@ -37,9 +38,10 @@ def test_a_bar_for_each_word_and_another_colour_for_unknown_ones():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", r"\$b\$", "c\ufffd", "</s>"]
 
 
-def test_a_blank_line_and_a_very_long_one_can_be_drawn(tmp_path):
+def test_a_blank_line_and_a_very_long_one_can_be_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "DOTS_PER_INCH", 20)
     for tokens in (["</s>"], [*"ab" * 5000, "</s>"]):
         picture = draw_surprisal(line_of(*tokens), SideText(Blanks()))
         assert len(picture.axes[0].patches) == min(len(tokens), MOST_WORDS)
-        save_picture(picture, tmp_path / "picture.png", dots_per_inch=20)
+        save_picture(picture, tmp_path / "picture.png")
         assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -61,7 +61,6 @@ def compare_bands(
     train_counts: Tensor,
     counts: Tensor,
     excluded: Sequence[int],
-    lower_bounds: Sequence[int] = LOWER_BOUNDS,
 ) -> List[FrequencyBand]:
     """Compare summed losses by type, all (V,); bands without a word are left out.
 
@@ -71,12 +70,11 @@ def compare_bands(
         train_counts: occurrences of each word in the training text.
         counts: occurrences as a target in the scored text.
         excluded: words that do not count, such as the end mark.
-        lower_bounds: of the bands.
     """
     scored = counts > 0
     scored[list(excluded)] = False
     bands = []
-    for lowest, below in zip(lower_bounds, [*lower_bounds[1:], None]):
+    for lowest, below in zip(LOWER_BOUNDS, [*LOWER_BOUNDS[1:], None]):
         chosen = scored & (train_counts >= lowest)
         if below is not None:
             chosen &= train_counts < below

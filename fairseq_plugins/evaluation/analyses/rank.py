@@ -11,8 +11,11 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.scored_windows import score_windows
 
+WINDOW = 500
+"""Positions of a forward pass."""
 
-def singular_values(model: FairseqLanguageModel, tokens: Tensor, *, window: int = 500, **options: Any) -> Tensor:
+
+def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> Tensor:
     """Singular values, (V,) float64, descending, of log P(word | position) for the positions of a stream, (N, V).
 
     The matrix is never held: its Gram matrix (V, V) is summed in float64, window by window, and the roots of its
@@ -21,11 +24,10 @@ def singular_values(model: FairseqLanguageModel, tokens: Tensor, *, window: int 
     Args:
         model: a language model that carries its state.
         tokens: (N + 1,) int64.
-        window: positions a forward pass.
         options: see :func:`~fairseq_plugins.evaluation.scored_windows.score_windows`.
     """
     gram = None
-    for scored in score_windows([model], tokens, window=window, words="all", **options):
+    for scored in score_windows([model], tokens, window=WINDOW, words="all", **options):
         assert scored.log_probs is not None
         rows = scored.log_probs.flatten(0, 1)
         gram = rows.new_zeros(rows.size(1), rows.size(1)) if gram is None else gram

@@ -6,6 +6,7 @@ import pytest
 import torch
 from plain_formulas import softmax
 
+from fairseq_plugins.evaluation.analyses import frequency_bands
 from fairseq_plugins.evaluation.analyses.frequency_bands import compare_bands, losses_by_type
 from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
 
@@ -35,10 +36,11 @@ def test_bands_by_hand():
     assert (high.lowest, high.below, high.num_tokens, high.of_the_loss) == (5000, None, 4, 0)
 
 
-def test_a_model_against_itself_gains_nothing(build_tiny_lm):
+def test_a_model_against_itself_gains_nothing(build_tiny_lm, monkeypatch):
+    monkeypatch.setattr(frequency_bands, "LOWER_BOUNDS", (1, 15, 20))
     model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2"), torch.randint(V, (400,))
     losses = losses_by_type([model], tokens, vocab_size=V)
     counts = tokens[1:].bincount(minlength=V)
-    bands = compare_bands(losses, losses, train_counts=counts, counts=counts, excluded=[], lower_bounds=(1, 15, 20))
+    bands = compare_bands(losses, losses, train_counts=counts, counts=counts, excluded=[])
     assert sum(band.num_tokens for band in bands) == 400 - 1
     assert all(band.mean_of_types == band.of_the_loss == 0 and math.isfinite(band.of_the_loss) for band in bands)

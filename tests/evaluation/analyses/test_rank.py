@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fairseq_plugins.evaluation.analyses import rank as rank_module
 from fairseq_plugins.evaluation.analyses.rank import default_threshold, rank, singular_values
 
 V = 61
@@ -10,11 +11,12 @@ V = 61
 
 @pytest.mark.parametrize("window", [7, 1000])
 @pytest.mark.parametrize("name", ["tied", "drill", "mos"])
-def test_singular_values_are_those_of_the_whole_matrix(name, window, build_tiny_lm):
+def test_singular_values_are_those_of_the_whole_matrix(name, window, build_tiny_lm, monkeypatch):
     model, tokens = build_tiny_lm(name, vocab_size=V).double(), torch.randint(V, (141,))
     with torch.no_grad():
         log_probs, _ = model.eval()(tokens[None, :-1])
-    values = singular_values(model, tokens, window=window)
+    monkeypatch.setattr(rank_module, "WINDOW", window)
+    values = singular_values(model, tokens)
     torch.testing.assert_close(values, torch.linalg.svdvals(log_probs[0]), rtol=1e-6, atol=1e-4)
 
 
