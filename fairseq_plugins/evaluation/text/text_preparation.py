@@ -3,6 +3,7 @@
 A word is a token of Moses, or of a corpus that comes in tokens; a piece is a part of a word.
 """
 
+import logging
 from pathlib import Path
 from typing import Dict, List, Sequence
 
@@ -11,6 +12,8 @@ from fairseq_plugins.evaluation.text.languages import SIDE_LANGUAGES
 from fairseq_plugins.evaluation.text.raw_text import Blanks, Case, Moses, SideText, Tokenizer
 from fairseq_plugins.evaluation.text.subwords import SUBWORD_FILES, Subwords, find_subwords, load_subwords
 from fairseq_plugins.scoring.corpus_metrics import LetterCase
+
+logger = logging.getLogger(__name__)
 
 RECORD = "prepared.txt"
 """What data-prep writes beside the binaries; its first line tells how they were made."""
@@ -62,7 +65,7 @@ def compared_case(data: Path) -> LetterCase:
 
 
 def load_text_preparation(data: Path, *, source: str, target: str) -> TextPreparation:
-    """How the corpus in ``data`` was prepared, from what data-prep left there.
+    """How the corpus in ``data`` was prepared, from what data-prep left there; what that does not tell is warned of.
 
     Raises:
         ValueError: if there is no model of subwords, or several, or a file is damaged.
@@ -73,6 +76,8 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
             f"{data} has no {', '.join(SUBWORD_FILES)}: put the subword codes or model there that its text was "
             "split with, as data-prep does"
         )
+    if not (data / RECORD).is_file():
+        logger.warning(f"{data} has no {RECORD} of data-prep: its text is taken as tokens of Moses in their own case")
     has_own_tokens = _recipe(data).partition(" ")[0] in CORPORA_OF_TOKENS
 
     def tokenizer(language: str) -> Tokenizer:

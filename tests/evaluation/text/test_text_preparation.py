@@ -37,6 +37,17 @@ def test_lines_are_tokenised_escaped_and_split_by_the_codes(data):
     assert "T@@" in pieces
 
 
+def test_a_folder_that_does_not_tell_its_preparation_is_warned_of(data, caplog):
+    load_text_preparation(data, source="en", target="de")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{data} has no prepared.txt of data-prep: its text is taken as tokens of Moses in their own case"
+    ]
+    caplog.clear()
+    (data / "prepared.txt").write_text("tatoeba de-en, 3 merges of subword-nmt, any ratio\n")
+    load_text_preparation(data, source="en", target="de")
+    assert not caplog.records
+
+
 def test_a_corpus_that_comes_in_tokens_keeps_them(data):
     (data / "prepared.txt").write_text("gigaword article-title, 3 merges of subword-nmt, any ratio\n")
     preparation = load_text_preparation(data, source="article", target="title")
