@@ -3,7 +3,7 @@
 import logging
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NoReturn, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
@@ -11,9 +11,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.logging.meters import MetersDict
 from fairseq.models import FairseqLanguageModel
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
-from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
-from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
@@ -26,18 +24,14 @@ from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows, agreed
 from fairseq_plugins.tasks.row_groups import RowGroups
 from fairseq_plugins.tasks.stateful_lm_config import StatefulLanguageModelingConfig
 from fairseq_plugins.tasks.stream_position import StreamPosition
+from fairseq_plugins.tasks.stream_reading import StreamReadingTask
 from fairseq_plugins.tasks.stream_windows import CutWindows, scoring_windows, training_windows
 
 logger = logging.getLogger(__name__)
 
-_READS_NO_SENTENCES = (
-    "--task stateful_lm reads a text as one stream, not sentences to go on from: give --task language_modeling, or "
-    "take python -m fairseq_plugins.cli.generate_text, from Python fairseq_plugins.load"
-)
-
 
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
-class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
+class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
     """Train a language model on the corpus as parallel streams (Merity et al. 2018, section 4).
 
     ``--batch-size`` is the number of rows of one process; the corpus is cut into as many rows as all
@@ -151,52 +145,6 @@ class StatefulLanguageModelingTask(LanguageModelingTask, ReportsValidation):
         if in_training:
             self._position = StreamPosition(iterator)
         return iterator
-
-    # pyrefly: ignore[bad-override]
-    def eval_lm_dataloader(
-        self,
-        dataset: TokenStream,
-        batch_size: Optional[int] = None,
-        num_shards: int = 1,
-        context_window: int = 0,
-        **kwargs: Any,
-    ) -> Iterable[Dict[str, Any]]:
-        """Windows for ``fairseq-eval-lm``, by default of one row.
-
-        Raises:
-            ValueError: on shards or a context of their own, for state is carried through all windows.
-        """
-        if num_shards > 1:
-            raise ValueError(
-                f"--task stateful_lm reads a text as one stream, not in {num_shards} shards: leave out --num-shards, "
-                "or give --distributed-world-size 1"
-            )
-        if context_window > 0:
-            raise ValueError(
-                f"--context-window {context_window}: --task stateful_lm carries its state from window to window, which "
-                "is all the context: leave it out"
-            )
-        windows = self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
-        assert windows is not None
-        return windows
-
-    def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse sentences, such as those of ``fairseq-interactive``.
-
-        Raises:
-            ValueError: with what reads them.
-        """
-        raise ValueError(_READS_NO_SENTENCES)
-
-    def inference_step(self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """The host's step; windows of a stream are scored, as by ``fairseq-generate --score-reference``, not continued.
-
-        Raises:
-            ValueError: if they are to be continued.
-        """
-        if "stream" in sample["net_input"] and not isinstance(generator, SequenceScorer):
-            raise ValueError(_READS_NO_SENTENCES)
-        return super().inference_step(generator, models, sample, *args, **kwargs)
 
     def _iterate(self, streams: ContiguousStreams, cut_windows: CutWindows, **options: Any) -> EpochBatchIterator:
         if streams.name not in self._described_splits:
