@@ -16,9 +16,9 @@ from fairseq_plugins.ops.precision import autocast_dtype
 class StepProducts:
     """known_t + x_t A for the steps t = 0 .. T-1 of a sequence, where x_t depends on the step before.
 
-    Autograd forms a gradient of A at every step and adds them up. On a CPU the gradient of ``known`` gathers those of
-    all results instead, and A's is one product of it with all operands; results are then differentiable once. On a GPU,
-    where the launches are what small products cost, autograd's own way has fewer.
+    Autograd forms a gradient of A at every step and adds them up. Here the gradient of ``known`` gathers those of all
+    results instead, and A's is one product of it with all operands; results are then differentiable once. On a GPU,
+    where Python takes longer than small kernels do, it is autograd's own way, but in 16 bits, in which sums lose digits.
 
     Args:
         known: what the products are added to, (T, B, D).
@@ -49,7 +49,7 @@ class StepProducts:
 
 def gathers_gradients(matrix: Tensor) -> bool:
     """Whether the gradient of a matrix is formed after all steps."""
-    return not matrix.is_cuda
+    return not matrix.is_cuda or matrix.dtype in (torch.bfloat16, torch.float16)
 
 
 def _add_product(known: Tensor, x: Tensor, matrix: Tensor) -> Tensor:

@@ -51,7 +51,8 @@ def test_every_op_is_compared():
 
 
 def test_every_registered_part_is_compared():
-    for kind, registry in (("cell", RECURRENT_CELLS), ("attention", ATTENTIONS), ("output layer", OUTPUT_LAYERS)):
+    registries = {"cell": RECURRENT_CELLS, "steps of": RECURRENT_CELLS, "attention": ATTENTIONS}
+    for kind, registry in {**registries, "output layer": OUTPUT_LAYERS}.items():
         found = {name.split(",")[0].removeprefix(f"{kind} ") for name in names() if name.startswith(f"{kind} ")}
         assert found == set(registry)
     assert len(set(names())) == len(names())
@@ -153,9 +154,22 @@ def test_cudnn_may_be_four_times_as_coarse_in_float32_alone(monkeypatch, by_cudn
     assert ("error" not in figures) == passes
 
 
-def test_a_product_is_not_run_by_cudnn():
+class CudnnRNN(torch.autograd.Function):
+    """Has the name of cuDNN's kernel in the graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def test_cudnn_is_known_by_its_step_of_the_backward_pass():
     x = torch.randn(2, 2, requires_grad=True)
-    assert not is_run_by_cudnn([x @ x])
+    assert is_run_by_cudnn([x @ x, CudnnRNN.apply(x) @ x])
+    assert not is_run_by_cudnn([x @ x, torch.ones(2)])
 
 
 # kernels

@@ -22,6 +22,7 @@ from lstm_cases import (
 )
 from torch import nn
 
+from fairseq_plugins.modules import lstm
 from fairseq_plugins.modules.lstm import LSTMLayer, WeightDropLSTM, WeightDropOptions
 
 
@@ -241,6 +242,29 @@ def test_gradients_in_evaluation_are_those_of_training_without_dropout(layer_cla
     gradients = [torch.autograd.grad(loss(*run(layer.train(mode), *inputs)), wanted) for mode in (True, False)]
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
     assert all(gradient.abs().sum() > 0 for gradient in gradients[1])
+
+
+def one_kernel(input_gates, hidden_gates, c):
+    """What torch's kernel computes, which no CPU has: gates in its order, products added."""
+    i, f, g, o = (input_gates + hidden_gates).chunk(4, dim=1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c, None
+
+
+def test_a_step_on_a_gpu_is_that_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(torch.ops.aten, "_thnn_fused_lstm_cell", one_kernel)
+    gates, c = torch.randn(B, 4, D, dtype=torch.float64), torch.randn(D, dtype=torch.float64).expand(B, D)
+    assert all(map(torch.equal, lstm._update_on_cuda(gates.flatten(1), c), lstm.update(gates, c)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_torchs_kernel_is_that_formula():
+    gates = torch.randn(B, 4, D, dtype=torch.float64, device="cuda", requires_grad=True)
+    c = torch.randn(B, D, dtype=torch.float64, device="cuda", requires_grad=True)
+    found, expected = lstm.update(gates, c), one_kernel(gates.flatten(1), 0, c)[:2]
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    results = [torch.autograd.grad((h.sin() + new).sum(), [gates, c]) for h, new in (found, expected)]
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 def test_torch_has_the_kernel_that_a_step_takes_on_a_gpu():

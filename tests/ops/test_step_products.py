@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -48,18 +49,30 @@ def gradients(function, inputs, materialize_grads=True, **options):
     return torch.autograd.grad(function(*inputs).square().sum(), inputs, materialize_grads=True, **options)
 
 
-@pytest.mark.parametrize("gathers", [True, False], ids=["gathered as on a CPU", "step by step as on a GPU"])
+@pytest.fixture(params=[True, False], ids=["gathered as on a CPU", "step by step as on a GPU"])
+def both_ways(request, monkeypatch):
+    monkeypatch.setattr(step_products, "gathers_gradients", lambda matrix: request.param)
+
+
+@pytest.mark.parametrize(
+    "device, dtype, gathers",
+    [("cpu", torch.float32, True), ("cpu", torch.bfloat16, True), ("cuda", torch.float32, False)]
+    + [("cuda", torch.float64, False), ("cuda", torch.bfloat16, True), ("cuda", torch.float16, True)],
+)
+def test_sums_in_16_bits_are_gathered_everywhere(device, dtype, gathers):
+    assert step_products.gathers_gradients(SimpleNamespace(is_cuda=device == "cuda", dtype=dtype)) == gathers
+
+
 @every_matrix
 @pytest.mark.parametrize("sizes", SIZES)
-def test_results_and_gradients_are_those_of_the_formula(sizes, per_row, gathers, monkeypatch):
-    monkeypatch.setattr(step_products, "gathers_gradients", lambda matrix: gathers)
+def test_results_and_gradients_are_those_of_the_formula(sizes, per_row, both_ways):
     inputs = draw(sizes, per_row=per_row)
     torch.testing.assert_close(ours(*inputs), plain(*inputs), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(gradients(ours, inputs), gradients(plain, inputs), rtol=1e-10, atol=1e-12)
 
 
 @every_matrix
-def test_gradients_are_finite_differences(per_row):
+def test_gradients_are_finite_differences(per_row, both_ways):
     assert torch.autograd.gradcheck(ours, draw((3, 2, 2, 3), per_row=per_row))
 
 
@@ -79,7 +92,7 @@ def test_float32_is_as_exact_as_the_formula_in_float32(sizes, per_row):
 
 @every_matrix
 @pytest.mark.parametrize("frozen", NAMES)
-def test_what_needs_no_gradient_changes_no_other(frozen, per_row):
+def test_what_needs_no_gradient_changes_no_other(frozen, per_row, both_ways):
     inputs = draw(per_row=per_row)
     learned = [x for name, x in zip(NAMES, inputs) if name != frozen]
     expected = torch.autograd.grad(ours(*inputs).square().sum(), learned)
@@ -88,7 +101,7 @@ def test_what_needs_no_gradient_changes_no_other(frozen, per_row):
 
 
 @every_matrix
-def test_known_may_be_expanded_and_need_no_gradient(per_row):
+def test_known_may_be_expanded_and_need_no_gradient(per_row, both_ways):
     _, *inputs = draw(per_row=per_row)
     known = torch.randn(D, dtype=torch.float64, requires_grad=True)
 
@@ -102,7 +115,7 @@ def test_known_may_be_expanded_and_need_no_gradient(per_row):
 
 
 @every_matrix
-def test_a_graph_that_is_kept_gives_the_same_gradients_again(per_row):
+def test_a_graph_that_is_kept_gives_the_same_gradients_again(per_row, both_ways):
     inputs = draw(per_row=per_row)
     loss = ours(*inputs).square().sum()
     first = torch.autograd.grad(loss, inputs, retain_graph=True)
@@ -112,7 +125,7 @@ def test_a_graph_that_is_kept_gives_the_same_gradients_again(per_row):
 
 
 @every_matrix
-def test_two_losses_of_one_run_add_up(per_row):
+def test_two_losses_of_one_run_add_up(per_row, both_ways):
     inputs = draw(per_row=per_row)
     results = ours(*inputs)
     results[:2].sum().backward(retain_graph=True)
@@ -123,7 +136,7 @@ def test_two_losses_of_one_run_add_up(per_row):
 
 
 @every_matrix
-def test_only_some_steps_may_be_taken_and_in_any_order(per_row):
+def test_only_some_steps_may_be_taken_and_in_any_order(per_row, both_ways):
     inputs = draw(per_row=per_row)
     known, matrix, start, _ = inputs
     products = StepProducts(known, matrix)
@@ -153,7 +166,7 @@ def test_where_no_step_is_taken_the_matrix_has_a_gradient_of_zero():
 
 
 @every_matrix
-def test_a_steps_result_may_go_unused(per_row):
+def test_a_steps_result_may_go_unused(per_row, both_ways):
     inputs = draw(per_row=per_row)
     results = [torch.autograd.grad(function(*inputs)[2].sum(), inputs) for function in (ours, plain)]
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)

@@ -46,3 +46,13 @@ def test_the_training_is_the_same_for_all(recipe):
     ]
     assert all(flags == shared[0] for flags in shared)
     assert "--joined-dictionary" in recipe.corpus and recipe.compared_by == "bleu"
+
+
+def test_tatoeba_has_larger_batches_and_fewer_epochs():
+    named = ("batch-size", "force-anneal", "max-epoch")
+    assert [[recipe.training[name] for name in named] for recipe in RECIPES] == [
+        [64, 10, 13],
+        [64, 10, 13],
+        [256, 3, 5],
+    ]
+    assert ["not tuned" in recipe.notes for recipe in RECIPES] == [False, False, True]

@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         tensors: results and gradients of a weighted sum of them, by name, on the CPU in float64.
-        is_run_by_cudnn: whether cuDNN's recurrent kernel took part.
+        is_run_by_cudnn: whether cuDNN's recurrent kernel took part; not told where no gradients are compared.
     """
 
     tensors: Dict[str, Tensor]

@@ -34,13 +34,17 @@ MODES: Tuple[Mode, ...] = ("training", "evaluation")
 
 
 def cell_computations(cell: str, *, dropout: float = 0.0) -> Iterator[Computation]:
-    """A cell in a stack, and in an encoder with padding, in both modes; ``dropout`` is that of the cell's own."""
+    """A cell in a stack, as a whole and step by step, and in an encoder with padding, in both modes.
+
+    ``dropout`` is that of the cell's own.
+    """
     options = dict(cell=cell, cell_options=with_dropout(RECURRENT_CELLS[cell].Options, dropout))
     stack = _randomised(RecurrentStack(WIDTHS[0], WIDTHS[1:], **options))
     encoder = _randomised(EncoderStack(WIDTHS[0], WIDTHS[1:], **options, merge="top", hidden_dropout=0.0))
     inputs = {**random_inputs(0, x=(B, T, WIDTHS[0])), "tokens": _tokens(T)}
     for mode in MODES:
         yield Computation(name=f"cell {cell}, {mode}", compute=_run_stack, inputs=inputs, module=stack, mode=mode)
+        yield Computation(name=f"steps of {cell}, {mode}", compute=_run_steps, inputs=inputs, module=stack, mode=mode)
         yield Computation(name=f"encoder {cell}, {mode}", compute=_encode, inputs=inputs, module=encoder, mode=mode)
 
 
@@ -146,6 +150,19 @@ def _run_stack(stack: nn.Module, x: Tensors) -> Dict[str, Tensor]:
     state = map_state(lambda zeros: zeros + 0.5, stack.initial_state(x["x"]))
     run = stack(x["x"], state, tokens=x["tokens"])
     return _named_results([*run.layers, run.top], run.state)
+
+
+def _run_steps(stack: nn.Module, x: Tensors) -> Dict[str, Tensor]:
+    """Half of the input's columns are known at their step only."""
+    assert isinstance(stack, RecurrentStack)
+    known, late = x["x"].chunk(2, dim=-1)
+    steps, state = stack.steps(known, tokens=x["tokens"]), stack.initial_state(x["x"])
+    tops = []
+    for t in range(T):
+        run = steps(t, late[:, t], state)
+        state = run.state
+        tops.append(run.top)
+    return _named_results([torch.stack(tops, dim=1)], state)
 
 
 def _encode(encoder: nn.Module, x: Tensors) -> Dict[str, Tensor]:

@@ -65,7 +65,9 @@ def compared_case(data: Path) -> LetterCase:
 
 
 def load_text_preparation(data: Path, *, source: str, target: str) -> TextPreparation:
-    """How the corpus in ``data`` was prepared, from what data-prep left there; what that does not tell is warned of.
+    """How the corpus in ``data`` was prepared, from what data-prep left there.
+
+    A folder without its record is warned of.
 
     Raises:
         ValueError: if there is no model of subwords, or several, or a file is damaged.
