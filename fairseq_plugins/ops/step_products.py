@@ -18,7 +18,7 @@ class StepProducts:
 
     Autograd forms a gradient of A at every step and adds them up. Here the gradient of ``known`` gathers those of all
     results instead, and A's is one product of it with all operands; results are then differentiable once. On a GPU,
-    where Python takes longer than small kernels do, it is autograd's own way, but in 16 bits, in which sums lose digits.
+    where Python takes longer than small kernels do, it is autograd's own way, but in 16 bits, where sums lose digits.
 
     Args:
         known: what the products are added to, (T, B, D).
