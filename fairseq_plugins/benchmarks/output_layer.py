@@ -30,7 +30,7 @@ from fairseq_plugins.ops.native_bfloat16 import has_native_bfloat16
 from fairseq_plugins.ops.noise_contrast import noise_contrast
 from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.noise import Noise
-from fairseq_plugins.output_layers.noise_margins import noise_margins
+from fairseq_plugins.output_layers.noise_log_odds import noise_log_odds
 from fairseq_plugins.output_layers.word_projection import WordProjection
 
 DEFAULT_CASES = [
@@ -130,8 +130,8 @@ def noise_contrastive(x: Inputs) -> None:
         gradients="sparse",
     )
     projection = WordProjection(x.weight.size(1), len(x.weight), shared_weight=nn.Parameter(x.weight), bias="off")
-    margins = noise_margins(projection, x.single.squeeze(1), x.target, noise)
-    noise_contrast(*margins, words == x.target.unsqueeze(-1)).sum().backward()
+    log_odds = noise_log_odds(projection, x.single.squeeze(1), x.target, noise)
+    noise_contrast(*log_odds, words == x.target.unsqueeze(-1)).sum().backward()
     x.weight.grad = projection.weight.grad
 
 

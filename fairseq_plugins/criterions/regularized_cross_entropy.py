@@ -77,8 +77,9 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
 class RegularizedCrossEntropy(FairseqCriterion):
     """Mean NLL + alpha AR + beta TAR + lambda balance + L1, optionally with label smoothing.
 
-    ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential; the penalties are
-    logged apart, without their coefficients, and computed while training only. The host divides gradients by the number
+    ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential, in training with
+    ``--adversarial-epsilon`` that of the lowered logits; the penalties are logged apart, without their coefficients,
+    and computed while training only. The host divides gradients by the number
     of tokens, or of sentences with ``--sentence-avg``, so the penalties are multiplied by it first.
 
     Raises:
@@ -114,7 +115,9 @@ class RegularizedCrossEntropy(FairseqCriterion):
     @classmethod
     def build_criterion(cls, cfg: Any, task: FairseqTask) -> "RegularizedCrossEntropy":
         """That of a training, which is told what is logged."""
-        logger.info("loss and ppl are the plain NLL in nats and its exponential; penalties are logged apart")
+        logger.info(
+            "loss and ppl are the NLL in nats, without label smoothing, and its exponential; penalties are logged apart"
+        )
         return super().build_criterion(cfg, task)
 
     def forward(

@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationTask
 
 
 class TextTask(Protocol):
@@ -33,3 +34,16 @@ def check_target_padding(task: TextTask, *, reader: str) -> None:
     """
     if getattr(getattr(task, "cfg", None), "left_pad_target", False):
         raise ValueError(f"--left-pad-target: {reader} would read the padding before a sentence: leave it out")
+
+
+def check_reads_one_text(task: TextTask) -> None:
+    """Refuse a task of sentence pairs, which a language model cannot read.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if isinstance(task, TranslationTask):
+        raise ValueError(
+            "this --arch is a language model, and the task is one of sentence pairs: give --task stateful_lm or "
+            "language_modeling, or an --arch for pairs, such as lstm_encdec"
+        )

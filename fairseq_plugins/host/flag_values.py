@@ -58,15 +58,27 @@ def _fault(name: str, number: float) -> Optional[str]:
 
 def _fault_of_betas(values: Dict[str, Any]) -> Optional[str]:
     betas = values.get("adam_betas")
-    if not isinstance(betas, str):
-        return None
+    if isinstance(betas, str):
+        try:
+            parse_betas(betas)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def parse_betas(text: str) -> Tuple[float, float]:
+    """Read ``--adam-betas``, such as ``"(0.9, 0.999)"``, as the host does.
+
+    Raises:
+        ValueError: if they are not two numbers from 0 on, below 1.
+    """
     try:
-        found = ast.literal_eval(betas)
-        if len(found) == 2 and all(0 <= beta < 1 for beta in found):
-            return None
+        first, second = ast.literal_eval(text)
+        if all(0 <= beta < 1 for beta in (first, second)):
+            return first, second
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         pass
-    return f'--adam-betas {betas}: give two numbers from 0 to 1, as in "(0.9, 0.999)"'
+    raise ValueError(f'--adam-betas {text}: give two numbers from 0 on, below 1, as in "(0.9, 0.999)"')
 
 
 def _fault_of_fp16(values: Dict[str, Any]) -> Optional[str]:
@@ -77,7 +89,7 @@ def _fault_of_fp16(values: Dict[str, Any]) -> Optional[str]:
         return None
     if torch.cuda.is_available() and not values.get("cpu"):
         return None
-    return "--fp16: give --bf16 or --amp in its place; it needs a GPU, or --fp16-no-flatten-grads as well"
+    return "--fp16: it needs a GPU; give --bf16 in its place"
 
 
 def _numbers(values: Dict[str, Any]) -> Iterator[Tuple[str, float]]:

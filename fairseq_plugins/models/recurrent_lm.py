@@ -16,7 +16,7 @@ from fairseq.models import (
     register_model_architecture,
 )
 
-from fairseq_plugins.data.text_task import TextTask
+from fairseq_plugins.data.text_task import TextTask, check_reads_one_text
 from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
@@ -133,6 +133,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         Raises:
             ValueError: on a value that does not fit, with the flag and the remedy.
         """
+        check_reads_one_text(task)
         config = RecurrentLanguageModelConfig.from_namespace(args)
         dictionary = task.source_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")

@@ -116,19 +116,11 @@ def _softmax(scores: Tensor) -> Tensor:
 
 
 class DotAttention(Attention):
-    """score = h . e.
-
-    Raises:
-        ValueError: if query and annotations differ in width.
-    """
+    """score = h . e, of equal widths."""
 
     def __init__(self, width: int, memory_width: int):
         super().__init__(width, memory_width)
-        if width != memory_width:
-            raise ValueError(
-                f"--attention dot compares vectors of {width} and {memory_width} features: make the encoder as wide as "
-                "the decoder, or take --attention general"
-            )
+        assert width == memory_width
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         return torch.bmm(query, keys.transpose(1, 2))

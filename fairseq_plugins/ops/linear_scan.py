@@ -69,6 +69,6 @@ def scan_by_doubling_(x: Tensor, factors: Tensor, start: Tensor) -> Tensor:
     x[0].addcmul_(start, factors)
     shift = 1
     while shift < len(x):
-        x[shift:] += x[:-shift].clone() * factors
+        x[shift:] += x[:-shift] * factors
         factors, shift = factors.square(), 2 * shift
     return x

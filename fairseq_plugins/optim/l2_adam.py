@@ -7,7 +7,8 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from torch import nn
 from torch.optim import Adam
 
-from fairseq_plugins.flags.values import check_not_negative, parse_float_list
+from fairseq_plugins.flags.values import check_not_negative
+from fairseq_plugins.host.flag_values import parse_betas
 from fairseq_plugins.optim.weight_decay import WeightDecayConfig
 
 FUSED_ON = ("cpu", "cuda")
@@ -41,14 +42,9 @@ class L2Adam(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
-        betas = parse_float_list(self.cfg.adam_betas.strip("()[] "), flag="--adam-betas")
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(
-                f"--adam-betas {self.cfg.adam_betas}: give two numbers from 0 on, below 1, for example (0.9, 0.999)"
-            )
         return {
             "lr": self.cfg.lr[0],
-            "betas": tuple(betas),
+            "betas": parse_betas(self.cfg.adam_betas),
             "eps": check_not_negative(self.cfg.adam_eps, flag="--adam-eps"),
             "weight_decay": check_not_negative(self.cfg.weight_decay, flag="--weight-decay"),
         }

@@ -30,7 +30,7 @@ def best_old_value(values: Sequence[float], nonmonotone_interval: int) -> float:
 
 
 def is_triggered(values: Sequence[float], nonmonotone_interval: int) -> bool:
-    """Whether the last validation value is worse than the best one at least n + 1 epochs older.
+    """Whether the last validation value is worse than the best one at least n + 1 validations older.
 
     With values v_1 .. v_t: t - 1 > n and v_t > min(v_1 .. v_{t-1-n}). A NaN is neither worse nor best.
     """
@@ -47,7 +47,7 @@ class NTASGDConfig(WeightDecayConfig):
     nonmonotone_interval: int = field(
         default=5,
         metadata={
-            "help": "n: trigger when validation is worse than the best value more than n epochs old; only validations "
+            "help": "n: trigger when validation is worse than the best value more than n validations old; only those "
             "at the end of an epoch count"
         },
     )
@@ -82,7 +82,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
     def __init__(self, cfg: NTASGDConfig, params: Iterable[nn.Parameter]):
         super().__init__(cfg)
         if cfg.nonmonotone_interval < 0:
-            raise ValueError(f"--nonmonotone-interval {cfg.nonmonotone_interval}: give 0 epochs or more")
+            raise ValueError(f"--nonmonotone-interval {cfg.nonmonotone_interval}: give 0 or more")
         if not issubclass(TASK_REGISTRY.get(cfg.task, type(None)), ReportsValidation):
             raise ValueError(
                 f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
@@ -95,7 +95,10 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
                 f"use {' or '.join(STOPPABLE_SCHEDULERS)}"
             )
         if cfg.fp16 or cfg.bf16:
-            raise ValueError("--optimizer nt_asgd averages 32-bit weights: use --amp in place of --fp16 or --bf16")
+            raise ValueError(
+                "--optimizer nt_asgd averages 32-bit weights: leave out --fp16 and --bf16; on a GPU --amp may take "
+                "their place"
+            )
         if cfg.disable_validation:
             lost = "starts averaging" if cfg.averaging == "triggered" else "ends the training"
             logger.warning(f"--optimizer nt_asgd {lost} by what it validates: with --disable-validation it never does")
@@ -155,4 +158,4 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
     def _explain(self, losses: Sequence[float]) -> str:
         interval = self.cfg.nonmonotone_interval
         best = best_old_value(losses, interval)
-        return f"validation loss {losses[-1]:.5f} is above {best:.5f}, the best of over {interval} epochs ago"
+        return f"validation loss {losses[-1]:.5f} is above {best:.5f}, the best of over {interval} validations ago"

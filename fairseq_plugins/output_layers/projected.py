@@ -59,7 +59,7 @@ class ProjectedOptions(FairseqDataclass):
         default=None,
         metadata={
             "help": "tokens per chunk of the fused loss; fewer take less memory, and the result differs by rounding "
-            "only (default: logits of 32 MiB on a CPU, of 1/128 of a GPU's memory, at least 480 rows)"
+            "only (default: logits of 32 MiB on a CPU, of 1/128 of a GPU's memory, about 480 rows at least)"
         },
     )
 

@@ -14,7 +14,7 @@ from fairseq_plugins.ops.precision import accumulation_dtype
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.noise import Noise
-from fairseq_plugins.output_layers.noise_margins import noise_margins
+from fairseq_plugins.output_layers.noise_log_odds import noise_log_odds
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput
 from fairseq_plugins.output_layers.scores import Scores
 from fairseq_plugins.output_layers.word_projection import WordProjection
@@ -56,9 +56,9 @@ class SoftmaxOutput(ProjectedOutput):
             )
         self._check_trains_in_precision_of_model("--criterion noise_contrastive")
         hidden = self.encode_hidden(states.layers[-1]).flatten(0, -2)
-        margins = noise_margins(self.projection, hidden, target.flatten(), noise)
+        log_odds = noise_log_odds(self.projection, hidden, target.flatten(), noise)
         is_hit = (noise.words == target.unsqueeze(-1)).flatten(0, -2) if noise.hits == "left-out" else None
-        losses = noise_contrast(*margins, is_hit)
+        losses = noise_contrast(*log_odds, is_hit)
         if token_weights is not None:
             weights = token_weights.detach().flatten()
             losses = losses.masked_fill(weights == 0, 0) * weights

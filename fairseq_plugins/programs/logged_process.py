@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Iterator, Mapping, Optional, Sequence
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach the process when they are sent to this one."""
 
 

@@ -9,7 +9,7 @@ from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.logging.meters import MetersDict
-from fairseq.models import FairseqLanguageModel
+from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import register_task
 from torch import Tensor, nn
@@ -85,6 +85,9 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         return cls(args, dictionary)
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> FairseqLanguageModel:
+        arch = getattr(args, "arch", None)
+        if issubclass(ARCH_MODEL_REGISTRY.get(arch, type(None)), FairseqEncoderDecoderModel):
+            raise ValueError(f"--task stateful_lm reads one text, and --arch {arch} pairs: give --task translation")
         model = super().build_model(args, from_checkpoint)
         if not isinstance(model.decoder, CarriesState):
             raise ValueError(

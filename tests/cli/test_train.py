@@ -54,6 +54,21 @@ def test_the_recipes_flags_come_first_and_the_users_win(commands, tmp_path):
     assert log == save_dir / "train.log" and save_dir.is_dir()
 
 
+@pytest.mark.parametrize(
+    "typed, flag",
+    [
+        ("--max-epoch 2 reduced doc DATA --save-dir DIR", "--max-epoch 2"),
+        ("reduced doc --max-epoch 2 DATA --save-dir DIR", "--max-epoch 2"),
+        ("reduced --lr 0.5 0.1 doc DATA --save-dir DIR", "--lr 0.5"),
+    ],
+)
+def test_flags_before_the_last_word_are_not_taken_for_it(typed, flag, commands, capsys):
+    status, printed = told(typed.split(), capsys)
+    assert (status, commands) == (2, []) and printed.splitlines()[-1].endswith(
+        f"error: {flag}: flags of fairseq-train come after all other words"
+    )
+
+
 def test_the_users_flags_may_stand_between(commands, tmp_path):
     Train().main(["multi30k", "doc", str(tmp_path), "--max-update", "2", "--save-dir", str(tmp_path), "--lr", "-1"])
     ((command, _),) = commands

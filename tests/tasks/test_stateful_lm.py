@@ -224,3 +224,13 @@ def test_another_vocabulary_than_an_older_checkpoints_is_refused(training):
     other = StatefulLanguageModelingTask(training.task.args, make_dictionary(24))
     with pytest.raises(ValueError, match="vocabulary in unused/dict.txt is not the one"):
         other.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("arch", ["lstm_encdec_doc", "transformer_doc", "transformer"])
+def test_models_of_pairs_are_refused(arch, tmp_path):
+    write_split(tmp_path, "train", [[4, 5, 6]])
+    make_dictionary(20).save(str(tmp_path / "dict.txt"))
+    config = StatefulLanguageModelingConfig(data=str(tmp_path), train_subset="train", valid_subset="valid")
+    task = StatefulLanguageModelingTask.setup_task(config)
+    with pytest.raises(ValueError, match=f"reads one text, and --arch {arch} pairs: give --task translation"):
+        task.build_model(SimpleNamespace(arch=arch))

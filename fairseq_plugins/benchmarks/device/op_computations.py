@@ -44,7 +44,7 @@ def op_computations() -> Iterator[Computation]:
     yield from _distributions()
     yield from _products()
     yield _computation("chosen_logits", _chosen_logits, hidden=(N, D), labels=(V, D))
-    yield _computation("noise_contrast", _noise_contrast, target_margins=(N,), noise_margins=(N, J))
+    yield _computation("noise_contrast", _noise_contrast, target_log_odds=(N,), noise_log_odds=(N, J))
     yield _computation("masked_lstm", _masked_lstm, inputs=(T, B, 4 * D), weight=(4 * D, D), h=(B, D), c=(B, D))
     highway = dict(inputs=(T, B, 2 * D), first=(2 * D, D), second=(2 * D, D), biases=(2, 2 * D), s=(B, D))
     yield _computation("recurrent_highway", _recurrent_highway, **highway)
@@ -190,8 +190,8 @@ def _chosen_logits(x: Tensors) -> Tensor:
 
 
 def _noise_contrast(x: Tensors) -> Tensor:
-    is_hit = (torch.arange(N * J, device=x["noise_margins"].device) % 5 == 0).view(N, J)
-    return noise_contrast(x["target_margins"], x["noise_margins"], is_hit)
+    is_hit = (torch.arange(N * J, device=x["noise_log_odds"].device) % 5 == 0).view(N, J)
+    return noise_contrast(x["target_log_odds"], x["noise_log_odds"], is_hit)
 
 
 def _mask(like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How far the logits of targets and noise words are above their offsets.
+"""Log-odds that a word is the target and no noise: its logit less the offset of noise.
 
 Shapes: N tokens, K noise words, C width of the labels.
 """
@@ -15,8 +15,8 @@ from fairseq_plugins.output_layers.noise import Noise
 from fairseq_plugins.output_layers.word_projection import WordProjection
 
 
-class NoiseMargins(NamedTuple):
-    """Logits less their offsets.
+class NoiseLogOdds(NamedTuple):
+    """Those of targets and noise words.
 
     Attributes:
         targets: (N).
@@ -27,8 +27,8 @@ class NoiseMargins(NamedTuple):
     noise: Tensor
 
 
-def noise_margins(projection: WordProjection, hidden: Tensor, target: Tensor, noise: Noise) -> NoiseMargins:
-    """The margins of N tokens, in float32 or wider; every word that occurs is read once.
+def noise_log_odds(projection: WordProjection, hidden: Tensor, target: Tensor, noise: Noise) -> NoiseLogOdds:
+    """The log-odds of N tokens, in float32 or wider; every word that occurs is read once.
 
     Args:
         projection: of the logits.
@@ -52,7 +52,7 @@ def noise_margins(projection: WordProjection, hidden: Tensor, target: Tensor, no
             logits = _logits(hidden, labels, biases, chosen)
             target_logits, noise_logits = logits[:, :1], logits[:, 1:]
     offsets = noise.offsets if noise.words.dim() == 1 else noise.offsets.flatten(0, -2)
-    return NoiseMargins(
+    return NoiseLogOdds(
         targets=target_logits.squeeze(-1) - noise.target_offsets.flatten().to(dtype),
         noise=noise_logits - offsets.to(dtype),
     )
