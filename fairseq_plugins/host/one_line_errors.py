@@ -1,11 +1,12 @@
 """What a user gave wrongly ends the host's commands with one line.
 
-Mends: the host lets Python print a traceback above the line. Errors of other kinds, and those that were not raised by
-this package, keep it; so do all errors in processes that the host starts, one for each GPU.
+Mends: the host lets Python print a traceback above the line. Errors of other kinds, and those that no ``raise`` of
+this package made, keep it; so do all errors in processes that the host starts, one for each GPU.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as the host's ``call_main`` lets ``ValueError`` pass.
 """
 
+import dis
 import sys
 import traceback
 from pathlib import Path
@@ -53,8 +54,14 @@ def show_error(kind: Type[BaseException], error: BaseException, frames: Optional
 
 
 def is_refusal(error: BaseException, frames: Optional[TracebackType]) -> bool:
-    """Whether it is a ``ValueError`` that this package raised, of something that a user gave wrongly."""
-    *_, last = [None, *traceback.walk_tb(frames)]
-    return isinstance(error, ValueError) and (
-        last is not None and PACKAGE in Path(last[0].f_code.co_filename).resolve().parents
-    )
+    """Whether it is a ``ValueError`` that a ``raise`` of this package made, of something that a user gave wrongly.
+
+    One that Python made, such as of too few values to unpack, is a fault of the package.
+    """
+    if frames is None or not isinstance(error, ValueError):
+        return False
+    while frames.tb_next is not None:
+        frames = frames.tb_next
+    code = frames.tb_frame.f_code
+    is_raised = dis.opname[code.co_code[frames.tb_lasti]] == "RAISE_VARARGS"
+    return is_raised and PACKAGE in Path(code.co_filename).resolve().parents

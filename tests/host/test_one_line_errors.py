@@ -7,6 +7,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 
+from fairseq_plugins.data.contiguous_streams import ContiguousStreams
 from fairseq_plugins.flags.values import check_positive
 from fairseq_plugins.host.one_line_errors import _show_lines_of_generate, show_error
 
@@ -17,6 +18,10 @@ def refuse(cfg):
 
 def fail(cfg):
     raise ValueError("not of this package")
+
+
+def unpack(cfg):
+    ContiguousStreams.collater(None, [1, 2])
 
 
 def run(monkeypatch, call_main, main):
@@ -37,6 +42,12 @@ def test_other_errors_keep_their_traceback(monkeypatch, capsys):
     run(monkeypatch, distributed_utils.call_main, fail)
     told = capsys.readouterr().err
     assert told.startswith("Traceback") and told.endswith("ValueError: not of this package\n")
+
+
+def test_a_fault_of_the_package_keeps_its_traceback(monkeypatch, capsys):
+    run(monkeypatch, distributed_utils.call_main, unpack)
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback") and "collater" in told and "ValueError: too many values" in told
 
 
 def test_the_host_alone_prints_a_traceback(monkeypatch, capsys):
