@@ -55,6 +55,7 @@ def furnish(folder: Path, *, python: str) -> Path:
     (folder / "translation/raw").mkdir()
     (folder / "translation/raw/test.tgt").write_text("".join(f"{line}\n" for line in _test_targets(folder)))
     (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    (folder / "translation/prepared.txt").write_text("generated src-tgt, 1 merges of subword-nmt, any ratio\n")
     (folder / "weights").write_text('{"weights": {"list": 1.0, "length": 0.0, "model 1": 0.5}, "metric": "bleu"}\n')
     COMMANDS["train_ngram"].main([str(folder / "lm"), "--order", "2", "--out", str(folder / "ngram.arpa")])
     COMMANDS["evaluate_lm"].main([str(folder / "lm"), "--path", str(folder / "lm.pt"), *DYNAMIC, "--cpu"])

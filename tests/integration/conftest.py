@@ -65,6 +65,7 @@ def prepared(pair_data, tmp_path_factory) -> Path:
     """The pairs with codes of subwords as data-prep leaves them; they split no word of the corpus."""
     copy = shutil.copytree(pair_data, tmp_path_factory.mktemp("with codes") / "data bin")
     (copy / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    (copy / "prepared.txt").write_text("generated src-tgt, 1 merges of subword-nmt, any ratio\n")
     return copy
 
 
