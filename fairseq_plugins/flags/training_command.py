@@ -18,8 +18,8 @@ class TrainingCommand(Command):
     def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
         args, args.more = parser.parse_known_args(given)
         for flag, value in zip(given, given[1:]):
-            if flag in args.more and flag.startswith("--") and "=" not in flag and not value.startswith("-"):
-                if value not in args.more:
-                    parser.error(f"{flag} {value}: flags of fairseq-train come after all other words")
+            is_foreign = flag in args.more and flag.startswith("--") and "=" not in flag
+            if is_foreign and not value.startswith("-") and value not in args.more:  # it was taken for another word
+                parser.error(f"{flag} {value}: flags of fairseq-train come after all other words")
         args.command_line = shlex.join([*self.program.split(), *given])
         return args
