@@ -11,8 +11,6 @@ from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.ops.native_bfloat16 import has_native_bfloat16
 
 MIN_UPDATES = 10
-FORMER_ORDERS = (("--suite", "data"),)
-"""Of the commands; see :class:`~fairseq_plugins.flags.command.Command`."""
 
 
 def add_training_limits(

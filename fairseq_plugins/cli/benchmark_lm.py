@@ -2,7 +2,7 @@
 
 import argparse
 from dataclasses import asdict
-from typing import Dict, List, Sequence
+from typing import Dict, Sequence
 
 from fairseq_plugins.benchmarks.language_models import SUITES
 from fairseq_plugins.benchmarks.output_products import speed_of_output_products
@@ -10,7 +10,6 @@ from fairseq_plugins.benchmarks.recurrent_products import speed_of_highway_produ
 from fairseq_plugins.benchmarks.report_name import report_name
 from fairseq_plugins.benchmarks.suite import in_output_precisions
 from fairseq_plugins.benchmarks.training_limits import (
-    FORMER_ORDERS,
     add_training_limits,
     check_training_limits,
     measured_with,
@@ -49,27 +48,9 @@ is the largest of its runs: resident memory of the process on a CPU, allocated m
 --output-precision float32 bfloat16 every model trains with its output layer in both, by turns. Flags of fairseq-train
 follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions and names of further flags appended."""
     forwards_to = "fairseq-train"
-    former_orders = FORMER_ORDERS
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_training_limits(parser, suites=SUITES, written_by="data-prep/<corpus>/prepare.sh", num_rounds=4)
-
-    def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
-        """The values of the arguments; the former ``--flags "..."`` is refused with the line to type."""
-        own, forwarded = self._split(given)
-        if not any(word == "--flags" or word.startswith("--flags=") for word in own):
-            return super()._parse(parser, given)
-        kept: List[str] = []
-        moved: List[str] = []
-        words = iter(own)
-        for word in words:
-            flag, equals, value = word.partition("=")
-            if flag == "--flags":
-                moved += (value if equals else next(words, "")).split()
-            else:
-                kept.append(word)
-        args = super()._parse(parser, [*kept, "--", *moved, *forwarded])
-        parser.error(f"flags of {self.forwards_to} come after --; type: {args.command_line}")
 
     def run(self, args: argparse.Namespace) -> None:
         check_training_limits(args)

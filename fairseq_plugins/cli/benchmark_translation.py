@@ -9,7 +9,6 @@ from typing import Dict, List
 from fairseq_plugins.benchmarks.report_name import report_name
 from fairseq_plugins.benchmarks.suite import in_output_precisions
 from fairseq_plugins.benchmarks.training_limits import (
-    FORMER_ORDERS,
     add_training_limits,
     check_training_limits,
     measured_with,
@@ -48,8 +47,6 @@ matrices alone, in float32, were each as fast as a large one by the fastest kern
 float32 bfloat16 every system of this package trains and decodes with its output layer in both, by turns. Writes
 translation_cpu.md and .json, or transformer_cpu (on a GPU _cuda), with the names of --systems and the precisions
 appended."""
-
-    former_orders = FORMER_ORDERS
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_training_limits(parser, suites=SUITES, written_by="data-prep/multi30k/prepare.sh", num_rounds=3)

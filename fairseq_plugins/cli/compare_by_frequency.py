@@ -34,7 +34,6 @@ class CompareByFrequency(Command):
 For each band of training frequency, in per cent: the mean over word types of (B - O) / O, as in figure 3 of Pappas &
 Henderson 2019, with the summed losses B of the first model, the baseline, and O of the second; and (B - O) / B of the
 whole band's loss. The end mark is left out."""
-    named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser)

@@ -39,7 +39,6 @@ others are tested against the runs of one name, sentence by sentence, by a
 paired bootstrap, whose p counts differences to both sides.
 
 Writes table.md, runs.json and learning_curves.png."""
-    named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="fairseq-preprocess or data-prep")

@@ -11,7 +11,6 @@ from fairseq_plugins.evaluation.translation.rouge_flags import add_rouge_setting
 from fairseq_plugins.evaluation.translation.scored_text import (
     DECODING_HELP,
     HYPOTHESES_FILE,
-    SCRIPT_ORDER,
     add_scored_text,
     read_scored_text,
 )
@@ -37,8 +36,6 @@ and precision. Two scores can be compared if the last line, their signature, is 
 
 {DECODING_HELP}"""
     forwards_to = "fairseq-generate"
-    former_orders = (SCRIPT_ORDER,)
-    former_flags = {"--generated": ["--input"], "--hypotheses": ["--input-format", "text", "--input"]}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_scored_text(parser, several_references=True)

@@ -11,7 +11,6 @@ from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE
 from fairseq_plugins.evaluation.translation.scored_text import (
     DECODING_HELP,
     HYPOTHESES_FILE,
-    SCRIPT_ORDER,
     ScoredText,
     add_scored_text,
     read_scored_text,
@@ -51,8 +50,6 @@ match nothing; only the former can be compared between papers. Plain text has no
 
 {DECODING_HELP}"""
     forwards_to = "fairseq-generate"
-    former_orders = (("--input",), SCRIPT_ORDER)
-    former_flags = {"--hypotheses": ["--write-hypotheses"]}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_scored_text(parser, several_references=False)

@@ -13,7 +13,6 @@ class GenerateSplit(Command):
     summary = "Decode a split by fairseq-generate, unless that was done with the same models, data and flags."
     description = f"Writes OUT/generate.txt, with subwords joined; log: OUT/generate.log.\n\n{DECODING_HELP}"
     forwards_to = "fairseq-generate"
-    former_orders = (("data", "--path", "--gen-subset", "--out"),)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_decoding(parser, required=True)

@@ -17,7 +17,6 @@ class HeadlineBaselines(Command):
     name = "headline_baselines"
     summary = "Headlines that need no model: the article's first words, and a random headline of the training set."
     description = "Writes first_words.txt and random_title.txt."
-    former_orders = (("--articles", "--titles"),)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(

@@ -35,7 +35,6 @@ class MaskLayers(Command):
     description = """\
 Outputs of recurrent layers are set to zero with probability P, as in figure 5 of Shuang et al. 2020: those of all
 layers together, and of each alone. What is kept is not rescaled. Prints the mean over runs with different masks."""
-    named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser)

@@ -31,7 +31,6 @@ class MeasureCorrelation(Command):
 Mean absolute Pearson correlation of different features of each recurrent layer's output over the positions of a split,
 between 0 and 1; for Major-Minor LSTMs also within the major part, within the minor part, and between a feature
 of each."""
-    named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser)

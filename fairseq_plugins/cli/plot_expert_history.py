@@ -49,7 +49,6 @@ checkpoint of updates, by the layers that experts read: their share of the words
 mean norm of the gradient of a word's loss by the layer's output, in nats, as the output layer gives it, which is what
 the layer learns by. Sentences are the first of the split, without dropout, those of language models each from a fresh
 state."""
-    named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="data-prep/<corpus>/prepare.sh")

@@ -28,7 +28,6 @@ Training perplexity is the mean over the updates of an epoch, with dropout, as i
 read after the epoch: compare trainings with equal dropout and epochs, and at levels that both pass slowly, since what
 learns fast within an epoch, as in the first or behind a fall of the rate, looks better than it is. Noise-contrastive
 estimation logs none."""
-    named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_named_models(parser, help="trainings, finished or not", model="SAVE_DIR")

@@ -26,7 +26,6 @@ class PlotSpectrum(Command):
 Eigenvalues are drawn in the complex plane with the unit circle. The most negative real one is named, with the larger
 share of entries of one sign in its eigenvectors (Pachitariu & Sahani 2013: it stabilises the network by inhibition of
 all units when many fire)."""
-    named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser)

@@ -24,7 +24,6 @@ class PlotTimescales(Command):
     description = """\
 The timescale of a unit is -1 / log r tokens, in which it forgets all but 1/e (Pachitariu & Sahani 2013). Units with
 r < 0 change their sign at every token; they have none."""
-    named_models = "on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser)

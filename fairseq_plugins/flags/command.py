@@ -7,9 +7,7 @@ import shlex
 import signal
 import sys
 from abc import ABC, abstractmethod
-from typing import ClassVar, List, Literal, Mapping, NoReturn, Optional, Sequence, Tuple
-
-from fairseq_plugins.flags.argument_order import arranged_arguments
+from typing import ClassVar, List, NoReturn, Optional, Sequence, Tuple
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status of a command that was interrupted from the keyboard, as a shell tells it."""
@@ -50,8 +48,7 @@ class Command(ABC):
 
     A subclass stands in a module of ``fairseq_plugins/cli`` that has its name and ends with
     ``if __name__ == "__main__": ItsClass().main()``. The order of arguments is the host's:
-    ``COMMAND DATA --path CKPT...``. Arguments in an order that a command declares as former, or that can be told by
-    what they look like, are refused with the line to type.
+    ``COMMAND DATA --path CKPT...``.
 
     Attributes:
         name: of the module.
@@ -59,19 +56,12 @@ class Command(ABC):
         description: for ``--help``, beneath the summary.
         forwards_to: program that takes the flags after ``--``; they are ``args.forwarded``. Without one, ``--`` is
             argparse's.
-        former_flags: flags that were replaced, each with what is typed in its place before its value.
-        former_orders: what words without a flag stood for, by their number: each item is a positional argument's name
-            or the flag that takes the word now.
-        named_models: whether each model of ``--path`` has to be NAME=CKPT.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     description: ClassVar[str] = ""
     forwards_to: ClassVar[str] = ""
-    former_flags: ClassVar[Mapping[str, Sequence[str]]] = {}
-    former_orders: ClassVar[Sequence[Sequence[str]]] = ()
-    named_models: ClassVar[Literal["on", "off"]] = "off"
 
     @abstractmethod
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -131,17 +121,6 @@ class Command(ABC):
     def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
         """The values of the arguments; a subclass may take flags that it does not declare."""
         own, forwarded = self._split(given)
-        if not {"-h", "--help"} & set(own):
-            arranged = arranged_arguments(
-                own,
-                declare=self.add_arguments,
-                former_flags=self.former_flags,
-                former_orders=self.former_orders,
-                named_models=self.named_models,
-            )
-            if arranged is not None:
-                line = shlex.join([*self.program.split(), *arranged, *(["--", *forwarded] if forwarded else [])])
-                parser.error(f"arguments stand in another order or have other names; type: {line}")
         args, unknown = self._read_own(parser, own)
         if unknown and self.forwards_to and unknown[0].startswith("-"):
             parser.error(f"{unknown[0]}: flags of {self.forwards_to} come after --")

@@ -29,6 +29,13 @@ class _SplitAtColons(argparse.Action):
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *paths])
 
 
+def _model(text: str) -> str:
+    """A value of ``--path``, which takes all words behind it, DATA among them if that does not come first."""
+    if any(Path(text).glob("dict*.txt")):
+        raise argparse.ArgumentTypeError(f"{text} is no model: give DATA first, before --path")
+    return text
+
+
 def add_data(
     parser: argparse.ArgumentParser,
     *,
@@ -47,12 +54,16 @@ def add_data(
 
 def add_checkpoints(parser: argparse.ArgumentParser, *, help: str, required: bool = True) -> None:
     """Declare ``--path CKPT...``, ``args.path``: a list of texts; those joined by colons are parted."""
-    parser.add_argument("--path", nargs="+", required=required, metavar="CKPT", action=_SplitAtColons, help=help)
+    parser.add_argument(
+        "--path", nargs="+", type=_model, required=required, metavar="CKPT", action=_SplitAtColons, help=help
+    )
 
 
 def add_named_models(parser: argparse.ArgumentParser, *, help: str, model: str = "CKPT") -> None:
     """Declare ``--path NAME=CKPT...``, ``args.path``: texts for ``named_paths``."""
-    parser.add_argument("--path", nargs="+", action="extend", required=True, metavar=f"NAME={model}", help=help)
+    parser.add_argument(
+        "--path", nargs="+", type=_model, action="extend", required=True, metavar=f"NAME={model}", help=help
+    )
 
 
 def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score", default: str = "test") -> None:

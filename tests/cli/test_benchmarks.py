@@ -95,21 +95,6 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work_though_it_is_th
     assert not asked
 
 
-@pytest.mark.parametrize(
-    "typed, to_type",
-    [
-        ("ptb data --updates 20", "data --suite ptb --updates 20"),
-        ("data --suite ptb --flags=--fp16 --rounds 2", "data --suite ptb --rounds 2 -- --fp16"),
-        ("ptb data --flags --fp16", "data --suite ptb -- --fp16"),
-    ],
-)
-def test_the_former_line_is_answered_with_the_line_to_type(typed, to_type, folder, asked, capsys):
-    assert refused("benchmark_lm", typed, capsys).endswith(
-        f"type: python -m fairseq_plugins.cli.benchmark_lm {to_type}"
-    )
-    assert not asked
-
-
 def test_further_flags_reach_the_trainings_and_the_name_of_the_report(folder, asked):
     COMMANDS["benchmark_lm"].main("data --suite reduced --cpu -- --restore-file a/b.pt".split())
     (call,) = asked

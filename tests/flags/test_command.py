@@ -87,7 +87,7 @@ def test_flags_of_another_program_follow_two_dashes(capsys):
             ["nowhere", "--path", "a.pt"],
             "argument DATA: nowhere does not exist: give the directory that data-prep wrote",
         ),
-        (["a.pt", "data"], "type: python -m fairseq_plugins.cli.show data --path a.pt"),
+        (["a.pt", "data"], "argument DATA: a.pt does not exist: give the directory that data-prep wrote"),
     ],
 )
 def test_a_mistake_ends_with_one_line_and_status_2(arguments, told, capsys):

@@ -34,9 +34,6 @@ TEXT_FORMATS = ("generate", "text")
 HYPOTHESES_FILE = "hypotheses.txt"
 """In the folder of a decoding: what was scored last, a sentence a line."""
 
-SCRIPT_ORDER = ("data", "--path", "--gen-subset", "--reference", "--out")
-"""What the five words of the shell scripts stood for."""
-
 DECODING_HELP = """\
 BEAM, MAX_TOKENS and BPE in the environment stand for --beam, --max-tokens and --bpe. Flags of fairseq-generate follow a
 --: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models, the data or the flags are others.
