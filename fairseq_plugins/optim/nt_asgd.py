@@ -24,15 +24,14 @@ STOPPABLE_SCHEDULERS = ("fixed", "reduce_lr_on_plateau")
 
 
 def best_old_value(values: Sequence[float], nonmonotone_interval: int) -> float:
-    """The best of v_1 .. v_{t-1-n}, leaving NaNs out; infinite where there is none."""
-    old = values[: max(0, len(values) - 1 - nonmonotone_interval)]
-    return min((value for value in old if not math.isnan(value)), default=math.inf)
+    """The best of v_1 .. v_{t-1-n}; infinite where there is none."""
+    return min(values[: max(0, len(values) - 1 - nonmonotone_interval)], default=math.inf)
 
 
 def is_triggered(values: Sequence[float], nonmonotone_interval: int) -> bool:
     """Whether the last validation value is worse than the best one at least n + 1 validations older.
 
-    With values v_1 .. v_t: t - 1 > n and v_t > min(v_1 .. v_{t-1-n}). A NaN is neither worse nor best.
+    With values v_1 .. v_t: t - 1 > n and v_t > min(v_1 .. v_{t-1-n}).
     """
     return values[-1] > best_old_value(values, nonmonotone_interval)
 

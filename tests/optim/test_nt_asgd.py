@@ -13,7 +13,7 @@ from torch import nn
 from fairseq_plugins.optim.nt_asgd import NTASGD, is_triggered
 from fairseq_plugins.optim.validation_protocol import FollowsValidation
 
-NAN, INF = math.nan, math.inf
+INF = math.inf
 
 TABLE = [
     # values, n, triggered
@@ -37,11 +37,6 @@ TABLE = [
     ([3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.9], 5, False),
     ([1.0] * 60 + [2.0], 60, False),
     ([1.0] * 61 + [2.0], 60, True),
-    ([1.0, 2.0, NAN], 0, False),
-    ([NAN, 1.0, 2.0], 0, True),
-    ([NAN, 2.0], 0, False),
-    ([1.0, NAN, 2.0], 0, True),
-    ([NAN, NAN, NAN], 0, False),
     ([1.0, INF], 0, True),
     ([INF, INF], 0, False),
 ]
@@ -99,12 +94,11 @@ def test_immediate_averages_from_the_first_update_and_the_trigger_ends_the_train
     assert optimizer.get_lr() == -math.inf
 
 
-@pytest.mark.parametrize("values", [[NAN, 1.0, 2.0], [1.0, NAN, 2.0]])
 @pytest.mark.parametrize("averaging", ["triggered", "immediate"])
-def test_the_log_names_the_best_old_value_also_among_nans(values, averaging, caplog):
+def test_the_log_names_the_best_old_value(averaging, caplog):
     _, optimizer = make(averaging=averaging)
     with caplog.at_level("INFO"):
-        for value in values:
+        for value in (3.0, 1.0, 2.0):
             optimizer.record_validation(value)
     assert "validation loss 2.00000 is above 1.00000" in caplog.text
 
