@@ -30,7 +30,7 @@ class TraceOptions(FairseqDataclass):
 
 
 class TraceGate(OutputGate):
-    """Reads an exponential trace of the input embedding: x_t = decay x_{t-1} + scale * e_t."""
+    """Reads an exponential trace of the input embedding, its state: x_t = decay x_{t-1} + scale * e_t."""
 
     Options = TraceOptions
 
@@ -41,14 +41,14 @@ class TraceGate(OutputGate):
         self.linear = nn.Linear(self.width, len(dictionary))
 
     def initial_state(self, like):
-        return {"trace": like.new_zeros(len(like), self.width)}
+        return like.new_zeros(len(like), self.width)
 
     def forward(self, states, state):
-        trace, features = state["trace"], []
+        trace, features = state, []
         for embedded in states.layers[0].unbind(dim=1):
             trace = self.decay * trace + self.scale * embedded
             features.append(trace)
-        return LogitGate(torch.stack(features, dim=1), self.linear.weight, self.linear.bias), {"trace": trace}
+        return LogitGate(torch.stack(features, dim=1), self.linear.weight, self.linear.bias), trace
 
 
 EXAMPLES = {"top": TopGate, "trace": TraceGate}

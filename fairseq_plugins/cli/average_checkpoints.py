@@ -8,6 +8,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.checkpoint_average import average_checkpoints
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_checkpoints, add_output_file
+from fairseq_plugins.flags.output_paths import check_not_read
 from fairseq_plugins.flags.written_file import write_tensors
 from fairseq_plugins.models.checkpoint_files import last_epoch_checkpoints
 
@@ -39,8 +40,7 @@ Recipes write them under --keep-last-epochs N."""
             if len(paths) > 1:
                 raise ValueError(f"--last takes one --save-dir after --path; there are {len(paths)} paths")
             paths = last_epoch_checkpoints(paths[0], args.last)
-        if args.out.resolve() in {path.resolve() for path in paths}:
-            raise ValueError(f"--out {args.out} is one of the checkpoints: give another name")
+        check_not_read(args.out, paths, flag="--out")
         mean = average_checkpoints(paths, show_progress=sys.stderr.isatty())
         write_tensors(args.out, mean)
         updates = ", ".join(f"{num_updates:,}" for _, num_updates in mean["averaged_checkpoints"])

@@ -85,7 +85,7 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions 
             command=args.command_line,
         )
         name = report_name(
-            "lm", args.suite, device, *args.output_precision, *(flag.strip("-") for flag in args.forwarded)
+            "lm", args.suite, device, *args.output_precision, *(flag.removeprefix("--") for flag in args.forwarded)
         )
         print(report.write(args.out, name=name), end="")
 

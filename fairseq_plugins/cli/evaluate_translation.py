@@ -4,7 +4,7 @@ import argparse
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Sequence
 
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE
@@ -27,6 +27,7 @@ from fairseq_plugins.evaluation.translation.translations import (
 )
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_output_file
+from fairseq_plugins.flags.output_paths import check_not_read
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.provenance import with_origin
@@ -81,7 +82,9 @@ match nothing; only the former can be compared between papers. Plain text has no
             raise ValueError("give one --reference")
         text.check_side()
         against = None if args.against is None else _baseline_file(args.against)
-        _check_not_read(args.write_hypotheses, [*text.files, *text.references, *([against] if against else [])])
+        if args.write_hypotheses is not None:
+            read = [*text.files, *text.references, *([against] if against else [])]
+            check_not_read(args.write_hypotheses, read, flag="--write-hypotheses")
         if args.target_lang is not None:
             text.check_language(args.target_lang)
         language = args.target_lang or text.language
@@ -120,14 +123,6 @@ match nothing; only the former can be compared between papers. Plain text has no
         if text_format == "text":
             return read_plain_translation(*files, references=references, reference_name=name)
         return read_translation(*files, references=references, reference_name=name, language=language)
-
-
-def _check_not_read(written: Optional[Path], read: Sequence[Path]) -> None:
-    """Refuse to overwrite a file that is scored or compared with."""
-    if written is None or not written.exists():
-        return
-    if any(path.exists() and written.samefile(path) for path in read):
-        raise ValueError(f"--write-hypotheses {written} is read by this command: give another name")
 
 
 def _baseline_file(path: Path) -> Path:

@@ -110,8 +110,8 @@ object for each text, in which they are line breaks."""
                 raise ValueError(f"--seed {args.seed}: --beam draws nothing, leave out one of them")
         lines = stream_lines(paths)
         earlier: List[str] = [] if args.after is None else read_lines(args.after)
-        text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         models = load_scoring_models(args.path, args.data)
+        text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         device = choose_device(args)
         generator = TextGenerator(
             prepare_to_score(models, device=device, precision=args.output_precision),

@@ -28,7 +28,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_json,
     choose_device,
 )
-from fairseq_plugins.flags.output_paths import output_file
+from fairseq_plugins.flags.output_paths import check_not_read, output_file
 from fairseq_plugins.flags.values import check_at_least_one, check_not_negative, flag_of
 from fairseq_plugins.flags.written_file import write_text
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
@@ -162,6 +162,9 @@ def _check(args: argparse.Namespace) -> None:
                 raise ValueError(f"{flag_of(name)} has no effect on --output {_output(args)}: leave it out")
     if args.target_lang is not None:
         check_language(args.target_lang, flag="--target-lang")
+    if args.tune is not None:
+        read = [*(args.input or []), *args.path, *filter(None, [args.source, args.reference])]
+        check_not_read(args.tune, map(Path, read), flag="--tune")
     if len(set(args.path)) < len(args.path):
         raise ValueError("--path: give each checkpoint once")
     check_checkpoints(args.path)

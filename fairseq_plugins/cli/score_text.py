@@ -98,8 +98,8 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
         # a file without a line is refused only where there is no other text
         texts = [path for path in paths if path == STANDARD_INPUT or not _is_empty(path)] or paths
         streams = [(name_of(path), stream_lines([path])) for path in texts]
-        side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         models = load_scoring_models(args.path, args.data)
+        side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         device = choose_device(args)
         models = prepare_to_score(models, device=device, precision=args.output_precision)
         scorer = TextScorer(models, side, max_tokens=args.max_tokens, device=device)

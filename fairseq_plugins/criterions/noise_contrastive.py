@@ -118,7 +118,10 @@ class NoiseContrastive(FairseqCriterion):
         self._distribution: Optional[UnigramNoise] = None
 
     def load_state_dict(self, state_dict: Optional[Mapping[str, Any]], *args: Any, **kwargs: Any) -> Any:
-        """Go on from a checkpoint; the normaliser starts anew where it holds none, for which the host gives None."""
+        """Go on from a checkpoint; the normaliser starts anew where it holds none, for which the host gives None.
+
+        The optimiser's state knows whether it was learned: with the other ``--normaliser`` it has to be reset.
+        """
         state = dict(self.state_dict() if state_dict is None else state_dict)
         if "log_normaliser" in state:  # of an earlier version
             state["normaliser_shift"] = state.pop("log_normaliser") - self.log_vocab_size

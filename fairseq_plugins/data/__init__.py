@@ -1,1 +1,1 @@
-"""Corpora as token streams and windows."""
+"""Corpora as token streams and windows; files of text; tasks as models see them."""

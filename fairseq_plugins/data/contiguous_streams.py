@@ -37,8 +37,7 @@ class ContiguousStreams(FairseqDataset):
     the end (:attr:`num_leftover_tokens`). Each process owns the rows ``first_row .. first_row + B - 1``.
     Inside a row, inputs and targets overlap by one token, so every token but the first of the row is
     predicted exactly once. Where a window has offsets, a row begins with the token at its offset, and goes on with its
-    first token after its last. The dataset is indexed by :class:`Window` and is the same in every epoch, so loading
-    workers may serve it in any order.
+    first token after its last. The dataset is indexed by :class:`Window` and is the same in every epoch.
 
     Args:
         tokens: the corpus, (n,) int64, with an end mark after every line.

@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from fairseq.data import Dictionary
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
 
@@ -46,4 +47,17 @@ def check_reads_one_text(task: TextTask) -> None:
         raise ValueError(
             "this --arch is a language model, and the task is one of sentence pairs: give --task stateful_lm or "
             "language_modeling, or an --arch for pairs, such as lstm_encdec"
+        )
+
+
+def check_reads_pairs(task: TextTask) -> None:
+    """Refuse a task of one text, which an encoder-decoder cannot read.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if isinstance(task, LanguageModelingTask):
+        raise ValueError(
+            "this --arch reads sentence pairs, and the task one text: give --task translation or scored_translation, "
+            "or an --arch for one text, such as lstm_lm_awd"
         )

@@ -133,13 +133,13 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
             language model.
     """
     check_checkpoints(paths)
-    load_dictionary(data_dir)
     models: List[FairseqLanguageModel] = []
     for path in paths:
         state = read_state(path, {"data": str(data_dir)})
         task = _task_of(state, path)
         if not _is_of(task, LanguageModelingTask):
             raise ValueError(f"{path} was trained for --task {task._name}: give a language model's checkpoint")
+        load_dictionary(data_dir)
         model, _, _ = _build(path, state)
         assert isinstance(model, FairseqLanguageModel)
         models.append(model)

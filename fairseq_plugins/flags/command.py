@@ -9,6 +9,8 @@ import sys
 from abc import ABC, abstractmethod
 from typing import ClassVar, List, NoReturn, Optional, Sequence, Tuple
 
+from fairseq_plugins.flags.refusal import is_refusal
+
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status of a command that was interrupted from the keyboard, as a shell tells it."""
 
@@ -76,7 +78,8 @@ class Command(ABC):
                 after ``--``.
 
         Raises:
-            ValueError, OSError: for what the user gave wrongly; the text is the whole message.
+            ValueError, OSError: for what the user gave wrongly; the text is the whole message. A ValueError that is
+                :func:`no refusal <fairseq_plugins.flags.refusal.is_refusal>` is a fault.
             ProgramFailed: if a program that the command ran did not end well.
         """
 
@@ -99,8 +102,8 @@ class Command(ABC):
         """Run the command with the arguments of the command line, or with those given.
 
         A user's mistake ends with one line and exit status 2, a program that fails with what it told and 1, and an
-        interrupt from the keyboard with one line and 130. Where nobody reads the output any more, such as after
-        ``| head -1``, it ends quietly with 141.
+        interrupt from the keyboard with one line and 130. A fault of the package keeps its traceback. Where nobody
+        reads the output any more, such as after ``| head -1``, it ends quietly with 141.
         """
         logging.getLogger().setLevel(logging.WARNING)  # what the host notes while importing and loading
         given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
@@ -112,6 +115,8 @@ class Command(ABC):
             _discard_output()
             sys.exit(UNREAD)
         except (ValueError, OSError) as error:
+            if not (isinstance(error, (OSError, UnicodeError)) or is_refusal(error)):
+                raise
             parser.exit(2, f"{parser.prog}: error: {_in_a_line(error)}{_discard_unwritable_output()}\n")
         except ProgramFailed as failure:
             parser.exit(1, f"{failure}\n")

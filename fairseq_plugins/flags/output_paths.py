@@ -7,6 +7,7 @@ import io
 import tempfile
 from argparse import ArgumentTypeError
 from pathlib import Path
+from typing import Iterable
 
 from fairseq_plugins.flags.checked_path import checked_path
 from fairseq_plugins.flags.written_file import check_replaceable
@@ -19,6 +20,26 @@ def output_file(text: str) -> Path:
         ArgumentTypeError: if it could not be written.
     """
     return checked_path(text, check_replaceable)
+
+
+def check_not_read(written: Path, read: Iterable[Path], *, flag: str) -> None:
+    """Refuse to overwrite a file that the command reads.
+
+    Args:
+        written: the value of ``flag``.
+        read: files, which need not exist yet.
+        flag: for the message.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if any(path.resolve() == written.resolve() or _is_one_file(path, written) for path in read):
+        raise ValueError(f"{flag} {written} is read by this command: give another name")
+
+
+def _is_one_file(path: Path, other: Path) -> bool:
+    """Whether two names are links to one file."""
+    return path.exists() and other.exists() and path.samefile(other)
 
 
 def check_output_folder(path: Path) -> None:

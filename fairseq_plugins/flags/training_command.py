@@ -8,7 +8,10 @@ from fairseq_plugins.flags.command import Command
 
 
 class TrainingCommand(Command):
-    """A command that hands arguments which it does not declare to ``fairseq-train``; they are ``args.more``."""
+    """A command that hands arguments which it does not declare to ``fairseq-train``; they are ``args.more``.
+
+    A ``--`` before them, which other commands ask for, may stand or be left out.
+    """
 
     def get_parser(self) -> argparse.ArgumentParser:
         parser = super().get_parser()
@@ -16,8 +19,9 @@ class TrainingCommand(Command):
         return parser
 
     def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
-        args, args.more = parser.parse_known_args(given)
-        for flag, value in zip(given, given[1:]):
+        own = [word for word in given if word != "--"]
+        args, args.more = parser.parse_known_args(own)
+        for flag, value in zip(own, own[1:]):
             is_foreign = flag in args.more and flag.startswith("--") and "=" not in flag
             if is_foreign and not value.startswith("-") and value not in args.more:  # it was taken for another word
                 parser.error(f"{flag} {value}: flags of fairseq-train come after all other words")

@@ -82,8 +82,13 @@ def _check_checkpoint(
     """
     try:
         extra_state = load_checkpoint(trainer, filename, *args, **kwargs)
-    except ValueError:
-        raise
+    except ValueError as error:
+        if "parameter group that doesn't match" not in str(error):
+            raise
+        raise ValueError(
+            f"{filename} has the optimizer's state of other parameters: give the flags that it was trained with, such "
+            "as --normaliser, or train on from its weights alone with --reset-optimizer"
+        ) from None
     except AssertionError as error:
         part, differs, names = str(error).partition(" does not match; please reset the optimizer (--reset-optimizer). ")
         if not differs:

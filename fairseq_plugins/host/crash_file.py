@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.host.one_line_errors import is_refusal
+from fairseq_plugins.flags.refusal import is_refusal
 from fairseq_plugins.host.wrapping import wrap
 
 
@@ -24,6 +24,6 @@ def _save_unless_refused(
     save_checkpoint: Callable[..., Optional[str]], trainer: Trainer, *args: Any, **kwargs: Any
 ) -> Optional[str]:
     error = sys.exception()
-    if error is not None and is_refusal(error, error.__traceback__):
+    if error is not None and is_refusal(error):
         return None
     return save_checkpoint(trainer, *args, **kwargs)

@@ -6,7 +6,6 @@ Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as the host's ``call_main`` lets ``ValueError`` pass.
 """
 
-import dis
 import sys
 import traceback
 from pathlib import Path
@@ -17,9 +16,8 @@ from fairseq import tasks
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig
 
+from fairseq_plugins.flags.refusal import is_refusal
 from fairseq_plugins.host.wrapping import wrap
-
-PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def mend() -> None:
@@ -47,21 +45,7 @@ def _show_errors() -> None:
 
 def show_error(kind: Type[BaseException], error: BaseException, frames: Optional[TracebackType]) -> None:
     """Print a ``ValueError`` of this package as one line, and other errors as Python does."""
-    if is_refusal(error, frames):
+    if is_refusal(error):
         print("".join(traceback.format_exception_only(kind, error)), end="", file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, frames)
-
-
-def is_refusal(error: BaseException, frames: Optional[TracebackType]) -> bool:
-    """Whether it is a ``ValueError`` that a ``raise`` of this package made, of something that a user gave wrongly.
-
-    One that Python made, such as of too few values to unpack, is a fault of the package.
-    """
-    if frames is None or not isinstance(error, ValueError):
-        return False
-    while frames.tb_next is not None:
-        frames = frames.tb_next
-    code = frames.tb_frame.f_code
-    is_raised = dis.opname[code.co_code[frames.tb_lasti]] == "RAISE_VARARGS"
-    return is_raised and PACKAGE in Path(code.co_filename).resolve().parents

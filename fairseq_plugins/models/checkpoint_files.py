@@ -6,6 +6,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from fairseq import checkpoint_utils
 
+from fairseq_plugins.flags.refusal import HOST, PACKAGE, is_raised_in
+
 CHECKPOINTS_OF_UPDATES = r"checkpoint_\d+_(\d+)\.pt"
 """Names by ``--save-interval-updates``."""
 
@@ -28,7 +30,9 @@ def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+        if str(path) in str(error) or not any(is_raised_in(folder, error) for folder in (PACKAGE, HOST)):
+            raise
+        raise ValueError(f"{path}: {error}") from error
 
 
 def read_state(path: Union[str, Path], overrides: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:

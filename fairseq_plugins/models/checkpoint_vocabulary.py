@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.data.corpus import dictionary_fingerprint
 from fairseq_plugins.data.text_task import TextTask
+from fairseq_plugins.models.shared_weights import refuse_unequal_copies
 from fairseq_plugins.modules.saved_setting import SavesSettings
 
 Model = TypeVar("Model", bound=BaseFairseqModel)
@@ -60,6 +61,8 @@ class VocabularyFingerprint(SavesSettings):
 def keep_vocabularies(model: Model, task: TextTask, *, embeddings: Sequence[nn.Embedding]) -> Model:
     """Let ``model`` refuse checkpoints of other dictionaries than those that ``task`` built it with, and return it.
 
+    Those with several embeddings where it shares one are refused, too.
+
     The decoder holds the fingerprint of the target's and the encoder, where there is one, the source's; both are called
     ``vocabulary``. ``embeddings`` are those of the encoder's words, where there is one, and of the decoder's.
     """
@@ -77,6 +80,7 @@ def keep_vocabularies(model: Model, task: TextTask, *, embeddings: Sequence[nn.E
     else:
         target = VocabularyFingerprint(task.source_dictionary, name="the vocabulary", file="dict.txt", flag="--srcdict")
     model.get_submodule("decoder").add_module("vocabulary", target)
+    refuse_unequal_copies(model)
     return model
 
 

@@ -47,7 +47,6 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         token_weights: Optional[Tensor] = None,
         label_smoothing: float = 0.0,
         noise: Optional[Noise] = None,
-        **unused: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position.
 

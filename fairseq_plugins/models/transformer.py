@@ -18,12 +18,14 @@ from fairseq.models.transformer import (
 )
 from torch import Tensor, nn
 
-from fairseq_plugins.data.text_task import TextTask, check_target_padding
+from fairseq_plugins.data.text_task import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.flags.model_flags import ModelFlags
+from fairseq_plugins.flags.refusal import HOST, is_raised_in
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
 from fairseq_plugins.models.transformer_flags import LEFT_OUT, check_flags
+from fairseq_plugins.modules.recurrent_state import named_tensors
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
@@ -147,18 +149,21 @@ class TransformerWithOutputLayer(TransformerModel):
         Raises:
             ValueError: on a value that does not fit, with the flag and the remedy.
         """
+        check_reads_pairs(task)
         check_flags(args)
         try:
             model = super().build_model(args, task)
-        except ValueError as error:  # of the host, whose own errors keep their traceback
-            raise ValueError(str(error)) from error
+        except ValueError as error:
+            if is_raised_in(HOST, error):  # of its flags; the host's own errors keep their traceback
+                raise ValueError(str(error)) from error
+            raise
         if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):
             raise ValueError(
                 f"--decoder-layerdrop {args.decoder_layerdrop}: --output-layer {args.output_layer} reads layers by "
                 "their numbers, so that none can be dropped: leave it out"
             )
         output_layer = model.decoder.output
-        if output_layer.gate.initial_state(torch.empty(1, 1)):
+        if named_tensors(output_layer.gate.initial_state(torch.empty(1, 1))):
             check_target_padding(task, reader=f"--output-gate {args.output_gate}")
         dropped = f"--decoder-layerdrop {args.decoder_layerdrop}" if args.decoder_layerdrop > 0 else None
         output_layer.copying = build_copying(

@@ -225,7 +225,12 @@ def _run_chunk(
 
 
 def _multiplies_gradient(inputs: MixtureInputs, options: LossOptions) -> bool:
-    """Whether the factors of the gradient by the logits come before its products: after a rounding they round twice."""
+    """Whether the gradient by the logits is multiplied by its factors before its matrix products, not after.
+
+    A gate needs the gradient itself. So do products in 16 bits of logits that were worked on in 32: the gradient is
+    rounded for them, and a factor behind them would be of a rounded gradient. The uniform part of label smoothing is
+    then subtracted from it, too, in place of :class:`MeanLogits`.
+    """
     wide = options.chunk_dtype is None and inputs.latents.dtype != inputs.log_prior.dtype
     return wide or inputs.gate is not None
 

@@ -10,10 +10,9 @@ CPU_CHUNK_BYTES = 32 * 2**20
 GPU_CHUNK_SHARE = 1 / 128
 """Logits of a chunk on a GPU, as a share of its memory."""
 MIN_CHUNK_ROWS = 480
-"""Rows of a chunk, about, or more, because fewer slow the matrix products down, but where tokens are shared out
-evenly; above 17,476 words they take more
-than :data:`CPU_CHUNK_BYTES`. A chunk in 16 bits stays below 32 MiB, where the C library reuses memory, up to 34,900
-words."""
+"""A chunk has at least about so many rows, for fewer slow the matrix products down; :func:`even_chunk_size` may then
+halve it. Above 17,476 words they take more than :data:`CPU_CHUNK_BYTES`. A chunk in 16 bits stays below 32 MiB, where
+the C library reuses memory, up to 34,900 words."""
 
 
 def default_chunk_size(num_experts: int, vocab_size: int, *, dtype: torch.dtype, device: torch.device) -> int:

@@ -36,8 +36,8 @@ class MixtureChunk:
 
     The constructor overwrites the logits by their softmax, each row up to a factor, and :meth:`backward` this by the
     logits' gradient. The softmax has the type of the logits, which may be of 16 bits; everything else has that of
-    ``log_prior``. Rounding does no harm to confident predictions: P(target) is p / (p + r) and the gradient at the
-    target -r / (p + r) with the sum r of the other words' elements, so that neither is lost where the other is almost
+    ``log_prior``. Rounding does no harm to confident predictions: P(target) is p / (p + q) and the gradient at the
+    target -q / (p + q) with the sum q of the other words' elements, so that neither is lost where the other is almost
     one. With label smoothing the gradient is ((1 - e) r_j + e pi_j) p_j(v) - (1 - e) r_j [v = target] - e pi_j / V.
 
     Args:

@@ -11,6 +11,8 @@ from fairseq_plugins.ops.matmul import matmul
 
 CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 """Of /proc/cpuinfo: x86 with vectors, x86 with tiles, Arm."""
+NUM_ROWS, WIDTH, VOCAB_SIZE = 512, 256, 4096
+"""Of the products that are timed: rows of a small batch, and a small model's output matrix."""
 SMALLEST_GAIN = 1.2
 """Below it, the time of float32 over that of bfloat16 is not worth the rounding."""
 
@@ -29,9 +31,9 @@ def has_native_bfloat16(device: torch.device) -> bool:
 
 
 @lru_cache(maxsize=None)
-def bfloat16_gain(device: torch.device, *, num_rows: int = 512, width: int = 256, vocab_size: int = 4096) -> float:
+def bfloat16_gain(device: torch.device) -> float:
     """Time of an output layer's products in float32 over that in bfloat16, measured in a fraction of a second."""
-    rows, matrix = torch.ones(num_rows, width, device=device), torch.ones(vocab_size, width, device=device)
+    rows, matrix = torch.ones(NUM_ROWS, WIDTH, device=device), torch.ones(VOCAB_SIZE, WIDTH, device=device)
     times = []
     for dtype in (torch.float32, torch.bfloat16):
         operands = {"matmul": matmul, "rows": rows.to(dtype), "matrix": matrix.to(dtype)}

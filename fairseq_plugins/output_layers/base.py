@@ -45,7 +45,7 @@ class OutputLayer(Component, SavesSettings):
 
     Attributes:
         sharing: whether the layer uses the input embedding.
-        takes_gate: whether the layer has logits that a gate can multiply; otherwise ``gate`` is always None.
+        takes_gate: whether the layer has logits that a gate can multiply; otherwise :attr:`gate` is none.
         gate: what makes the gates of the logits.
         copying: what gives source words a probability of their own.
     """

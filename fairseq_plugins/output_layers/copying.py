@@ -72,7 +72,7 @@ def build_copying(
     Raises:
         ValueError: if it does not exist, or needs an attention that is not there.
     """
-    vars(args).setdefault(COPYING.destination, NoCopying.name)  # what older checkpoints hold names none
+    vars(args).setdefault(COPYING.destination, NoCopying.name)  # presets name none
     options = COPYING.read_options(args)
     copying_class: Callable[..., Copying] = COPYING[args.copying]
     copying = copying_class(source=source, target=target, width=width, options=options)

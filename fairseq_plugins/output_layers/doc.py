@@ -62,6 +62,7 @@ class DirectOutputConnection(MixtureOutput):
         reads_lower = torch.arange(self.num_experts) < sum(self.experts_per_layer[:-1])
         self.register_buffer("reads_lower", reads_lower, persistent=False)
         # saved, because a checkpoint of the warm-up is evaluated as it was trained; 0 or 1, which every precision holds
+        # (and between them in averages over its end)
         self.register_buffer("warmed_up", torch.zeros(()))
 
     def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
@@ -83,5 +84,5 @@ class DirectOutputConnection(MixtureOutput):
     def prior_scores(self, layers: Sequence[Tensor]) -> Tensor:
         scores = super().prior_scores(layers)
         if self.expert_warmup > 0:
-            scores = scores.masked_fill(self.reads_lower & (self.warmed_up < 0.5), float("-inf"))
+            scores = scores.masked_fill(self.reads_lower & (self.warmed_up == 0), float("-inf"))
         return scores

@@ -64,7 +64,7 @@ def build_output_gate(args: Namespace, *, dictionary: Dictionary, layer_widths: 
     Raises:
         ValueError: if the gate does not exist, an option does not fit the model or belongs to other gates.
     """
-    vars(args).setdefault(OUTPUT_GATES.destination, NoGate.name)  # what older checkpoints hold names no gate
+    vars(args).setdefault(OUTPUT_GATES.destination, NoGate.name)  # presets name none
     options = OUTPUT_GATES.read_options(args)
     gate_class: Callable[..., OutputGate] = OUTPUT_GATES[args.output_gate]
     return gate_class(dictionary=dictionary, layer_widths=layer_widths, options=options)

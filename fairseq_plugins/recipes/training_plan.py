@@ -24,7 +24,7 @@ class PlannedTraining:
 
 
 class TrainingPlan:
-    """Trainings of a recipe, each in ``save_dir/SYSTEM-SEED``.
+    """Trainings of a recipe, each in ``save_dir/SYSTEM-SEED``, with a dash for a colon, which would part checkpoints.
 
     Args:
         recipe: whose systems are trained.
@@ -62,7 +62,7 @@ class TrainingPlan:
         return self._planned[system, seed]
 
     def _plan(self, system: str, *, seed: int, begun_with: Sequence[Path]) -> PlannedTraining:
-        save_dir = self.save_dir / f"{system}-{seed}"
+        save_dir = self.save_dir / f"{system}-{seed}".replace(":", "-")
         base = self.recipe.system(system).base
         flags = [] if base is None else [f"--{base.flag}={':'.join(map(str, begun_with))}"]
         if base is not None and base.flag == "base-model" and ":" in "".join(map(str, begun_with)):

@@ -53,7 +53,6 @@ class RougeMean(CorpusMetric):
     Args:
         name: of the metric.
         settings: of ROUGE.
-        case, language: whatever.
         escapes: whether those of the Moses tokeniser are undone, of which ROUGE would count the letters.
     """
 
@@ -62,8 +61,6 @@ class RougeMean(CorpusMetric):
         name: str,
         *,
         settings: RougeSettings = DEFAULT_SETTINGS,
-        case: LetterCase = "kept",
-        language: str = "",
         escapes: Literal["undone", "kept"] = "undone",
     ):
         self.name = name
@@ -118,10 +115,14 @@ def _chrf(*, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
     return SacrebleuMetric(CHRF(lowercase=case == "ignored"))
 
 
+def _rouge(name: str, *, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
+    return RougeMean(name)
+
+
 CORPUS_METRICS: Dict[str, MakesCorpusMetric] = {
     "bleu": _bleu,
     "chrf": _chrf,
-    **{name: partial(RougeMean, name) for name in ROUGE_METRICS},
+    **{name: partial(_rouge, name) for name in ROUGE_METRICS},
 }
 """Metrics of tokenised or raw text, by name; each call makes one."""
 

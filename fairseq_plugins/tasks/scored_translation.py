@@ -2,8 +2,9 @@
 
 import json
 from argparse import Namespace
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.flags.refusal import HOST, PACKAGE, is_raised_in
 from fairseq_plugins.flags.values import check_at_least_one, check_choice, flag_of
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, check_script
 from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS
@@ -112,10 +114,8 @@ class ScoredTranslationTask(TranslationTask):
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
         self._model = super().build_model(cfg, from_checkpoint)
-        try:
+        with _naming_generation():
             self._generator = self.build_generator([self._model], self._generation)
-        except (AssertionError, ValueError) as error:
-            raise ValueError(f"--eval-scorer-args: {error}") from error
         return self._model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
@@ -160,10 +160,8 @@ class ScoredTranslationTask(TranslationTask):
         assert self._model is not None and self._generator is not None
         device = sample["target"].device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # sampling draws from it
-            try:
+            with _naming_generation():  # such as lengths that no hypothesis of a short source can have
                 found = self.inference_step(self._generator, [self._model], sample)
-            except AssertionError as error:  # such as lengths that no hypothesis of a short source can have
-                raise ValueError(f"--eval-scorer-args: {error}") from error
         total = np.zeros(self._num_statistics)
         for hypotheses, target in zip(found, sample["target"]):
             hypothesis = self._text(hypotheses[0]["tokens"], unknown=UNKNOWN_IN_HYPOTHESIS)
@@ -187,6 +185,17 @@ def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
             flag, own_flag = flag_of(one.name), flag_of(own)
             remedy = f"give {own_flag}" if own in own_names else "leave it out"
             raise ValueError(f"{flag} is of --task translation: {remedy} with --task scored_translation")
+
+
+@contextmanager
+def _naming_generation() -> Iterator[None]:
+    """Name the flag where the host, or a model of this package, refuses what it asks of generation."""
+    try:
+        yield
+    except (AssertionError, ValueError) as error:
+        if str(error) and any(is_raised_in(folder, error) for folder in (HOST, PACKAGE)):
+            raise ValueError(f"--eval-scorer-args: {error}") from error
+        raise
 
 
 def _generation_arguments(text: str) -> Namespace:

@@ -114,6 +114,7 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
     def get_batch_iterator(
         self,
         dataset: TokenStream,
+        max_tokens: Optional[int] = None,
         max_sentences: Optional[int] = None,
         num_shards: int = 1,
         shard_id: int = 0,
@@ -124,11 +125,14 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         """Windows of all rows of this process, in order.
 
         Raises:
-            ValueError: without ``--batch-size``, if the corpus is too short for the rows, or with more groups than
-                rows.
+            ValueError: without ``--batch-size``, with ``--max-tokens`` in training, if the corpus is too short for the
+                rows, or with more groups than rows.
         """
         if not max_sentences:
             raise ValueError("--task stateful_lm needs --batch-size, the number of rows, in place of --max-tokens")
+        in_training = dataset.use == "training"
+        if in_training and max_tokens:
+            raise ValueError(f"--max-tokens {max_tokens}: --task stateful_lm reads --batch-size rows: leave it out")
         streams = ContiguousStreams(
             dataset.tokens,
             name=dataset.split,
@@ -136,7 +140,6 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
             first_row=max_sentences * shard_id,
             num_own_rows=max_sentences,
         )
-        in_training = dataset.use == "training"
         if in_training:
             self._row_groups.check(max_sentences)
         iterator = self._iterate(

@@ -1,6 +1,7 @@
 """Steps of a device's report go on where a call ended, and keep what failed with its error."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,15 @@ def test_what_the_folder_holds_is_not_measured_again(setting):
     assert run(second).text == result.text and not second.measured
     run(second, kept="measured again", only=["two"])
     assert second.measured == ["two"]
+
+
+def test_what_was_measured_with_other_flags_is_measured_again(setting):
+    run(Counting(setting))
+    (setting.folder / "counting.json").rename(setting.folder / "counting_patience_1.json")
+    other = Counting(replace(setting, flags=["--patience", "1"]))
+    run(other)
+    assert other.report_name == "counting_patience_1" and other.measured == ["one", "two", "three"]
+    assert Counting(replace(setting, flags=["--patience", "-1"])).report_name == "counting_patience_-1"
 
 
 def test_a_call_that_has_no_time_left_says_what_is_left(setting):

@@ -227,7 +227,7 @@ def test_a_checkpoint_counts_once_and_is_not_written_over(altered, tmp_path, cap
     told = refusal(["--path", first, tmp_path / "copy.pt", "--out", out], capsys)
     assert "copy.pt is of update" in told and told.endswith("first.pt is: give each one once\n")
     assert "give two or more" in refusal(["--path", first, "--out", out], capsys)
-    assert "is one of the checkpoints" in refusal(["--path", first, ENCDEC, "--out", first], capsys)
+    assert "is read by this command: give another name" in refusal(["--path", first, ENCDEC, "--out", first], capsys)
     assert "none.pt does not exist" in refusal(["--path", first, tmp_path / "none.pt", "--out", out], capsys)
     flipped = bytearray(first.read_bytes())
     flipped[len(flipped) // 2] ^= 1

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.cli.run_recipe import RunRecipe
@@ -33,9 +34,11 @@ def trained(monkeypatch):
         trained.append(log.parent.name)
         if trained.status == 0:
             pairs = any(word == str(PAIRS) or "pairs" in word for word in command)
+            state = torch.load(OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), weights_only=False)
+            (seed,) = [word.partition("=")[2] for word in command if word.startswith("--seed=")]
+            state["cfg"]["common"]["seed"] = int(seed)
             for which in ("best", "last"):
-                checkpoint = OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt")
-                shutil.copy(checkpoint, log.parent / f"checkpoint_{which}.pt")
+                torch.save(state, log.parent / f"checkpoint_{which}.pt")
         log.write_text(LOG)
         return trained.status
 
@@ -61,8 +64,8 @@ def run(capsys, tmp_path):
 
 def test_every_system_is_trained_with_every_seed_and_compared(run, trained, tmp_path):
     given = ["demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd", "--seeds", 1, 2]
-    status, printed, _ = run(*given)
-    assert status == 0
+    status, printed, told = run(*given)
+    assert status == 0, told
     assert trained == ["lstm_lm_doc-1", "lstm_lm_awd-1", "lstm_lm_doc-2", "lstm_lm_awd-2"]
     names = re.findall(r"^\| (AWD.*?) +\|", printed, re.M)
     assert names == [
@@ -73,6 +76,10 @@ def test_every_system_is_trained_with_every_seed_and_compared(run, trained, tmp_
     found = json.loads((tmp_path / "out/runs.json").read_text())
     assert len(found["runs"]) == 4 and "run_recipe demo_lm" in found["command"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"table.md", "runs.json", "learning_curves.png"}
+
+
+def test_no_folder_has_a_colon_which_parts_checkpoints(run, trained):
+    assert run("reduced", LM, "--systems", "9:1")[0] == 0 and trained == ["9-1-1"]
 
 
 def test_what_is_finished_is_not_trained_again(run, trained):

@@ -75,6 +75,12 @@ def test_the_users_flags_may_stand_between(commands, tmp_path):
     assert command[-4:] == ["--max-update", "2", "--lr", "-1"]
 
 
+def test_the_users_flags_may_follow_two_dashes(commands, tmp_path):
+    Train().main(["multi30k", "doc", str(tmp_path), "--save-dir", str(tmp_path), "--", "--lr", "5"])
+    ((command, _),) = commands
+    assert command[-2:] == ["--lr", "5"] and "--" not in command
+
+
 def test_the_status_is_that_of_the_training(commands, tmp_path):
     commands.status = 143
     with pytest.raises(SystemExit) as end:

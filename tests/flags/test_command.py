@@ -7,12 +7,13 @@ import pytest
 
 from fairseq_plugins.flags.command import Command, ProgramFailed
 from fairseq_plugins.flags.common_arguments import add_checkpoints, add_data, add_json
+from fairseq_plugins.flags.values import check_at_least_one, named_paths
 
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("data", "my data", "wrong", "broken", "interrupted"):
+    for name in ("data", "my data", "wrong", "unpacked", "broken", "interrupted"):
         (tmp_path / name).mkdir()
 
 
@@ -28,7 +29,9 @@ class Show(Command):
 
     def run(self, args):
         if args.data.name == "wrong":
-            raise ValueError("wrong data: give others")
+            check_at_least_one(0, flag="--wrong")
+        if args.data.name == "unpacked":
+            _one, _two = args.path
         if args.data.name == "broken":
             raise ProgramFailed("last line of a log")
         if args.data.name == "interrupted":
@@ -80,7 +83,7 @@ def test_flags_of_another_program_follow_two_dashes(capsys):
 @pytest.mark.parametrize(
     "arguments, told",
     [
-        (["wrong", "--path", "a.pt"], "wrong data: give others"),
+        (["wrong", "--path", "a.pt"], "--wrong 0: give at least 1"),
         (["data", "--path"], "argument --path: expected at least one argument"),
         (["data", "--path", "a.pt", "--jason"], "unrecognized arguments: --jason"),
         (
@@ -101,7 +104,6 @@ def test_a_mistake_ends_with_one_line_and_status_2(arguments, told, capsys):
     [
         (FileNotFoundError(2, "No such file or directory", "model.pt"), "model.pt: No such file or directory"),
         (OSError("no device"), "no device"),
-        (ValueError("one line\nand another"), "one line and another"),
     ],
 )
 def test_an_error_is_told_in_a_line_that_begins_with_its_file(error, told, monkeypatch, capsys):
@@ -113,6 +115,17 @@ def test_an_error_is_told_in_a_line_that_begins_with_its_file(error, told, monke
         2,
         f"python -m fairseq_plugins.cli.show: error: {told}\n",
     )
+
+
+def test_a_refusal_of_several_lines_is_told_in_one(monkeypatch, capsys):
+    monkeypatch.setattr(Show, "run", lambda command, args: named_paths(["one line\nand another"]))
+    _, line = ends(Show(), ["data", "--path", "a.pt"], capsys)
+    assert line.endswith("error: one line and another: give it as NAME=PATH\n")
+
+
+def test_a_fault_of_the_package_keeps_its_traceback():
+    with pytest.raises(ValueError, match="not enough values to unpack"):
+        Show().main(["unpacked", "--path", "a.pt"])
 
 
 def test_a_program_that_fails_is_told_with_status_1(capsys):

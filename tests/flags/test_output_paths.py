@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.flags.output_paths import output_file, output_folder, picture_file
+from fairseq_plugins.flags.output_paths import check_not_read, output_file, output_folder, picture_file
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
 
@@ -17,6 +17,16 @@ def test_what_can_be_written_is_a_path(tmp_path):
     assert output_folder(f"{tmp_path}/new/folder") == tmp_path / "new/folder"
     assert output_folder(str(tmp_path)) == tmp_path
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_read_is_not_written_whatever_it_is_called_and_before_it_is_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text").touch()
+    os.link("text", "another")
+    for written, read in (("text", "./text"), ("another", "text"), ("later", tmp_path / "later")):
+        with pytest.raises(ValueError, match=f"--out {written} is read by this command: give another name"):
+            check_not_read(Path(written), [Path("of others"), Path(read)], flag="--out")
+    check_not_read(Path("new"), [Path("text"), Path("later")], flag="--out")
 
 
 def test_a_relative_name_stands_in_the_working_directory(tmp_path, monkeypatch):

@@ -67,6 +67,17 @@ def test_another_criterion_is_told_and_other_assertions_are_left_alone(raised, e
         _check_checkpoint(load_checkpoint, TRAINER, "a.pt")
 
 
+def test_another_normaliser_is_told():
+    """The host lets pass what torch's optimisers say."""
+
+    def load_checkpoint(trainer, filename):
+        kept = torch.optim.SGD(torch.nn.Linear(2, 3).parameters(), lr=1).state_dict()
+        torch.optim.SGD(torch.nn.Linear(2, 3, bias=False).parameters(), lr=1).load_state_dict(kept)
+
+    with pytest.raises(ValueError, match="^a.pt has the optimizer's state of other parameters: .*such as --normaliser"):
+        _check_checkpoint(load_checkpoint, TRAINER, "a.pt")
+
+
 @pytest.mark.parametrize("cause", [RuntimeError("out of memory"), KeyError("model")])
 def test_other_errors_are_left_alone(cause):
     with pytest.raises(Exception, match="architectures match"):

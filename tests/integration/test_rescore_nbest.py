@@ -217,6 +217,7 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
             "--source is read by encoder-decoders, and --path has language models alone: leave it out",
         ),
         (["--weights", "this.json", "--json"], "--json is of --output scores, not of text: leave it out"),
+        (["--tune", "short.txt", "--reference", "short.txt"], "--tune short.txt is read by this command: give another"),
         ([], "one of the arguments --tune --weights is required"),
     ],
 )

@@ -217,7 +217,7 @@ def test_an_average_that_began_before_the_choice_has_the_choice(faster, monkeypa
 
 def test_the_self_test_draws_no_random_number():
     state = torch.get_rng_state()
-    native_bfloat16.bfloat16_gain(torch.device("cpu"), num_rows=3, width=8, vocab_size=16)
+    native_bfloat16.bfloat16_gain.__wrapped__(torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -271,4 +271,4 @@ def test_a_small_gain_is_not_worth_the_rounding(gain, faster, monkeypatch):
 
 
 def test_the_gain_is_measured():
-    assert native_bfloat16.bfloat16_gain(torch.device("cpu"), num_rows=4, width=8, vocab_size=16) > 0
+    assert native_bfloat16.bfloat16_gain.__wrapped__(torch.device("cpu")) > 0

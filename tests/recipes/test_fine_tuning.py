@@ -7,6 +7,7 @@ from fairseq import options
 
 from fairseq_plugins.cli.fine_tune import FineTune
 from fairseq_plugins.cli.preset_flags import PresetFlags
+from fairseq_plugins.models.checkpoint_files import check_checkpoints
 from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import USER_DIR
 from fairseq_plugins.recipes import fine_tuning, training
@@ -35,7 +36,7 @@ class Rounds:
     def valid_nll(self, path, *, data, device):
         assert (data, device) == ("my data", "cpu")
         if path not in self.nlls:
-            raise ValueError(f"{path} does not exist: give a checkpoint")
+            check_checkpoints([path])
         return self.nlls[path]
 
 

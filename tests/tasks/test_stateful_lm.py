@@ -6,6 +6,8 @@ import pytest
 import torch
 from binarised_lines import write_split
 from builders import build_tiny_lm, make_dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from stateful_training import Training, random_tokens
 
 from fairseq_plugins.data.contiguous_streams import TokenStream
@@ -62,6 +64,17 @@ def losses_of(training, *, splits):
         losses.append(training.accumulate(sample)[0].item())
         validations.append([training.validate(split, seed=seed) for seed, split in enumerate(splits)])
     return losses, validations
+
+
+def test_batches_by_tokens_are_refused_in_training(training):
+    """The host's ``fairseq-eval-lm`` names a number of them always."""
+    for use in ("scoring", "training"):
+        stream = TokenStream(random_tokens(90), "train", use=use)
+        if use == "scoring":
+            training.task.get_batch_iterator(stream, max_tokens=9, max_sentences=2)
+            continue
+        with pytest.raises(ValueError, match="--max-tokens 9: --task stateful_lm reads --batch-size rows: leave it"):
+            training.task.get_batch_iterator(stream, max_tokens=9, max_sentences=2)
 
 
 def test_training_and_every_validation_subset_have_states_of_their_own():
@@ -224,6 +237,15 @@ def test_another_vocabulary_than_an_older_checkpoints_is_refused(training):
     other = StatefulLanguageModelingTask(training.task.args, make_dictionary(24))
     with pytest.raises(ValueError, match="vocabulary in unused/dict.txt is not the one"):
         other.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("arch", ["lstm_encdec_doc", "transformer_doc"])
+def test_models_of_pairs_are_refused_by_the_hosts_task_of_one_text(arch):
+    dictionary = make_dictionary(20)
+    task = LanguageModelingTask(SimpleNamespace(), dictionary, dictionary, targets=["future"])
+    model = ARCH_MODEL_REGISTRY[arch]
+    with pytest.raises(ValueError, match="this --arch reads sentence pairs, and the task one text: give --task transl"):
+        model.build_model(SimpleNamespace(arch=arch), task)
 
 
 @pytest.mark.parametrize("arch", ["lstm_encdec_doc", "transformer_doc", "transformer"])

@@ -135,8 +135,8 @@ def test_the_state_of_a_gate_is_saved_with_that_of_the_layers_and_decides_how_a_
     flags = MODELS["gate with state"]
     training = train(flags=flags)
     saved = copy.deepcopy(checkpoint_after(training, 3))
-    assert list(saved["hidden_state"])[-1] == "gate.trace" and saved["hidden_state"]["gate.trace"].shape == (2, 8)
-    saved["hidden_state"]["gate.trace"].zero_()
+    assert list(saved["hidden_state"])[-1] == "gate" and saved["hidden_state"]["gate"].shape == (2, 8)
+    saved["hidden_state"]["gate"].zero_()
     resumed = train(3, flags=flags)
     resumed.model.load_state_dict(copy.deepcopy(training.model.state_dict()))
     resumed.task.set_checkpoint_dict(saved)

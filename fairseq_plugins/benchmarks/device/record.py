@@ -17,8 +17,8 @@ PACKAGE = Path(fairseq_plugins.__file__).parent
 class Record:
     """Figures of a step's items, in ``FOLDER/STEP.json`` and as tables in ``FOLDER/STEP.md``.
 
-    Figures of other code, of another machine or device, or of other data are left out, and replaced when the record
-    is written.
+    Figures of other code, of another machine or device, or with other data or flags are left out, and replaced when the
+    record is written.
 
     Args:
         step: whose items are kept.
@@ -33,6 +33,7 @@ class Record:
             "measured_with": {"code": describe_code(), "source": source_digest(), "machine": describe_machine()},
             "device": self.facts,
             "data": [str(path.resolve()) for path in step.setting.data],
+            "flags": list(step.setting.flags),
         }
         self.found: Dict[str, Figures] = self._read()
 

@@ -40,7 +40,7 @@ class Step(ABC):
     @property
     def report_name(self) -> str:
         """Name of the step's files, without suffix; with other flags of ``fairseq-train`` they are others."""
-        return report_name(self.name, *(flag.strip("-") for flag in self.setting.flags))
+        return report_name(self.name, *(flag.removeprefix("--") for flag in self.setting.flags))
 
     @abstractmethod
     def items(self) -> Sequence[Item]:

@@ -51,7 +51,7 @@ class TimedTraining:
         self.save_dir = save_dir or setting.folder / "checkpoints" / report_name(arch, *self._names_of_flags())
 
     def _names_of_flags(self) -> List[str]:
-        return [flag.strip("-") for flag in self.setting.flags]
+        return [flag.removeprefix("--") for flag in self.setting.flags]
 
     @property
     def log(self) -> Path:

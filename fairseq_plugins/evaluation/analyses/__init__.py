@@ -1,1 +1,1 @@
-"""What is inside trained language models."""
+"""What is inside trained models."""

@@ -1,1 +1,1 @@
-"""Plain text that is scored or written by language models."""
+"""Plain text: its tokens and subwords; lines that language models score or write."""

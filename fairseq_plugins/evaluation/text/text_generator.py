@@ -177,6 +177,7 @@ class TextGenerator:
             ValueError: if a number does not fit, or a model cannot read so long a text.
         """
         check_at_least_one(num, flag="number of texts")
+        check_at_least_one(beam, flag="beam")
         if num > beam:
             raise ValueError(f"{num} texts of a beam of {beam}: give a beam of at least {num}")
         pieces, words = self._read(prefix, num_rows=1, after=after)

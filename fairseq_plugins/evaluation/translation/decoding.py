@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Collection, Iterator, List, Optional, Sequence, Tuple
 
 from filelock import FileLock, Timeout
 
@@ -95,7 +95,9 @@ class Decoding:
 
     def _is_done(self, asked: str) -> bool:
         asked_file = self.out / ASKED_FILE
-        return _holds(self.generated) and _holds(asked_file) and asked_file.read_text(encoding="utf-8") == asked
+        if not (_holds(self.generated) and _holds(asked_file)):
+            return False
+        return _deciding(asked_file.read_text(encoding="utf-8")) == _deciding(asked)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -136,8 +138,24 @@ class Decoding:
         return "\n".join([*sums, shlex.join(self.arguments), ""])
 
 
-NO_MATTER = ("--path", "--user-dir", "--max-tokens")
+PLACES = ("--path", "--user-dir")
+"""Flags that say where something is; their values follow them."""
+
+NO_MATTER = (*PLACES, "--max-tokens")
 """Flags with whose other values two models are decoded alike; their values follow them."""
+
+
+def _deciding(asked: str) -> Tuple[List[Tuple[str, str]], List[str]]:
+    """Checksum and name of each file that was read, and the flags: wherever the files are, they decide the output."""
+    *sums, arguments = asked.splitlines()
+    read = [line.split("  ", maxsplit=1) for line in sums]
+    return [(digest, Path(path).name) for digest, path in read], _flags(shlex.split(arguments), without=PLACES)
+
+
+def _flags(arguments: Sequence[str], *, without: Collection[str]) -> List[str]:
+    """Of the arguments of ``fairseq-generate`` those behind DATA, less some flags with the values that follow them."""
+    words = iter(arguments[1:])
+    return [word for word in words if not (word in without and next(words, ""))]
 
 
 def decoded_with(folder: Path) -> Optional[List[str]]:
@@ -145,8 +163,7 @@ def decoded_with(folder: Path) -> Optional[List[str]]:
     asked = _read_asked(folder)
     if asked is None:
         return None
-    words = iter(asked[1][1:])  # DATA comes first
-    return [word for word in words if word != "--cpu" and not (word in NO_MATTER and next(words, ""))]
+    return [word for word in _flags(asked[1], without=NO_MATTER) if word != "--cpu"]
 
 
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:

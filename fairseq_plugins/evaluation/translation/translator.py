@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
 from fairseq_plugins.evaluation.text.text_preparation import TextPreparation, load_text_preparation
 from fairseq_plugins.flags.input_paths import check_data_folder
-from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.flags.values import check_at_least_one, check_whole
 
 EXTRA_PIECES = 200
 """A translation has at most so many pieces more than its source has with its end mark."""
@@ -79,7 +79,7 @@ class Translator:
             ValueError: if a line is longer than the models can read, or a number does not fit.
         """
         check_at_least_one(beam, flag="beam")
-        if not 1 <= nbest <= beam:
+        if not 1 <= check_whole(nbest, flag="nbest") <= beam:
             raise ValueError(f"nbest {nbest} of a beam of {beam}: give 1 to {beam}, or a larger beam")
         pieces = [self.preparation.split(line) for line in lines]
         for line, sentence in zip(lines, pieces):

@@ -188,6 +188,8 @@ def test_a_beam_of_one_takes_the_most_probable_word_as_the_coldest_sampling_does
 def test_values_that_do_not_fit_are_refused(model):
     with pytest.raises(ValueError, match="2 texts of a beam of 1: give a beam of at least 2"):
         generator_of(model).search("", beam=1, num=2)
+    with pytest.raises(ValueError, match="beam 2.0: give a whole number"):
+        generator_of(model).search("", beam=2.0)
     with pytest.raises(ValueError, match="number of texts 0: give at least 1"):
         generator_of(model).sample("", num=0)
     with pytest.raises(ValueError, match="seed -1: give 0 or more"):

@@ -1,5 +1,8 @@
 """Decodings that are done once; what they are known by."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from fairseq_plugins.evaluation.translation import decoding
@@ -41,6 +44,21 @@ def test_it_is_done_again_where_anything_that_it_reads_has_changed(flag, folder,
         (folder / name).write_text("changed")
         assert decoded(*flag) == decoded(*flag) == count
     assert decoded(*flag, beam=2) == 6
+
+
+def test_it_stays_wherever_the_same_files_are_and_however_they_are_named(folder, decoded, monkeypatch):
+    assert decoded("--lenpen", "2") == 1
+    monkeypatch.setattr(decoding, "USER_DIR", folder / "another")
+    moved = folder / "moved"
+    moved.mkdir()
+    for name in ("model.pt", "data", "out"):
+        (folder / name).rename(moved / name)
+    monkeypatch.chdir(moved)
+    monkeypatch.setattr(decoding, "run_host", None)
+    again = Decoding(data=Path("data"), models=["./model.pt"], split="test", out=Path("out"), flags=["--lenpen", "2"])
+    again.run()
+    with pytest.raises(TypeError):
+        replace(again, flags=["--lenpen", "1"]).run()
 
 
 def test_what_it_was_decoded_with_is_told_without_model_and_data(folder, decoded):

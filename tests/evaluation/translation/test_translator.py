@@ -50,6 +50,19 @@ def test_convolutional_models_translate_with_any_beam(build_translator):
         )
 
 
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (dict(beam=2.0), "beam 2.0: give a whole number"),
+        (dict(beam=2, nbest=1.5), "nbest 1.5: give a whole number"),
+        (dict(beam=2, nbest=3), "nbest 3 of a beam of 2: give 1 to 2, or a larger beam"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(options, told, build_translator):
+    with pytest.raises(ValueError, match=told):
+        build_translator().translate(["i c"], **options)
+
+
 @pytest.mark.parametrize("num_words", [3, 250])
 def test_a_translation_that_does_not_end_is_cut_beyond_the_length_of_its_source(num_words, build_translator):
     translator = build_translator(max_positions=600)
