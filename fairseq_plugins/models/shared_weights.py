@@ -25,11 +25,12 @@ class _Copies:
 
     def compare(self, model: nn.Module, state_dict: Dict[str, Tensor], prefix: str, *loading: Any) -> None:
         self._differ = None
-        for first, *others in _names_of_shared(model):
-            for other in others:
-                one, another = (state_dict.get(f"{prefix}{name}") for name in (first, other))
-                if one is not None and another is not None and not torch.equal(one, another):
-                    self._differ = f"{first} and {other}"
+        for parameter, names in _names_of_shared(model).items():
+            saved = [(name, state_dict[f"{prefix}{name}"]) for name in names if f"{prefix}{name}" in state_dict]
+            for (one, copy), (another, other_copy) in zip(saved, saved[1:]):
+                fit = copy.shape == other_copy.shape == parameter.shape  # torch refuses the others
+                if fit and not torch.equal(copy, other_copy):
+                    self._differ = f"{one} and {another}"
 
     def refuse(self, model: nn.Module, keys: Any) -> None:
         if self._differ is not None:
@@ -39,9 +40,9 @@ class _Copies:
             )
 
 
-def _names_of_shared(model: nn.Module) -> List[List[str]]:
+def _names_of_shared(model: nn.Module) -> Dict[nn.Parameter, List[str]]:
     """The names of each parameter that has several."""
     names: Dict[nn.Parameter, List[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
-    return [several for several in names.values() if len(several) > 1]
+    return {parameter: several for parameter, several in names.items() if len(several) > 1}

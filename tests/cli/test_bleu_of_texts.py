@@ -133,13 +133,6 @@ def test_blank_references_are_refused_before_decoding(decoded, folder, capsys):
     assert not (folder / "out/generate.txt").exists()
 
 
-def test_a_refused_reference_leaves_the_figures_of_the_last(decoded, folder, capsys):
-    output_of(capsys, *decoded, "--reference", "raw.de")
-    (folder / "short.de").write_text("ein Haus\n")
-    assert "short.de has 1 lines" in refusal(capsys, *decoded, "--reference", "short.de")
-    assert (folder / "out/scores.txt").is_file() and (folder / "out/hypotheses.txt").is_file()
-
-
 def test_flags_of_a_decoding_are_part_of_what_was_asked(decoded, folder, capsys):
     output_of(capsys, *decoded, "--reference", "raw.de", "--beam", "3", "--max-tokens", "70", "--bpe", "sentencepiece")
     assert "--beam 3 --max-tokens 70 --remove-bpe=sentencepiece" in (folder / "out/asked.txt").read_text()

@@ -165,7 +165,7 @@ def test_a_training_in_bfloat16_resumes_bit_for_bit(train_with_a_stop, tmp_path)
 def test_a_gate_with_state_resumes_bit_for_bit(train_with_a_stop, tmp_path):
     with example_gates.registered():
         stopped = train_with_a_stop("--output-gate", "trace", "--trace-decay", "0.8")
-    trace = stopped["extra_state"][TASK]["hidden_state"]["gate.trace"]
+    trace = stopped["extra_state"][TASK]["hidden_state"]["gate"]
     assert trace.shape == (4, 12) and trace.any(dim=1).all()
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 

@@ -15,7 +15,7 @@ def test_autocast_does_not_narrow_what_is_compared(monkeypatch):
     monkeypatch.setattr(native_bfloat16, "matmul", matmul)
     device = torch.device("cpu")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        gain = native_bfloat16.bfloat16_gain.__wrapped__(device, num_rows=2, width=3, vocab_size=4)
+        gain = native_bfloat16.bfloat16_gain.__wrapped__(device)
     half = len(products) // 2
     assert gain > 0 and half > 0
     assert {product.dtype for product in products[:half]} == {torch.float32}

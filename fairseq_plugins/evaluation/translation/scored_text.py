@@ -113,9 +113,9 @@ class ScoredText:
         if self.decoding is not None:
             lines = zip(*(read_lines(reference) for reference in self.references))
             check_blank_references(["".join(texts) for texts in lines], name=name_of(*self.references))
-            self._check_lengths(self.decoding)
             for earlier in (result, HYPOTHESES_FILE):
                 (self.decoding.out / earlier).unlink(missing_ok=True)
+            self._check_lengths(self.decoding)
             self.decoding.run()
 
     def _check_lengths(self, decoding: Decoding) -> None:
