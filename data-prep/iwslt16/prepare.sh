@@ -1,9 +1,4 @@
 #!/usr/bin/env bash
 # IWSLT 2016, TED talks: English with German or French, either direction, see README.md here.
 set -euo pipefail
-here=$(CDPATH= cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")" && pwd)
-command -v python3 >/dev/null || {
-  echo "error: python3 is not on PATH: activate the environment that fairseq is installed in" >&2
-  exit 1
-}
-exec python3 "$here/../prepare.py" iwslt16 "$@"
+source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../corpus.sh"
