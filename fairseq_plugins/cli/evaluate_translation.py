@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import List, Sequence
 
-from fairseq_plugins.data.text_files import read_lines
+from fairseq_plugins.data.text_files import STANDARD_INPUT, read_lines
 from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE
 from fairseq_plugins.evaluation.translation.scored_text import (
     DECODING_HELP,
@@ -83,7 +83,8 @@ match nothing; only the former can be compared between papers. Plain text has no
         text.check_side()
         against = None if args.against is None else _baseline_file(args.against)
         if args.write_hypotheses is not None:
-            read = [*text.files, *text.references, *([against] if against else [])]
+            files = [path for path in text.files if path != STANDARD_INPUT]
+            read = [*files, *text.references, *([against] if against else [])]
             check_not_read(args.write_hypotheses, read, flag="--write-hypotheses")
         if args.target_lang is not None:
             text.check_language(args.target_lang)

@@ -52,8 +52,8 @@ Steps:
 
 DATA are folders that data-prep wrote; without any, steps take the short sentences that ship with the package. Nothing
 is downloaded. Every step writes DIR/STEP.md and .json, after each item that takes time. What the file holds is not
-measured again, unless code, machine, device or DATA have changed; items that failed are tried again. A call begins no
-item after --minutes; the exit status is then 3, and the same line goes on. It is 1 where an item failed.
+measured again, unless code, machine, device, DATA or flags have changed; items that failed are tried again. A call
+begins no item after --minutes; the exit status is then 3, and the same line goes on. It is 1 where an item failed.
 
 Flags of fairseq-train follow a --, such as -- --bf16; the files have their names appended. With --cpu everything
 is of toy size, to try the command out."""

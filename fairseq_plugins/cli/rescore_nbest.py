@@ -163,8 +163,9 @@ def _check(args: argparse.Namespace) -> None:
     if args.target_lang is not None:
         check_language(args.target_lang, flag="--target-lang")
     if args.tune is not None:
-        read = [*(args.input or []), *args.path, *filter(None, [args.source, args.reference])]
-        check_not_read(args.tune, map(Path, read), flag="--tune")
+        lists = [path for path in args.input or [] if path != STANDARD_INPUT]
+        read = [*lists, *map(Path, args.path), *filter(None, [args.source, args.reference])]
+        check_not_read(args.tune, read, flag="--tune")
     if len(set(args.path)) < len(args.path):
         raise ValueError("--path: give each checkpoint once")
     check_checkpoints(args.path)

@@ -30,8 +30,8 @@ class RunRecipe(TrainingCommand):
     name = "run_recipe"
     summary = "Train systems of a recipe with several seeds, decode, and compare them in one table."
     description = """\
-Trains every system with every seed, one after the other, in DIR/SYSTEM-SEED; translators then decode the test set
-as the recipe's published figures were decoded.
+Trains every system with every seed, one after the other, in DIR/SYSTEM-SEED, with a dash for a colon; translators then
+decode the test set as the recipe's published figures were decoded.
 What a system begins with, such as the base model of a gate, is trained before it, with the same seed; three models
 have seeds 1 to 3 for seed 1, 4 to 6 for seed 2. What is finished is not done again, so that the same line goes on where
 it was stopped, and more systems or seeds join those that are there. Two at a time: start it twice with other --systems

@@ -31,7 +31,7 @@ class _SplitAtColons(argparse.Action):
 
 def _model(text: str) -> str:
     """A value of ``--path``, which takes all words behind it, DATA among them if that does not come first."""
-    if any(Path(text).glob("dict*.txt")):
+    if any(Path(text).glob("dict*.txt")) and not any(Path(text).glob("*.pt")):
         raise argparse.ArgumentTypeError(f"{text} is no model: give DATA first, before --path")
     return text
 

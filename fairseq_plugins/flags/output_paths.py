@@ -4,6 +4,7 @@ The check stands at the reading of arguments, before the work whose result would
 """
 
 import io
+import os
 import tempfile
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -33,7 +34,7 @@ def check_not_read(written: Path, read: Iterable[Path], *, flag: str) -> None:
     Raises:
         ValueError: with the remedy.
     """
-    if any(path.resolve() == written.resolve() or _is_one_file(path, written) for path in read):
+    if any(os.path.realpath(path) == os.path.realpath(written) or _is_one_file(path, written) for path in read):
         raise ValueError(f"{flag} {written} is read by this command: give another name")
 
 

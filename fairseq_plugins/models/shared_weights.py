@@ -29,7 +29,8 @@ class _Copies:
             saved = [(name, state_dict[f"{prefix}{name}"]) for name in names if f"{prefix}{name}" in state_dict]
             for (one, copy), (another, other_copy) in zip(saved, saved[1:]):
                 fit = copy.shape == other_copy.shape == parameter.shape  # torch refuses the others
-                if fit and not torch.equal(copy, other_copy):
+                is_one = copy.data_ptr() == other_copy.data_ptr()
+                if fit and not is_one and not torch.equal(copy, other_copy):
                     self._differ = f"{one} and {another}"
 
     def refuse(self, model: nn.Module, keys: Any) -> None:

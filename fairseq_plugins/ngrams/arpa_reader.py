@@ -18,7 +18,7 @@ PROGRESS_FROM_NGRAMS = 1_000_000
 LINES_AT_ONCE = 2**16
 """Lines of the file that are held as text at a time."""
 
-_SIZE = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
+_SIZE = re.compile(rb"ngram\s+(\d{1,9})\s*=\s*(\d{1,18})")
 _OUTSIDE = -1
 
 

@@ -19,6 +19,9 @@ USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 WRONGLY_GIVEN = "ValueError: "
 """Begins the last line of a program that was stopped by what the user gave wrongly."""
 
+TRACEBACK = "Traceback (most recent call last):"
+"""A line above it where that error was a fault of the program."""
+
 NUM_TOLD_LINES = 5
 """Of a log, that are told where a program fails."""
 
@@ -60,7 +63,7 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         told = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if told and told[-1].startswith(WRONGLY_GIVEN):
+        if told and told[-1].startswith(WRONGLY_GIVEN) and TRACEBACK not in told:
             raise ValueError(f"{told[-1].removeprefix(WRONGLY_GIVEN)} (log: {log})")
         ended = f"fairseq-{program} ended with status {process.returncode} and told nothing"
         raise ProgramFailed("\n".join(told[-NUM_TOLD_LINES:]) or ended)

@@ -111,7 +111,11 @@ class Training:
     def _check_flags(self) -> None:
         if not self._finished:
             return
-        former, now = _by_flag(shlex.split(self._finished)[1:]), _by_flag(self.arguments)
+        try:
+            finished = shlex.split(self._finished)
+        except ValueError as error:
+            raise ValueError(f"{self.save_dir / FINISHED_FILE} holds no command line: remove it") from error
+        former, now = _by_flag(finished[1:]), _by_flag(self.arguments)
         for flag in dict.fromkeys([*former, *now]):
             if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
                 raise ValueError(

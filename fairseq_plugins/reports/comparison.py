@@ -105,20 +105,14 @@ def _check_trainings(runs: Sequence[TrainedRun]) -> None:
                 f"--path: {run.save_dir} is {run.name} twice, and of one training no mean over seeds can be taken: "
                 "leave one out, or give it another name"
             )
-        for other in runs[:place]:
-            _check_same_system(run, other)
-
-
-def _check_same_system(run: TrainedRun, other: TrainedRun) -> None:
-    """Refuse two trainings of one name that are no draws of one system."""
-    if run.name != other.name:
-        return
-    told = f"--path: {other.save_dir} and {run.save_dir} are both {run.name}"
-    sizes = [one.figures()["parameters"] for one in (other, run)]
-    if sizes[0] != sizes[1]:
-        raise ValueError(f"{told}, with {sizes[0]:,} and {sizes[1]:,} parameters: give each a name of its own")
-    if run.seed == other.seed:
-        raise ValueError(f"{told}, with seed {run.seed}, and runs of a name differ in seed: give each its own name")
+        first = next((other for other in runs[:place] if other.name == run.name), None)
+        if first is not None:
+            sizes = [one.figures()["parameters"] for one in (first, run)]
+            if sizes[0] != sizes[1]:
+                raise ValueError(
+                    f"--path: runs that are called {run.name} have {sizes[0]:,} and {sizes[1]:,} parameters, and runs "
+                    "of a name differ in their seed alone: give each system a name of its own"
+                )
 
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:

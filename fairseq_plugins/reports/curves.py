@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Dict, Sequence
 
-from fairseq_plugins.reports.pictures import new_picture, write_plain_numbers
+from fairseq_plugins.reports.pictures import as_label, new_picture, write_plain_numbers
 from fairseq_plugins.scoring.corpus_metrics import TITLES
 
 if TYPE_CHECKING:
@@ -45,4 +45,4 @@ def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], labels: Seque
     """Draw the curves of runs by their number, each in the run's colour."""
     for number, curve in curves.items():
         marker = "o" if len(curve) <= MOST_MARKED else None
-        axes.plot(list(curve), list(curve.values()), marker=marker, color=f"C{number}", label=labels[number])
+        axes.plot(list(curve), list(curve.values()), marker=marker, color=f"C{number}", label=as_label(labels[number]))

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 from fairseq_plugins.evaluation.analyses.expert_use import WordExperts
-from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.reports.pictures import as_label, new_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ def draw_expert_map(sentences: Sequence[Tuple[str, WordExperts]]) -> "Figure":
         words = dict(labels=experts.words, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
         axes.set_xticks(range(len(experts.words)), **words)
         axes.set_yticks(range(len(experts.layers)), expert_names(experts.layers))
-        axes.set_title(name, loc="left", fontsize="small")
+        axes.set_title(as_label(name), loc="left", fontsize="small")
         axes.set_ylabel("expert")
         for row, (layer, above) in enumerate(zip(experts.layers[1:], experts.layers)):
             if layer != above:

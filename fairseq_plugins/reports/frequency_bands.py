@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Sequence
 
 from fairseq_plugins.evaluation.analyses.frequency_bands import FrequencyBand
-from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.reports.pictures import as_label, new_picture
 from fairseq_plugins.reports.tables import as_table
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def draw(bands: Sequence[FrequencyBand], *, names: Sequence[str]) -> "Figure":
         axes.bar([place + shift for place in places], values, width=0.4, label=label)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks(places, [_title(band) for band in bands], rotation=30, ha="right")
-    axes.set(xlabel="occurrences in the training text", ylabel=f"gain of {names[1]} over {names[0]}, %")
+    axes.set(
+        xlabel="occurrences in the training text", ylabel=f"gain of {as_label(names[1])} over {as_label(names[0])}, %"
+    )
     axes.legend()
     return picture
 

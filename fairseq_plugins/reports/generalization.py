@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from fairseq_plugins.reports.curves import MOST_MARKED
-from fairseq_plugins.reports.pictures import new_picture, write_plain_numbers
+from fairseq_plugins.reports.pictures import as_label, new_picture, write_plain_numbers
 from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.reports.training_log import find_log, read_train_curve, read_valid_curve
 
@@ -96,7 +96,9 @@ def draw_generalization(runs: Sequence[Generalization]) -> "Figure":
     axes = picture.subplots()
     for run in runs:
         marker = "o" if len(run.train) <= MOST_MARKED else None
-        axes.plot(list(run.train.values()), list(run.valid.values()), marker=marker, markersize=4, label=run.name)
+        axes.plot(
+            list(run.train.values()), list(run.valid.values()), marker=marker, markersize=4, label=as_label(run.name)
+        )
     axes.set(xlabel="training perplexity", ylabel="validation perplexity", xscale="log", yscale="log")
     axes.invert_xaxis()
     for axis in (axes.xaxis, axes.yaxis):

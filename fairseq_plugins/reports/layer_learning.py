@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping
 
 from fairseq_plugins.evaluation.analyses.layer_learning import LayerLearning
 from fairseq_plugins.reports.expert_map import layer_name
-from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.reports.pictures import as_label, new_picture
 from fairseq_plugins.reports.tables import as_table
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def draw_history(runs: Mapping[str, History]) -> "Figure":
             axes.grid(alpha=0.3)
         panels[0].set_ylabel(title)
     for axes, name in zip(rows[0], runs):
-        axes.set_title(name, loc="left", fontsize="small")
+        axes.set_title(as_label(name), loc="left", fontsize="small")
     for axes in rows[-1]:
         axes.set_xlabel("updates")
     rows[0, 0].legend()

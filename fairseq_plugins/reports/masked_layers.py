@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Sequence
 
 from fairseq_plugins.evaluation.analyses.layer_masking import MaskedRuns
-from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.reports.pictures import as_label, new_picture
 from fairseq_plugins.reports.tables import as_table
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def draw(curves: Sequence[MaskedRuns]) -> "Figure":
             chosen = [runs for runs in curves if (runs.model, runs.layers) == (model, layers)]
             chosen.sort(key=lambda runs: runs.probability)
             places = [runs.probability for runs in chosen]
-            axes.plot(places, [runs.perplexity for runs in chosen], marker="o", markersize=3, label=model)
+            axes.plot(places, [runs.perplexity for runs in chosen], marker="o", markersize=3, label=as_label(model))
             axes.fill_between(
                 places,
                 [min(runs.perplexities) for runs in chosen],

@@ -19,6 +19,12 @@ def new_picture(*, inches: Tuple[float, float] = (7, 4.2)) -> "Figure":
     return Figure(figsize=inches, layout="constrained")
 
 
+def as_label(text: str) -> str:
+    """A text of a user's as a picture shows it: matplotlib takes dollar signs for formulas, and draws no controls."""
+    printable = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+    return printable.replace("$", r"\$")
+
+
 def write_plain_numbers(axis: "Axis") -> None:
     """Write the numbers of a logarithmic axis without powers, and so many that they do not touch."""
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter

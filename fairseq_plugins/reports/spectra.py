@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from fairseq_plugins.evaluation.analyses.spectra import Spectrum
-from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.reports.pictures import as_label, new_picture
 from fairseq_plugins.reports.tables import as_table
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def draw_spectra(found: Mapping[str, Sequence[Spectrum]]) -> "Figure":
         if not math.isnan(one.most_negative):
             axes.annotate(f"{one.most_negative:.2f}", (one.most_negative, 0), (0, 8), textcoords="offset points")
         axes.set(xlabel="real part", ylabel="imaginary part")
-        axes.set_title(f"{name}, layer {one.layer}", wrap=True)
+        axes.set_title(f"{as_label(name)}, layer {one.layer}", wrap=True)
         axes.set_aspect("equal", adjustable="datalim")
         axes.grid(alpha=0.3)
     return picture

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, List
 
 from fairseq_plugins.evaluation.text.raw_text import SideText
 from fairseq_plugins.evaluation.text.text_scorer import ScoredLine
-from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.reports.pictures import as_label, new_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INCHES_A_WORD = 0.3
 MOST_WORDS = 100
+LONGEST_WORD = 20
 """Words that are drawn of a longer line."""
 
 
@@ -52,15 +53,9 @@ def draw_surprisal(line: ScoredLine, text: SideText) -> "Figure":
     axes = picture.subplots()
     colours = ["tab:orange" if word.unknown else "tab:blue" for word in words]
     axes.bar(range(len(words)), [word.bits for word in words], color=colours)
-    axes.set_xticks(range(len(words)), [_shown(word.word) for word in words], rotation=60, ha="right")
+    axes.set_xticks(range(len(words)), [as_label(word.word[:LONGEST_WORD]) for word in words], rotation=60, ha="right")
     axes.set(ylabel="surprisal, bits", xlim=(-0.6, len(words) - 0.4))
     axes.spines[["top", "right"]].set_visible(False)
     if any(word.unknown for word in words):
         axes.set_title("orange: not in the vocabulary", fontsize="small", loc="right")
     return picture
-
-
-def _shown(word: str) -> str:
-    """A word as a label: matplotlib takes dollar signs for formulas, and cannot draw control characters."""
-    printable = "".join(letter if letter.isprintable() else "\ufffd" for letter in word[:20])
-    return printable.replace("$", r"\$")

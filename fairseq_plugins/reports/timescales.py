@@ -4,7 +4,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from fairseq_plugins.evaluation.analyses.timescales import Timescales
-from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.reports.pictures import as_label, new_picture
 from fairseq_plugins.reports.tables import as_table
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
     for name, layers in found.items():
         for one in layers:
             layer = "" if len(layers) == 1 else f", layer {one.layer}"
-            label = f"{name}{layer}: {len(one.values)} of {one.num_units} units"
+            label = f"{as_label(name)}{layer}: {len(one.values)} of {one.num_units} units"
             axes.plot(range(1, len(one.values) + 1), one.values, label=label)
     axes.set(xlabel="hidden unit, sorted", ylabel="timescale -1 / log r, tokens", yscale="log")
     axes.yaxis.set_major_formatter(ScalarFormatter())

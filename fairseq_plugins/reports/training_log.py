@@ -7,20 +7,21 @@ from typing import Dict, List
 
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 
-NUMBER = r"(-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan))"
+NUMBER = r"(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))"
 """As the host prints one."""
-VALIDATION = re.compile(rf"\| valid \| epoch (\d+) \|.*?\| ppl {NUMBER}")
-TRAINING = re.compile(rf"\| train \| epoch (\d+) \|.*?\| ppl {NUMBER}")
-VALIDATION_LINE = re.compile(r"\| valid \| epoch (\d+) (\|.*)")
+EPOCH_NUMBER = r"epoch (\d{1,9})\b"
+VALIDATION = re.compile(rf"\| valid \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
+TRAINING = re.compile(rf"\| train \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
+VALIDATION_LINE = re.compile(rf"\| valid \| {EPOCH_NUMBER} (\|.*)")
 VALIDATION_SCORE = re.compile(rf"\| ({'|'.join(CORPUS_METRICS)}) {NUMBER}")
 SPEED = re.compile(rf"\| train_inner \|.*? wps={NUMBER}")
 LOSS = re.compile(rf"\| train_inner \|.*? loss={NUMBER}")
 LOSS_SCALE = re.compile(rf"\| train_inner \|.*? loss_scale={NUMBER}")
 UPDATE_RATE = re.compile(rf"\| train_inner \|.*? ups={NUMBER}")
-EPOCH_SPEED = re.compile(rf"\| train \| epoch (\d+) \|.*? wps {NUMBER}")
+EPOCH_SPEED = re.compile(rf"\| train \| {EPOCH_NUMBER} \|.*? wps {NUMBER}")
 WALL = re.compile(rf"\| train(?:_inner)? \|.*? \bwall[= ]{NUMBER}")
-EPOCH = re.compile(r"\| (?:train|train_inner|valid) \| epoch (\d+)")
-EPOCH_OF_INTERVAL = re.compile(r"\| train_inner \| epoch (\d+):")
+EPOCH = re.compile(rf"\| (?:train|train_inner|valid) \| {EPOCH_NUMBER}")
+EPOCH_OF_INTERVAL = re.compile(rf"\| train_inner \| {EPOCH_NUMBER}:")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 START = "| fairseq.trainer | Preparing to load checkpoint "
 """In a line that the host logs once a start, whether there is a checkpoint or not."""

@@ -1,6 +1,7 @@
 """Lists of candidate trees that a parser wrote, in either of two forms."""
 
 import math
+import re
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -78,7 +79,7 @@ def _lists_of_parser(path: Path, lines: Iterator[Tuple[int, str]]) -> Dict[str, 
         if not line.strip():
             continue
         count, tab, sentence = line.partition("\t")
-        if not tab or not count.isdecimal():
+        if not tab or not re.fullmatch(r"[0-9]{1,9}", count):
             raise ValueError(f"{path}, line {number}: '{line[:40]}' where COUNT<TAB>ID of a list is expected: {FORMS}")
         if sentence in candidates:
             raise ValueError(f"{path}, line {number}: sentence {sentence} has a list already")

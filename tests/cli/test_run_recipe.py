@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.cli.run_recipe import RunRecipe
@@ -34,11 +33,9 @@ def trained(monkeypatch):
         trained.append(log.parent.name)
         if trained.status == 0:
             pairs = any(word == str(PAIRS) or "pairs" in word for word in command)
-            state = torch.load(OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), weights_only=False)
-            (seed,) = [word.partition("=")[2] for word in command if word.startswith("--seed=")]
-            state["cfg"]["common"]["seed"] = int(seed)
             for which in ("best", "last"):
-                torch.save(state, log.parent / f"checkpoint_{which}.pt")
+                checkpoint = OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt")
+                shutil.copy(checkpoint, log.parent / f"checkpoint_{which}.pt")
         log.write_text(LOG)
         return trained.status
 
@@ -64,8 +61,8 @@ def run(capsys, tmp_path):
 
 def test_every_system_is_trained_with_every_seed_and_compared(run, trained, tmp_path):
     given = ["demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd", "--seeds", 1, 2]
-    status, printed, told = run(*given)
-    assert status == 0, told
+    status, printed, _ = run(*given)
+    assert status == 0
     assert trained == ["lstm_lm_doc-1", "lstm_lm_awd-1", "lstm_lm_doc-2", "lstm_lm_awd-2"]
     names = re.findall(r"^\| (AWD.*?) +\|", printed, re.M)
     assert names == [

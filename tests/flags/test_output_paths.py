@@ -26,7 +26,8 @@ def test_what_is_read_is_not_written_whatever_it_is_called_and_before_it_is_ther
     for written, read in (("text", "./text"), ("another", "text"), ("later", tmp_path / "later")):
         with pytest.raises(ValueError, match=f"--out {written} is read by this command: give another name"):
             check_not_read(Path(written), [Path("of others"), Path(read)], flag="--out")
-    check_not_read(Path("new"), [Path("text"), Path("later")], flag="--out")
+    Path("loop").symlink_to("loop")
+    check_not_read(Path("new"), [Path("text"), Path("later"), Path("loop")], flag="--out")
 
 
 def test_a_relative_name_stands_in_the_working_directory(tmp_path, monkeypatch):

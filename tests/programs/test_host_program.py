@@ -21,6 +21,10 @@ print("one note\\nand another", file=sys.stderr, flush=True)
 memory = b"x" * (1000 * 2**20) if sys.argv[1] == "large" else None
 if sys.argv[1] == "failing":
     sys.exit("\\n".join(f"line {number}" for number in range(9)))
+if sys.argv[1] == "refusing":
+    sys.exit("ValueError: --lr 0: give more")
+if sys.argv[1] == "broken":
+    one, two = [1]
 if sys.argv[1] == "silent":
     os.truncate(os.environ["LOG"], 0)
     os.kill(os.getpid(), 9)
@@ -60,6 +64,13 @@ def test_a_failure_is_told_with_the_end_of_the_log(log):
     with pytest.raises(ProgramFailed) as failure:
         run_host("generate", ["failing"], log=log)
     assert str(failure.value).splitlines() == [f"line {number}" for number in range(4, 9)]
+
+
+def test_a_refusal_of_the_program_is_one_and_a_fault_of_it_is_none(log):
+    with pytest.raises(ValueError, match="^--lr 0: give more .log: .*log.$"):
+        run_host("generate", ["refusing"], log=log)
+    with pytest.raises(ProgramFailed, match="not enough values to unpack"):
+        run_host("generate", ["broken"], log=log)
 
 
 def test_a_program_that_told_nothing_is_told_with_its_status(log, tmp_path):

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Tuple
 
@@ -216,6 +217,6 @@ def _real(what: str, text: str, *, at_least: float = -math.inf, above: float = -
 
 
 def _whole(what: str, text: str, *, at_least: int = 1) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) < at_least:
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < at_least:
         raise ValueError(f"{what} {text}: give a whole number of at least {at_least}")
     return int(text)

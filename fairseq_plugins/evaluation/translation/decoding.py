@@ -97,7 +97,8 @@ class Decoding:
         asked_file = self.out / ASKED_FILE
         if not (_holds(self.generated) and _holds(asked_file)):
             return False
-        return _deciding(asked_file.read_text(encoding="utf-8")) == _deciding(asked)
+        done = _deciding(asked_file.read_text(encoding="utf-8"))
+        return done is not None and done == _deciding(asked)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -145,11 +146,25 @@ NO_MATTER = (*PLACES, "--max-tokens")
 """Flags with whose other values two models are decoded alike; their values follow them."""
 
 
-def _deciding(asked: str) -> Tuple[List[Tuple[str, str]], List[str]]:
-    """Checksum and name of each file that was read, and the flags: wherever the files are, they decide the output."""
-    *sums, arguments = asked.splitlines()
-    read = [line.split("  ", maxsplit=1) for line in sums]
-    return [(digest, Path(path).name) for digest, path in read], _flags(shlex.split(arguments), without=PLACES)
+def _deciding(asked: str) -> Optional[Tuple[List[Tuple[str, str]], List[str]]]:
+    """Checksum and name of each file that was read, and the flags: wherever the files are, they decide the output.
+
+    None where it cannot be read.
+    """
+    parts = _parted(asked)
+    if parts is None:
+        return None
+    read = [line.partition("  ") for line in parts[0]]
+    return [(digest, Path(path).name) for digest, _, path in read], _flags(parts[1], without=PLACES)
+
+
+def _parted(asked: str) -> Optional[Tuple[List[str], List[str]]]:
+    """Lines of checksums, and the arguments, or None where these cannot be read."""
+    *sums, arguments, end = ["", *asked.split("\n")]
+    try:
+        return (sums[1:], shlex.split(arguments)) if end == "" else None
+    except ValueError:
+        return None
 
 
 def _flags(arguments: Sequence[str], *, without: Collection[str]) -> List[str]:
@@ -190,8 +205,7 @@ def _read_asked(folder: Path) -> Optional[Tuple[List[str], List[str]]]:
     asked = folder / ASKED_FILE
     if not asked.is_file():
         return None
-    *sums, arguments = asked.read_text(encoding="utf-8").splitlines()
-    return sums, shlex.split(arguments)
+    return _parted(asked.read_text(encoding="utf-8"))
 
 
 def _holds(path: Path) -> bool:

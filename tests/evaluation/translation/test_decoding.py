@@ -61,6 +61,21 @@ def test_it_stays_wherever_the_same_files_are_and_however_they_are_named(folder,
         replace(again, flags=["--lenpen", "1"]).run()
 
 
+@pytest.mark.parametrize("kept", ["", "no sums", "0 1  model.pt\n'no end\n", "\u2028\n"])
+def test_a_damaged_record_of_what_was_asked_is_none(kept, folder, decoded):
+    assert decoded() == 1
+    (folder / "out/asked.txt").write_text(kept)
+    assert decoded() == decoded() == 2
+
+
+def test_it_stays_with_a_name_that_ends_a_line_elsewhere(folder, decoded, monkeypatch):
+    (folder / "data").rename(folder / "da\u2028ta")
+    place = Decoding(data=folder / "da\u2028ta", models=[str(folder / "model.pt")], split="test", out=folder / "out")
+    place.run()
+    monkeypatch.setattr(decoding, "run_host", None)
+    place.run()
+
+
 def test_what_it_was_decoded_with_is_told_without_model_and_data(folder, decoded):
     assert decoded_with(folder / "out") is None
     decoded("--lenpen", "0.6", "--cpu", beam=4, max_tokens=9)
