@@ -122,10 +122,7 @@ class NoiseContrastive(FairseqCriterion):
 
         The optimiser's state knows whether it was learned: with the other ``--normaliser`` it has to be reset.
         """
-        state = dict(self.state_dict() if state_dict is None else state_dict)
-        if "log_normaliser" in state:  # of an earlier version
-            state["normaliser_shift"] = state.pop("log_normaliser") - self.log_vocab_size
-        return super().load_state_dict(state, *args, **kwargs)
+        return super().load_state_dict(self.state_dict() if state_dict is None else state_dict, *args, **kwargs)
 
     @property
     def log_normaliser(self) -> Union[float, Tensor]:

@@ -1,8 +1,8 @@
 """What does not fit in a checkpoint is told, of a training that starts from it and wherever its model is built.
 
-Mends: the host says that architectures must match and leaves the reason to the traceback; it gives a task no chance to
-compare its data with a checkpoint's when it fine-tunes; a model whose weights are not those of its checkpoint ends in
-torch's list of all of them, without the file.
+Mends: the host says that architectures must match and leaves the reason to the traceback; what torch's optimisers
+refuse names no flag; a model whose weights are not those of its checkpoint ends in torch's list of all of them, without
+the file.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as the host's ``Trainer.load_checkpoint`` raises "please ensure that the architectures match".
 """
@@ -81,7 +81,7 @@ def _check_checkpoint(
         ValueError: if model, data, criterion or optimiser are not the checkpoint's.
     """
     try:
-        extra_state = load_checkpoint(trainer, filename, *args, **kwargs)
+        return load_checkpoint(trainer, filename, *args, **kwargs)
     except ValueError as error:
         if "parameter group that doesn't match" not in str(error):
             raise
@@ -107,10 +107,6 @@ def _check_checkpoint(
                 f"another --save-dir ({_difference(cause)})"
             ) from None
         raise
-    saved = (extra_state or {}).get(type(trainer.task).__name__)
-    if saved and hasattr(trainer.task, "check_vocabulary"):
-        trainer.task.check_vocabulary(saved)
-    return extra_state
 
 
 def _is_of_weights(error: RuntimeError) -> bool:

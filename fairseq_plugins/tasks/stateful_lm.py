@@ -15,7 +15,7 @@ from fairseq.tasks import register_task
 from torch import Tensor, nn
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
-from fairseq_plugins.data.corpus import dictionary_fingerprint, load_dictionary, load_token_stream, load_training_stream
+from fairseq_plugins.data.corpus import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.modules.carried_state import CarriesState
 from fairseq_plugins.optim.held_columns import hold_columns, will_hold_columns
@@ -258,20 +258,3 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
             ValueError: if, inside an epoch, the rows, windows or model differ from the checkpoint's.
         """
         self._stream_position.restore(saved, self._decoder)
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        self.check_vocabulary(state_dict)
-
-    def check_vocabulary(self, saved: Dict[str, Any]) -> None:
-        """Check that the data's dictionary is the one of an older checkpoint; in newer ones the model's state tells.
-
-        Raises:
-            ValueError: if it is not.
-        """
-        fingerprint = saved.get("dictionary_fingerprint")
-        if fingerprint not in (None, dictionary_fingerprint(self.dictionary)):
-            raise ValueError(
-                f"the vocabulary in {self.args.data}/dict.txt is not the one that the checkpoint was trained with: "
-                "point to the data of the training, or binarise the text with fairseq-preprocess --srcdict and its "
-                "dict.txt"
-            )

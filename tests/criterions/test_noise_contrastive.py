@@ -188,14 +188,6 @@ def test_a_learned_normaliser(make_criterion):
     assert logged["log_normaliser"].item() == pytest.approx(2.5 * B * T)
 
 
-def test_a_learned_normaliser_of_an_earlier_version_is_that_of_the_checkpoint(make_criterion):
-    criterion = make_criterion(normaliser="learned")
-    criterion.load_state_dict({"log_normaliser": torch.tensor([2.5])}, strict=True)
-    assert criterion.log_normaliser.item() == pytest.approx(2.5) and list(criterion.state_dict()) == [
-        "normaliser_shift"
-    ]
-
-
 def test_a_learned_normaliser_is_exact_in_16_bits(make_criterion):
     criterion = make_criterion(normaliser="learned").bfloat16()
     assert criterion.log_normaliser.item() == pytest.approx(LOG_V, rel=1e-12)

@@ -84,18 +84,6 @@ def test_other_errors_are_left_alone(cause):
         load(cause)
 
 
-def test_a_task_compares_its_data():
-    class Task:
-        def check_vocabulary(self, saved):
-            raise ValueError(f"other data than {saved}")
-
-    def load_checkpoint(trainer, filename):
-        return {"Task": "words"}
-
-    with pytest.raises(ValueError, match="other data than words"):
-        _check_checkpoint(load_checkpoint, SimpleNamespace(task=Task()), "a.pt")
-
-
 # the host's own method
 
 
