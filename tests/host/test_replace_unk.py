@@ -74,7 +74,7 @@ def test_what_is_missing_is_told(alignment, dictionary):
 
 def test_the_host_alone_cannot_replace(dictionary):
     tokens = dictionary.encode_line("ein X", add_if_not_exist=False)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="list indices must be integers"):
         utils.post_process_prediction.__wrapped__(tokens, "a b", [(0, 0), (1, 1)], {}, dictionary)
     with pytest.raises(FileNotFoundError):
         utils.load_align_dict.__wrapped__(VALUE_WITHOUT_A_FILE)

@@ -72,7 +72,7 @@ def test_another_archive_is_no_checkpoint(tmp_path, content):
 
 def test_other_errors_of_a_checkpoint_stay_as_they_are(save_checkpoint):
     path = save_checkpoint(cfg={}, args=None)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'no_argument'"):
         checkpoint_utils.load_checkpoint_to_cpu(path, no_argument=1)
 
 

@@ -103,7 +103,7 @@ def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, c
     assert again.stdout == printed and DECODES not in again.stderr
 
 
-def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data, pairs, copy, tmp_path):
+def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data, pairs, tmp_path):
     upper = tmp_path / "test.tgt"
     upper.write_text((pairs / "test.tgt").read_text().upper())
     for record, flags, signature in (

@@ -93,6 +93,7 @@ FLAGS_OF_FAMILIES = {
 def test_columns_that_keep_their_length_are_refused_without_the_stateful_task(data, tmp_path):
     flags = ["--arch", "fpnn_lm", "--task", "language_modeling", "--optimizer", "sgd", "--lr", 1, "--batch-size", 8]
     flags += ["--user-dir", PLUGINS, "--tokens-per-sample", 64, "--max-update", 3, "--embed-dim", 8]
+    flags += ["--num-workers", 0]
     result = run("fairseq_cli.train", data, *flags, "--hidden-sizes", 8, "--save-dir", tmp_path)
     assert result.returncode != 0
     assert "--column-norm needs --task stateful_lm, which holds it after every update" in result.stderr

@@ -1,19 +1,20 @@
 """Validation by a metric of real decoding, by the host's training."""
 
 import re
+from statistics import fmean
 
 import fairseq_cli.generate
 import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
 from commands import assert_same, load
+from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU, CHRF
 from test_two_processes import run_two
 from translation_commands import parse, training_flags
 
 from fairseq_plugins.evaluation.translation.translator import load_translator
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
-from fairseq_plugins.scoring.rouge import RougeSettings, score_corpus
 
 DECODES = ["--eval-scorer-args", '{"beam": 2, "min_len": 4, "max_len_b": 12}']
 SMALL = dict(model=("--arch", "lstm_encdec_mos"), sizes=("--embed-dim", "8", "--hidden-sizes", "8 8"))
@@ -33,8 +34,9 @@ def score_of_the_texts(name, hypotheses, references):
     if name in ("bleu", "chrf"):
         metric = {"bleu": BLEU(force=True), "chrf": CHRF()}[name]
         return metric.corpus_score(hypotheses, [references]).score
-    scores = score_corpus(hypotheses, [[line] for line in references], RougeSettings())
-    return dict(zip(("rouge1", "rouge2", "rougeL"), scores))[name].f1
+    library = RougeScorer([name], use_stemmer=True)
+    pairs = zip(references, hypotheses, strict=True)
+    return 100 * fmean(library.score(*pair)[name].fmeasure for pair in pairs)
 
 
 @pytest.mark.slow

@@ -185,7 +185,9 @@ def test_alignments_name_a_source_word_for_each_target_word(translations):
 
 
 def test_a_prefix_is_kept(pair_data, translator):
-    for sentence in generate(pair_data, translator / "checkpoint_best.pt", "--prefix-size", 1).values():
+    found = generate(pair_data, translator / "checkpoint_best.pt", "--prefix-size", 1)
+    assert len(found) == SIZES["test"]
+    for sentence in found.values():
         assert sentence.hypotheses[0].words[0] == translate(sentence.source).split()[0]
 
 

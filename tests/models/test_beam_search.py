@@ -84,7 +84,7 @@ def assert_same_hypotheses(found, expected):
 @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 def test_a_wide_beam_finds_all_hypotheses_in_their_order(name, input_feeding):
     models = [build(name, input_feeding=input_feeding)]
-    for found, sentence in zip(generate(models, SENTENCES), SENTENCES):
+    for found, sentence in zip(generate(models, SENTENCES), SENTENCES, strict=True):
         expected = all_hypotheses(models, sentence)
         assert len(expected) == 4 + 16 + 64 + 256
         assert_same_hypotheses(found, expected)
@@ -93,13 +93,13 @@ def test_a_wide_beam_finds_all_hypotheses_in_their_order(name, input_feeding):
 @pytest.mark.parametrize("flags", [{"attention": "none", "input_feeding": "off"}, {"attention": "mlp"}])
 def test_other_attentions(flags):
     models = [build("full", **flags)]
-    for found, sentence in zip(generate(models, SENTENCES), SENTENCES):
+    for found, sentence in zip(generate(models, SENTENCES), SENTENCES, strict=True):
         assert_same_hypotheses(found, all_hypotheses(models, sentence))
 
 
 def test_a_narrow_beam_scores_what_it_finds_as_the_full_forward_does():
     models = [build("doc")]
-    for found, sentence in zip(generate(models, SENTENCES, beam=3), SENTENCES):
+    for found, sentence in zip(generate(models, SENTENCES, beam=3), SENTENCES, strict=True):
         scores = {tuple(tokens): score for score, tokens in all_hypotheses(models, sentence)}
         assert len(found) == 3
         for hypothesis in found:
@@ -113,7 +113,7 @@ def test_the_order_of_the_batch_and_its_padding_change_nothing(beam):
     together = generate(models, SENTENCES, beam=beam)
     backwards = generate(models, SENTENCES[::-1], beam=beam)[::-1]
     alone = [generate(models, [sentence], beam=beam)[0] for sentence in SENTENCES]
-    for first, *others in zip(together, backwards, alone):
+    for first, *others in zip(together, backwards, alone, strict=True):
         for other in others:
             assert [h["tokens"].tolist() for h in other] == [h["tokens"].tolist() for h in first]
             torch.testing.assert_close([h["score"] for h in other], [h["score"] for h in first], rtol=1e-5, atol=1e-5)
@@ -122,7 +122,7 @@ def test_the_order_of_the_batch_and_its_padding_change_nothing(beam):
 def test_an_ensemble_of_two_votes_with_probabilities():
     models = [build("doc", seed=1), build("tied", seed=2, attention="dot", input_feeding="off")]
     found = generate(models, SENTENCES)
-    for hypotheses, sentence in zip(found, SENTENCES):
+    for hypotheses, sentence in zip(found, SENTENCES, strict=True):
         assert_same_hypotheses(hypotheses, all_hypotheses(models, sentence))
     best = [generate([model], SENTENCES)[0][0]["score"].item() for model in models]
     assert all(abs(found[0][0]["score"].item() - score) > 1e-3 for score in best)
@@ -131,7 +131,7 @@ def test_an_ensemble_of_two_votes_with_probabilities():
 def test_an_ensemble_with_the_hosts_transformer():
     models = [build("doc"), build_transformer()]
     for order in (models, models[::-1]):
-        for found, sentence in zip(generate(order, SENTENCES), SENTENCES):
+        for found, sentence in zip(generate(order, SENTENCES), SENTENCES, strict=True):
             assert_same_hypotheses(found, all_hypotheses(models, sentence))
 
 
@@ -166,7 +166,7 @@ def test_alignments_of_the_hosts_generator(kind):
         models, SENTENCES, beam=2, generator_class=SequenceGeneratorWithAlignment,
         print_alignment=kind,
     )  # fmt: skip
-    for hypotheses, sentence in zip(found, SENTENCES):
+    for hypotheses, sentence in zip(found, SENTENCES, strict=True):
         for hypothesis in hypotheses:
             weights = hypothesis["attention"].T[:, -len(sentence) :]
             num_words = len(hypothesis["tokens"]) - 1

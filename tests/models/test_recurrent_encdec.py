@@ -11,6 +11,7 @@ import pytest
 import torch
 from builders import CELLS_AND_LAYERS, build_model, build_tiny_encdec, make_task
 from decoder_contract import LENGTHS, PAD, SOURCES, B, T, V, pad
+from nearness import assert_near
 from torch.nn.utils import parameters_to_vector
 
 from fairseq_plugins.modules.recurrent_state import select_rows, state_tensors
@@ -122,7 +123,7 @@ def test_bfloat16_is_near_float32(source, tokens):
     expected = model(*source, tokens)[0]
     log_probs = model.bfloat16()(*source, tokens)[0]
     assert log_probs.dtype == torch.float32 and log_probs.isfinite().all()
-    torch.testing.assert_close(log_probs, expected, rtol=0, atol=0.15)
+    assert_near(log_probs, expected)
 
 
 # padding

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from mixture_cases import GATE, assert_same, draw, outcome, smoothed_or_not
+from nearness import assert_near
 from plain_formulas import gated, mixture_loss
 
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate, gate_gradient, multiply_by_gate
@@ -46,7 +47,7 @@ def test_under_autocast_the_gate_may_be_of_another_type():
     with torch.autocast("cpu", torch.bfloat16):
         ours = apply_gate(logits, gate)
     expected = gated(logits.double(), *(x.double() for x in gate))
-    torch.testing.assert_close(ours.double(), expected, rtol=0, atol=0.1)
+    assert_near(ours, expected)
 
 
 # the gate of a chunk

@@ -3,6 +3,7 @@
 import plain_formulas
 import pytest
 import torch
+from nearness import assert_near
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.ops.recurrent_highway import recurrent_highway
@@ -111,7 +112,7 @@ def test_autocast_takes_the_products_in_16_bits():
     assert outputs.dtype == torch.bfloat16
     outputs.float().sum().backward()
     assert all(x.grad.dtype == torch.float32 and x.grad.isfinite().all() for x in tensors)
-    torch.testing.assert_close(outputs.float(), run(tensors, factors), rtol=0.1, atol=0.1)
+    assert_near(outputs, run(tensors, factors))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -122,7 +123,7 @@ def test_a_model_in_16_bits_runs(dtype):
     assert outputs.dtype == dtype
     outputs.sum().backward()
     assert all(x.grad.dtype == dtype and x.grad.isfinite().all() for x in narrow)
-    torch.testing.assert_close(outputs.double(), run(tensors, factors), rtol=0.1, atol=0.1)
+    assert_near(outputs, run(tensors, factors))
 
 
 def test_there_is_no_second_derivative():

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from builders import build_output_layer, build_tiny_encdec, make_states
+from nearness import assert_near
 from test_output_layers import VOCAB_SIZE, WIDTHS, every_projected_layer
 
 from fairseq_plugins.modules.dropout import DropsAtRandom
@@ -90,7 +91,7 @@ def test_scores_are_in_float32_unless_asked(name):
         assert torch.equal(score(narrow), score(exact))
         narrow.precision.score_in("bfloat16")
         assert not torch.equal(score(narrow), score(exact))
-        torch.testing.assert_close(score(narrow), score(exact), rtol=0, atol=0.1)
+        assert_near(score(narrow), score(exact))
         narrow.precision.score_in("float32")
 
 

@@ -20,7 +20,7 @@ def test_learning_rate_follows_the_nominal_window_length(training):
         gradients, steps = training.update([sample])
         lengths.add(sample["nominal_length"])
         rate = LR * sample["nominal_length"] / BASE_LENGTH
-        for gradient, step in zip(gradients, steps):
+        for gradient, step in zip(gradients, steps, strict=True):
             torch.testing.assert_close(step, rate * gradient, rtol=1e-4, atol=1e-6)
         assert training.optimizer.get_lr() == LR
     assert len(lengths) > 2, "the windows must differ for the test to mean anything"
@@ -31,7 +31,7 @@ def test_learning_rate_of_accumulated_windows_is_their_mean(training):
     first, second = next(training.windows), next(training.windows)
     gradients, steps = training.update([first, second])
     rate = LR * (first["nominal_length"] + second["nominal_length"]) / (2 * BASE_LENGTH)
-    for gradient, step in zip(gradients, steps):
+    for gradient, step in zip(gradients, steps, strict=True):
         torch.testing.assert_close(step, rate * gradient, rtol=1e-4, atol=1e-6)
 
 
@@ -40,7 +40,7 @@ def test_a_skipped_update_leaves_nothing_behind(training):
     training.optimizer.zero_grad()
     training.accumulate(first)
     gradients, steps = training.update([second])
-    for gradient, step in zip(gradients, steps):
+    for gradient, step in zip(gradients, steps, strict=True):
         torch.testing.assert_close(step, LR * second["nominal_length"] / BASE_LENGTH * gradient, rtol=1e-4, atol=1e-6)
 
 

@@ -53,7 +53,7 @@ def models_of(kind, build_tiny_lm):
 @pytest.mark.parametrize("kind", ["tied", "drill", "doc", "gated", "ensemble"])
 def test_a_line_is_the_sum_of_its_tokens_and_the_stream_of_an_end_mark_and_the_line(kind, build_tiny_lm):
     scorer = scorer_of(*models_of(kind, build_tiny_lm))
-    for line, text in zip(scorer.score(LINES), LINES):
+    for line, text in zip(scorer.score(LINES), LINES, strict=True):
         assert line.text == text and line.tokens == [*text.split(), "</s>"]
         assert line.total == pytest.approx(sum(line.log_probs), rel=TOLERANCE)
         assert line.total == pytest.approx(-nll_of_stream(scorer, [text]), rel=TOLERANCE)
@@ -78,7 +78,7 @@ def test_a_line_does_not_depend_on_its_neighbours(max_tokens, buffer, scorer):
 
 def test_in_float32_neighbours_change_a_line_by_rounding_alone(build_tiny_lm):
     scorer = scorer_of(build_tiny_lm("doc", seed=1))
-    for line, alone in zip(scorer.score(LINES), [scorer.score([line])[0] for line in LINES]):
+    for line, alone in zip(scorer.score(LINES), [scorer.score([line])[0] for line in LINES], strict=True):
         assert line.log_probs == pytest.approx(alone.log_probs, rel=2e-6, abs=2e-6)
 
 
@@ -120,7 +120,7 @@ def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(scorer)
 def test_the_hosts_models_score_lines_and_carry_nothing(arch, build_tiny_lm):
     models = [build_host_lm(arch).double().eval(), build_tiny_lm("tied").double()]
     scorer = scorer_of(*models)
-    for line, text in zip(scorer.score(LINES), LINES):
+    for line, text in zip(scorer.score(LINES), LINES, strict=True):
         (expected,) = score_sequences(models, [stream_of(scorer, [text])[1:]])
         assert line.nats == pytest.approx(expected.token_nll.tolist(), rel=1e-6)  # the host normalises in float32
     with pytest.raises(ValueError, match="carries no state from line to line: score each line alone"):

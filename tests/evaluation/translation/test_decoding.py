@@ -57,7 +57,7 @@ def test_it_stays_wherever_the_same_files_are_and_however_they_are_named(folder,
     monkeypatch.setattr(decoding, "run_host", None)
     again = Decoding(data=Path("data"), models=["./model.pt"], split="test", out=Path("out"), flags=["--lenpen", "2"])
     again.run()
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="NoneType"):
         replace(again, flags=["--lenpen", "1"]).run()
 
 
