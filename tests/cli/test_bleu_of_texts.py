@@ -239,7 +239,8 @@ def test_missing_binaries_are_told_in_a_line(decoded, folder, capsys):
 
 
 def test_what_the_host_refuses_is_told_in_a_line(decoded, folder, capsys):
-    (folder / "stub/fairseq_cli/generate.py").write_text("raise ValueError('model.pt is damaged: take another')")
+    line = "ValueError: model.pt is damaged: take another"
+    (folder / "stub/fairseq_cli/generate.py").write_text(f"import sys; sys.exit('{line}')")
     assert "error: model.pt is damaged: take another (log: out/generate.log)" in refusal(
         capsys, *decoded, "--reference", "raw.de"
     )
