@@ -30,7 +30,7 @@ def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if str(path) in str(error) or not any(is_raised_in(folder, error) for folder in (PACKAGE, HOST)):
+        if str(path) in str(error) or not is_raised_in(error, PACKAGE, HOST):
             raise
         raise ValueError(f"{path}: {error}") from error
 

@@ -154,7 +154,7 @@ class TransformerWithOutputLayer(TransformerModel):
         try:
             model = super().build_model(args, task)
         except ValueError as error:
-            if is_raised_in(HOST, error):  # of its flags; the host's own errors keep their traceback
+            if is_raised_in(error, HOST):  # of its flags; the host's own errors keep their traceback
                 raise ValueError(str(error)) from error
             raise
         if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):

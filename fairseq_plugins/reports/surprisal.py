@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 INCHES_A_WORD = 0.3
 MOST_WORDS = 100
-LONGEST_WORD = 20
 """Words that are drawn of a longer line."""
+LONGEST_WORD = 20
+"""Letters that are drawn of a longer word."""
 
 
 @dataclass(frozen=True, kw_only=True)

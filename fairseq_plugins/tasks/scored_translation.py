@@ -193,7 +193,7 @@ def _naming_generation() -> Iterator[None]:
     try:
         yield
     except (AssertionError, ValueError) as error:
-        if str(error) and any(is_raised_in(folder, error) for folder in (HOST, PACKAGE)):
+        if str(error) and is_raised_in(error, HOST, PACKAGE):
             raise ValueError(f"--eval-scorer-args: {error}") from error
         raise
 

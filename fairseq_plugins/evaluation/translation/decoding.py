@@ -160,9 +160,9 @@ def _deciding(asked: str) -> Optional[Tuple[List[Tuple[str, str]], List[str]]]:
 
 def _parted(asked: str) -> Optional[Tuple[List[str], List[str]]]:
     """Lines of checksums, and the arguments, or None where these cannot be read."""
-    *sums, arguments, end = ["", *asked.split("\n")]
+    *sums, arguments = asked.removesuffix("\n").split("\n")
     try:
-        return (sums[1:], shlex.split(arguments)) if end == "" else None
+        return sums, shlex.split(arguments)
     except ValueError:
         return None
 
