@@ -31,6 +31,18 @@ _SYSTEMS = {
     ),
     "doc+copying": System({**_DOC, "hidden-sizes": "246 246", "copying": "attention"}, label="DOC, copying"),
 }
+_UNTIED = {"share-embeddings": "none"}
+_SYSTEMS |= {
+    "encdec+untied": System(
+        {**_UNTIED, "arch": "lstm_encdec", "output-layer": "full"}, label="lstm_encdec, a softmax of its own"
+    ),
+    **{
+        f"{name}+untied": System(
+            {**_SYSTEMS[name].flags, **_UNTIED}, label=f"{_SYSTEMS[name].label}, an output matrix of its own"
+        )
+        for name in ("mos", "one-expert", "doc")
+    },
+}
 _TRAINING = {
     **ON_CPUS,
     **ADAM_HALVED,

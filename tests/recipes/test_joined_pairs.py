@@ -26,7 +26,17 @@ def sizes():
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_systems_have_as_many_parameters(name, sizes):
-    assert sizes[name] == pytest.approx(sizes["encdec"], rel=0.003)
+    base = "encdec+untied" if name.endswith("+untied") else "encdec"
+    assert sizes[name] == pytest.approx(sizes[base], rel=0.003)
+
+
+def test_untied_systems_have_three_matrices_of_words():
+    untied = [name for name in SYSTEMS if name.endswith("+untied")]
+    assert len(untied) == 4
+    for name in untied:
+        with torch.device("meta"):
+            model = build_system(joined_pairs.MULTI30K, name, vocab_size=VOCABULARY)
+        assert sum(parameter.dim() == 2 and len(parameter) == VOCABULARY for parameter in model.parameters()) == 3
 
 
 @pytest.mark.parametrize("name", joined_pairs.TRANSFORMER.systems)
@@ -44,7 +54,11 @@ def test_the_training_is_the_same_for_all(recipe):
         {flag: value for flag, value in recipe.flags(name).items() if flag in {**COMMON, **recipe.training}}
         for name in recipe.systems
     ]
+    embeddings = [flags.pop("share-embeddings", None) for flags in shared]
     assert all(flags == shared[0] for flags in shared)
+    assert [name for name, value in zip(recipe.systems, embeddings) if value == "none"] == [
+        name for name in recipe.systems if name.endswith("+untied")
+    ]
     assert "--joined-dictionary" in recipe.corpus and recipe.compared_by == "bleu"
 
 
