@@ -32,14 +32,11 @@ _SYSTEMS = {
     "doc+copying": System({**_DOC, "hidden-sizes": "246 246", "copying": "attention"}, label="DOC, copying"),
 }
 _UNTIED = {"share-embeddings": "none"}
+"""Source, target and output have a matrix each, as in Takase et al. 2018."""
 _SYSTEMS |= {
-    "encdec+untied": System(
-        {**_UNTIED, "arch": "lstm_encdec", "output-layer": "full"}, label="lstm_encdec, a softmax of its own"
-    ),
+    "encdec+untied": System({**_UNTIED, "arch": "lstm_encdec", "output-layer": "full"}, label="lstm_encdec, untied"),
     **{
-        f"{name}+untied": System(
-            {**_SYSTEMS[name].flags, **_UNTIED}, label=f"{_SYSTEMS[name].label}, an output matrix of its own"
-        )
+        f"{name}+untied": System({**_SYSTEMS[name].flags, **_UNTIED}, label=f"{_SYSTEMS[name].label}, untied")
         for name in ("mos", "one-expert", "doc")
     },
 }
