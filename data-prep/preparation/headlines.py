@@ -16,6 +16,8 @@ class HeadlineCorpus(ParallelCorpus):
     max_ratio = 0.0
     max_length = 250
     lowercase = True
+    recipe_of_two_dictionaries = "gigaword"
+    recipe_of_one_dictionary = "agnews"
 
     def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
         """Moses' for English."""

@@ -20,7 +20,12 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     )
     add = parser.add_argument
     add("--from", dest="source", type=path, metavar="DIR", help="take the files from DIR; download nothing")
-    add("--mirror", action="append", metavar="URL", help="folder to download from, instead of the built-in mirrors")
+    add(
+        "--mirror",
+        action="append",
+        metavar="URL",
+        help="folder to download from, instead of the built-in mirrors; may be repeated",
+    )
     add("--dest", type=path, metavar="DIR", help=f"where the result goes (default: data-bin/{corpus.result_pattern})")
     add("--work", type=path, metavar="DIR", help=f"downloads and text (default: downloads/{corpus.name})")
     add("--workers", type=positive, default=_num_cores(), metavar="N", help="processes (default: all cores)")

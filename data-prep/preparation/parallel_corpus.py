@@ -36,6 +36,9 @@ class ParallelCorpus(Corpus):
     lowercase: bool = False
     lowercase_recipe: str = "lowercase tokens"  # in the recipe of a result in lower case
     symbols: tuple[str, ...] = ()  # tokens that stay whole whatever the subwords
+    # recipes whose system doc trains on the result
+    recipe_of_two_dictionaries: str = "multi30k"
+    recipe_of_one_dictionary: str = "multi30k_joined"
     extra_options: ClassVar[dict[str, dict[str, Any]]] = {}  # flag -> arguments of add_argument
 
     @property
@@ -179,8 +182,10 @@ class ParallelCorpus(Corpus):
             shutil.copytree(folders["tokens"] / RAW, result / "raw")
 
     def report(self, options: Namespace) -> str:
-        """Where the result lies, for one side the command that trains on it."""
+        """Where the result lies, and the command that trains on it."""
         if len(options.kept_sides) == 1:
-            return next_command(options.dest)
+            return next_command(options.dest, recipe="reduced")
         model = subwords.KINDS[options.bpe].file
-        return f"The binarised corpus is in {options.dest}, with {model} and the references in raw."
+        is_joined = options.joined_dictionary
+        recipe = self.recipe_of_one_dictionary if is_joined else self.recipe_of_two_dictionaries
+        return next_command(options.dest, recipe=recipe, beside=f", with {model} and the references in raw")

@@ -44,7 +44,7 @@ class TextCorpus(Corpus):
 
     def report(self, options: Namespace) -> str:
         """Where the result lies and the command that trains on it."""
-        return next_command(options.dest)
+        return next_command(options.dest, recipe="reduced")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,9 @@ Writes table.md, runs.json and learning_curves.png."""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="fairseq-preprocess or data-prep")
         add_named_models(parser, help="runs to compare", model="SAVE_DIR")
-        parser.add_argument("--metric", choices=METRICS, default="perplexity", help="(default: %(default)s)")
+        parser.add_argument(
+            "--metric", choices=METRICS, default="perplexity", help="what is compared (default: %(default)s)"
+        )
         parser.add_argument(
             "--split", "--gen-subset", metavar="SPLIT", help="for bleu and rouge: what was decoded (default: test)"
         )

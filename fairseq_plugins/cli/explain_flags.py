@@ -61,7 +61,8 @@ class ExplainFlags(Command):
     name = "explain_flags"
     summary = "Explain the flags that an architecture adds to fairseq-train."
     description = (
-        "Those of this package's tasks, criteria and optimiser that go with it are among them, all with their defaults."
+        "Those of this package's tasks, criteria and optimiser that go with it are among them, all with their "
+        "defaults, but for some of the host's Transformer."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -64,14 +64,19 @@ object for each text, in which they are line breaks."""
             "--beam",
             type=int,
             metavar="N",
-            help="search with so many hypotheses in place of sampling; the best texts come first",
+            help="search with so many hypotheses; the best texts come first (default: texts are sampled)",
         )
         parser.add_argument(
             "--temperature", type=float, default=1.0, help="divides log-probabilities before sampling (default: 1)"
         )
-        parser.add_argument("--top-k", type=int, metavar="K", help="sample from the K most probable words")
         parser.add_argument(
-            "--top-p", type=float, metavar="P", help="sample from the fewest words whose probabilities sum up to P"
+            "--top-k", type=int, metavar="K", help="sample from the K most probable words (default: all)"
+        )
+        parser.add_argument(
+            "--top-p",
+            type=float,
+            metavar="P",
+            help="sample from the fewest words whose probabilities sum up to P (default: all)",
         )
         parser.add_argument(
             "--seed", type=int, help=f"of sampling: the same one draws the same texts (default: {SEED})"

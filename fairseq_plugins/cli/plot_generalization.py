@@ -38,7 +38,7 @@ estimation logs none."""
             type=float,
             default=[],
             metavar="PPL",
-            help="training perplexities at which to compare, interpolated between epochs",
+            help="training perplexities at which to compare, interpolated between epochs (default: none)",
         )
         add_plot(parser, help="draw the curves, such as generalization.png")
         add_json(parser)

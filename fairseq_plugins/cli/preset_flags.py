@@ -11,12 +11,14 @@ class PresetFlags(Command):
     """Prints the training flags of a preset."""
 
     name = "preset_flags"
-    summary = "Print the fairseq-train flags of a paper's setting, one a line."
+    summary = "Print the fairseq-train flags of an architecture's preset, one a line."
     description = "The architecture itself supplies the model's hyper-parameters."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         with_flags = sorted(name for name, preset in ARCHITECTURES.items() if preset.training)
-        parser.add_argument("arch", choices=with_flags, metavar="ARCH", help=", ".join(with_flags))
+        parser.add_argument(
+            "arch", choices=with_flags, metavar="ARCH", help=f"one that has a training: {', '.join(with_flags)}"
+        )
         parser.add_argument(
             "--fine-tune",
             action="store_true",

@@ -55,7 +55,14 @@ this command does not know go to every fairseq-train after those of the recipe, 
             metavar="SYSTEM",
             help="rows of the recipe's table; train --list RECIPE prints them",
         )
-        parser.add_argument("--seeds", nargs="+", action="extend", type=int, metavar="N", help="(default: 1)")
+        parser.add_argument(
+            "--seeds",
+            nargs="+",
+            action="extend",
+            type=int,
+            metavar="N",
+            help="every system is trained with each (default: 1)",
+        )
         parser.add_argument(
             "--save-dir", type=Path, required=True, metavar="DIR", help="directory for a folder of each training"
         )

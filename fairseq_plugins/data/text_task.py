@@ -27,13 +27,19 @@ class TextTask(Protocol):
         """Words that the model predicts."""
 
 
+def task_config(task: TextTask) -> Any:
+    """The flags of a task: of one of the host's older kind its arguments; None where it has neither."""
+    config = getattr(task, "cfg", None)
+    return getattr(task, "args", None) if config is None else config
+
+
 def check_target_padding(task: TextTask, *, reader: str) -> None:
     """Refuse a task that pads target sentences in front, where ``reader`` would read the padding as words.
 
     Raises:
         ValueError: with the remedy.
     """
-    if getattr(getattr(task, "cfg", None), "left_pad_target", False):
+    if getattr(task_config(task), "left_pad_target", False):
         raise ValueError(f"--left-pad-target: {reader} would read the padding before a sentence: leave it out")
 
 

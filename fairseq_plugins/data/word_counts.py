@@ -13,7 +13,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from torch import Tensor
 
 from fairseq_plugins.data.corpus import is_binarised, split_parts
-from fairseq_plugins.data.text_task import TextTask
+from fairseq_plugins.data.text_task import TextTask, task_config
 
 TOKENS_AT_ONCE = 2**20
 """Tokens of the file that are held at a time."""
@@ -57,7 +57,7 @@ def training_counts(task: TextTask) -> Optional[Tensor]:
 
 def training_splits(task: TextTask) -> List[Path]:
     """Paths, without suffix, of the binarised target side of the task's training text, as far as they are there."""
-    config = task.args if task.cfg is None else task.cfg
+    config = task_config(task)
     subset = getattr(config, "train_subset", "train")  # the host's language modelling task does not know it
     source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
     suffixes = [""]

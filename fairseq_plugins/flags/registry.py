@@ -8,6 +8,7 @@ from typing import Any, Callable, DefaultDict, Dict, Generic, List, Sequence, Se
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from fairseq_plugins.flags.choices import check_choices
 from fairseq_plugins.flags.owners import Owners, join_owners, option_owners
 from fairseq_plugins.flags.values import check_choice, flag_of
 
@@ -108,7 +109,8 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         """Options of the component that ``args`` names; those that are absent take their defaults.
 
         Raises:
-            ValueError: if it does not exist, or if ``args`` holds options that have no effect with it.
+            ValueError: if it does not exist, or if ``args`` holds options that have no effect with it, or for an option
+                that takes one of a few words another one.
         """
         name = getattr(args, self.destination)
         component = self.find(name)
@@ -123,7 +125,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
                 raise ValueError(
                     f"{flag_of(option)} has no effect on this {self.flag} {name}: leave it out, or {remedy}"
                 )
-        return component.Options.from_namespace(args)
+        return check_choices(component.Options.from_namespace(args))
 
 
 def option_names(*options: Type[FairseqDataclass]) -> Set[str]:

@@ -15,6 +15,7 @@ from fairseq_plugins.host import (
     crash_file,
     damaged_binaries,
     divergence,
+    ema,
     exact_resume,
     filtered_sentences,
     finished_training,
@@ -63,6 +64,7 @@ def mend_host() -> None:
     one_line_errors.mend()
     crash_file.mend()
     bf16.mend()
+    ema.mend()
     amp.mend()
     master_weights.mend()
     sparse_gradients.mend()

@@ -8,7 +8,7 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
 from fairseq_plugins.data.corpus import dictionary_fingerprint
-from fairseq_plugins.data.text_task import TextTask
+from fairseq_plugins.data.text_task import TextTask, task_config
 from fairseq_plugins.models.shared_weights import refuse_unequal_copies
 from fairseq_plugins.modules.saved_setting import SavesSettings
 
@@ -85,5 +85,5 @@ def keep_vocabularies(model: Model, task: TextTask, *, embeddings: Sequence[nn.E
 
 
 def _file(task: TextTask, language_flag: str) -> str:
-    language = getattr(getattr(task, "cfg", None), language_flag, None)
+    language = getattr(task_config(task), language_flag, None)
     return f"dict.{language}.txt" if language else "dict.txt"

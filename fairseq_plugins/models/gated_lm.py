@@ -12,6 +12,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
 
 from fairseq_plugins.data.text_task import TextTask, check_reads_one_text
+from fairseq_plugins.flags.choices import check_choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.models.base_model_checkpoints import BaseFlags
 from fairseq_plugins.models.base_models import base_models
@@ -62,7 +63,7 @@ class GatedLanguageModel(FairseqLanguageModel):
             ValueError: on a value that does not fit, or a base model that cannot be taken, with the remedy.
         """
         check_reads_one_text(task)
-        config = GatedLanguageModelConfig.from_namespace(args)
+        config = check_choices(GatedLanguageModelConfig.from_namespace(args))
         if args.output_gate == NoGate.name:
             raise ValueError(f"--output-gate {NoGate.name}: nothing would learn; take --output-gate iog")
         overrides: BaseFlags = {}

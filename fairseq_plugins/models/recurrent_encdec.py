@@ -17,7 +17,7 @@ from fairseq.models import (
 from torch import Tensor, nn
 
 from fairseq_plugins.data.text_task import TextTask, check_reads_pairs, check_target_padding
-from fairseq_plugins.flags.choices import OnOff, choices
+from fairseq_plugins.flags.choices import OnOff, check_choices, choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_dropout, check_positive, flag_of, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
@@ -133,7 +133,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             ValueError: on a value that does not fit, with the flag and the remedy.
         """
         check_reads_pairs(task)
-        config = RecurrentEncoderDecoderConfig.from_namespace(args)
+        config = check_choices(RecurrentEncoderDecoderConfig.from_namespace(args))
         source, target = task.source_dictionary, task.target_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")

@@ -17,7 +17,7 @@ from fairseq.models import (
 )
 
 from fairseq_plugins.data.text_task import TextTask, check_reads_one_text
-from fairseq_plugins.flags.choices import choices
+from fairseq_plugins.flags.choices import check_choices, choices
 from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
@@ -134,7 +134,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             ValueError: on a value that does not fit, with the flag and the remedy.
         """
         check_reads_one_text(task)
-        config = RecurrentLanguageModelConfig.from_namespace(args)
+        config = check_choices(RecurrentLanguageModelConfig.from_namespace(args))
         dictionary = task.source_dictionary
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")

@@ -11,7 +11,6 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_plugins.flags.values import check_choice
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.modules.recurrent_cell import CellContext, LayerState, RecurrentCell
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState, run_layers
@@ -44,7 +43,7 @@ class EncoderStack(SavesSettings):
         output: annotations (B, S, D_N), zero at padding, and the state, one entry a layer.
 
     Raises:
-        ValueError: on unknown directions or an unknown merge, and as :class:`RecurrentStack`.
+        ValueError: as :class:`RecurrentStack`.
     """
 
     def __init__(
@@ -59,8 +58,6 @@ class EncoderStack(SavesSettings):
         hidden_dropout: float,
     ):
         super().__init__()
-        check_choice(directions, DIRECTIONS, flag="--encoder-directions")
-        check_choice(merge, MERGES, flag="--encoder-merge")
         self.merge = merge
         if directions == "both":
             self.save_setting("merge_name", flag="--encoder-merge", value=merge)

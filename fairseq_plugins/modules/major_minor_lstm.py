@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_choice, parse_float_list
+from fairseq_plugins.flags.values import parse_float_list
 from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
 from fairseq_plugins.modules.recurrent_state import map_state
@@ -59,16 +59,12 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
         sizes: D_ma and D_mi.
         minor_input_size: C_1, or C for ``--minor-input previous``.
         options: flags.
-
-    Raises:
-        ValueError: on an unknown minor input.
     """
 
     Options = MajorMinorOptions
 
     def __init__(self, input_size: int, sizes: Tuple[int, int], *, minor_input_size: int, options: MajorMinorOptions):
         super().__init__()
-        check_choice(str(options.minor_input), MINOR_INPUTS, flag="--minor-input")
         self.save_setting("minor_input_name", flag="--minor-input", value=options.minor_input)
         self.sizes = sizes
         self.hidden_size = sum(sizes)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_at_least_one, check_choice
+from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.module_sequence import ModuleSequence
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
@@ -79,7 +79,7 @@ class RecurrentHighway(RecurrentCell, SavesSettings):
         options: flags.
 
     Raises:
-        ValueError: on a depth below one, or an unknown input of the gates.
+        ValueError: on a depth below one.
     """
 
     Options = RecurrentHighwayOptions
@@ -88,7 +88,6 @@ class RecurrentHighway(RecurrentCell, SavesSettings):
     def __init__(self, input_size: int, hidden_size: int, *, options: RecurrentHighwayOptions):
         super().__init__()
         depth = check_at_least_one(options.recurrence_depth, flag="--recurrence-depth")
-        check_choice(str(options.transform_input), TRANSFORM_INPUTS, flag="--transform-input")
         self.save_setting("transform_input_name", flag="--transform-input", value=options.transform_input)
         self.save_setting("transform_bias_text", flag="--transform-bias", value=f"{options.transform_bias:g}")
         self.hidden_size = hidden_size

@@ -112,7 +112,10 @@ class WordProjection(nn.Module):
 
     @staticmethod
     def _made_of(x: Tensor) -> MadeOf:
-        """What differs when a parameter was changed in place, replaced, moved, cast or is read under autocast."""
+        """What differs when a parameter was changed in place, replaced, moved, cast or is read under autocast.
+
+        What is written through ``.data`` is not seen; ``train()`` has the matrix computed anew.
+        """
         version = None if x.is_inference() else x._version  # tensors of inference mode have none
         return x.data_ptr(), version, x.device, x.dtype, autocast_dtype(x)
 

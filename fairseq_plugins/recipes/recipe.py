@@ -3,11 +3,16 @@
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from fairseq.utils import split_paths
 
+from fairseq_plugins.flags.registry import Registry, option_names
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, apply_preset, command_line
+from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.copying import COPYING
+from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.programs.host_program import USER_DIR
 from fairseq_plugins.recipes.decoding_settings import DecodingSettings
 from fairseq_plugins.recipes.system import Base, System
@@ -117,13 +122,14 @@ def training_arguments(
         data: directory that data-prep wrote.
         save_dir: directory for checkpoints.
         seed: None takes the preset's, or the host's where the preset has none.
-        more: arguments that come last and win; with ``--keep-last-epochs`` there are checkpoints of epochs.
+        more: arguments that come last and win; with ``--keep-last-epochs`` there are checkpoints of epochs. An output
+            layer, gate, recurrent cell or way to copy among them comes without the recipe's options of others.
 
     Raises:
         ValueError: if the recipe has no such system, or the system begins with trained models and ``more`` names none,
             unless its training is resumed, or another number of them.
     """
-    flags = recipe.flags(system)
+    flags = _for_chosen_parts(recipe.flags(system), more)
     _check_base(recipe, system, save_dir=save_dir, more=more)
     if seed is not None:
         flags["seed"] = seed
@@ -143,6 +149,21 @@ def host_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, more
     if any(argument.partition("=")[0] == "--keep-last-epochs" for argument in more):
         del given["no-epoch-checkpoints"]
     return [str(data), *command_line(given), *more]
+
+
+def _for_chosen_parts(flags: Mapping[str, Value], more: Sequence[str]) -> Dict[str, Value]:
+    """Flags without the options of parts in whose place ``more`` has others that do not have them."""
+    registries: Tuple[Registry[Any], ...] = (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS, COPYING)
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    for registry in registries:
+        parser.add_argument(registry.flag, nargs="?")
+    chosen = parser.parse_known_args(list(more))[0]
+    left_out: Set[str] = set()
+    for registry in registries:
+        part = registry.get(getattr(chosen, registry.destination))
+        if part is not None:  # the host refuses names that do not exist
+            left_out |= registry.all_option_names() - option_names(part.Options)
+    return {flag: value for flag, value in flags.items() if flag.replace("-", "_") not in left_out}
 
 
 def _check_base(recipe: Recipe, system: str, *, save_dir: Union[str, Path], more: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ def find_log(save_dir: Path) -> Path:
     if not log.is_file():
         raise ValueError(
             f"{log} does not exist: it is what a training prints, which recipes and the command train write there; "
-            "behind fairseq-train type: --log-format simple 2>&1 | tee SAVE_DIR/train.log"
+            "by hand: mkdir -p SAVE_DIR; fairseq-train ... --log-format simple 2>&1 | tee -a SAVE_DIR/train.log"
         )
     return log
 

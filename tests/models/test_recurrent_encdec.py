@@ -274,12 +274,15 @@ def test_without_attention_doc_reads_one_layer_less(text):
 
 @pytest.mark.parametrize("arch, flags", [("lstm_encdec", {}), ("transformer_doc", {"output_gate": "iog-lstm"})])
 def test_targets_that_are_padded_in_front_are_refused_where_padding_would_be_read(arch, flags):
-    task = make_task(30)
-    task.cfg = SimpleNamespace(left_pad_target=True)
-    with pytest.raises(ValueError, match="^--left-pad-target: .* would read the padding before a sentence"):
+    padded = SimpleNamespace(left_pad_target=True)
+    for place in ({"cfg": padded}, {"cfg": None, "args": padded}):
+        task = make_task(30)
+        vars(task).update(place)
+        padded.left_pad_target = True
+        with pytest.raises(ValueError, match="^--left-pad-target: .* would read the padding before a sentence"):
+            build_model(arch, task, **flags)
+        padded.left_pad_target = False
         build_model(arch, task, **flags)
-    task.cfg.left_pad_target = False
-    build_model(arch, task, **flags)
 
 
 def test_a_transformer_alone_reads_no_padding():

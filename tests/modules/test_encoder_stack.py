@@ -196,16 +196,6 @@ def test_a_checkpoint_of_the_other_merge_is_refused_with_both():
         make("layer").load_state_dict(make("top").state_dict())
 
 
-def test_unknown_directions_are_refused():
-    with pytest.raises(ValueError, match="--encoder-directions left: choose one of both, forward"):
-        make("top", directions="left")
-
-
-def test_an_unknown_merge_is_refused():
-    with pytest.raises(ValueError, match="--encoder-merge bottom: choose one of top, layer"):
-        make("bottom")
-
-
 @every_merge
 @pytest.mark.parametrize("widths", [[0], [4, 0], [4, -1]])
 def test_widths_below_one_are_refused(merge, widths):

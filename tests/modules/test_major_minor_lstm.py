@@ -183,11 +183,6 @@ def test_a_checkpoint_with_another_minor_input_is_refused_with_both():
         layers[1].load_state_dict(layers[0].state_dict())
 
 
-def test_an_unknown_minor_input_is_refused():
-    with pytest.raises(ValueError, match="--minor-input left: choose one of embedding, previous"):
-        make(minor_input="left")
-
-
 @pytest.mark.parametrize(
     "proportions, told",
     [

@@ -162,7 +162,6 @@ def test_a_checkpoint_of_other_gates_is_refused(x):
     "flags, told",
     [
         ({"depth": 0}, "--recurrence-depth 0: give at least 1"),
-        ({"transform_input": "output"}, "--transform-input output: choose one of state, candidate"),
         ({"rate": 1.0}, "--dropout-recurrent 1.0"),
     ],
 )

@@ -3,8 +3,10 @@
 import re
 
 import pytest
+from example_layers import OwnSoftmax
 
 from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.programs.host_program import USER_DIR
 from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import COMMON
@@ -60,6 +62,28 @@ def test_arguments_of_a_training(recipe):
     for flag in (["--keep-last-epochs", "5"], ["--keep-last-epochs=5"]):
         kept = training_arguments(recipe, "longer", data="a b", save_dir="c d", more=flag)
         assert "--no-epoch-checkpoints" not in kept and kept[-len(flag) :] == flag
+
+
+@pytest.mark.parametrize(
+    "more, kept",
+    [
+        ([], {"experts-per-layer", "latent-dropout", "output-precision", "dropout-weight"}),
+        (["--output-layer", "doc"], {"experts-per-layer", "latent-dropout", "output-precision", "dropout-weight"}),
+        (["--output-layer=bilinear"], {"output-precision", "dropout-weight"}),
+        (["--output-layer", "own"], {"dropout-weight"}),
+        (["--rnn-cell", "mogrifier"], {"experts-per-layer", "latent-dropout", "output-precision"}),
+        (["--output-layer", "nothing"], {"experts-per-layer", "latent-dropout", "output-precision", "dropout-weight"}),
+    ],
+)
+def test_another_part_comes_without_the_options_of_the_recipes(more, kept, monkeypatch):
+    monkeypatch.setitem(OUTPUT_LAYERS, "own", OwnSoftmax)
+    own = {"experts-per-layer": "0 1 1", "latent-dropout": 0.2, "output-precision": "auto", "dropout-weight": 0.1}
+    systems = {"doc": System({"arch": "lstm_lm_doc", "hidden-sizes": "8 8", **own})}
+    recipe = Recipe(name="some", title="", corpus="", systems=systems)
+    arguments = training_arguments(recipe, "doc", data="a", save_dir="b", more=more)
+    given = {argument[2:].partition("=")[0] for argument in arguments[: len(arguments) - len(more)]}
+    assert given & own.keys() == kept and "hidden-sizes" in given
+    assert arguments[len(arguments) - len(more) :] == more
 
 
 def test_what_does_not_exist_is_answered_with_what_does(recipe):

@@ -51,7 +51,7 @@ def test_epochs_are_counted_where_not_all_were_validated(finished):
 
 def test_a_training_without_its_log(finished):
     (finished / "train.log").unlink()
-    with pytest.raises(ValueError, match=r"train.log does not exist: .* \| tee SAVE_DIR/train.log"):
+    with pytest.raises(ValueError, match=r"train.log does not exist: .* \| tee -a SAVE_DIR/train.log"):
         read_run("A", finished, data=DATA)
 
 

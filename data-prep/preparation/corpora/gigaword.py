@@ -52,6 +52,8 @@ class Gigaword(ParallelCorpus):
     """Rush et al. 2015, *A Neural Attention Model for Abstractive Sentence Summarization*; test: Zhou et al. 2017."""
 
     name = "gigaword"
+    recipe_of_two_dictionaries = "gigaword"
+    recipe_of_one_dictionary = "agnews"
     title = "annotated English Gigaword, articles and titles"
     pairs = ["article-title"]
     num_merges = 5000

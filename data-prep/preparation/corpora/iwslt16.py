@@ -38,6 +38,7 @@ class IWSLT16(ParallelCorpus):
     """Cettolo et al. 2016, *The IWSLT 2016 Evaluation Campaign*; the talks: Cettolo et al. 2012, *WIT3*."""
 
     name = "iwslt16"
+    recipe_of_two_dictionaries = "iwslt16"
     title = "IWSLT 2016 (TED talks)"
     pairs = ["en-de", "de-en", "en-fr", "fr-en"]
     num_merges = 16000

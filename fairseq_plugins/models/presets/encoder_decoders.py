@@ -72,13 +72,23 @@ _DOC_SMALL = dict(_DOC, **_SMALL_MIXTURES["doc"])
 SMALL_TRAINING = {**ADAM_HALVED, "lr": 0.004, "batch-size": 64, "max-epoch": 5, "force-anneal": 4}
 """Flags of ``fairseq-train`` of the small architectures."""
 
+# as in both toolkits; among the flags of the training, since older checkpoints of these architectures have two vectors
+_ONE_BIAS = {"rnn-biases": "one"}
 # as in that toolkit, the gradient is that of a sentence when it is clipped
-_TAKASE_TRAINING = {**ADAM_HALVED, "sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}
+_TAKASE_TRAINING = {
+    **ADAM_HALVED,
+    **_ONE_BIAS,
+    "sentence-avg": True,
+    "batch-size": 256,
+    "max-epoch": 15,
+    "force-anneal": 10,
+}
 
 # Shuang et al. give SGD at 1.0 and 340,000 updates; batches, clipping and the nine halvings of the rate after half of
 # the updates are those of the toolkit whose recipe this is (TensorFlow's NMT tutorial)
 _WMT14_TRAINING = {
     **TRANSLATION,
+    **_ONE_BIAS,
     "sentence-avg": True,
     "batch-size": 128,
     "max-update": 340_000,

@@ -5,6 +5,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+from builders import build_encdec
 from fairseq import options
 
 from fairseq_plugins.models.presets import apply_preset
@@ -238,12 +239,22 @@ def test_the_host_knows_the_architecture_and_its_preset(arch):
     assert {flag: args[flag] for flag in ARCHITECTURES[arch].model} == ARCHITECTURES[arch].model
 
 
+TAKASE = {
+    "lr": 0.001,
+    "sentence-avg": True,
+    "batch-size": 256,
+    "max-epoch": 15,
+    "force-anneal": 10,
+    "rnn-biases": "one",
+}
+
+
 @pytest.mark.parametrize(
     "corpus, expected",
     [
         ("", {"lr": 0.004, "batch-size": 64, "max-epoch": 5, "force-anneal": 4}),
-        ("_iwslt", {"lr": 0.001, "sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
-        ("_gigaword", {"lr": 0.001, "sentence-avg": True, "batch-size": 256, "max-epoch": 15, "force-anneal": 10}),
+        ("_iwslt", TAKASE),
+        ("_gigaword", TAKASE),
     ],
 )
 def test_training_is_adam_whose_rate_is_halved_every_epoch_in_the_end(corpus, expected):
@@ -256,3 +267,15 @@ def test_training_is_adam_whose_rate_is_halved_every_epoch_in_the_end(corpus, ex
 def test_major_minor_is_trained_as_its_baseline():
     for corpus in ("", "_wmt14"):
         assert ARCHITECTURES[f"mmlstm_encdec{corpus}"].training == ARCHITECTURES[f"lstm_encdec{corpus}"].training
+
+
+@pytest.mark.parametrize(
+    "arch", ["lstm_encdec_iwslt", "lstm_encdec_doc_gigaword", "lstm_encdec_wmt14", "mmlstm_encdec_wmt14"]
+)
+def test_published_trainings_have_one_bias_vector(arch):
+    def biases(**flags):
+        model = build_encdec(arch, 9, 9, embed_dim=8, hidden_sizes="16 16 16 16" if "wmt" in arch else "8 8", **flags)
+        return {name.rpartition(".")[2][:7] for name, _ in model.named_parameters() if ".bias_" in name}
+
+    assert ARCHITECTURES[arch].training["rnn-biases"] == "one"
+    assert biases(rnn_biases="one") == {"bias_ih"} and biases() == {"bias_ih", "bias_hh"}
