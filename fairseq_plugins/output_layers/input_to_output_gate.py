@@ -52,12 +52,12 @@ class InputToOutputGate(OutputGate):
     def __init__(self, *, dictionary: Dictionary, layer_widths: Sequence[int], options: InputToOutputOptions):
         super().__init__()
         check_at_least_one(options.gate_dim, flag="--gate-dim")
-        self.init_range = check_positive(options.gate_init_range, flag="--gate-init-range")
+        init_range = check_positive(options.gate_init_range, flag="--gate-init-range")
         self.embedding = nn.Embedding(len(dictionary), options.gate_dim)
         self.dropout = BroadcastDropout(options.gate_dropout, flag="--gate-dropout", shared_dims=())
         self.linear = nn.Linear(self.num_features(layer_widths, options), len(dictionary))
         self.add_modules(options)
-        initialise_uniformly(self, self.init_range, biases="zero")
+        initialise_uniformly(self, init_range, biases="zero")
 
     @staticmethod
     def num_features(layer_widths: Sequence[int], options: InputToOutputOptions) -> int:
