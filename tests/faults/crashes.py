@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional
 
 from forks import Ended, in_fork
+from left_files import contents
 from programs import program
-from workplace import contents
 from writings import Writing
 
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")

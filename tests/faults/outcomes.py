@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Dict, List
 
 from forks import Ended
+from left_files import contents
 from readings import STATISTICS
-from workplace import contents
 
 
 def check_end(ended: Ended, *, told: str) -> None:

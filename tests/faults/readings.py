@@ -1,6 +1,9 @@
 """Command lines that read files, of every command that does, and the files that each reads."""
 
-from typing import Dict, List, NamedTuple
+from pathlib import Path
+from typing import Callable, Dict, List, NamedTuple
+
+from left_files import below, decoded, files, nothing, weights
 
 LM = ["lm/dict.txt", "lm/test.idx", "lm/test.bin"]
 PAIRS = [f"translation/test.src-tgt.{side}.{kind}" for side in ("src", "tgt") for kind in ("idx", "bin")]
@@ -17,15 +20,19 @@ class Reading(NamedTuple):
         words: the module and its arguments.
         files: what it reads.
         stdin: what is typed.
+        result: what counts of what it has written to a folder.
     """
 
     words: List[str]
     files: List[str]
     stdin: bytes = b""
+    result: Callable[[Path], object] = nothing
 
 
-def _ours(name: str, *words: str, files: List[str], stdin: bytes = b"") -> Reading:
-    return Reading([f"fairseq_plugins.cli.{name}", *words], files, stdin)
+def _ours(
+    name: str, *words: str, files: List[str], stdin: bytes = b"", result: Callable[[Path], object] = nothing
+) -> Reading:
+    return Reading([f"fairseq_plugins.cli.{name}", *words], files, stdin, result)
 
 
 _LM = ("lm", "--path", "lm.pt")
@@ -34,10 +41,18 @@ READINGS: Dict[str, Reading] = {
     "average_checkpoints": _ours(
         *("average_checkpoints", "--path", "run/checkpoint1.pt", "run/checkpoint2.pt", "--out", "mean.pt"),
         files=["run/checkpoint1.pt", "run/checkpoint2.pt"],
+        result=files("mean.pt"),
     ),
     "compare_by_frequency": _ours("compare_by_frequency", "lm", "--path", "A=lm.pt", "B=mos.pt", files=[*LM, "mos.pt"]),
     "compare_runs": _ours(
-        "compare_runs", "lm", "--path", "A=run", "--out", "out", files=[*LM, "run/train.log", "run/checkpoint_best.pt"]
+        "compare_runs",
+        "lm",
+        "--path",
+        "A=run",
+        "--out",
+        "out",
+        files=[*LM, "run/train.log", "run/checkpoint_best.pt"],
+        result=below("out"),
     ),
     "evaluate_lm": _ours("evaluate_lm", *_LM, "--json", files=[*LM, "lm.pt"]),
     "evaluate_lm, n-grams": _ours("evaluate_lm", *_LM, "--ngram", "ngram.arpa,0.3", files=["ngram.arpa"]),
@@ -54,11 +69,13 @@ READINGS: Dict[str, Reading] = {
     "generate_split": _ours(
         *("generate_split", "translation", "--path", "translator.pt", "--out", "out", "--bpe", "none"),
         files=[*PAIRS, "translator.pt"],
+        result=decoded,
     ),
     "generate_text": _ours("generate_text", *_LM, "--max-length", "5", files=["lm.pt", "lm/text.json"], stdin=b"the\n"),
     "headline_baselines": _ours(
         *("headline_baselines", "--articles", "sources", "--titles", "targets", "--out", "out"),
         files=["sources", "targets"],
+        result=below("out"),
     ),
     "mask_layers": _ours("mask_layers", "lm", "--path", "A=mos.pt", "--runs", "1", files=[*LM, "mos.pt"]),
     "measure_correlation": _ours("measure_correlation", "lm", "--path", "A=mos.pt", files=[*LM, "mos.pt"]),
@@ -67,19 +84,26 @@ READINGS: Dict[str, Reading] = {
         *("plot_attention", "translation", "--path", "translator.pt", "--out", "out"),
         files=["translator.pt", "translation/bpe.codes"],
         stdin=b"a b\n",
+        result=below("out"),
     ),
-    "plot_experts": _ours("plot_experts", *_LM, "--out", "out", files=["lm.pt"], stdin=b"the cat eats\n"),
+    "plot_experts": _ours(
+        "plot_experts", *_LM, "--out", "out", files=["lm.pt"], stdin=b"the cat eats\n", result=below("out")
+    ),
     "plot_expert_history": _ours(
         *("plot_expert_history", "lm", "--path", "A=history", "--plot", "out.png"),
         files=["history/checkpoint_1_20.pt", *LM],
+        result=files("out.png"),
     ),
     "plot_generalization": _ours("plot_generalization", "--path", "A=run", files=["run/train.log"]),
     "rescore_nbest": _ours(
         *("rescore_nbest", "translation", "--path", "translator.pt", "--input", "generated", "--reference", "targets"),
         *("--tune", "tuned"),
         files=["translator.pt", "generated", "targets"],
+        result=files("tuned"),
     ),
-    "plot_spectrum": _ours("plot_spectrum", "lm", "--path", "A=rnn.pt", "--plot", "out.png", files=["rnn.pt"]),
+    "plot_spectrum": _ours(
+        "plot_spectrum", "lm", "--path", "A=rnn.pt", "--plot", "out.png", files=["rnn.pt"], result=files("out.png")
+    ),
     "plot_timescales": _ours("plot_timescales", "lm", "--path", "A=fpnn.pt", files=["fpnn.pt", "lm/dict.txt"]),
     "rerank_trees": _ours(
         *("rerank_trees", "parses", "--path", "trees.pt"),
@@ -88,7 +112,14 @@ READINGS: Dict[str, Reading] = {
     ),
     "score_text": _ours("score_text", *_LM, files=["lm.pt", "lm/dict.txt", "lm/text.json"], stdin=b"the cat eats\n"),
     "train_ngram": _ours(
-        "train_ngram", "lm", "--order", "2", "--out", "more.arpa", files=["lm/train.bin", "lm/train.idx"]
+        "train_ngram",
+        "lm",
+        "--order",
+        "2",
+        "--out",
+        "more.arpa",
+        files=["lm/train.bin", "lm/train.idx"],
+        result=files("more.arpa"),
     ),
     "translate": _ours(
         *("translate", "translation", "--path", "translator.pt"),
@@ -133,6 +164,7 @@ READINGS: Dict[str, Reading] = {
             *(f"lm/{split}.{kind}" for split in ("train", "valid") for kind in ("idx", "bin")),
             "fpnn.pt",
         ],
+        result=weights,
     ),
     "fairseq-eval-lm": Reading(
         ["fairseq_cli.eval_lm", "lm", "--path", "lm.pt", "--task", "stateful_lm", *_HOST], files=[*LM, "lm.pt"]

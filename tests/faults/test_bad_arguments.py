@@ -5,8 +5,9 @@ from budget import faults
 from command_lines import command_lines
 from forks import in_fork
 from hypothesis import strategies as st
+from left_files import contents
 from outcomes import check_end, check_figures, check_files
-from workplace import COMMANDS, contents
+from workplace import COMMANDS
 
 pytestmark = pytest.mark.slow
 STDIN = [b"", b"the cat eats\n", b"\xff\xfe\n\0", "\u2028caf\u00e9\r\nx\r".encode()]

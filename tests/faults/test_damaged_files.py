@@ -5,10 +5,11 @@ from budget import faults
 from damages import damages
 from forks import in_fork
 from hypothesis import strategies as st
+from left_files import contents
 from outcomes import check_end, check_figures, check_files, figures
 from programs import program
 from readings import READINGS
-from workplace import COMMANDS, ROOT, contents
+from workplace import COMMANDS, ROOT
 
 pytestmark = pytest.mark.slow
 CHECKED = (".pt", ".idx")
@@ -39,6 +40,8 @@ def test_damage_is_told_or_changes_nothing(name, workplace, pytestconfig):
     with workplace() as folder:
         whole = run(reading, folder)
         assert whole.status == 0, whole
+        whole_result = reading.result(folder)
+        assert whole_result is None or whole_result
 
     @faults(pytestconfig, name, share=1 / len(READINGS))
     def check(file, damage):
@@ -54,5 +57,6 @@ def test_damage_is_told_or_changes_nothing(name, workplace, pytestconfig):
             checked = file.endswith(CHECKED) and damage.kind != "exchanged"
             if checked or damage.kind == "cut" and file.endswith(MEASURED):
                 assert ended.status != 0 or figures(ended) == figures(whole), damage
+                assert ended.status != 0 or reading.result(folder) == whole_result, damage
 
     check(st.sampled_from(reading.files), damages())

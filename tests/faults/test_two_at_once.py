@@ -18,4 +18,5 @@ def test_what_two_leave_is_that_of_one(name, workplace, undisturbed):
         assert any(one.status == 0 for one in ended), ended
         for one in ended:
             assert not one.hung and "Traceback" not in one.err, one
+            assert one.status == 0 or one.err.rstrip().split("\n")[-1].startswith(writing.told), one
         assert writing.result(folder) == undisturbed(name).result

@@ -1,12 +1,11 @@
 """A folder with small files of every kind that the commands read."""
 
 import gzip
-import hashlib
 import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Dict, List
+from typing import List
 
 import torch
 from fairseq.data import Dictionary, data_utils
@@ -95,12 +94,3 @@ def _train(python: str, data: Path, checkpoint: Path, *flags) -> None:
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
     (checkpoint.with_suffix("") / "checkpoint_last.pt").rename(checkpoint)
     shutil.rmtree(checkpoint.with_suffix(""))
-
-
-def contents(folder: Path) -> Dict[str, str]:
-    """A digest of every file in a folder by its path."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }

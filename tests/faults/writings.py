@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple
 
-import torch
-from workplace import ROOT, contents
+from left_files import below, decoded, files, weights
+from workplace import ROOT
 
 PLUGINS = str(ROOT / "fairseq_plugins")
 TRAINING = [
@@ -30,39 +30,13 @@ class Writing(NamedTuple):
     stdin: bytes = b""
     unkept: str = ""
 
-
-def _files(*names: str) -> Callable[[Path], object]:
-    def result(folder: Path) -> object:
-        return {name: digest for name, digest in contents(folder).items() if name in names}
-
-    return result
-
-
-def _is_left_out(name: str) -> bool:
-    """What is written aside begins with a point; a killed process leaves it."""
-    return name.endswith((".lock", ".log")) or name.rpartition("/")[2].startswith(".")
-
-
-def _below(parent: str) -> Callable[[Path], Dict[str, str]]:
-    def result(folder: Path) -> Dict[str, str]:
-        there = contents(folder / parent)
-        return {name: digest for name, digest in there.items() if not _is_left_out(name)}
-
-    return result
-
-
-def _decoded(folder: Path) -> object:
-    """Sentences of what the host wrote, which tells its speed, too."""
-    lines = (folder / "out/generate.txt").read_text().splitlines()
-    there = {name: digest for name, digest in _below("out")(folder).items() if name != "generate.txt"}
-    return there, [line for line in lines if line.startswith(("T-", "H-", "D-"))]
-
-
-def _weights(folder: Path) -> object:
-    """Weights of all checkpoints, and names of all files."""
-    names = sorted(path.name for path in (folder / "trained").iterdir())
-    states = {name: torch.load(folder / "trained" / name)["model"] for name in names if name.endswith(".pt")}
-    return names, {name: {key: value.tolist() for key, value in state.items()} for name, state in states.items()}
+    @property
+    def told(self) -> str:
+        """What the line begins with by which it is refused."""
+        module = self.words[0]
+        if module.startswith("fairseq_cli."):
+            return "ValueError: "
+        return f"python -m {module}: error: " if module.startswith("fairseq_plugins.") else "prepare"
 
 
 def _ours(name: str, *words: str, result: Callable[[Path], object], stdin: bytes = b"", unkept: str = "") -> Writing:
@@ -72,62 +46,62 @@ def _ours(name: str, *words: str, result: Callable[[Path], object], stdin: bytes
 _LM, _PAIRS = ("lm", "--path", "lm.pt"), ("translation", "--path", "translator.pt")
 _PLOT, _OUT = ("--plot", "out.png"), ("--out", "out")
 _DECODING = ("--split", "test", "--bpe", "none", "--", "--cpu", "--num-workers", "0")
-_PICTURE = _files("out.png")
+_PICTURE = files("out.png")
 
 WRITINGS: Dict[str, Writing] = {
-    "training": Writing(["fairseq_cli.train", "lm", "--save-dir", "trained", *TRAINING], _weights),
+    "training": Writing(["fairseq_cli.train", "lm", "--save-dir", "trained", *TRAINING], weights),
     "prepared corpus": Writing(
         [
             *(str(ROOT / "data-prep/prepare.py"), "wsj", "--from", "downloads"),
             *("--dest", "prepared", "--work", "work"),
         ],
-        _below("prepared"),
+        below("prepared"),
     ),
     "average_checkpoints": _ours(
         *("average_checkpoints", "--path", "run/checkpoint1.pt", "run/checkpoint2.pt", "--out", "mean.pt"),
-        result=_files("mean.pt"),
+        result=files("mean.pt"),
     ),
     "compare_by_frequency": _ours(
         "compare_by_frequency", "lm", "--path", "A=lm.pt", "B=mos.pt", *_PLOT, result=_PICTURE
     ),
-    "compare_runs": _ours("compare_runs", "lm", "--path", "A=run", *_OUT, result=_below("out")),
+    "compare_runs": _ours("compare_runs", "lm", "--path", "A=run", *_OUT, result=below("out")),
     "evaluate_lm, statistics": _ours(
         *("evaluate_lm", *_LM, "--cpu", "--dynamic", "rms", "--dynamic-rows", "2", "--dynamic-segment", "6"),
-        result=_files("lm.gradients-2x6.pt"),
+        result=files("lm.gradients-2x6.pt"),
         unkept="gradient statistics are not kept: lm.gradients-2x6.pt: ",
     ),
     "evaluate_lm, tuned": _ours(
-        "evaluate_lm", *_LM, "--cpu", "--tune", "temperature=0.9:1", result=_files("lm.methods.json")
+        "evaluate_lm", *_LM, "--cpu", "--tune", "temperature=0.9:1", result=files("lm.methods.json")
     ),
-    "evaluate_rouge": _ours("evaluate_rouge", *_PAIRS, *_OUT, *_DECODING, result=_decoded),
-    "evaluate_translation": _ours("evaluate_translation", *_PAIRS, *_OUT, *_DECODING, result=_decoded),
+    "evaluate_rouge": _ours("evaluate_rouge", *_PAIRS, *_OUT, *_DECODING, result=decoded),
+    "evaluate_translation": _ours("evaluate_translation", *_PAIRS, *_OUT, *_DECODING, result=decoded),
     "evaluate_translation, text": _ours(
         *("evaluate_translation", "--input", "generated", "--reference", "targets", "--target-lang", "de"),
         *("--write-hypotheses", "hypotheses"),
-        result=_files("hypotheses"),
+        result=files("hypotheses"),
     ),
-    "generate_split": _ours("generate_split", *_PAIRS, *_OUT, *_DECODING, result=_decoded),
+    "generate_split": _ours("generate_split", *_PAIRS, *_OUT, *_DECODING, result=decoded),
     "headline_baselines": _ours(
-        "headline_baselines", "--articles", "sources", "--titles", "targets", *_OUT, result=_below("out")
+        "headline_baselines", "--articles", "sources", "--titles", "targets", *_OUT, result=below("out")
     ),
     "mask_layers": _ours("mask_layers", "lm", "--path", "A=mos.pt", "--runs", "1", *_PLOT, result=_PICTURE),
-    "plot_attention": _ours("plot_attention", *_PAIRS, *_OUT, result=_below("out"), stdin=b"a b\n"),
+    "plot_attention": _ours("plot_attention", *_PAIRS, *_OUT, result=below("out"), stdin=b"a b\n"),
     "plot_expert_history": _ours("plot_expert_history", "lm", "--path", "A=history", *_PLOT, result=_PICTURE),
-    "plot_experts": _ours("plot_experts", *_LM, *_OUT, result=_below("out"), stdin=b"the cat eats\n"),
+    "plot_experts": _ours("plot_experts", *_LM, *_OUT, result=below("out"), stdin=b"the cat eats\n"),
     "plot_generalization": _ours("plot_generalization", "--path", "A=run", *_PLOT, result=_PICTURE),
     "plot_spectrum": _ours("plot_spectrum", "lm", "--path", "A=rnn.pt", *_PLOT, result=_PICTURE),
     "plot_timescales": _ours("plot_timescales", "lm", "--path", "A=fpnn.pt", *_PLOT, result=_PICTURE),
     "rerank_trees": _ours(
         *("rerank_trees", "parses", "--path", "trees.pt"),
         *("--lists", "parses/nbest.valid.txt", "--gold", "parses/trees/gold.valid.trees", *_OUT),
-        result=_below("out"),
+        result=below("out"),
     ),
     "rescore_nbest": _ours(
         *("rescore_nbest", *_PAIRS, "--input", "generated", "--reference", "targets", "--tune", "tuned"),
-        result=_files("tuned"),
+        result=files("tuned"),
     ),
     "score_text": _ours("score_text", *_LM, *_PLOT, result=_PICTURE, stdin=b"the cat eats\n"),
-    "train_ngram": _ours("train_ngram", "lm", "--order", "2", "--out", "written.arpa", result=_files("written.arpa")),
+    "train_ngram": _ours("train_ngram", "lm", "--order", "2", "--out", "written.arpa", result=files("written.arpa")),
     "translate": _ours("translate", *_PAIRS, *_PLOT, result=_PICTURE, stdin=b"a b\n"),
 }
 """By the name of the command, and what it writes where it writes several things."""
