@@ -1,6 +1,7 @@
 """Products of a softmax are timed for the networks that have no others, with the sizes of their trainings."""
 
 import pytest
+from half_a_second import HalfASecond
 
 from fairseq_plugins.benchmarks import output_products
 from fairseq_plugins.benchmarks.output_layer_inputs import Case
@@ -15,8 +16,12 @@ def data(tmp_path):
 
 
 def test_speed_is_that_of_the_words_of_an_update(monkeypatch):
-    monkeypatch.setattr(output_products, "MIN_SECONDS", 0.01)
-    assert words_per_second(Case(vocab_size=9, num_experts=1, width=4, num_tokens=6), "cpu") > 0
+    run = []
+    monkeypatch.setattr(output_products, "floor", run.append)
+    monkeypatch.setattr(output_products, "Timer", HalfASecond)
+    assert words_per_second(Case(vocab_size=9, num_experts=1, width=4, num_tokens=6), "cpu") == 12
+    (x,) = run
+    assert x.target.numel() == 6
 
 
 def test_only_linear_networks_that_learn_by_maximum_likelihood_have_no_other_products(data, monkeypatch):

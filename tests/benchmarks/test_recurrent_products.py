@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from half_a_second import HalfASecond
 
 from fairseq_plugins.benchmarks import recurrent_products
 from fairseq_plugins.benchmarks.language_models import SUITES
@@ -18,8 +19,11 @@ def test_a_window_has_a_product_a_micro_layer_and_step_both_ways_and_one_gradien
 
 
 def test_speed_is_that_of_the_words_of_a_window(monkeypatch):
-    monkeypatch.setattr(recurrent_products, "MIN_SECONDS", 0.01)
-    assert HighwayProducts(num_rows=2, num_steps=3, width=4, depth=2).words_per_second("cpu") > 0
+    run = []
+    monkeypatch.setattr(recurrent_products, "Timer", HalfASecond)
+    monkeypatch.setattr(HighwayProducts, "run", lambda self, operands: run.append(operands))
+    assert HighwayProducts(num_rows=2, num_steps=3, width=4, depth=2).words_per_second("cpu") == 12
+    assert len(run) == 1
 
 
 def test_systems_are_measured_with_the_sizes_of_their_presets(monkeypatch):

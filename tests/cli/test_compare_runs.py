@@ -33,10 +33,12 @@ def test_settings_of_rouge_are_those_asked_for(tmp_path, monkeypatch):
 
     def text_metric(name, reference, *, data, split, rouge):
         assert (name, rouge) == ("rouge", RougeSettings(tokenizer="unicode", max_words=9))
+        assert (str(reference), data, split) == ("x", tmp_path, "valid")
         raise Asked
 
     monkeypatch.setattr(compare_runs, "text_metric", text_metric)
     flags = ["--metric", "rouge", "--tokenizer", "unicode", "--max-words", "9", "--reference", "x"]
+    flags += ["--split", "valid"]
     with pytest.raises(Asked):
         CompareRuns().main([tmp_path, "--path", "A=nowhere", "--out", tmp_path / "out", *flags])
 

@@ -1,11 +1,12 @@
 """The command gpu_report: what it refuses, its exit statuses, and the steps that need no training, on the CPU."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
-from fairseq_plugins.benchmarks.device import output, timed_systems
+from fairseq_plugins.benchmarks.device import output, setting, timed_systems
 from fairseq_plugins.benchmarks.device.check import Check
 from fairseq_plugins.benchmarks.device.output import NUMBERS_OF_CHUNKS, PRECISIONS
 from fairseq_plugins.benchmarks.device.scale import FULL, TOY
@@ -69,6 +70,7 @@ def test_mistakes_are_one_line_before_anything_is_written(typed, told, folder, c
     assert told in line and [path.name for path in folder.iterdir()] == ["data"]
 
 
+@pytest.mark.slow
 def test_ops_and_cells_are_checked_on_the_cpu(folder, capsys):
     only = ["mixture_nll", "cell", "attention", "kernels", "fp16"]
     assert report(f"check --out out --cpu --only {' '.join(only)}") == 0
@@ -133,16 +135,19 @@ def test_every_preset_is_timed_in_both_orders_with_random_words(folder, monkeypa
 
     def measure(recipe, systems, *, data, num_updates, num_rounds, flags):
         (system,) = systems
+        assert (num_updates, num_rounds) == (TOY.num_updates, 1)
         calls.append((recipe.name, system, data, flags))
         speed = 200.0 if system == "host" else 100.0
         return {recipe.label(system): TrainingSpeed(speed, 1024.0, 5.0)}
 
     monkeypatch.setattr(timed_systems, "measure_trainings", measure)
+    monkeypatch.setattr(setting, "TOY", replace(TOY, num_rounds=2))
     assert report("models --out out --cpu data") == 0
     for suffix, data in (("ptb", "data"), ("wt2", "out/data/random-150-60000")):
         asked = [system for recipe, system, path, _ in calls if recipe == f"speed_presets_{suffix}" and path == data]
         presets = [arch for arch in LANGUAGE_MODELS if arch.endswith(suffix)]
-        assert asked == ["host", "awd", *presets] == list(PRESETS[suffix].systems)
+        assert ["host", "awd", *presets] == list(PRESETS[suffix].systems)
+        assert asked == ["host", "awd", *presets, *reversed(presets), "awd", "host"]
     assert all("--cpu" in flags for *_, flags in calls)
     table = (folder / "out/models.md").read_text()
     assert "Presets for ptb, on data:" in table and "Presets for wikitext-2, on random words of 150 kinds:" in table

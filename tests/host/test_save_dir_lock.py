@@ -111,7 +111,7 @@ def test_a_process_that_ends_unlocks(tmp_path, hold):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_told_once_and_used(tmp_path, monkeypatch, caplog, recwarn, code):
+def test_a_file_system_without_locks_is_told_once_and_used(tmp_path, monkeypatch, caplog, code):
     def flock(*args):
         raise OSError(code, os.strerror(code))
 

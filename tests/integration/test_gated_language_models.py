@@ -225,7 +225,7 @@ def test_models_without_a_gate_of_the_word_alone_are_refused_in_one_line(trained
 
 
 @pytest.fixture
-def refuse(trained, data, tmp_path, run_here):
+def refuse(data, tmp_path, run_here):
     """``refuse(base_model, data=...)``: the line of the error of a training that writes nothing."""
 
     def refuse(base_model, *flags, data=data):

@@ -53,7 +53,7 @@ def test_texts_are_those_of_the_library_and_of_each_line_alone(generate, prepare
     assert generate(*flags, "--seed", 5)[1] != printed
 
 
-def test_a_beam_search_of_an_ensemble(generate, prepared):
+def test_a_beam_search_of_an_ensemble(generate):
     _, printed, _ = generate("--beam", 4, "--num", 3, "--json", "--unknown", "excluded", path=f"{DOC}:{MOS}")
     found = [json.loads(line) for line in printed]
     assert [one["prefix"] for one in found] == [prefix for prefix in ("The dog", "", "A cat") for _ in range(3)]

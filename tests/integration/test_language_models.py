@@ -11,6 +11,7 @@ import fairseq_cli.train
 import pytest
 import torch
 from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, evaluate, load, run, train
+from fairseq.data import Dictionary
 
 from fairseq_plugins.models.presets import LANGUAGE_MODELS
 from fairseq_plugins.output_layers import output_precision
@@ -73,14 +74,6 @@ def test_validate_of_the_host_agrees(trained, data):
     assert perplexity == pytest.approx(last_logged_ppl((trained / "train.log").read_text()), abs=0.01)
 
 
-@pytest.mark.slow
-def test_two_checkpoints_are_better_than_their_mean(trained, data, tmp_path):
-    train(data, tmp_path, "--max-epoch", 2, "--seed", 2, "--no-epoch-checkpoints")
-    paths = [trained / "checkpoint_best.pt", tmp_path / "checkpoint_best.pt"]
-    single = [evaluate(data, "--path", path)["nll"] for path in paths]
-    assert min(single) - 1 < evaluate(data, "--path", *paths)["nll"] < sum(single) / 2
-
-
 FLAGS_OF_FAMILIES = {
     "fpnn_lm": ["--input-matrix", "on", "--column-norm", 0],
     "rectifier_rnn_lm": ["--input-matrix", "on", "--column-norm", 0],
@@ -118,10 +111,15 @@ def test_stateless_task_of_the_host(arch, data, tmp_path, run_here, evaluate_her
         *("--criterion", "cross_entropy", "--save-dir", tmp_path, "--num-workers", 0),
         *("--embed-dim", 12, "--hidden-sizes", "16 16 12", "--no-epoch-checkpoints"),
         *FLAGS_OF_FAMILIES.get(arch, []),
+        *("--log-interval", 1, "--log-format", "simple"),
     ]
-    run_here(fairseq_cli.train, data, *flags)
+    log = run_here(fairseq_cli.train, data, *flags)
+    gradients = [float(norm) for norm in re.findall(r" gnorm=([\d.]+)", log)]
+    vanishes = arch == "skipping_rnn_lm"  # small inputs are cubed in each of three layers, where it has one
+    assert len(gradients) == 3 and (vanishes or min(gradients) > 0)
     figures = evaluate_here(data, "--path", tmp_path / "checkpoint_last.pt", "--split", "valid")
-    assert 1 < figures["perplexity"] < 2000
+    num_words = len(Dictionary.load(str(data / "dict.txt")))
+    assert 1 < figures["perplexity"] < num_words or vanishes and figures["perplexity"] == pytest.approx(num_words)
 
 
 def recipe(name, *args):

@@ -14,6 +14,7 @@ SECONDS = 60
 """Within which the other process must have ended."""
 TIMEOUT = 6
 """Seconds without a heartbeat after which the host ends a process."""
+OFTEN_SAVED = ("--max-epoch", 1000, "--save-interval-updates", 2, "--keep-interval-updates", 1)
 MOMENTS = {"training": "| train_inner |", "validation": "begin validation", "saving": "Preparing to save checkpoint"}
 
 
@@ -42,9 +43,13 @@ def wait_until(condition):
 
 def check_goes_on(data, save_dir):
     """What was saved is whole, and two processes go on from it."""
-    epoch = load(save_dir / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"]
-    train_two(data, save_dir, "--max-epoch", epoch + 1)
-    assert load(save_dir / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] > epoch
+    num_updates = _num_updates(save_dir) + 3
+    train_two(data, save_dir, "--max-update", num_updates)
+    assert _num_updates(save_dir) == num_updates
+
+
+def _num_updates(save_dir):
+    return load(save_dir / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +61,7 @@ def undisturbed(data, tmp_path_factory):
 
 @pytest.mark.parametrize("rank, moment", [(0, "training"), (1, "training"), (1, "validation"), (1, "saving")])
 def test_killed(rank, moment, data, tmp_path):
-    with two_processes(data, tmp_path, "--max-epoch", 1000, "--keep-last-epochs", 1) as processes:
+    with two_processes(data, tmp_path, *OFTEN_SAVED) as processes:
         first = processes[0]
         wait_until(lambda: (tmp_path / "checkpoint_last.pt").exists())
         seen = first.printed.count(MOMENTS[moment])

@@ -85,7 +85,7 @@ def test_the_hosts_criterion_trains_and_measures_bleu(plain_translator):
     assert float(re.findall(r"\| best_bleu ([\d.]+)", log)[-1]) == max(bleus)
 
 
-def test_the_experts_of_lower_layers_join_after_the_warmup(pair_data, translator):
+def test_the_experts_of_lower_layers_join_after_the_warmup(translator):
     model = load(translator / "checkpoint_last.pt")["model"]
     assert model["decoder.output.warmed_up"] == 1
     assert model["decoder.output.latents.0.weight"].abs().max() > 0.31  # they start within 0.3

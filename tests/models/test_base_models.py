@@ -89,7 +89,7 @@ def test_a_base_model_of_another_vocabulary_is_refused(base, task, told):
 
 
 @pytest.mark.parametrize("arch", ["lstm_encdec", "transformer_lm", "gated_lm"])
-def test_a_model_of_another_kind_is_refused(base, arch, tmp_path):
+def test_a_model_of_another_kind_is_refused(arch, tmp_path):
     path = save(build_tiny_encdec("full"), tmp_path / "other.pt", arch=arch)
     with pytest.raises(ValueError, match=f"other.pt holds a model of --arch {arch}: --base-model takes recurrent"):
         gate(path)

@@ -44,7 +44,7 @@ def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
     torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
 
 
-def test_each_dropout_acts_at_its_place(tokens):
+def test_each_dropout_acts_at_its_place():
     rates = dict(dropout_embedding=0.1, dropout_input=0.2, dropout_hidden=0.3, dropout_output=0.4, dropout_weight=0.5)
     decoder = build_tiny_lm("tied", **rates).decoder
     assert decoder.embedding.word_dropout == 0.1

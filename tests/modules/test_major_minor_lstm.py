@@ -166,7 +166,7 @@ def test_parameters_are_those_of_two_lstms():
         assert sum(p.numel() for p in layer.parameters()) == num_expected - num_less
 
 
-def test_the_parts_are_named(x):
+def test_the_parts_are_named():
     assert [layer.feature_groups for layer in make("0.7 1 0.6").layers] == [
         {"major": slice(0, 7), "minor": slice(7, 10)},
         {},

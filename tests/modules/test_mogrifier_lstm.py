@@ -75,7 +75,7 @@ def test_leading_padding_goes_with_the_mask(x):
             torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_what_enters_a_cell_is_bounded_by_the_cap(x, state):
+def test_what_enters_a_cell_is_bounded_by_the_cap(x):
     """|c| <= f |c'| + i with i <= 1 - f, so no cell ever leaves [-1, 1]."""
     layer, zeros = make(rate=0.0), dict(zip("hc", torch.zeros(2, B, D, dtype=torch.float64)))
     with torch.no_grad():

@@ -114,7 +114,7 @@ def test_a_failed_training_ends_all_and_another_run_resumes(rounds, tmp_path):
     assert folders == ["round1", "round1", "round2"] and (tmp_path / "fin/checkpoint_fin.pt").is_file()
 
 
-def test_rounds_that_are_finished_are_not_trained_again_and_belong_to_their_flags(rounds, capsys, tmp_path):
+def test_rounds_that_are_finished_are_not_trained_again_and_belong_to_their_flags(rounds, capsys):
     rounds.next_nlls = [4.5, 4.75]
     fine_tune("--lr", "30")
     fine_tune("--lr", "30")

@@ -17,7 +17,7 @@ def test_words_stand_beside_their_weights():
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first word of the translation on top
 
 
-def test_a_long_sentence_has_room_for_its_words(tmp_path):
+def test_a_long_sentence_has_room_for_its_words():
     words = [f"Wort{number}" for number in range(60)]
     picture = draw_attention_map(WordAttention(torch.rand(60, 60), source=words, target=words))
     assert min(picture.get_size_inches()) >= 60 * 0.3

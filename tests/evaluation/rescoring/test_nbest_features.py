@@ -56,7 +56,7 @@ def test_candidates_without_a_word_have_no_unknown_ones(build_tiny_lm):
     assert candidate_features(lists, {"lm": build_tiny_lm("tied")}).unknown_shares == {"lm": 0}
 
 
-def test_what_is_missing_is_told(build_tiny_lm, build_encdec):
+def test_what_is_missing_is_told(build_encdec):
     encdec = build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
     with pytest.raises(ValueError, match="an encoder-decoder reads the sources: give them with --source"):
         candidate_features(NBestLists(LISTS.candidates, [], []), {"encdec": encdec})

@@ -86,7 +86,7 @@ def test_log_probabilities_are_in_the_precision_that_was_asked_for(build_tiny_lm
     assert found["float32"].log_probs != pytest.approx(found["bfloat16"].log_probs, rel=1e-5)
 
 
-def test_earlier_text_is_read_in_windows(model, monkeypatch):
+def test_earlier_text_is_read_in_windows(model):
     lengths = []
     model.decoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].size(1)))
     with generator_of(model).open_stream(["w1 w2"] * 500) as stream:
