@@ -36,7 +36,8 @@ def asked(monkeypatch):
         calls.append({"flags": flags, "systems": systems})
         return {recipe.label(system): "no checkpoint" for system in systems}
 
-    def decode(data, checkpoints, *, device, **_):
+    def decode(data, checkpoints, *, device, **options):
+        calls.append({**options, "decoded": list(checkpoints)})
         return dict.fromkeys(checkpoints, 9.0)
 
     for module in (benchmark_lm, benchmark_translation):
@@ -99,6 +100,7 @@ def test_further_flags_reach_the_trainings_and_the_name_of_the_report(folder, as
     COMMANDS["benchmark_lm"].main("data --suite reduced --cpu -- --restore-file a/b.pt".split())
     (call,) = asked
     assert call["flags"] == ["--cpu", "--restore-file", "a/b.pt"] and call["data"] == "data"
+    assert (call["num_updates"], call["num_rounds"]) == (40, 4)
     figures = json.loads((folder / "results/benchmarks/lm_reduced_cpu_restore-file_a-b.pt.json").read_text())
     assert len(figures["models"]) == 3 and figures["rounds"] == 4 and figures["updates"] == 40
 
@@ -125,8 +127,13 @@ def test_products_are_left_out_where_further_flags_may_change_the_trainings(fold
 
 
 def test_translation_is_measured_on_the_cpu_where_that_is_asked(folder, asked):
-    COMMANDS["benchmark_translation"].main("data --suite transformer --cpu --systems tied drill --out out".split())
-    assert [call["flags"] for call in asked] == [["--cpu"], ["--cpu"]]
+    COMMANDS["benchmark_translation"].main(
+        "data --suite transformer --cpu --systems tied drill --rounds 2 --length 7 --out out".split()
+    )
+    trained, timed, decoded = asked
+    assert trained["flags"] == timed["flags"] == ["--cpu"]
+    assert (timed["num_updates"], timed["num_rounds"]) == (40, 2)
+    assert (decoded["num_rounds"], decoded["length"]) == (2, 7)
     figures = json.loads((folder / "out/transformer_cpu_tied_drill.json").read_text())
     assert len(figures["training"]) == len(figures["sentences_per_second"]) == 2
 
@@ -166,7 +173,8 @@ def test_systems_are_measured_in_both_precisions_in_one_run(name, typed, file, s
     monkeypatch.setattr(training_limits, "has_native_bfloat16", lambda device: True)
     monkeypatch.setattr(benchmark_translation, "speed_of_products", lambda path, *, device: 1000.0)
     COMMANDS[name].main(f"{typed} --cpu --out out --output-precision float32 bfloat16".split())
-    assert asked and all(call["systems"] == systems for call in asked)
+    trained = [call["systems"] for call in asked if "systems" in call]
+    assert trained and all(found == systems for found in trained)
     table = (folder / f"out/{file}.md").read_text()
     assert "output in float32 " in table and "output in bfloat16 " in table
 
