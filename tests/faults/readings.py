@@ -45,12 +45,7 @@ READINGS: Dict[str, Reading] = {
     ),
     "compare_by_frequency": _ours("compare_by_frequency", "lm", "--path", "A=lm.pt", "B=mos.pt", files=[*LM, "mos.pt"]),
     "compare_runs": _ours(
-        "compare_runs",
-        "lm",
-        "--path",
-        "A=run",
-        "--out",
-        "out",
+        *("compare_runs", "lm", "--path", "A=run", "--out", "out"),
         files=[*LM, "run/train.log", "run/checkpoint_best.pt"],
         result=below("out"),
     ),
@@ -112,12 +107,7 @@ READINGS: Dict[str, Reading] = {
     ),
     "score_text": _ours("score_text", *_LM, files=["lm.pt", "lm/dict.txt", "lm/text.json"], stdin=b"the cat eats\n"),
     "train_ngram": _ours(
-        "train_ngram",
-        "lm",
-        "--order",
-        "2",
-        "--out",
-        "more.arpa",
+        *("train_ngram", "lm", "--order", "2", "--out", "more.arpa"),
         files=["lm/train.bin", "lm/train.idx"],
         result=files("more.arpa"),
     ),
@@ -145,18 +135,8 @@ READINGS: Dict[str, Reading] = {
     "fairseq-train, resumed": Reading(
         [
             *("fairseq_cli.train", "lm", "--task", "stateful_lm", "--arch", "fpnn_lm", "--embed-dim", "8"),
-            *(
-                "--hidden-sizes",
-                "8",
-                "--batch-size",
-                "2",
-                "--tokens-per-sample",
-                "5",
-                "--optimizer",
-                "sgd",
-                "--lr",
-                "1",
-            ),
+            *("--hidden-sizes", "8", "--batch-size", "2", "--tokens-per-sample", "5"),
+            *("--optimizer", "sgd", "--lr", "1"),
             *("--max-update", "4", "--restore-file", "fpnn.pt", "--save-dir", "trained", *_HOST),
         ],
         files=[

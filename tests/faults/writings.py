@@ -36,7 +36,7 @@ class Writing(NamedTuple):
         module = self.words[0]
         if module.startswith("fairseq_cli."):
             return "ValueError: "
-        return f"python -m {module}: error: " if module.startswith("fairseq_plugins.") else "prepare"
+        return f"python -m {module}: error: " if module.startswith("fairseq_plugins.") else "error: "
 
 
 def _ours(name: str, *words: str, result: Callable[[Path], object], stdin: bytes = b"", unkept: str = "") -> Writing:

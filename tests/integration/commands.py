@@ -31,9 +31,9 @@ def command(module: str, *args) -> List[str]:
     return [sys.executable, "-m", module, *map(str, args)]
 
 
-def run(module: str, *args, **options) -> subprocess.CompletedProcess:
+def run(module: str, *args, environment=ENVIRONMENT, **options) -> subprocess.CompletedProcess:
     """Run a command to its end, with its output as text; options are ``cwd`` and ``stdin``."""
-    with started(module, *args, environment=ENVIRONMENT, **options) as process:
+    with started(module, *args, environment=environment, **options) as process:
         return process.finish()
 
 

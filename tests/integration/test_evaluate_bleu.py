@@ -7,17 +7,18 @@ import shutil
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from commands import ENVIRONMENT, ROOT, run
 from translation_commands import EPOCHS
-from warm_process import started
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = ROOT / "scripts/evaluate_bleu.sh"
 COMMAND = "fairseq_plugins.cli.evaluate_translation"
+evaluate_bleu = partial(run, COMMAND)
 DECODES = "== decode test"
 # a fairseq-generate that says what the real one said; told to wait, it waits after half of it and then says more
 REPLAY = """
@@ -34,11 +35,6 @@ print(*lines[60:], sep="", end="", flush=True)
 if gate:
     pathlib.Path(f"{gate}.done").touch()
 """
-
-
-def evaluate_bleu(*args, env=ENVIRONMENT, cwd=None):
-    with started(COMMAND, *args, environment=env, cwd=cwd) as process:
-        return process.finish()
 
 
 def bleu(text):
@@ -162,13 +158,13 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_translated(
 def test_data_prepared_again_is_translated_again_only_where_it_is_other_data(request_of, pair_data, replay, tmp_path):
     data = shutil.copytree(pair_data, tmp_path / "data bin")
     asked, stamp = request_of(tmp_path / "out", data=data), "2001-01-01"
-    first = evaluate_bleu(*asked, env=replay)
+    first = evaluate_bleu(*asked, environment=replay)
     subprocess.run(["touch", "-d", stamp, *data.iterdir()], check=True)
     shutil.copy(data / "test.src-tgt.src.bin", data / "train.src-tgt.src.bin")
-    second = evaluate_bleu(*asked, env=replay)
+    second = evaluate_bleu(*asked, environment=replay)
     content = (data / "test.src-tgt.src.bin").read_bytes()
     (data / "test.src-tgt.src.bin").write_bytes(content[::-1])
-    third = evaluate_bleu(*asked, env=replay)
+    third = evaluate_bleu(*asked, environment=replay)
     assert [DECODES in result.stderr for result in (first, second, third)] == [True, False, True]
     assert bleu(first.stdout) > 0 and first.stdout == second.stdout == third.stdout
 
@@ -191,7 +187,7 @@ def test_a_killed_run_is_repaired_by_the_next(killed, evaluated, request_of, rep
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=60)
         assert not list((tmp_path / "out").glob("scores.txt"))
-        repaired = evaluate_bleu(*asked, env=replay)
+        repaired = evaluate_bleu(*asked, environment=replay)
         gate.touch()
         if killed == "the script":
             wait_for(Path(f"{gate}.done"))

@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shutil
+from functools import partial
 from statistics import fmean
 
 import pytest
@@ -11,11 +12,11 @@ import torch
 from commands import ENVIRONMENT, load, run
 from rouge_score.rouge_scorer import RougeScorer
 from translation_commands import HOST_FLAGS, SIZES, parse
-from warm_process import started
 
 pytestmark = pytest.mark.slow
 
 COMMAND = "fairseq_plugins.cli.evaluate_rouge"
+evaluate_rouge = partial(run, COMMAND)
 DECODES = "== decode test"
 METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 # the words of the tiny language as those of headlines: with endings to stem, subwords to join, an escape to undo
@@ -28,11 +29,6 @@ import os, pathlib, sys
 print(*pathlib.Path(os.environ["RECORDED"]).read_text().splitlines(keepends=True)[:60], sep="", end="")
 sys.exit("out of memory")
 """
-
-
-def evaluate_rouge(*args, environment=ENVIRONMENT, **options):
-    with started(COMMAND, *args, environment=environment, **options) as process:
-        return process.finish()
 
 
 def without_subwords(text):

@@ -43,7 +43,7 @@ class WMT14(ParallelCorpus):
     """Bojar et al. 2014, *Findings of the 2014 Workshop on Statistical Machine Translation*."""
 
     name = "wmt14"
-    recipe_of_two_dictionaries = "iwslt16"
+    recipe_of_two_dictionaries = "wmt14_transformer"
     title = "WMT 2014 (Europarl v7, Common Crawl, News Commentary v9; newstest2012 to 2016)"
     pairs = ["en-de", "de-en"]
     num_merges = 32000
