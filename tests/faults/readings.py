@@ -94,7 +94,6 @@ READINGS: Dict[str, Reading] = {
         *("rescore_nbest", "translation", "--path", "translator.pt", "--input", "generated", "--reference", "targets"),
         *("--tune", "tuned"),
         files=["translator.pt", "generated", "targets"],
-        result=files("tuned"),
     ),
     "plot_spectrum": _ours(
         "plot_spectrum", "lm", "--path", "A=rnn.pt", "--plot", "out.png", files=["rnn.pt"], result=files("out.png")
