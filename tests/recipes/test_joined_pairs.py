@@ -62,11 +62,11 @@ def test_the_training_is_the_same_for_all(recipe):
     assert "--joined-dictionary" in recipe.corpus and recipe.compared_by == "bleu"
 
 
-def test_tatoeba_has_larger_batches_and_fewer_epochs():
-    named = ("batch-size", "force-anneal", "max-epoch")
+def test_tatoeba_has_larger_batches_fewer_epochs_and_a_weaker_dropout():
+    named = ("batch-size", "force-anneal", "max-epoch", "dropout")
     assert [[recipe.training[name] for name in named] for recipe in RECIPES] == [
-        [64, 10, 13],
-        [64, 10, 13],
-        [256, 3, 5],
+        [64, 10, 13, 0.4],
+        [64, 10, 13, 0.4],
+        [256, 3, 5, 0.2],
     ]
     assert ["not tuned" in recipe.notes for recipe in RECIPES] == [False, False, True]
