@@ -23,6 +23,7 @@ from fairseq_plugins.host import (
     heartbeat,
     length_buckets,
     master_weights,
+    missing_checkpoint,
     missing_pairs,
     numpy_compat,
     one_line_errors,
@@ -43,6 +44,7 @@ def mend_host() -> None:
     checkpoint_classes.mend()
     unreadable_checkpoints.mend()
     checkpoint_fit.mend()
+    missing_checkpoint.mend()
     unreadable_dictionaries.mend()
     damaged_binaries.mend()
     missing_pairs.mend()

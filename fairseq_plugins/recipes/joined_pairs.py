@@ -59,7 +59,7 @@ _FEW_EPOCHS = {"batch-size": 256, "force-anneal": 3, "max-epoch": 5, "dropout": 
 
 
 def _recipe(
-    name: str, title: str, corpus: str, *, training: Mapping[str, int] = MappingProxyType({}), notes: str = ""
+    name: str, title: str, corpus: str, *, training: Mapping[str, float] = MappingProxyType({}), notes: str = ""
 ) -> Recipe:
     return Recipe(
         name=name,

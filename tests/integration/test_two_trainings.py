@@ -27,7 +27,7 @@ def test_the_second_is_refused_until_the_first_is_killed(data, tmp_path):
             f"ValueError: the training with process id {first.pid} on host {socket.gethostname()} writes to --save-dir "
             f"{tmp_path}: wait until it has ended, end it, or give another --save-dir"
         )
-        train(data, tmp_path, "--max-epoch", 1, "--no-save", "--restore-file", tmp_path / "none.pt")
+        train(data, tmp_path, "--max-epoch", 1, "--no-save", "--reset-dataloader")
         first.kill()
         epoch = load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"]
     train(data, tmp_path, "--max-epoch", epoch + 1, "--no-epoch-checkpoints")
