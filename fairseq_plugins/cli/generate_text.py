@@ -113,6 +113,8 @@ object for each text, in which they are line breaks."""
             sampling.check_unused(beam="--beam")
             if args.seed is not None:
                 raise ValueError(f"--seed {args.seed}: --beam draws nothing, leave out one of them")
+        if args.after == STANDARD_INPUT and STANDARD_INPUT in paths:
+            raise ValueError("--after - and --input -: the standard input is read once, give a file for one of them")
         lines = stream_lines(paths)
         earlier: List[str] = [] if args.after is None else read_lines(args.after)
         models = load_scoring_models(args.path, args.data)

@@ -8,6 +8,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
 from fairseq_plugins.evaluation.analyses.layer_masking import LAYER_MASKS, masking_curves
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
+from fairseq_plugins.evaluation.scored_windows import check_rows
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_cpu,
@@ -80,9 +81,11 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
         device = choose_device(args)
         models, dictionary = load_language_models(paths, args.data)
         check_layers(models, paths)
+        tokens = load_token_stream(args.data, args.split, dictionary)
+        check_rows(tokens, num_rows=args.rows, split=args.split)
         curves = masking_curves(
             {name: model.to(device) for name, model in zip(names, models)},
-            load_token_stream(args.data, args.split, dictionary),
+            tokens,
             probabilities=probabilities,
             kind=args.mask,
             num_runs=args.runs,

@@ -26,6 +26,7 @@ from fairseq_plugins.evaluation.analyses.expert_use import (
 )
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
 from fairseq_plugins.evaluation.score_precision import prepare_to_score
+from fairseq_plugins.evaluation.scored_windows import check_rows
 from fairseq_plugins.evaluation.split_sentences import split_lines, split_pairs
 from fairseq_plugins.evaluation.text.encoded_lines import LineEncoder, encode_lines
 from fairseq_plugins.evaluation.text.raw_text import load_side_text
@@ -131,6 +132,7 @@ def _look_at_stream(
     lm, device = stateful_language_model(model, path), choose_device(args)
     dictionary: Dictionary = lm.decoder.dictionary
     tokens = load_token_stream(args.data, args.split, dictionary)
+    check_rows(tokens, num_rows=args.rows, split=args.split)
     if lines is None:
         sequences = split_lines(tokens, end=dictionary.eos())[: args.num]
     else:

@@ -12,7 +12,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models
 from fairseq_plugins.evaluation.score_precision import prepare_to_score
-from fairseq_plugins.evaluation.text.line_stream import stream_lines
+from fairseq_plugins.evaluation.text.line_stream import raise_empty, stream_lines
 from fairseq_plugins.evaluation.text.raw_text import load_side_text
 from fairseq_plugins.evaluation.text.text_scorer import CONTEXTS, ScoredLine, TextScorer
 from fairseq_plugins.flags.command import Command
@@ -95,9 +95,8 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
         check_at_least_one(args.max_tokens, flag="--max-tokens")
         if args.json and args.per == "token":
             raise ValueError("--per token --json: an object holds a line with its tokens; leave out --per token")
-        # a file without a line is refused only where there is no other text
-        texts = [path for path in paths if path == STANDARD_INPUT or not _is_empty(path)] or paths
-        streams = [(name_of(path), stream_lines([path])) for path in texts]
+        # a text without a line is refused only where no other has one
+        streams = [(name_of(path), stream_lines([path], when_empty="kept")) for path in paths]
         models = load_scoring_models(args.path, args.data)
         side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         device = choose_device(args)
@@ -108,19 +107,17 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
             for name, lines in streams
             for line in scorer.score_stream(lines, context=args.context, buffer=buffer, name=name)
         )
-        draws = args.plot is not None
+        draws, number = args.plot is not None, 0
         with _Speed(scored) as lines:
             for number, line in enumerate(lines, start=1):
                 if draws and len(line.tokens) > 1:
                     save_picture(draw_surprisal(line, side), args.plot)
                     draws = False
                 print(_as_json(line, number) if args.json else _as_text(line, number, per=args.per), flush=True)
+        if number == 0:
+            raise_empty(paths)
         if draws:
             raise ValueError(f"--plot {args.plot}: there is no line to draw, all lines are blank")
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size == 0
 
 
 class _Speed:

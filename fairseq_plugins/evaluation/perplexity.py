@@ -12,6 +12,7 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
+from fairseq_plugins.evaluation.ensemble import NonFiniteLoss
 from fairseq_plugins.evaluation.scored_windows import score_windows
 
 
@@ -78,6 +79,9 @@ def perplexity_of(
         tokens: the stream, (n,).
         unknown: index of the unknown word.
         num_rows: that the stream was cut into.
+
+    Raises:
+        NonFiniteLoss: if the mean is not finite.
     """
     total = torch.zeros((), dtype=torch.float64)
     num_tokens = num_unknown = 0
@@ -85,6 +89,8 @@ def perplexity_of(
         total += nll.sum().cpu()
         num_tokens += target.numel()
         num_unknown += int(target.eq(unknown).sum())
+    if not total.isfinite():
+        raise NonFiniteLoss(f"the loss of the text is {float(total)}: what is mixed gives a word no finite probability")
     return Perplexity(
         num_tokens=num_tokens,
         nll=float(total) / num_tokens,

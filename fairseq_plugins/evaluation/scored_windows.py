@@ -104,6 +104,16 @@ def check_cut(*, num_rows: int, window: int) -> None:
         raise ValueError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
 
 
+def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
+    """Refuse more rows than a split has tokens for, which are two a row.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if tokens.numel() < 2 * num_rows:
+        raise ValueError(f"--rows {num_rows}: {split} has {tokens.numel():,} tokens, give fewer")
+
+
 def _score(models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: str, device: str) -> ScoredWindow:
     inputs, target = batch["net_input"]["src_tokens"].to(device), batch["target"].to(device)
     position = {name: batch["net_input"][name] for name in ("stream", "position")}

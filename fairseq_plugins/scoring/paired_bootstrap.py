@@ -11,6 +11,9 @@ import numpy as np
 from fairseq_plugins.scoring.corpus_metrics import CorpusMetric
 from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES, SEED
 
+SAMPLES_AT_ONCE = 50
+"""How often each sentence is drawn is held for so many samples."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -53,10 +56,14 @@ def bootstrap_means(score: Callable[[np.ndarray], float], runs: Sequence[np.ndar
     """
     num_sentences = len(runs[0])
     count = np.random.default_rng(SEED).multinomial
-    weights = count(num_sentences, np.full(num_sentences, 1 / num_sentences), size=NUM_BOOTSTRAP_SAMPLES)
-    draws = np.vstack([np.ones(num_sentences, dtype=weights.dtype), weights])
-    scores: List[List[float]] = [[score(total) for total in draws @ statistics] for statistics in runs]
-    return np.mean(scores, axis=0)
+    chances = np.full(num_sentences, 1 / num_sentences)
+    totals: List[List[np.ndarray]] = [[statistics.sum(axis=0)] for statistics in runs]
+    for first in range(0, NUM_BOOTSTRAP_SAMPLES, SAMPLES_AT_ONCE):
+        num_samples = min(SAMPLES_AT_ONCE, NUM_BOOTSTRAP_SAMPLES - first)
+        weights = count(num_sentences, chances, size=num_samples).astype(np.float64)
+        for of_run, statistics in zip(totals, runs):
+            of_run.extend(weights @ statistics)
+    return np.mean([[score(total) for total in of_run] for of_run in totals], axis=0)
 
 
 def paired_difference(system: np.ndarray, baseline: np.ndarray) -> Difference:

@@ -1,5 +1,6 @@
 """Sentences with their gold trees, one a line."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional
@@ -41,6 +42,6 @@ def read_gold_sentences(path: Path) -> List[GoldSentence]:
     if None in names and len(set(names)) > 1:
         raise ValueError(f"{path}: some lines are ID<TAB>TREE and others only a tree: write all in one way")
     if None not in names and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"{path}: sentence {twice} stands there twice")
     return sentences

@@ -106,6 +106,14 @@ def test_what_cannot_be_masked_is_one_line(arguments, told, data):
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1 and told in result.stderr
 
 
+def test_more_rows_than_tokens_are_one_line():
+    given = OLDER / "data/lm", "--path", f"A={OLDER}/lstm_lm_doc.pt", "--rows", 90_000
+    for command, flags in (("mask_layers", []), ("plot_experts", ["--out", "experts"])):
+        result = run(f"fairseq_plugins.cli.{command}", *given, *flags)
+        assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+        assert "--rows 90000: test has " in result.stderr and result.stderr.endswith(" tokens, give fewer\n")
+
+
 @pytest.mark.slow
 def test_models_of_different_depth_are_not_masked_together(trained, data, tmp_path):
     train(data, tmp_path, "--hidden-sizes", 16, "--output-layer", "full", "--balance", 0, "--max-update", 1)

@@ -63,6 +63,17 @@ def test_a_beam_search_of_an_ensemble(generate):
     assert all("<unk>" not in one["tokens"] and len(one["log_probs"]) == len(one["tokens"]) for one in found)
 
 
+def test_the_standard_input_is_read_for_one_thing(generate):
+    status, printed, told = generate("--after", "-")
+    assert (
+        status == 2
+        and not printed
+        and told.endswith(
+            "error: --after - and --input -: the standard input is read once, give a file for one of them\n"
+        )
+    )
+
+
 def test_the_precision_of_the_output_layer(generate, monkeypatch):
     monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
     flags = ["--beam", 1, "--max-length", 4, "--json", "--output-precision"]

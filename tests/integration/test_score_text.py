@@ -1,5 +1,6 @@
 """Plain text is scored as the stream of it is."""
 
+import gzip
 import io
 import json
 import math
@@ -188,11 +189,13 @@ def test_a_picture_shows_the_first_line_that_is_not_blank(prepared, score, tmp_p
 def test_an_empty_file_among_others_has_no_line(prepared, score, tmp_path):
     for name, text in {"one": "the dog\n", "none": "", "nothing": "", "two": "the cat\n"}.items():
         (tmp_path / name).write_text(text)
-    files = [tmp_path / name for name in ("none", "one", "nothing", "two")]
-    status, printed, _ = score(prepared, "--path", DOC, "--input", *files)
+    (tmp_path / "none.gz").write_bytes(gzip.compress(b""))
+    files = [tmp_path / name for name in ("none", "one", "nothing", "none.gz", "two")]
+    status, printed, _ = score(prepared, "--path", DOC, "--input", *files, "-", typed="")
     assert status == 0 and [line.split("\t")[3] for line in printed] == ["the dog", "the cat"]
-    status, printed, told = score(prepared, "--path", DOC, "--input", files[0], files[2])
-    assert status == 2 and printed == [] and re.search("error: .*none is empty: give a sentence a line\n$", told)
+    status, printed, told = score(prepared, "--path", DOC, "--input", files[2], files[0])
+    assert status == 2 and printed == []
+    assert re.search("error: .*nothing and .*none is empty: give a sentence a line\n$", told)
 
 
 def test_what_came_before_a_line_that_is_no_text_is_printed(prepared, score):

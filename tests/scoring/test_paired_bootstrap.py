@@ -1,6 +1,7 @@
 """Paired bootstrap of systems that were trained several times."""
 
 import random
+import tracemalloc
 from dataclasses import astuple
 
 import numpy as np
@@ -9,7 +10,13 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
-from fairseq_plugins.scoring.paired_bootstrap import bootstrap_means, bootstrap_scores, paired_difference
+from fairseq_plugins.scoring.paired_bootstrap import (
+    SAMPLES_AT_ONCE,
+    bootstrap_means,
+    bootstrap_scores,
+    paired_difference,
+)
+from fairseq_plugins.scoring.rouge import SEED
 
 WORDS = [f"w{i}" for i in range(30)]
 
@@ -27,6 +34,24 @@ def spoil(references, rate):
 
 def paired_bootstrap(metric, system, baseline, references):
     return paired_difference(*(bootstrap_scores(metric, runs, references) for runs in (system, baseline)))
+
+
+def test_samples_are_those_of_all_sentences_drawn_at_once():
+    statistics = [np.random.default_rng(run).integers(0, 9, size=(70, 3)) for run in range(2)]
+    draws = np.random.default_rng(SEED).multinomial(70, np.full(70, 1 / 70), size=1000)
+    expected = [np.mean([one.sum(axis=0)[0] for one in statistics])]
+    expected += [np.mean([(draw @ one)[0] for one in statistics]) for draw in draws]
+    found = bootstrap_means(lambda total: total[0], statistics)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_memory_does_not_grow_with_samples_times_sentences():
+    statistics = [np.ones((20_000, 4))]
+    tracemalloc.start()
+    bootstrap_means(lambda total: total[0], statistics)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3.5 * 8 * SAMPLES_AT_ONCE * 20_000
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 Shapes: N positions, V vocabulary.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -14,12 +15,15 @@ from fairseq_plugins.evaluation.scored_windows import score_windows
 WINDOW = 500
 """Positions of a forward pass."""
 
+NOISE = 4 * math.sqrt(torch.finfo(torch.float64).eps)
+"""Share of the largest singular value: eigenvalues err by a few eps of the largest, and these are their roots."""
+
 
 def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> Tensor:
     """Singular values, (V,) float64, descending, of log P(word | position) for the positions of a stream, (N, V).
 
     The matrix is never held: its Gram matrix (V, V) is summed in float64, window by window, and the roots of its
-    eigenvalues are taken. Values below 1e-8 of the largest are noise.
+    eigenvalues are taken. Those below :data:`NOISE` of the largest would be rounding, and are zero.
 
     Args:
         model: a language model that carries its state.
@@ -32,7 +36,8 @@ def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any)
         rows = scored.log_probs.flatten(0, 1)
         gram = rows.new_zeros(rows.size(1), rows.size(1)) if gram is None else gram
         gram.addmm_(rows.t(), rows)
-    return torch.linalg.eigvalsh(gram).flip(0).clamp(min=0).sqrt().cpu()
+    values = torch.linalg.eigvalsh(gram).flip(0).clamp(min=0).sqrt().cpu()
+    return values.where(values > NOISE * values[0], 0.0)
 
 
 def rank(values: Tensor, *, threshold: float) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fairseq_plugins.data.corpus import load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.perplexity import Perplexity, perplexity_of
+from fairseq_plugins.evaluation.scored_windows import check_rows
 from fairseq_plugins.evaluation.test_time.dropout_samples import sampled_masks
 from fairseq_plugins.evaluation.test_time.dynamic_evaluation import DynamicOptions
 from fairseq_plugins.evaluation.test_time.gradient_statistics import kept_gradient_statistics
@@ -81,8 +82,7 @@ class Evaluator:
             ValueError: if it is missing or empty, or too short for the rows.
         """
         tokens = load_token_stream(self.data, split, self.dictionary)
-        if tokens.numel() < 2 * self.num_rows:
-            raise ValueError(f"--rows {self.num_rows}: {split} has {tokens.numel():,} tokens, give fewer")
+        check_rows(tokens, num_rows=self.num_rows, split=split)
         return EvaluatedText(tokens, dictionary=self.dictionary, num_rows=self.num_rows)
 
     def check(self, methods: Methods) -> None:

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Tuple
 
+import torch
+
 from fairseq_plugins.evaluation.test_time.continuous_cache import CACHE_STARTS
 from fairseq_plugins.evaluation.test_time.dropout_samples import DropoutOptions
 from fairseq_plugins.evaluation.test_time.dynamic_evaluation import RULES, DynamicOptions
@@ -80,6 +82,13 @@ NEEDS = {
 """The flag that another belongs to."""
 
 
+ROUNDING = 1e-9
+"""Weights that are 1 together but for this are 1 in another order."""
+
+LARGEST_THETA = 1e6
+"""Of ``--cache``; a hundredth of it takes the most similar state alone."""
+
+
 def add_method_flags(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of :data:`FLAGS`."""
     group = parser.add_argument_group(
@@ -111,8 +120,8 @@ def read_methods(flags: FlagValues) -> Methods:
         dynamic=_dynamic(flags),
     )
     mixed = [one for one in (_cache(flags), _unigram_cache(flags), _ngram(flags)) if one is not None]
-    total = sum(weight for _, weight in mixed)
-    if total >= 1:
+    total = math.fsum(weight for _, weight in mixed)
+    if total > 1 - ROUNDING:
         raise ValueError(f"the weights of what is mixed in are {total:g} together: leave the model more than nothing")
     return Methods(passes=passes, mixed=tuple(mixed))
 
@@ -124,7 +133,9 @@ def _cache(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
     start = flags.get("cache-start", CACHE_STARTS[0])
     check_choice(start, CACHE_STARTS, flag="--cache-start")
     options = CacheOptions(
-        window=_whole("--cache WINDOW", window), theta=_real("--cache THETA", theta, at_least=0), start=start
+        window=_whole("--cache WINDOW", window),
+        theta=_real("--cache THETA", theta, at_least=0, at_most=LARGEST_THETA),
+        start=start,
     )
     return options, _weight("cache", weight)
 
@@ -201,7 +212,14 @@ def _weight(name: str, text: str) -> float:
     return weight
 
 
-def _real(what: str, text: str, *, at_least: float = -math.inf, above: float = -math.inf) -> float:
+def _real(
+    what: str,
+    text: str,
+    *,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    at_most: float = torch.finfo(torch.float32).max,
+) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -213,6 +231,8 @@ def _real(what: str, text: str, *, at_least: float = -math.inf, above: float = -
             f"{what} {text}: give {'at least' if value < at_least else 'more than'} "
             f"{at_least if value < at_least else above:g}"
         )
+    if value > at_most:
+        raise ValueError(f"{what} {text}: give at most {at_most:g}")
     return value
 
 

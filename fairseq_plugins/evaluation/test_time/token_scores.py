@@ -102,6 +102,13 @@ def score_tokens(
                 follow_window(weights, scored)
                 num_steps += len(weights)
         except NonFiniteLoss as error:
-            if dynamic is None or num_steps == 0:
-                raise
-            raise NonFiniteLoss(f"--dynamic-rate {dynamic.rate:g}: the weights diverged; give a lower one") from error
+            if dynamic is not None and num_steps > 0:
+                raise NonFiniteLoss(
+                    f"--dynamic-rate {dynamic.rate:g}: the weights diverged; give a lower one"
+                ) from error
+            if passes.temperature < 1:
+                raise NonFiniteLoss(
+                    f"--temperature {passes.temperature:g}: the logits are not finite; give a higher one, or none, "
+                    "which tells whether it is the checkpoint"
+                ) from error
+            raise

@@ -97,9 +97,10 @@ def tune(points: Sequence[Dict[str, str]], score: ScoreTokens, *, show_progress:
             failure = error
             tuned += [TunedPoint(flags, math.inf) for flags, _ in members]
             continue
-        tuned += [TunedPoint(flags, float(total) / num_tokens) for (flags, _), total in zip(members, totals)]
-    if failure is not None and all(point.nll == math.inf for point in tuned):
-        raise failure
+        means = (totals / num_tokens).nan_to_num(nan=math.inf, posinf=math.inf).tolist()
+        tuned += [TunedPoint(flags, mean) for (flags, _), mean in zip(members, means)]
+    if all(point.nll == math.inf for point in tuned):
+        raise failure or NonFiniteLoss("--tune: no point of the grid has a finite loss: give other values")
     return sorted(tuned, key=lambda point: point.nll)
 
 

@@ -66,8 +66,8 @@ class ScoredText:
     def language(self) -> str:
         """Of the text: the target language of DATA, else that which the name of the first reference ends in, or ""."""
         if self.decoding is None:
-            suffix = self.references[0].suffix[1:]
-            return suffix if is_language(suffix) else ""
+            ending = _ending(self.references[0])
+            return ending if is_language(ending) else ""
         return target_language(self.decoding.data, self.decoding.split)
 
     @property
@@ -97,7 +97,7 @@ class ScoredText:
             return
         data, split = self.decoding.data, self.decoding.split
         for reference in self.references:
-            side = reference.suffix[1:]
+            side = _ending(reference)
             if side != self.language and (data / f"{split}.{side}-{self.language}.{side}.idx").is_file():
                 raise ValueError(
                     f"{data} has no {split} set with the target language {side}, which {reference} ends in"
@@ -113,9 +113,9 @@ class ScoredText:
         if self.decoding is not None:
             lines = zip(*(read_lines(reference) for reference in self.references))
             check_blank_references(["".join(texts) for texts in lines], name=name_of(*self.references))
+            self._check_lengths(self.decoding)
             for earlier in (result, HYPOTHESES_FILE):
                 (self.decoding.out / earlier).unlink(missing_ok=True)
-            self._check_lengths(self.decoding)
             self.decoding.run()
 
     def _check_lengths(self, decoding: Decoding) -> None:
@@ -131,6 +131,11 @@ class ScoredText:
         """Write a result beside a decoding, to the file ``result``; where nothing was decoded there is no place."""
         if self.decoding is not None:
             write_text(self.decoding.out / result, f"{text}\n")
+
+
+def _ending(path: Path) -> str:
+    """What the name of a file ends in, such as its language; a compressed one has that before its ".gz"."""
+    return Path(path.name.removesuffix(".gz")).suffix[1:]
 
 
 DECODING_OPTIONS = ("split", "beam", "max_tokens", "bpe", "cpu")
@@ -171,12 +176,34 @@ def _subwords(text: str) -> str:
     return text
 
 
+NOT_FORWARDED = {
+    "--path": "give it before the --",
+    "--gen-subset": "give --split before the --",
+    "--quiet": "leave it out, the sentences are read from the output",
+    "--results-path": "leave it out, --out is where the output goes",
+    "--num-shards": "leave it out, a decoding is of the whole split",
+    "--shard-id": "leave it out, a decoding is of the whole split",
+}
+"""Flags of ``fairseq-generate`` that are not for the user here, each with its remedy."""
+
+
+def _check_forwarded(flags: Sequence[str]) -> None:
+    for flag in flags:
+        name = flag.partition("=")[0]
+        # the host's parser takes beginnings of flags
+        for other, remedy in NOT_FORWARDED.items():
+            if len(name) > len("--") and other.startswith(name):
+                raise ValueError(f"{flag} after the --: {remedy}")
+
+
 def read_decoding(args: argparse.Namespace) -> Decoding:
     """What the arguments of :func:`add_decoding` ask for.
 
     Raises:
-        ValueError: if a number is less than 1, or DATA has several models of subwords and ``--bpe`` names no kind.
+        ValueError: if a number is less than 1, DATA has several models of subwords and ``--bpe`` names no kind, or a
+            flag after ``--`` is one of :data:`NOT_FORWARDED`.
     """
+    _check_forwarded(args.forwarded)
     return Decoding(
         data=args.data,
         models=args.path,

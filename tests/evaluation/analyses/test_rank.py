@@ -29,6 +29,11 @@ def test_one_softmax_has_the_rank_of_its_features_and_a_mixture_more(build_tiny_
     assert ranks["tied"] == ranks["drill"] == 8 + 2 and ranks["mos"] > 30
 
 
+def test_there_are_no_more_values_than_positions(build_tiny_lm):
+    values = singular_values(build_tiny_lm("mos", vocab_size=V).double(), torch.randint(V, (4,)))
+    assert rank(values, threshold=0) == 3 and len(values) == V
+
+
 def test_the_default_threshold_is_the_librarys():
     matrix = torch.randn(90, 40) @ torch.randn(40, 40)
     matrix[:, -1] = matrix[:, 0]

@@ -130,8 +130,8 @@ def test_a_gated_model_follows_the_loss_through_its_gate(gate, tokens, train, sc
 def test_weights_that_diverge_are_told_by_their_rate_and_restored(build_tiny_lm, tokens, score_text):
     model = build_tiny_lm("tied")
     static = score_text([model], tokens)
-    with pytest.raises(ValueError, match="--dynamic-rate 1e\\+300: the weights diverged; give a lower one"):
-        score_text([model], tokens, dynamic="sgd", dynamic_rate=1e300)
+    with pytest.raises(ValueError, match="--dynamic-rate 3e\\+38: the weights diverged; give a lower one"):
+        score_text([model], tokens, dynamic="sgd", dynamic_rate=3e38)
     assert torch.equal(score_text([model], tokens), static)
     model.decoder.output.projection.bias.data.fill_(torch.nan)
     with pytest.raises(ValueError, match="its training diverged or its checkpoint is damaged"):

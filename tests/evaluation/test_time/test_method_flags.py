@@ -53,6 +53,9 @@ REFUSED = [
     ({"unigram-cache": "5"}, "--unigram-cache 5: give it as WINDOW,WEIGHT"),
     ({"unigram-cache": "0,0.1"}, "--unigram-cache WINDOW 0"),
     ({"cache": "5,0.5,1", "unigram-cache": "5,0.5"}, "are 1 together: leave the model more than nothing"),
+    ({"cache": "5,0.7,1", "unigram-cache": "5,0.3"}, "are 1 together: leave the model more than nothing"),
+    ({"cache": "5,0.1,1e39"}, "--cache THETA 1e39: give at most 1e+06"),
+    ({"temperature": "1e39"}, "--temperature 1e39: give at most 3.4"),
     ({"ngram": "model.arpa"}, "--ngram model.arpa: give it as ARPA,WEIGHT"),
     ({"ngram": "nowhere.arpa,0.1"}, "--ngram nowhere.arpa: there is no such file"),
     ({"temperature": "0"}, "--temperature 0: give more than 0"),
@@ -79,6 +82,15 @@ def test_what_makes_no_sense_is_refused(flags, message):
     with pytest.raises(ValueError) as error:
         read_methods(flags)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_weights_that_leave_nothing_but_rounding_are_refused(tmp_path):
+    (tmp_path / "model.arpa").touch()
+    weights = {"cache": "5,0.7,1", "unigram-cache": "5,0.2", "ngram": f"{tmp_path}/model.arpa,0.1"}
+    assert 0.7 + 0.2 + 0.1 < 1 == 0.1 + 0.2 + 0.7
+    with pytest.raises(ValueError, match="the weights of what is mixed in are 1 together"):
+        read_methods(weights)
+    assert len(read_methods({**weights, "unigram-cache": "5,0.19"}).mixed) == 3
 
 
 def test_every_flag_is_refused_for_some_value():

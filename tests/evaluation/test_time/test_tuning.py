@@ -10,6 +10,7 @@ from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
 from fairseq_plugins.evaluation.test_time.flags import read_methods
 from fairseq_plugins.evaluation.test_time.gradient_statistics import mean_squared_gradients
 from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
+from fairseq_plugins.evaluation.test_time.token_scores import TokenScores
 from fairseq_plugins.evaluation.test_time.tuning import TunedPoint, grid_points, tune
 
 
@@ -113,12 +114,28 @@ def test_gradient_statistics_are_kept_for_each_segment_and_number_of_rows(evalua
 
 def test_points_whose_weights_diverge_come_last(evaluator, tokens):
     text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
-    points = grid_points(["dynamic-rate=1e300:0.01:1e37", "unigram-cache=5,0:0.2"], fixed={"dynamic": "sgd"})
+    points = grid_points(["dynamic-rate=3e38:0.01:1e37", "unigram-cache=5,0:0.2"], fixed={"dynamic": "sgd"})
     tuned = evaluator.tune(text, points)
     assert [point.flags["dynamic-rate"] for point in tuned[:2]] == ["0.01"] * 2
     assert [point.perplexity for point in tuned[2:]] == [math.inf] * 4 and len(tuned) == 6
-    with pytest.raises(ValueError, match="--dynamic-rate 1e\\+300: the weights diverged; give a lower one"):
-        evaluator.tune(text, [point for point in points if point["dynamic-rate"] == "1e300"])
+    with pytest.raises(ValueError, match="--dynamic-rate 3e\\+38: the weights diverged; give a lower one"):
+        evaluator.tune(text, [point for point in points if point["dynamic-rate"] == "3e38"])
+
+
+def test_points_whose_mixture_is_no_number_come_last(evaluator, tokens, monkeypatch):
+    text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
+    points = grid_points(["unigram-cache=5,0.1:0.2:0"], fixed={})
+
+    def mixed(window, weights):
+        return window.log_probs * (math.nan if list(weights) == [0.1] else 1)
+
+    monkeypatch.setattr(TokenScores, "mixed", mixed)
+    tuned = evaluator.tune(text, points)
+    assert tuned[-1].flags == points[0] and [math.isinf(point.nll) for point in tuned] == [False, False, True]
+    with pytest.raises(ValueError, match="--tune: no point of the grid has a finite loss: give other values"):
+        evaluator.tune(text, points[:1])
+    with pytest.raises(ValueError, match="the loss of the text is nan: what is mixed gives a word no finite"):
+        evaluator.evaluate(text, read_methods(points[0]))
 
 
 def test_a_perplexity_that_overflows_is_infinite():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_plugins.evaluation.translation import scored_text
 from fairseq_plugins.evaluation.translation.scored_text import add_scored_text, read_decoding, read_scored_text
 from fairseq_plugins.flags.command import OneLineParser
 
@@ -27,11 +28,11 @@ def data(tmp_path, monkeypatch):
     return data
 
 
-def read(*flags):
+def read(*flags, forwarded=()):
     parser = OneLineParser()
     add_scored_text(parser, several_references=False)
     args = parser.parse_args(["data", "--path", "model.pt", "--out", "out", *flags])
-    args.forwarded = []
+    args.forwarded = list(forwarded)
     return args
 
 
@@ -99,15 +100,57 @@ def test_the_environment_is_checked_as_if_it_were_typed(name, value, told, data,
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (["--path", "other.pt"], "--path after the --: give it before the --"),
+        (["--gen-subset=valid"], "--gen-subset=valid after the --: give --split before the --"),
+        (["--lenpen", "3", "--quiet"], "--quiet after the --: leave it out, the sentences are read from the output"),
+        (["--qui"], "--qui after the --: leave it out"),
+        (["--results-path", "out"], "--results-path after the --: leave it out, --out is where the output goes"),
+        (["--num-shards", "2"], "--num-shards after the --: leave it out, a decoding is of the whole split"),
+    ],
+)
+def test_flags_of_the_host_that_would_spoil_a_decoding_are_refused(flags, told, data):
+    with pytest.raises(ValueError) as refused:
+        read_decoding(read(forwarded=flags))
+    assert str(refused.value).startswith(told)
+
+
+def test_other_flags_of_the_host_are_forwarded(data):
+    flags = ["--lenpen", "3", "-s", "de", "--score-reference", "--no-repeat-ngram-size=3"]
+    assert read_decoding(read(forwarded=flags)).arguments[-len(flags) :] == flags
+
+
+def test_references_that_do_not_fit_leave_earlier_scores(data, monkeypatch):
+    (data.parent / "out").mkdir()
+    earlier = [data.parent / "out" / name for name in ("scores.txt", "hypotheses.txt")]
+    for file in earlier:
+        file.write_text("earlier\n")
+    text = read_scored_text(read("--reference", "references.txt"))
+    monkeypatch.setattr(scored_text, "num_sentences", lambda data, split: 2)
+    with pytest.raises(ValueError, match="references.txt has 1 lines, and test of .* 2 sentences: line 2 has no"):
+        text.decode(result="scores.txt")
+    assert all(file.read_text() == "earlier\n" for file in earlier)
+    monkeypatch.setattr(scored_text, "num_sentences", lambda data, split: 1)
+    monkeypatch.setattr(type(text.decoding), "run", lambda decoding: None)
+    text.decode(result="scores.txt")
+    assert not any(file.exists() for file in earlier)
+
+
 def test_the_language_of_a_decoding_is_that_of_the_data(data):
     text = read_scored_text(read("--reference", "references.txt"))
     text.check_side()
     assert text.language == "de"
-    with pytest.raises(ValueError, match="no test set with the target language en, which test.en ends in"):
-        read_scored_text(read("--reference", "test.en")).check_side()
+    shutil.copy(data.parent / "test.en", data.parent / "test.en.gz")
+    for name in ("test.en", "test.en.gz"):
+        with pytest.raises(ValueError, match=f"no test set with the target language en, which {name} ends in"):
+            read_scored_text(read("--reference", name)).check_side()
 
 
 def test_the_language_of_a_text_is_what_its_reference_ends_in(data):
-    args = read("--reference", "test.de")
-    args.data = args.path = args.out = None
-    assert read_scored_text(args).language == "de"
+    shutil.copy(data.parent / "test.de", data.parent / "test.de.gz")
+    for name in ("test.de", "test.de.gz"):
+        args = read("--reference", name)
+        args.data = args.path = args.out = None
+        assert read_scored_text(args).language == "de"
