@@ -5,8 +5,10 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import List, Optional, Sequence, Union
 
+import numpy as np
 import torch
 from fairseq.data import Dictionary, data_utils
+from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from torch import Tensor
 from tqdm import tqdm
 
@@ -67,14 +69,26 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
         raise ValueError(f"split '{split}' in {data_dir} is empty: check the text given to fairseq-preprocess")
     lines = data_utils.load_indexed_dataset(str(path), dictionary)
     assert lines is not None
-    progress = tqdm(range(len(lines)), desc=f"reading {split}", unit="line", disable=len(lines) < PROGRESS_FROM_LINES)
-    tokens = torch.cat([lines[i] for i in progress]).long()
+    tokens = _whole_file(path)
+    if tokens is None:
+        if lines.supports_prefetch:  # it gives nothing else
+            lines.prefetch(range(len(lines)))
+        shown = tqdm(range(len(lines)), desc=f"reading {split}", unit="line", disable=len(lines) < PROGRESS_FROM_LINES)
+        tokens = torch.cat([lines[i] for i in shown]).long()
     if bool((tokens == dictionary.eos()).all()):
         raise ValueError(
             f"split '{split}' in {data_dir} holds {len(lines):,} blank lines and no word: "
             "check the text given to fairseq-preprocess"
         )
     return tokens
+
+
+def _whole_file(path: Path) -> Optional[Tensor]:
+    """All tokens of a memory-mapped text, (n,) int64, whose lines follow each other; None of one of another kind."""
+    if infer_dataset_impl(str(path)) != "mmap":
+        return None
+    dtype = MMapIndexedDataset.Index(f"{path}.idx").dtype
+    return torch.from_numpy(np.fromfile(f"{path}.bin", dtype=dtype).astype(np.int64))
 
 
 def load_training_stream(data_dir: Union[str, Path], dictionary: Dictionary, *, subset: str = "train") -> Tensor:

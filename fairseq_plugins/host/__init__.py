@@ -15,6 +15,7 @@ from fairseq_plugins.host import (
     crash_file,
     damaged_binaries,
     divergence,
+    diverse_beam,
     ema,
     exact_resume,
     filtered_sentences,
@@ -73,3 +74,4 @@ def mend_host() -> None:
     numpy_compat.mend()
     length_buckets.mend()
     replace_unk.mend()
+    diverse_beam.mend()

@@ -3,7 +3,7 @@
 Shapes: V words, H hidden units.
 """
 
-from typing import Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -34,6 +34,12 @@ class ColumnNorm:
         """Whether a task holds them after every update."""
         for weight in self.weights:
             self.normalise_(weight.data)
+            setattr(weight, COLUMN_NORM, self)
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        """Of a copy, or one that was pickled: its weights have lost what was set on them."""
+        vars(self).update(state)
+        for weight in self.weights:
             setattr(weight, COLUMN_NORM, self)
 
     def check_held(self) -> None:

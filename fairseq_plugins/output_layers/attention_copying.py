@@ -46,6 +46,12 @@ class AttentionCopying(Copying):
         log_keep, log_share = (x.unsqueeze(-1) for x in self._log_shares(states))
         words, weights = self._pointed_at(states)
         places = words.unsqueeze(1).expand_as(weights)
+        if not torch.is_grad_enabled():
+            log_probs = scores.log_probs + log_keep
+            # the sum over equal words, at each of their positions: the few words of a source are all that changes
+            copied = weights @ (words.unsqueeze(2) == words.unsqueeze(1)).to(weights.dtype)
+            there = torch.logaddexp(log_probs.gather(-1, places), log_share + _log(copied.to(log_probs.dtype)))
+            return replace(scores, log_probs=log_probs.scatter_(-1, places, there))
         copied = torch.zeros_like(scores.log_probs).scatter_add(-1, places, weights.to(scores.log_probs.dtype))
         return replace(scores, log_probs=torch.logaddexp(scores.log_probs + log_keep, log_share + _log(copied)))
 

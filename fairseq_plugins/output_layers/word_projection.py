@@ -84,7 +84,7 @@ class WordProjection(nn.Module):
         parameters = () if self.label_encoder is None else self.label_encoder.parameters()
         made_of = ([self._made_of(x) for x in (self.weight, *parameters)], dtype)
         kept = self._kept  # read once: another thread may keep a matrix of another type meanwhile
-        if kept is None or kept[0] != made_of:
+        if kept is None or kept[0] != made_of or kept[1].is_inference() and not torch.is_inference_mode_enabled():
             kept = (made_of, self._labels_in(dtype))
             self._kept = kept
         return kept[1]

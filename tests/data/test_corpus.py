@@ -27,8 +27,8 @@ def dictionary():
 def write_split(tmp_path, dictionary):
     """Write lines as ``fairseq-preprocess`` does."""
 
-    def write(split, lines):
-        builder = indexed_dataset.make_builder(f"{tmp_path}/{split}.bin", impl="mmap", vocab_size=len(dictionary))
+    def write(split, lines, *, impl="mmap"):
+        builder = indexed_dataset.make_builder(f"{tmp_path}/{split}.bin", impl=impl, vocab_size=len(dictionary))
         for line in lines:
             builder.add_item(dictionary.encode_line(line, add_if_not_exist=False, append_eos=True))
         builder.finalize(f"{tmp_path}/{split}.idx")
@@ -37,8 +37,9 @@ def write_split(tmp_path, dictionary):
     return write
 
 
-def test_lines_are_joined_in_order_with_an_end_mark_each(write_split, dictionary):
-    tokens = load_token_stream(write_split("train", LINES), "train", dictionary)
+@pytest.mark.parametrize("impl", ["mmap", "lazy"])
+def test_lines_are_joined_in_order_with_an_end_mark_each(impl, write_split, dictionary):
+    tokens = load_token_stream(write_split("train", LINES, impl=impl), "train", dictionary)
     words = ["a", "b", "a", "</s>", "</s>", "c", "</s>", "b", "<unk>", "</s>"]
     assert tokens.dtype == torch.int64
     assert tokens.tolist() == [dictionary.index(word) for word in words]

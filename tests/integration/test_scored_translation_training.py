@@ -106,6 +106,10 @@ def test_two_processes_score_like_one(pair_data, tmp_path, run_here):
             "--eval-scorer-args: generation while training has no argument beem; it has",
         ),
         (["--eval-scorer-args", '{"sampling_topk": 3}'], "--eval-scorer-args: --sampling-topk requires --sampling"),
+        (
+            ["--eval-scorer-args", '{"sampling": true, "sampling_topk": 900}'],
+            "--eval-scorer-args: sampling_topk 900: the target's dictionary has [0-9]+ words, give fewer",
+        ),
         (["--eval-scorer-detok-args", "[]"], r"--eval-scorer-detok-args '\[\]': give a JSON object"),
         (["--eval-scorer-args", '{"max_len_b": -5}'], "--eval-scorer-args: max_len_b -5 is below min_len 1: no hypoth"),
         (["--eval-scorer-args", '{"min_len": 300}'], "--eval-scorer-args: max_len_b 200 is below min_len 300"),

@@ -1,9 +1,13 @@
 """Columns that keep their length."""
 
+import copy
+import pickle
+
 import pytest
 import torch
+from torch import nn
 
-from fairseq_plugins.modules.column_norm import ColumnNorm
+from fairseq_plugins.modules.column_norm import ColumnNorm, column_norm
 
 
 def test_columns_start_at_the_length_and_keep_their_direction():
@@ -12,6 +16,15 @@ def test_columns_start_at_the_length_and_keep_their_direction():
     ColumnNorm(weights, length=2.5)
     for weight, old in zip(weights, before):
         torch.testing.assert_close(weight, 2.5 * old / (old**2).sum(0).sqrt(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda part: pickle.loads(pickle.dumps(part))])
+def test_the_weights_of_a_copy_are_held_by_it(copied):
+    weight = nn.Parameter(torch.randn(7, 3))
+    norm = ColumnNorm([weight], length=2.5)
+    other, (matrix,) = copied((norm, [weight]))
+    assert column_norm(matrix) is other and column_norm(weight) is norm and matrix is other.weights[0]
+    assert other.length == 2.5 and matrix is not weight
 
 
 @pytest.mark.parametrize("largest", [1.0, 1000.0])

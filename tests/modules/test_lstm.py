@@ -214,6 +214,40 @@ def test_the_initial_state_is_zero_for_each_row(inputs):
     assert all(part.shape == (B, D) and part.dtype == torch.float64 and not part.any() for part in state.values())
 
 
+# a step of a search
+
+
+@pytest.mark.parametrize("layer_class", [LSTMLayer, WeightDropLSTM])
+def test_a_step_of_a_search_is_the_recurrence(layer_class, inputs, monkeypatch):
+    layer = layer_class(C, D, options=WeightDropOptions()).eval()
+    x, state = inputs[0][:, :1].float(), {name: one.float() for name, one in inputs[1].items()}
+    with torch.no_grad():
+        kernel = run(layer, *inputs_of_two(x, state))
+        monkeypatch.setattr(torch, "lstm", None)  # its kernel takes no part
+        found = run(layer, x, state)
+    layer.double()
+    expected = by_hand(layer, x.double(), {name: one.double() for name, one in state.items()}, 1.0)
+    torch.testing.assert_close(found[0].double(), expected[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close({k: v.double() for k, v in found[1].items()}, expected[1], rtol=0, atol=1e-6)
+    torch.testing.assert_close(found[0], kernel[0][:, :1], rtol=0, atol=1e-6)
+
+
+def inputs_of_two(x, state):
+    """The same step with another one after it, which torch's kernel takes."""
+    return torch.cat([x, torch.zeros_like(x)], dim=1), state
+
+
+@pytest.mark.parametrize("rows_begin_late", [False, True])
+def test_a_step_with_gradients_or_padding_is_torchs(rows_begin_late, inputs, monkeypatch):
+    library, calls = torch.lstm, []
+    monkeypatch.setattr(torch, "lstm", lambda *args: calls.append(args) or library(*args))
+    layer, x = make(0.0).float(), inputs[0][:, :1].float()
+    state = {name: one.float() for name, one in inputs[1].items()}
+    with torch.set_grad_enabled(not rows_begin_late):
+        run(layer, x, state, **({"leading_padding": torch.ones(B, 1, dtype=torch.bool)} if rows_begin_late else {}))
+    assert len(calls) == 1
+
+
 # gradients in evaluation
 
 

@@ -1,6 +1,7 @@
 """The label matrix that is kept in evaluation."""
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -53,6 +54,19 @@ def test_without_gradients_labels_are_encoded_once(name, flags, states, count):
         layer(states, TARGET)
     assert count(layer) == 1
     assert_fresh(layer, states)
+
+
+@every_network
+def test_labels_of_inference_mode_are_not_kept_for_gradients_by_states(name, flags, states):
+    layer = build(name, **flags).eval().requires_grad_(False)
+    with torch.inference_mode():
+        scored = layer(states).log_probs.clone()
+    layers = [one.detach().requires_grad_() for one in states.layers]
+    found = layer(dataclasses.replace(states, layers=layers, top=layers[-1]), TARGET).loss
+    found.backward()
+    assert layers[-1].grad.abs().sum() > 0
+    with torch.inference_mode():
+        assert torch.equal(layer(states).log_probs, scored)
 
 
 @every_network
