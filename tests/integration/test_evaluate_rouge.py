@@ -283,16 +283,23 @@ def with_subword_marks(text):
 
 
 @pytest.mark.parametrize(
-    "file, damage, told",
+    "file, damage, told, is_kept",
     [
-        ("test.title", without_last_line, f"line {SIZES['test']} has no counterpart"),
-        ("generate.txt", with_subword_marks, "subword mark @@ left over: generate with --remove-bpe=subword_nmt"),
+        ("test.title", without_last_line, f"line {SIZES['test']} has no counterpart", True),
+        (
+            "generate.txt",
+            with_subword_marks,
+            "subword mark @@ left over: generate with --remove-bpe=subword_nmt",
+            False,
+        ),
     ],
 )
-def test_a_refused_score_ends_with_one_line_and_removes_an_earlier_one(file, damage, told, headlines, request_of, copy):
+def test_a_refused_score_is_one_line_and_an_earlier_one_is_kept_where_the_reference_is_wrong(
+    file, damage, told, is_kept, headlines, request_of, copy
+):
     reference = shutil.copy(headlines / "test.title", copy)
     (copy / file).write_text(damage((copy / file).read_text()))
     result = evaluate_rouge(*request_of(copy, reference=reference), "--", "--cpu", "--scoring", "rouge")
     assert result.returncode == 2 and result.stdout == ""
     assert re.fullmatch(f".*error: .*{told}\n", result.stderr), result.stderr
-    assert not (copy / "rouge.txt").exists() and not (copy / "hypotheses.txt").exists()
+    assert [(copy / name).exists() for name in ("rouge.txt", "hypotheses.txt")] == [is_kept] * 2

@@ -104,7 +104,8 @@ class ScoredText:
                 )
 
     def decode(self, *, result: str) -> None:
-        """Decode, where that is asked for and was not done; what an earlier scoring left there is removed first.
+        """Decode, where that is asked for and was not done; what an earlier scoring left there is removed first,
+        unless this one is refused.
 
         Raises:
             ValueError: where that is asked for, and a sentence has only blank references, or references are not as
