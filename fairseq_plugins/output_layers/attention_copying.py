@@ -49,7 +49,8 @@ class AttentionCopying(Copying):
         if not torch.is_grad_enabled():
             log_probs = scores.log_probs + log_keep
             # the sum over equal words, at each of their positions: the few words of a source are all that changes
-            copied = weights @ (words.unsqueeze(2) == words.unsqueeze(1)).to(weights.dtype)
+            with torch.autocast(weights.device.type, enabled=False):
+                copied = weights @ (words.unsqueeze(2) == words.unsqueeze(1)).to(weights.dtype)
             there = torch.logaddexp(log_probs.gather(-1, places), log_share + _log(copied.to(log_probs.dtype)))
             return replace(scores, log_probs=log_probs.scatter_(-1, places, there))
         copied = torch.zeros_like(scores.log_probs).scatter_add(-1, places, weights.to(scores.log_probs.dtype))

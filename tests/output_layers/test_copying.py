@@ -15,6 +15,7 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.noise import Noise
+from fairseq_plugins.output_layers.scores import Scores
 
 B, T, S, WIDTHS = 2, 3, 5, [8, 8]
 EXPERTS = {"mos": "0 2", "doc": "1 2"}
@@ -81,6 +82,22 @@ def test_the_distribution_is_that_of_the_paper(name, with_gradients, states):
     with torch.set_grad_enabled(with_gradients):
         log_probs = layer(states).log_probs
     torch.testing.assert_close(log_probs.detach().exp(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_under_autocast_attention_is_summed_as_it_is(states):
+    copying = copying_of(SOURCE, TARGET, width=WIDTHS[-1])
+    states = DecoderStates(
+        layers=[one.float() for one in states.layers],
+        top=states.top.float(),
+        tokens=states.tokens,
+        attention=states.attention.float(),
+        source=states.source,
+    )
+    scores, found = Scores(log_probs=torch.log_softmax(torch.randn(B, T, V), dim=-1)), []
+    for with_gradients in (True, False):
+        with torch.set_grad_enabled(with_gradients), torch.autocast("cpu", torch.bfloat16):
+            found.append(copying.blended(scores, states).log_probs.detach())
+    torch.testing.assert_close(*found, rtol=0, atol=1e-6)
 
 
 @every_layer

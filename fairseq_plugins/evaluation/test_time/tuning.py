@@ -27,7 +27,7 @@ class TunedPoint:
 
     Attributes:
         flags: all that are set there, as they are typed.
-        nll: mean over the tokens, in nats; infinite where the weights diverged on the way.
+        nll: mean over the tokens, in nats; infinite where it is not finite, such as where the weights diverged.
     """
 
     flags: Dict[str, str]

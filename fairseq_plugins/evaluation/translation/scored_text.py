@@ -105,7 +105,7 @@ class ScoredText:
 
     def decode(self, *, result: str) -> None:
         """Decode, where that is asked for and was not done; what an earlier scoring left there is removed first,
-        unless this one is refused.
+        unless references do not fit.
 
         Raises:
             ValueError: where that is asked for, and a sentence has only blank references, or references are not as
@@ -181,6 +181,8 @@ NOT_FORWARDED = {
     "--path": "give it before the --",
     "--gen-subset": "give --split before the --",
     "--quiet": "leave it out, the sentences are read from the output",
+    "--score-reference": "leave it out, references would be scored as if a model had written them",
+    "--prefix-size": "leave it out, what is written would begin with the reference",
     "--results-path": "leave it out, --out is where the output goes",
     "--num-shards": "leave it out, a decoding is of the whole split",
     "--shard-id": "leave it out, a decoding is of the whole split",

@@ -108,6 +108,8 @@ def test_the_environment_is_checked_as_if_it_were_typed(name, value, told, data,
         (["--lenpen", "3", "--quiet"], "--quiet after the --: leave it out, the sentences are read from the output"),
         (["--qui"], "--qui after the --: leave it out"),
         (["--results-path", "out"], "--results-path after the --: leave it out, --out is where the output goes"),
+        (["--score-reference"], "--score-reference after the --: leave it out, references would be scored"),
+        (["--prefix-size=3"], "--prefix-size=3 after the --: leave it out, what is written would begin with"),
         (["--num-shards", "2"], "--num-shards after the --: leave it out, a decoding is of the whole split"),
     ],
 )
@@ -118,7 +120,7 @@ def test_flags_of_the_host_that_would_spoil_a_decoding_are_refused(flags, told, 
 
 
 def test_other_flags_of_the_host_are_forwarded(data):
-    flags = ["--lenpen", "3", "-s", "de", "--score-reference", "--no-repeat-ngram-size=3"]
+    flags = ["--lenpen", "3", "-s", "de", "--unnormalized", "--no-repeat-ngram-size=3"]
     assert read_decoding(read(forwarded=flags)).arguments[-len(flags) :] == flags
 
 
