@@ -4,6 +4,7 @@ import itertools
 import re
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from .corpus import Corpus
 from .errors import DataError, note
@@ -31,14 +32,20 @@ def files_line(digests: Mapping[str, str]) -> str:
     return f"{FILES}{digest_of_all(digests)}"
 
 
+def read_record(dest: Path) -> tuple[str, list[str]]:
+    """The recipe of what a folder holds, or "", and the other lines of its record."""
+    try:
+        recipe, *others = [*read_lines(dest / RECORD)] or [""]
+    except (OSError, UnicodeDecodeError):
+        return "", []
+    return recipe, others
+
+
 def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
     """Whether the destination needs no work; DataError if it holds something else than what is wanted."""
     dest = options.dest
     if (dest / RECORD).is_file():
-        try:
-            found, *others = [*read_lines(dest / RECORD)] or [""]
-        except UnicodeDecodeError:
-            found, others = "", []
+        found, others = read_record(dest)
         if not found:
             raise DataError(f"{dest / RECORD} does not say what {dest} holds: delete it or pass another --dest")
         if recipe not in (found, f"{found}, not checked"):

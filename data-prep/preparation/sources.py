@@ -103,8 +103,11 @@ def digested(rows: Iterable[Row], expected: str, name: object, *, remedy: str = 
 
 
 def plain_or_gz(folder: Path, name: str) -> Path | None:
-    """``name.gz`` in the folder, or ``name``, or None."""
-    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
+    """``name.gz`` in the folder, or ``name``, or None; DataError if there are both."""
+    found = [path for path in (folder / f"{name}.gz", folder / name) if path.is_file()]
+    if len(found) > 1:
+        raise DataError(f"{folder} has both {name}.gz and {name}: leave the one that is meant")
+    return found[0] if found else None
 
 
 def text_lines(content: bytes, name: object) -> list[str]:

@@ -9,7 +9,7 @@ from fairseq_plugins.flags.input_paths import check_data_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import AVERAGED
-from fairseq_plugins.recipes.training import Training
+from fairseq_plugins.recipes.training import FINISHED_FILE, Training
 
 
 class ListRecipes(argparse.Action):
@@ -37,7 +37,7 @@ class Train(TrainingCommand):
     summary = "Train a system of a recipe by fairseq-train."
     description = (
         "Flags that this command does not know go to fairseq-train after those of the recipe, and win. The output is\n"
-        "shown and appended to DIR/train.log; the exit status is that of the training. Run again to resume."
+        "shown and appended to DIR/train.log; the exit status is that of the training. Run again to resume; a training that was begun with other flags is refused."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,12 @@ class Train(TrainingCommand):
             print(training.command_line)
             return
         check_data_folder(args.data)
+        was_finished = training.is_finished
         training.run()
+        if was_finished:
+            print(
+                f"{args.save_dir} is trained; to train on, remove {FINISHED_FILE} there, or give a larger --max-epoch"
+            )
 
 
 def as_text(recipe: Recipe) -> str:

@@ -15,6 +15,7 @@ from fairseq_plugins.output_layers.copying import COPYING
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.programs.host_program import USER_DIR
 from fairseq_plugins.recipes.decoding_settings import DecodingSettings
+from fairseq_plugins.recipes.scored_validation import JOINING_FLAG, joined_subwords
 from fairseq_plugins.recipes.system import Base, System
 
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
@@ -126,10 +127,12 @@ def training_arguments(
             layer, gate, recurrent cell or way to copy among them comes without the recipe's options of others.
 
     Raises:
-        ValueError: if the recipe has no such system, or the system begins with trained models and ``more`` names none,
-            unless its training is resumed, or another number of them.
+        ValueError: if the recipe has no such system, ``data`` has subwords of two kinds, or the system begins with
+            trained models and ``more`` names none, unless its training is resumed, or another number of them.
     """
     flags = _for_chosen_parts(recipe.flags(system), more)
+    if JOINING_FLAG in flags:
+        flags[JOINING_FLAG] = joined_subwords(Path(data))
     _check_base(recipe, system, save_dir=save_dir, more=more)
     if seed is not None:
         flags["seed"] = seed

@@ -1,8 +1,12 @@
 """Validation that decodes, so that the log and the curves have BLEU or ROUGE by epoch."""
 
+from pathlib import Path
 from typing import Dict
 
+from fairseq_plugins.evaluation.text.subwords import SubwordNMT, subword_kind
 from fairseq_plugins.models.presets import Value
+
+JOINING_FLAG = "eval-scorer-remove-bpe"
 
 
 def scored_validation(metric: str) -> Dict[str, Value]:
@@ -16,6 +20,16 @@ def scored_validation(metric: str) -> Dict[str, Value]:
         "task": "scored_translation",
         "eval-scorer": metric,
         "eval-scorer-args": '{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}',
-        "eval-scorer-remove-bpe": True,
+        JOINING_FLAG: True,
         **detokenised,
     }
+
+
+def joined_subwords(data: Path) -> Value:
+    """The value of ``--eval-scorer-remove-bpe`` for a folder's text; True for ``@@``, which needs none.
+
+    Raises:
+        ValueError: if data-prep left subwords of several kinds there.
+    """
+    kind = subword_kind(data)
+    return True if kind == SubwordNMT.kind else kind

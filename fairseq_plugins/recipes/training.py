@@ -12,6 +12,8 @@ from fairseq_plugins.programs.allocator import training_environment
 from fairseq_plugins.programs.host_program import host_command
 from fairseq_plugins.programs.logged_process import run_logged
 
+BEGUN_FILE = "begun.txt"
+"""In the folder of a training that has left something to go on with: its command line."""
 FINISHED_FILE = "trained.txt"
 """In the folder of a training that ended by itself: its command line."""
 START_FILE = "started_from.txt"
@@ -22,8 +24,9 @@ STOPPING_FLAG = "--stop-time-hours"
 _LENGTHS = ("--max-epoch", "--max-update", "--patience", "--stop-min-lr", STOPPING_FLAG)
 _STARTING_FLAG = "--finetune-from-model"
 _PATHS = ("", "--user-dir", "--save-dir", "--base-model", _STARTING_FLAG)  # "": DATA, which comes first
-_RUN = ("--log-interval", "--log-format", "--num-workers", "--cpu")
-MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_RUN))
+_RUN = ("--log-interval", "--log-format", "--tensorboard-logdir", "--num-workers", "--cpu")
+_KEPT = ("--no-epoch-checkpoints", "--keep-last-epochs")
+MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_RUN, *_KEPT))
 """Flags with whose other values a training goes on; what the paths hold is compared where it is read."""
 
 
@@ -47,13 +50,19 @@ class Training:
     @property
     def is_finished(self) -> bool:
         """Whether it ended by itself, with these arguments."""
-        return self._finished == self.command_line
+        return self._read(FINISHED_FILE) == self.command_line
 
-    @property
-    def _finished(self) -> str:
-        """The command line that ended by itself, or nothing."""
-        path = self.save_dir / FINISHED_FILE
-        return path.read_text(encoding="utf-8").rstrip("\n") if path.is_file() else ""
+    def check(self) -> None:
+        """What the folder holds is this training, or nothing to go on with.
+
+        Raises:
+            ValueError: if nothing can be written to ``save_dir``, a training with other flags is there, or one that
+                began with another checkpoint's weights.
+        """
+        check_output_folder(self.save_dir)
+        self._check_start()
+        if not self.is_finished:
+            self._check_flags()
 
     def run(self) -> None:
         """Train, or go on where an earlier call was stopped; the output is shown and appended to ``train.log``.
@@ -61,26 +70,36 @@ class Training:
         A training that is finished is left as it is.
 
         Raises:
-            ValueError: if nothing can be written to ``save_dir``, a training with other flags ended there, or one
-                there began with another checkpoint's weights.
+            ValueError: as :meth:`check` does.
             SystemExit: with the status of ``fairseq-train`` where it fails.
         """
-        check_output_folder(self.save_dir)
-        self._check_start()
+        self.check()
         if self.is_finished:
-            print(
-                f"{self.save_dir} is trained; to train on, remove {FINISHED_FILE} there, or give a larger --max-epoch"
-            )
             return
-        self._check_flags()
         self.save_dir.mkdir(parents=True, exist_ok=True)
         self._keep_start()
+        former = self._read(BEGUN_FILE)
+        self._write(BEGUN_FILE, self.command_line)
         command, environment = host_command("train", self.arguments), training_environment()
         status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
         if status != 0:
+            if not self._goes_on:  # what another call that is under way has written stays
+                self._write(BEGUN_FILE, former)
             raise SystemExit(status)
         if STOPPING_FLAG not in _by_flag(self.arguments):
-            write_text(self.save_dir / FINISHED_FILE, f"{self.command_line}\n")
+            self._write(FINISHED_FILE, self.command_line)
+
+    def _read(self, name: str) -> str:
+        """A command line that an earlier call wrote, or nothing."""
+        path = self.save_dir / name
+        return path.read_text(encoding="utf-8").rstrip("\n") if path.is_file() else ""
+
+    def _write(self, name: str, command_line: str) -> None:
+        """Keep a command line, or, of nothing, no file."""
+        if command_line:
+            write_text(self.save_dir / name, f"{command_line}\n")
+        else:
+            (self.save_dir / name).unlink(missing_ok=True)
 
     @property
     def _start(self) -> Optional[Path]:
@@ -91,7 +110,7 @@ class Training:
     @property
     def _goes_on(self) -> bool:
         """Whether there is a training to go on with, of which the host does not read the start again."""
-        return bool(self._finished) or (self.save_dir / "checkpoint_last.pt").exists()
+        return bool(self._read(FINISHED_FILE)) or (self.save_dir / "checkpoint_last.pt").exists()
 
     def _check_start(self) -> None:
         start, kept = self._start, self.save_dir / START_FILE
@@ -109,17 +128,20 @@ class Training:
             write_text(self.save_dir / START_FILE, f"{file_digest(start)}\n")
 
     def _check_flags(self) -> None:
-        if not self._finished:
+        if not self._goes_on:
             return
+        name = BEGUN_FILE if self._read(BEGUN_FILE) else FINISHED_FILE
         try:
-            finished = shlex.split(self._finished)
+            words = shlex.split(self._read(name))
         except ValueError as error:
-            raise ValueError(f"{self.save_dir / FINISHED_FILE} holds no command line: remove it") from error
-        former, now = _by_flag(finished[1:]), _by_flag(self.arguments)
+            raise ValueError(f"{self.save_dir / name} holds no command line: remove it") from error
+        if not words:  # a training of fairseq-train's own
+            return
+        former, now = _by_flag(words[1:]), _by_flag(self.arguments)
         for flag in dict.fromkeys([*former, *now]):
             if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
                 raise ValueError(
-                    f"{self.save_dir} holds a training that ended with {_told(flag, former)}, and this one has "
+                    f"{self.save_dir} holds a training with {_told(flag, former)}, and this one has "
                     f"{_told(flag, now)}: give another --save-dir"
                 )
 

@@ -33,9 +33,13 @@ def as_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
     Cells are written as ``str`` has them, None as an empty cell.
     """
-    cells = [["" if cell is None else str(cell).replace("|", r"\|") for cell in row] for row in rows]
+    headers, *cells = ([_cell(value) for value in row] for row in (columns, *rows))
     alignment = ["left", *["right"] * (len(columns) - 1)]
-    return tabulate(cells, headers=columns, tablefmt="pipe", colalign=alignment, disable_numparse=True)
+    return tabulate(cells, headers=headers, tablefmt="pipe", colalign=alignment, disable_numparse=True)
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value).replace("|", r"\|")
 
 
 def summary_names(name: str) -> List[str]:

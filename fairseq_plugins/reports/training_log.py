@@ -25,6 +25,11 @@ EPOCH_OF_INTERVAL = re.compile(rf"\| train_inner \| {EPOCH_NUMBER}:")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 START = "| fairseq.trainer | Preparing to load checkpoint "
 """In a line that the host logs once a start, whether there is a checkpoint or not."""
+BEGINNINGS = (
+    "| fairseq.trainer | No existing checkpoint found ",
+    "| fairseq.checkpoint_utils | loading pretrained model from ",
+)
+"""In lines that the host logs where it goes on with no training of the folder."""
 
 
 def find_log(save_dir: Path) -> Path:
@@ -49,6 +54,12 @@ def read_log(path: Path) -> str:
         OSError: if there is no log.
     """
     return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _read_last_training(path: Path) -> str:
+    """A log, or, where a training began anew in a folder of another, what came after that."""
+    text = read_log(path)
+    return text[max(0, *map(text.rfind, BEGINNINGS)) :]
 
 
 def lines_of_epochs(text: str) -> str:
@@ -93,7 +104,7 @@ def read_train_curve(path: Path) -> Dict[int, float]:
 
 def _read_curve(line: "re.Pattern[str]", path: Path) -> Dict[int, float]:
     """A figure by epoch, both of which the expression for a line captures."""
-    return {int(epoch): float(figure) for epoch, figure in line.findall(lines_of_epochs(read_log(path)))}
+    return {int(epoch): float(figure) for epoch, figure in line.findall(lines_of_epochs(_read_last_training(path)))}
 
 
 def read_score_curves(path: Path) -> Dict[str, Dict[int, float]]:
@@ -106,7 +117,7 @@ def read_score_curves(path: Path) -> Dict[str, Dict[int, float]]:
         OSError: if there is no log.
     """
     curves: Dict[str, Dict[int, float]] = {}
-    for epoch, line in VALIDATION_LINE.findall(lines_of_epochs(read_log(path))):
+    for epoch, line in VALIDATION_LINE.findall(lines_of_epochs(_read_last_training(path))):
         for name, score in VALIDATION_SCORE.findall(line):
             curves.setdefault(name, {})[int(epoch)] = float(score)
     return curves
@@ -149,11 +160,13 @@ def read_loss_scales(text: str) -> List[float]:
 def read_median_speed(path: Path) -> float:
     """Median training speed in tokens per second, of intervals, or of epochs where no interval was logged.
 
+    It is that of the last training where one began anew.
+
     Raises:
         ValueError: if the log holds none.
         OSError: if there is no log.
     """
-    text = read_log(path)
+    text = _read_last_training(path)
     speeds = read_speeds(text) or list(read_epoch_speeds(text).values())
     if not speeds:
         raise ValueError(f"{path} holds no training speed: log with --log-format simple and a smaller --log-interval")
@@ -163,13 +176,13 @@ def read_median_speed(path: Path) -> float:
 def read_hours(path: Path) -> float:
     """How long the training took, with its validations; what was done before it was stopped and resumed is added.
 
-    Every start counts from 0, inside an epoch, too.
+    Every start counts from 0, inside an epoch, too. It is the last training where one began anew.
 
     Raises:
         ValueError: if the log does not tell.
         OSError: if there is no log.
     """
-    sittings = [[float(wall) for wall in WALL.findall(part)] for part in read_log(path).split(START)]
+    sittings = [[float(wall) for wall in WALL.findall(part)] for part in _read_last_training(path).split(START)]
     if not any(sittings):
         raise ValueError(f"{path} holds no times: log with --log-format simple")
     # where the line of a start is missing, the fall to a lower time tells it

@@ -94,6 +94,21 @@ def test_what_is_finished_is_not_trained_again(run, trained):
         assert run(*given, *more)[0] == 0 and trained == expected, more
 
 
+def test_what_began_with_a_model_that_was_trained_anew_is_refused(run, trained, tmp_path):
+    given = ["reduced", LM, "--systems", "tied", "tied-averaged"]
+    assert run(*given)[0] == 0 and trained == ["tied-1", "tied-averaged-1"]
+    shutil.copy(OLDER / "mmlstm_lm_mos.pt", tmp_path / "runs/tied-1/checkpoint_best.pt")
+    status, _, told = run(*given)
+    assert status == 2 and "tied-averaged-1 holds a training that began with other weights than those in" in told
+
+
+def test_all_folders_are_checked_before_anything_is_trained(run, trained):
+    assert run("demo_lm", LM, "--systems", "lstm_lm_awd")[0] == 0
+    trained.clear()
+    status, _, told = run("demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd", "--lr", 2)
+    assert (status, trained) == (2, []) and "lstm_lm_awd-1 holds a training with " in told
+
+
 def test_what_a_system_begins_with_is_trained_before_it_and_no_row(run, trained, tmp_path):
     status, printed, _ = run("reduced_base_models", LM, "--systems", "zaremba3+iog", "--seeds", 1, 2)
     assert status == 0

@@ -105,9 +105,9 @@ def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands
 @pytest.mark.parametrize(
     "flags, told",
     [
-        (["--lr", "2"], "ended with --lr 20, and this one has --lr 2: give another --save-dir"),
-        (["--seed", "3"], "ended with no --seed, and this one has --seed 3: give another --save-dir"),
-        (["--no-save"], "ended with no --no-save, and this one has --no-save: give another --save-dir"),
+        (["--lr", "2"], "holds a training with --lr 20, and this one has --lr 2: give another --save-dir"),
+        (["--seed", "3"], "holds a training with no --seed, and this one has --seed 3: give another --save-dir"),
+        (["--no-save"], "holds a training with no --no-save, and this one has --no-save: give another --save-dir"),
     ],
 )
 def test_a_finished_training_does_not_take_other_flags(flags, told, commands, tmp_path, capsys):
@@ -116,6 +116,42 @@ def test_a_finished_training_does_not_take_other_flags(flags, told, commands, tm
         train_again(tmp_path, *flags)
     printed = capsys.readouterr().err
     assert end.value.code == 2 and printed.count("\n") == 1 and told in printed and len(commands) == 1
+
+
+def test_a_training_that_was_stopped_does_not_go_on_with_other_flags(commands, tmp_path, capsys):
+    commands.status = 143
+    for flags in (["--lr", "2"], ["--lr", "3"]):
+        with pytest.raises(SystemExit):
+            train_again(tmp_path, *flags)
+        assert not (tmp_path / "doc/begun.txt").exists(), "it left nothing to go on with"
+    (tmp_path / "doc/checkpoint_last.pt").touch()
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--lr", "3", "--max-epoch", "9")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        train_again(tmp_path, "--lr", "4", "--max-epoch", "9")
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and "holds a training with --lr 3, and this one has --lr 4" in printed
+    assert len(commands) == 3
+    commands.status = 0
+    train_again(tmp_path, "--lr", "3")
+    assert len(commands) == 4 and (tmp_path / "doc/trained.txt").is_file()
+
+
+def test_a_call_that_leaves_nothing_keeps_the_record_of_one_that_is_under_way(commands, tmp_path):
+    (tmp_path / "doc").mkdir()
+    (tmp_path / "doc/begun.txt").write_text("fairseq-train data --lr 5\n")
+    commands.status = 1  # as where the folder is locked
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--lr", "2")
+    assert (tmp_path / "doc/begun.txt").read_text() == "fairseq-train data --lr 5\n"
+
+
+def test_a_training_of_the_host_alone_is_gone_on_with(commands, tmp_path):
+    (tmp_path / "doc").mkdir()
+    (tmp_path / "doc/checkpoint_last.pt").touch()
+    train_again(tmp_path, "--lr", "2")
+    assert len(commands) == 1 and "--lr 2" in (tmp_path / "doc/begun.txt").read_text()
 
 
 def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path, capsys):

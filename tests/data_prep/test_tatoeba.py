@@ -125,6 +125,24 @@ def test_another_set_does_not_pass_for_the_known_one(subject: str, here: Path, m
         assert re.search(rf"already holds 'tatoeba {subject}, another set.*', not 'tatoeba {subject}", message)
 
 
+@pytest.mark.parametrize("files", [tatoeba_files(), manythings_files()])
+def test_a_result_is_left_alone_where_its_files_are_gone(files: dict[str, bytes], here: Path) -> None:
+    write_files(here / "x", files)
+    for subject in ["de-en", "en"]:
+        options = [subject, "--from", "x", *(["--merges", 20] if subject == "de-en" else [])]
+        if (here / "gone").exists():
+            (here / "gone").rename(here / "x")
+        succeed("tatoeba", *options, cwd=here)
+        (here / "x").rename(here / "gone")
+        assert "already complete" in succeed("tatoeba", *options, cwd=here).stderr
+
+
+def test_a_text_that_is_there_twice_is_refused(here: Path) -> None:
+    write_files(here / "x", {**tatoeba_files(), "train.en": b"Another text.\n"})
+    message = fail("tatoeba", "en", "--from", "x", cwd=here)
+    assert "x has both train.en.gz and train.en: leave the one that is meant" in message
+
+
 def test_other_language_is_for_english_alone(here: Path) -> None:
     for subject in ["de-en", "de"]:
         done = prepare("tatoeba", subject, "--other", "de", cwd=here)

@@ -118,6 +118,20 @@ def test_validation_decodes_greedily_and_joins_subwords(metric, detokenised):
     }
 
 
+@pytest.mark.parametrize(
+    "file, joined",
+    [(None, []), ("bpe.codes", []), ("sentencepiece.bpe.model", ["=sentencepiece"])],
+)
+def test_validation_joins_the_subwords_of_the_data(file, joined, tmp_path):
+    if file is not None:
+        (tmp_path / file).touch()
+    for name in SCORED_BY:
+        system = next(iter(RECIPES[name].systems))
+        arguments = training_arguments(RECIPES[name], system, data=str(tmp_path), save_dir="save")
+        (flag,) = (word for word in arguments if word.startswith("--eval-scorer-remove-bpe"))
+        assert flag == "".join(["--eval-scorer-remove-bpe", *joined])
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_small_translators_and_headlines_are_scored_in_training(name):
     expected = scored_validation(SCORED_BY[name]) if name in SCORED_BY else {}

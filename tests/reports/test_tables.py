@@ -20,6 +20,7 @@ def test_cells_are_written_as_they_are():
 
 def test_a_bar_in_a_name_does_not_part_cells():
     assert r"a\|b" in as_table(["model", "x"], [("a|b", 1)])
+    assert r"minus a\|b" in as_table(["model", "minus a|b"], [("x", 1)])
 
 
 def test_a_cell_shows_its_interval_where_it_has_one():

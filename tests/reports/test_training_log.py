@@ -1,9 +1,12 @@
 """What is read of fairseq-train's log."""
 
+import inspect
 import math
 
 import pytest
+from fairseq import checkpoint_utils
 from fairseq.logging.progress_bar import format_stat
+from fairseq.trainer import Trainer
 
 from fairseq_plugins.reports.training_log import (
     read_epoch_speeds,
@@ -84,6 +87,26 @@ def test_a_sitting_ends_where_the_next_starts(tmp_path):
     interval = "x | INFO | train_inner | epoch 001: 10 / 99 loss=9, wps=9, wall={}\n"
     log.write_text("".join(start + "".join(map(interval.format, seconds)) for seconds in walls))
     assert read_hours(log) == (300 + 500 + 7 + 9) / 3600
+
+
+@pytest.mark.parametrize(
+    "logger, text, host",
+    [
+        ("fairseq.trainer", "No existing checkpoint found ", Trainer.load_checkpoint),
+        (
+            "fairseq.checkpoint_utils",
+            "loading pretrained model from ",
+            inspect.unwrap(checkpoint_utils.load_checkpoint),
+        ),
+    ],
+)
+def test_a_training_that_began_anew_is_not_that_of_before(logger, text, host, tmp_path):
+    assert text in inspect.getsource(host)
+    log, begun = tmp_path / "train.log", f"x | INFO | {logger} | {text}start.pt\n"
+    interval = "x | INFO | train_inner | epoch 001: 10 / 99 loss=9, wps={}, wall={}\n"
+    former = begun + interval.format(10, 7200) + validations(1, 2, ppl=40)
+    log.write_text(former + begun + interval.format(30, 3600) + validations(1, ppl=50))
+    assert read_hours(log) == 1 and read_median_speed(log) == 30 and read_valid_curve(log) == {1: 50}
 
 
 def test_numbers_of_any_size(tmp_path):

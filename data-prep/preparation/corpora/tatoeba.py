@@ -11,6 +11,7 @@ from pathlib import Path
 from ..archives import is_sound, unpack
 from ..downloads import download, mirror_urls
 from ..errors import CHECK_OR_PASS, DataError, note
+from ..finished import read_record
 from ..lines import Row
 from ..parallel_corpus import ParallelCorpus
 from ..sources import aligned_files, check_digest, content_digest, file_lines, plain_or_gz
@@ -84,13 +85,8 @@ class Tatoeba(ParallelCorpus):
 
     def variant(self, options: Namespace) -> str:
         """A language other than German that only English is taken from; which set it is, if not the known one."""
-        files = _find(options.source or options.work, options)
-        parts = [
-            f"with {options.other}" if options.subject == "en" and options.other != "de" else "",
-            "another set" if _is_split(files, options) and not _has_known_sizes(files) else "",
-            "" if _is_split(files, options) else f"split of {_names(options)[1]}",
-        ]
-        return ", ".join(filter(None, parts))
+        language = f"with {options.other}" if options.subject == "en" and options.other != "de" else ""
+        return ", ".join(filter(None, [language, _set(options)]))
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``train|valid|test.LANGUAGE`` of the languages that are wanted, or manythings' file or archive."""
@@ -148,6 +144,15 @@ def _find(folder: Path, options: Namespace) -> dict[str, Path]:
         if path and path.is_file():
             return {name: path}
     return {}
+
+
+def _set(options: Namespace) -> str:
+    """Which set the files are, "" for the known one; where they are gone, that of the result, if there is one."""
+    other, split = "another set", f"split of {_names(options)[1]}"
+    if files := _find(options.source or options.work, options):
+        return split if not _is_split(files, options) else "" if _has_known_sizes(files) else other
+    recipe, _ = read_record(options.dest)
+    return next((name for name in (other, split) if f", {name}, " in f"{recipe}, "), "" if recipe else split)
 
 
 def _is_split(files: dict[str, Path], options: Namespace) -> bool:
