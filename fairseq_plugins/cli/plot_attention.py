@@ -36,8 +36,8 @@ class PlotAttention(Command):
     description = """\
 Raw sentences are prepared and translated as translate does it. Every sentence has a picture, OUT/sentence_1.png and so
 on, whose name is printed before its translation: a row for each word of the translation, a column for each word of the
-source. Weights of subwords are added over a source word and averaged over a target word; those of several models, and
-of a Transformer's heads, are averaged."""
+source, up to 100 of either. Weights of subwords are added over a source word and averaged over a target word; those of
+several models, and of a Transformer's heads, are averaged."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="data-prep/<corpus>/prepare.sh")

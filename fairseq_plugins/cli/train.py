@@ -37,7 +37,8 @@ class Train(TrainingCommand):
     summary = "Train a system of a recipe by fairseq-train."
     description = (
         "Flags that this command does not know go to fairseq-train after those of the recipe, and win. The output is\n"
-        "shown and appended to DIR/train.log; the exit status is that of the training. Run again to resume; a training that was begun with other flags is refused."
+        "shown and appended to DIR/train.log; the exit status is that of the training. Run again to resume; a\n"
+        "training that was begun with other flags is refused."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -49,7 +49,10 @@ as -lrb- and ##, give such tokens between blanks; translations are such, too."""
         add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
         add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
         add_input(parser, help="sentences, one a line (default: the standard input)")
-        add_plot(parser, help="draw the attention of the first sentence, such as attention.png")
+        add_plot(
+            parser,
+            help="draw the attention of the first sentence, up to 100 words of either side, such as attention.png",
+        )
         add_beam(parser)
         parser.add_argument(
             "--batch-size",

@@ -13,17 +13,22 @@ if TYPE_CHECKING:
 
 INCHES_A_WORD = 0.45
 INCHES_OF_LABELS = 2.0
+MOST_WORDS = 100
+"""Words that are drawn of a longer sentence."""
 
 
 def draw_attention_map(attention: WordAttention) -> "Figure":
-    """A row for each word of the translation, a column for each word of the source; dark is much attention."""
-    shape = len(attention.source), len(attention.target)
+    """A row for each of the first words of the translation, a column for each of the source; dark is much attention."""
+    source, target = attention.source[:MOST_WORDS], attention.target[:MOST_WORDS]
+    shape = len(source), len(target)
     width, height = (INCHES_OF_LABELS + INCHES_A_WORD * words for words in shape)
     picture = new_picture(inches=(width, height))
     axes = picture.subplots()
-    image = axes.imshow(attention.weights.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="equal")
-    axes.set_xticks(range(shape[0]), attention.source, rotation=45, ha="left", rotation_mode="anchor", parse_math=False)
-    axes.set_yticks(range(shape[1]), attention.target, parse_math=False)
+    image = axes.imshow(
+        attention.weights[:MOST_WORDS, :MOST_WORDS].numpy(), cmap="Blues", vmin=0, vmax=1, aspect="equal"
+    )
+    axes.set_xticks(range(shape[0]), source, rotation=45, ha="left", rotation_mode="anchor", parse_math=False)
+    axes.set_yticks(range(shape[1]), target, parse_math=False)
     axes.set(xlabel="source", ylabel="translation")
     axes.xaxis.set_label_position("top")
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)

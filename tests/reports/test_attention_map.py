@@ -21,3 +21,12 @@ def test_a_long_sentence_has_room_for_its_words():
     words = [f"Wort{number}" for number in range(60)]
     picture = draw_attention_map(WordAttention(torch.rand(60, 60), source=words, target=words))
     assert min(picture.get_size_inches()) >= 60 * 0.3
+
+
+def test_the_first_hundred_words_of_a_longer_one_are_drawn():
+    source, target = [f"Wort{number}" for number in range(400)], [f"word{number}" for number in range(130)]
+    picture = draw_attention_map(WordAttention(torch.rand(130, 400), source=source, target=target))
+    axes = picture.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == source[:100]
+    assert [label.get_text() for label in axes.get_yticklabels()] == target[:100]
+    assert axes.images[0].get_array().shape == (100, 100)

@@ -56,6 +56,8 @@ class Sampling:
         """
         highest = log_probs.max(dim=1, keepdim=True).values  # of which no temperature is too low to divide
         scaled = torch.log_softmax((log_probs - highest) / self.temperature, dim=1)
+        if self.top_k is None and self.top_p is None:
+            return _drawn_places(scaled.exp(), draws)
         sorted_log_probs, words = scaled.sort(dim=1, descending=True, stable=True)
         probs = sorted_log_probs.exp()
         if self.top_k is not None:
@@ -63,8 +65,12 @@ class Sampling:
         if self.top_p is not None:
             before = sorted_log_probs.exp().cumsum(dim=1) - sorted_log_probs.exp()
             probs[before >= self.top_p] = 0
-        probs = probs.cumsum(dim=1)
-        # a draw times the total may be rounded up to it
-        drawn = torch.minimum(draws.unsqueeze(1) * probs[:, -1:], probs[:, -1:] * (1 - math.ulp(1.0)))
-        places = torch.searchsorted(probs, drawn, right=True)
-        return words.gather(1, places).squeeze(1)
+        return words.gather(1, _drawn_places(probs, draws).unsqueeze(1)).squeeze(1)
+
+
+def _drawn_places(probs: Tensor, draws: Tensor) -> Tensor:
+    """A column for each row, (R,), of (R, V) probabilities up to a factor."""
+    sums = probs.cumsum(dim=1)
+    # a draw times the total may be rounded up to it
+    drawn = torch.minimum(draws.unsqueeze(1) * sums[:, -1:], sums[:, -1:] * (1 - math.ulp(1.0)))
+    return torch.searchsorted(sums, drawn, right=True).squeeze(1)

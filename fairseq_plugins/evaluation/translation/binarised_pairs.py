@@ -13,18 +13,19 @@ def target_language(data: Path, split: str) -> str:
     """The language that models of a directory translate into.
 
     Raises:
-        ValueError: if the directory or the split is missing, or holds pairs of several target languages.
+        ValueError: if the directory or the split is missing, or holds pairs of several languages.
     """
     check_data_folder(data)
-    pairs = [re.fullmatch(r"(.+)\.[^.-]+-([^.-]+)\.\2\.idx", path.name) for path in sorted(data.glob("*.idx"))]
+    pairs = [re.fullmatch(r"(.+)\.([^.-]+-([^.-]+))\.\3\.idx", path.name) for path in sorted(data.glob("*.idx"))]
     splits = sorted({pair[1] for pair in pairs if pair})
     if split not in splits:
         taken = f"take one of {', '.join(splits)}" if splits else "it holds no pairs"
         raise ValueError(f"{data} has no {split} set: {taken}")
-    languages = sorted({pair[2] for pair in pairs if pair and pair[1] == split})
-    if len(languages) > 1:
-        raise ValueError(f"{data} has pairs of several target languages: {', '.join(languages)}: keep them apart")
-    return languages[0]
+    found = [pair for pair in pairs if pair and pair[1] == split]
+    if len(found) > 1:
+        languages = ", ".join(pair[2] for pair in found)
+        raise ValueError(f"{data} has {split} sets of several pairs of languages, {languages}: keep them apart")
+    return found[0][3]
 
 
 def num_sentences(data: Path, split: str) -> int:

@@ -65,10 +65,11 @@ def test_a_search_uses_no_sampling():
             Sampling(**options).check_unused(beam="--beam")
 
 
-@pytest.mark.parametrize("draw", [0.0, 1 - 2**-53])
-def test_the_ends_of_the_draws_choose_words_that_have_a_probability(draw):
-    log_probs = torch.tensor([[0.0, 0.25, 0.75]]).double().log()
-    assert Sampling().choose(log_probs, torch.tensor([draw]).double()).item() == (2 if draw == 0 else 1)
+@pytest.mark.parametrize("sampling, first, last", [(Sampling(), 1, 2), (Sampling(top_k=4), 2, 1)])
+def test_the_ends_of_the_draws_choose_words_that_have_a_probability(sampling, first, last):
+    log_probs = torch.tensor([[0.0, 0.25, 0.75, 0.0]]).double().log()
+    ends = torch.tensor([0.0, 1 - 2**-53]).double()
+    assert sampling.choose(log_probs.expand(2, -1), ends).tolist() == [first, last]
 
 
 @pytest.mark.parametrize(

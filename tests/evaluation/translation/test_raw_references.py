@@ -16,6 +16,8 @@ def check(target, reference):
     [
         ("it &apos;s a small house , isn &apos;t it ?", "It's a small house, isn't it?"),
         ("a well @-@ known &quot; R &amp; D &quot; plan", 'A well-known "R&D" plan'),
+        ("it costs at AT &amp; amp ; T &amp; lt ; 3 $", "It costs at AT&amp;T &lt; 3$"),  # it has the escapes itself
+        ("AT&amp;T rises", "AT&amp;T rises"),  # of no tokeniser
         ("sie wohnt in der STRASSE ##", "Sie wohnt in der Straße 17"),
         ("le chat d &apos; Anne", "le chat d'Anne"),
         ("\u6211 \u7231 \u4f60 \u3002", "\u6211\u7231\u4f60\u3002"),
