@@ -34,9 +34,11 @@ def files_line(digests: Mapping[str, str]) -> str:
 
 def read_record(dest: Path) -> tuple[str, list[str]]:
     """The recipe of what a folder holds, or "", and the other lines of its record."""
+    if not (dest / RECORD).is_file():
+        return "", []
     try:
         recipe, *others = [*read_lines(dest / RECORD)] or [""]
-    except (OSError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return "", []
     return recipe, others
 

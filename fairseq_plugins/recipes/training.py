@@ -1,9 +1,11 @@
 """A training in a folder of its own, which is gone on with where it was stopped."""
 
+import re
 import shlex
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.flags.output_paths import check_output_folder
@@ -13,7 +15,7 @@ from fairseq_plugins.programs.host_program import host_command
 from fairseq_plugins.programs.logged_process import run_logged
 
 BEGUN_FILE = "begun.txt"
-"""In the folder of a training that has left something to go on with: its command line."""
+"""In the folder of a training that has left something to go on with: the command line by which it did so."""
 FINISHED_FILE = "trained.txt"
 """In the folder of a training that ended by itself: its command line."""
 START_FILE = "started_from.txt"
@@ -24,9 +26,11 @@ STOPPING_FLAG = "--stop-time-hours"
 _LENGTHS = ("--max-epoch", "--max-update", "--patience", "--stop-min-lr", STOPPING_FLAG)
 _STARTING_FLAG = "--finetune-from-model"
 _PATHS = ("", "--user-dir", "--save-dir", "--base-model", _STARTING_FLAG)  # "": DATA, which comes first
-_RUN = ("--log-interval", "--log-format", "--tensorboard-logdir", "--num-workers", "--cpu")
-_KEPT = ("--no-epoch-checkpoints", "--keep-last-epochs")
-MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_RUN, *_KEPT))
+_LOG = ("--log-interval", "--log-format", "--log-file", "--no-progress-bar", "--tensorboard-logdir", "--wandb-project")
+_MACHINE = ("--num-workers", "--cpu", "--device-id", "--distributed-world-size")
+_KEPT = ("--no-epoch-checkpoints", "--keep-last-epochs", "--save-interval-updates", "--keep-interval-updates")
+_RESETS = ("--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset-dataloader")
+MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_LOG, *_MACHINE, *_KEPT, *_RESETS))
 """Flags with whose other values a training goes on; what the paths hold is compared where it is read."""
 
 
@@ -53,15 +57,15 @@ class Training:
         return self._read(FINISHED_FILE) == self.command_line
 
     def check(self) -> None:
-        """What the folder holds is this training, or nothing to go on with.
+        """Refuse a folder that holds something else than this training.
 
         Raises:
             ValueError: if nothing can be written to ``save_dir``, a training with other flags is there, or one that
                 began with another checkpoint's weights.
         """
-        check_output_folder(self.save_dir)
         self._check_start()
         if not self.is_finished:
+            check_output_folder(self.save_dir)
             self._check_flags()
 
     def run(self) -> None:
@@ -78,21 +82,35 @@ class Training:
             return
         self.save_dir.mkdir(parents=True, exist_ok=True)
         self._keep_start()
-        former = self._read(BEGUN_FILE)
-        self._write(BEGUN_FILE, self.command_line)
         command, environment = host_command("train", self.arguments), training_environment()
-        status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
+        with self._noted():
+            status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
         if status != 0:
-            if not self._goes_on:  # what another call that is under way has written stays
-                self._write(BEGUN_FILE, former)
             raise SystemExit(status)
         if STOPPING_FLAG not in _by_flag(self.arguments):
             self._write(FINISHED_FILE, self.command_line)
 
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Note the command line; where it leaves nothing to go on with, what was noted before stays."""
+        former, saved = self._read(BEGUN_FILE), self._last_saved
+        self._write(BEGUN_FILE, self.command_line)
+        try:
+            yield
+        finally:
+            if self._last_saved == saved:
+                self._write(BEGUN_FILE, former)
+
+    @property
+    def _last_saved(self) -> Optional[Tuple[int, int]]:
+        """What tells a checkpoint from that of before."""
+        path = self.save_dir / "checkpoint_last.pt"
+        return (path.stat().st_ino, path.stat().st_mtime_ns) if path.is_file() else None
+
     def _read(self, name: str) -> str:
         """A command line that an earlier call wrote, or nothing."""
         path = self.save_dir / name
-        return path.read_text(encoding="utf-8").rstrip("\n") if path.is_file() else ""
+        return path.read_text(encoding="utf-8", errors="replace").rstrip("\n") if path.is_file() else ""
 
     def _write(self, name: str, command_line: str) -> None:
         """Keep a command line, or, of nothing, no file."""
@@ -110,7 +128,7 @@ class Training:
     @property
     def _goes_on(self) -> bool:
         """Whether there is a training to go on with, of which the host does not read the start again."""
-        return bool(self._read(FINISHED_FILE)) or (self.save_dir / "checkpoint_last.pt").exists()
+        return bool(self._read(FINISHED_FILE)) or self._last_saved is not None
 
     def _check_start(self) -> None:
         start, kept = self._start, self.save_dir / START_FILE
@@ -130,19 +148,20 @@ class Training:
     def _check_flags(self) -> None:
         if not self._goes_on:
             return
-        name = BEGUN_FILE if self._read(BEGUN_FILE) else FINISHED_FILE
-        try:
-            words = shlex.split(self._read(name))
-        except ValueError as error:
-            raise ValueError(f"{self.save_dir / name} holds no command line: remove it") from error
-        if not words:  # a training of fairseq-train's own
+        names = [name for name in (BEGUN_FILE, FINISHED_FILE) if self._read(name)]
+        if not names:  # a training of fairseq-train's own
             return
+        try:
+            words = shlex.split(self._read(names[0]))
+        except ValueError as error:
+            raise ValueError(f"{self.save_dir / names[0]} holds no command line: remove it") from error
         former, now = _by_flag(words[1:]), _by_flag(self.arguments)
         for flag in dict.fromkeys([*former, *now]):
             if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
                 raise ValueError(
                     f"{self.save_dir} holds a training with {_told(flag, former)}, and this one has "
-                    f"{_told(flag, now)}: give another --save-dir"
+                    f"{_told(flag, now)}: give another --save-dir, or remove {' and '.join(names)} there to go on with "
+                    "the flags of this one"
                 )
 
 
@@ -151,7 +170,7 @@ def _by_flag(arguments: Sequence[str]) -> Dict[str, List[str]]:
     found: Dict[str, List[str]] = {"": []}
     flag = ""
     for word in arguments:
-        if word.startswith("--"):
+        if re.match("--|-[A-Za-z]$", word):  # no negative number
             flag, equals, value = word.partition("=")
             found[flag] = [value] if equals else []
         else:

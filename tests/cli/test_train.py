@@ -18,16 +18,21 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/recipes"
 
 @pytest.fixture
 def commands(monkeypatch):
-    """What would be run; the stub ends with the status that ``commands.status`` says."""
+    """What would be run; the stub ends with the status that ``commands.status`` says, and saves if ``.saves`` is."""
 
     class Commands(list):
         status = 0
+        saves = False
 
     commands = Commands()
 
     def run_logged(command, *, log, environment):
         assert environment == training_environment()
         commands.append((command, log))
+        if commands.saves:
+            replaced = log.with_name("checkpoint.tmp")
+            replaced.write_text(f"checkpoint {len(commands)}")
+            replaced.rename(log.with_name("checkpoint_last.pt"))
         return commands.status
 
     monkeypatch.setattr(training, "run_logged", run_logged)
@@ -124,24 +129,25 @@ def test_a_training_that_was_stopped_does_not_go_on_with_other_flags(commands, t
         with pytest.raises(SystemExit):
             train_again(tmp_path, *flags)
         assert not (tmp_path / "doc/begun.txt").exists(), "it left nothing to go on with"
-    (tmp_path / "doc/checkpoint_last.pt").touch()
+    commands.saves = True
     with pytest.raises(SystemExit):
         train_again(tmp_path, "--lr", "3", "--max-epoch", "9")
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         train_again(tmp_path, "--lr", "4", "--max-epoch", "9")
     printed = capsys.readouterr().err
-    assert end.value.code == 2 and "holds a training with --lr 3, and this one has --lr 4" in printed
+    told = "holds a training with --lr 3, and this one has --lr 4: give another --save-dir, or remove begun.txt there"
+    assert end.value.code == 2 and told in printed
     assert len(commands) == 3
     commands.status = 0
-    train_again(tmp_path, "--lr", "3")
+    train_again(tmp_path, "--lr", "3", "--reset-dataloader", "--cpu")
     assert len(commands) == 4 and (tmp_path / "doc/trained.txt").is_file()
 
 
-def test_a_call_that_leaves_nothing_keeps_the_record_of_one_that_is_under_way(commands, tmp_path):
+def test_a_call_that_leaves_nothing_keeps_the_record_of_before(commands, tmp_path):
     (tmp_path / "doc").mkdir()
     (tmp_path / "doc/begun.txt").write_text("fairseq-train data --lr 5\n")
-    commands.status = 1  # as where the folder is locked
+    commands.status = 1  # as where another training under way has locked the folder
     with pytest.raises(SystemExit):
         train_again(tmp_path, "--lr", "2")
     assert (tmp_path / "doc/begun.txt").read_text() == "fairseq-train data --lr 5\n"
@@ -150,8 +156,21 @@ def test_a_call_that_leaves_nothing_keeps_the_record_of_one_that_is_under_way(co
 def test_a_training_of_the_host_alone_is_gone_on_with(commands, tmp_path):
     (tmp_path / "doc").mkdir()
     (tmp_path / "doc/checkpoint_last.pt").touch()
+    commands.status = 2
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--no-such-flag")
+    commands.status, commands.saves = 0, True
     train_again(tmp_path, "--lr", "2")
-    assert len(commands) == 1 and "--lr 2" in (tmp_path / "doc/begun.txt").read_text()
+    assert len(commands) == 2 and "--lr 2" in (tmp_path / "doc/begun.txt").read_text()
+
+
+def test_short_flags_are_flags_and_negative_numbers_values(commands, tmp_path, capsys):
+    train_again(tmp_path, "--max-epoch", "3", "-s", "de", "--lr", "-1")
+    train_again(tmp_path, "-s", "de", "--lr", "-1", "--max-epoch", "4")
+    assert len(commands) == 2
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--max-epoch", "5", "-s", "fr", "--lr", "-1")
+    assert "with -s de, and this one has -s fr" in capsys.readouterr().err
 
 
 def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path, capsys):

@@ -141,6 +141,10 @@ def test_a_text_that_is_there_twice_is_refused(here: Path) -> None:
     write_files(here / "x", {**tatoeba_files(), "train.en": b"Another text.\n"})
     message = fail("tatoeba", "en", "--from", "x", cwd=here)
     assert "x has both train.en.gz and train.en: leave the one that is meant" in message
+    (here / "x/train.en").unlink()
+    succeed("tatoeba", "en", "--from", "x", cwd=here)
+    (here / "x/train.en").touch()
+    assert "already complete" in succeed("tatoeba", "en", "--from", "x", cwd=here).stderr
 
 
 def test_other_language_is_for_english_alone(here: Path) -> None:

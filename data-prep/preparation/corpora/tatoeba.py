@@ -149,9 +149,15 @@ def _find(folder: Path, options: Namespace) -> dict[str, Path]:
 def _set(options: Namespace) -> str:
     """Which set the files are, "" for the known one; where they are gone, that of the result, if there is one."""
     other, split = "another set", f"split of {_names(options)[1]}"
-    if files := _find(options.source or options.work, options):
-        return split if not _is_split(files, options) else "" if _has_known_sizes(files) else other
     recipe, _ = read_record(options.dest)
+    try:
+        files = _find(options.source or options.work, options)
+    except DataError:
+        if not recipe:
+            raise
+        files = {}
+    if files:
+        return split if not _is_split(files, options) else "" if _has_known_sizes(files) else other
     return next((name for name in (other, split) if f", {name}, " in f"{recipe}, "), "" if recipe else split)
 
 

@@ -18,6 +18,7 @@ def check(target, reference):
         ("a well @-@ known &quot; R &amp; D &quot; plan", 'A well-known "R&D" plan'),
         ("it costs at AT &amp; amp ; T &amp; lt ; 3 $", "It costs at AT&amp;T &lt; 3$"),  # it has the escapes itself
         ("AT&amp;T rises", "AT&amp;T rises"),  # of no tokeniser
+        ("it &apos;s &quot; x &quot;", 'it&apos;s "x"'),
         ("sie wohnt in der STRASSE ##", "Sie wohnt in der Straße 17"),
         ("le chat d &apos; Anne", "le chat d'Anne"),
         ("\u6211 \u7231 \u4f60 \u3002", "\u6211\u7231\u4f60\u3002"),
@@ -41,6 +42,7 @@ def test_a_target_is_its_raw_reference_in_other_marks(target, reference):
         (f"the {UNKNOWN_REFERENCE} of {UNKNOWN_REFERENCE} oil", "the oil of price", "is not the reference"),
         (f"abc {UNKNOWN_REFERENCE} cd", "abcd", "is not the reference"),
         ("theprice ofoil", "the price of oil", "the words of target 0, 'theprice ofoil', are joined"),
+        ("AT&amp;T risesfast", "AT&amp;T rises fast", "the words of target 0, 'AT&amp;T risesfast', are joined"),
     ],
 )
 def test_another_line_is_refused(target, reference, told):
