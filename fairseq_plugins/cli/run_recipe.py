@@ -35,8 +35,7 @@ decode the test set as the recipe's published figures were decoded.
 What a system begins with, such as the base model of a gate, is trained before it, with the same seed; three models
 have seeds 1 to 3 for seed 1, 4 to 6 for seed 2. What is finished is not done again, so that the same line goes on where
 it was stopped, and more systems or seeds join those that are there; trainings that were begun with other flags are
-refused. Two at a time: start it twice with other --systems
-that begin with other models, then once more with all.
+refused. Two at a time: start it twice with other --systems that begin with other models, then once more with all.
 
 Writes what compare_runs writes, by the metric of the recipe: table.md, runs.json and learning_curves.png. Flags that
 this command does not know go to every fairseq-train after those of the recipe, and win."""

@@ -232,13 +232,7 @@ def test_hypotheses_keep_the_length_asked_for_and_lenpen_decides_within_it(evalu
     assert for_short < for_long
 
 
-@pytest.mark.parametrize(
-    "started",
-    [
-        "in a new folder",
-        "where an earlier run ended",
-    ],
-)
+@pytest.mark.parametrize("started", ["in a new folder", "where an earlier run ended"])
 def test_an_aborted_decode_leaves_no_score(started, evaluated, request_of, copy, tmp_path):
     out = copy if started == "where an earlier run ended" else tmp_path / "out"
     package = tmp_path / "stub/fairseq_cli"

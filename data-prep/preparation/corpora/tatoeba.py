@@ -86,7 +86,7 @@ class Tatoeba(ParallelCorpus):
     def variant(self, options: Namespace) -> str:
         """A language other than German that only English is taken from; which set it is, if not the known one."""
         language = f"with {options.other}" if options.subject == "en" and options.other != "de" else ""
-        return ", ".join(filter(None, [language, _set(options)]))
+        return ", ".join(filter(None, [language, _name_of_set(options)]))
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``train|valid|test.LANGUAGE`` of the languages that are wanted, or manythings' file or archive."""
@@ -146,7 +146,7 @@ def _find(folder: Path, options: Namespace) -> dict[str, Path]:
     return {}
 
 
-def _set(options: Namespace) -> str:
+def _name_of_set(options: Namespace) -> str:
     """Which set the files are, "" for the known one; where they are gone, that of the result, if there is one."""
     other, split = "another set", f"split of {_names(options)[1]}"
     recipe, _ = read_record(options.dest)
@@ -156,9 +156,11 @@ def _set(options: Namespace) -> str:
         if not recipe:
             raise
         files = {}
-    if files:
-        return split if not _is_split(files, options) else "" if _has_known_sizes(files) else other
-    return next((name for name in (other, split) if f", {name}, " in f"{recipe}, "), "" if recipe else split)
+    if _is_split(files, options):
+        return "" if _has_known_sizes(files) else other
+    if files or not recipe:
+        return split
+    return next((name for name in (other, split) if f", {name}, " in f"{recipe}, "), "")
 
 
 def _is_split(files: dict[str, Path], options: Namespace) -> bool:

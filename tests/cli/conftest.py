@@ -1,0 +1,29 @@
+"""A stub in place of fairseq-train."""
+
+import pytest
+
+from fairseq_plugins.programs.allocator import training_environment
+from fairseq_plugins.recipes import training
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """What would be run; the stub ends with the status that ``commands.status`` says, and saves if ``.saves`` is."""
+
+    class Commands(list):
+        status = 0
+        saves = False
+
+    commands = Commands()
+
+    def run_logged(command, *, log, environment):
+        assert environment == training_environment()
+        commands.append((command, log))
+        if commands.saves:
+            replaced = log.with_name("checkpoint.tmp")
+            replaced.write_text(f"checkpoint {len(commands)}")
+            replaced.rename(log.with_name("checkpoint_last.pt"))
+        return commands.status
+
+    monkeypatch.setattr(training, "run_logged", run_logged)
+    return commands
