@@ -9,10 +9,11 @@ from tqdm import tqdm
 from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.reports.curves import draw_learning_curves
 from fairseq_plugins.reports.differences import differences, differences_as_markdown
+from fairseq_plugins.reports.learning_table import best_valid_cells, cost_cells
 from fairseq_plugins.reports.metrics.metric import Figures, Metric
 from fairseq_plugins.reports.metrics.text import TextMetric
 from fairseq_plugins.reports.report import Report
-from fairseq_plugins.reports.tables import Cell, as_table, summary_rows
+from fairseq_plugins.reports.tables import Cell, table_of_runs
 from fairseq_plugins.reports.trained_run import TrainedRun, read_run
 from fairseq_plugins.scoring.corpus_metrics import TITLES
 from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores
@@ -117,17 +118,11 @@ def _check_trainings(runs: Sequence[TrainedRun]) -> None:
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:
     """A line for each run or text and, where there are several seeds, their mean and standard deviation."""
-    rows: List[Dict[str, Any]] = []
-    for name in dict.fromkeys(figures["name"] for figures in found):
-        same = [
-            {**_training_cells(figures), **metric.cells(figures), **_cost_cells(figures)}
-            for figures in found
-            if figures["name"] == name
-        ]
-        rows += [{"model": name, **cells} for cells in same]
-        rows += [{"model": row, **cells} for row, cells in summary_rows(name, same).items()]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    return as_table(columns, [[row.get(column) for column in columns] for row in rows])
+    return table_of_runs(
+        found,
+        lambda figures: {**_training_cells(figures), **metric.cells(figures), **_cost_cells(figures)},
+        column="model",
+    )
 
 
 def _training_cells(figures: Figures) -> Dict[str, Cell]:
@@ -152,17 +147,8 @@ def _valid_cells(figures: Figures) -> Dict[str, Cell]:
     """Of the checkpoint, where it was measured; or else the best of all epochs, whichever the checkpoint is of."""
     if "valid_perplexity" in figures:
         return {"valid perplexity": Cell(figures["valid_perplexity"])}
-    scores = figures.get("highest_valid_scores", {})
-    return {
-        "lowest valid perplexity": Cell(figures["lowest_valid_perplexity"]),
-        **{f"highest valid {TITLES[metric]}": Cell(score) for metric, score in scores.items()},
-    }
+    return best_valid_cells(figures)
 
 
 def _cost_cells(figures: Figures) -> Dict[str, Cell]:
-    if "hours" not in figures:
-        return {}
-    return {
-        "words per second": Cell(figures["words_per_second"], ",.0f", mean="none"),
-        "hours": Cell(figures["hours"], mean="none"),
-    }
+    return cost_cells(figures) if "hours" in figures else {}

@@ -2,7 +2,7 @@
 
 import statistics
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Literal, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence
 
 from tabulate import tabulate
 
@@ -58,3 +58,22 @@ def summary_rows(name: str, runs: Sequence[Mapping[str, Cell]]) -> Dict[str, Dic
         row: {column: Cell(of([run[column].value for run in runs]), runs[0][column].format) for column in columns}
         for row, of in zip(summary_names(name), (statistics.mean, statistics.stdev))
     }
+
+
+def table_of_runs(
+    found: Sequence[Dict[str, Any]], cells: Callable[[Dict[str, Any]], Mapping[str, Cell]], *, column: str
+) -> str:
+    """A line for each run and, where there are several of one name, their mean and standard deviation.
+
+    Args:
+        found: figures of the runs, each with its ``name``; those of one name stand together.
+        cells: what the table has of a run, by the names of the columns.
+        column: what the first one is called, that of the names.
+    """
+    rows: List[Mapping[str, object]] = []
+    for name in dict.fromkeys(figures["name"] for figures in found):
+        same = [cells(figures) for figures in found if figures["name"] == name]
+        rows += [{column: name, **of_run} for of_run in same]
+        rows += [{column: row, **of_all} for row, of_all in summary_rows(name, same).items()]
+    columns = list(dict.fromkeys(one for row in rows for one in row))
+    return as_table(columns, [[row.get(one) for one in columns] for row in rows])

@@ -8,13 +8,7 @@ from fairseq.models import BaseFairseqModel
 
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
-from fairseq_plugins.reports.training_log import (
-    find_log,
-    read_hours,
-    read_median_speed,
-    read_score_curves,
-    read_valid_curve,
-)
+from fairseq_plugins.reports.logged_training import LoggedTraining, read_logged_training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +21,7 @@ class TrainedRun:
         data: directory with the data.
         model: that of the checkpoint.
         seed: of the training.
-        valid_curve: validation perplexity by epoch.
-        score_curves: scores of the decoded validation set by epoch, by metric, where the training logged them.
-        words_per_second: median speed of the training.
-        hours: that the training took.
+        training: what its log says.
     """
 
     name: str
@@ -38,10 +29,7 @@ class TrainedRun:
     data: str
     model: BaseFairseqModel
     seed: int
-    valid_curve: Dict[int, float]
-    score_curves: Dict[str, Dict[int, float]]
-    words_per_second: float
-    hours: float
+    training: LoggedTraining
 
     @property
     def save_dir(self) -> Path:
@@ -57,13 +45,7 @@ class TrainedRun:
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "learning_parameters": sum(parameter.numel() for parameter in learning),
             "seed": self.seed,
-            "epochs": max(self.valid_curve),
-            "lowest_valid_perplexity": min(self.valid_curve.values()),
-            "valid_curve": self.valid_curve,
-            "highest_valid_scores": {metric: max(curve.values()) for metric, curve in self.score_curves.items()},
-            "score_curves": self.score_curves,
-            "words_per_second": self.words_per_second,
-            "hours": self.hours,
+            **self.training.figures(),
         }
 
 
@@ -80,8 +62,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     """
     checkpoint = path / "checkpoint_best.pt" if path.is_dir() else path
     check_checkpoints([checkpoint])
-    log = find_log(checkpoint.parent)
-    curve, score_curves = read_valid_curve(log), read_score_curves(log)
+    training = read_logged_training(checkpoint.parent)
     model, config = load_checkpoint(checkpoint, data)
     return TrainedRun(
         name=name,
@@ -89,8 +70,5 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
         data=data,
         model=model,
         seed=config.common.seed,
-        valid_curve=curve,
-        score_curves=score_curves,
-        words_per_second=read_median_speed(log),
-        hours=read_hours(log),
+        training=training,
     )

@@ -23,6 +23,8 @@ WALL = re.compile(rf"\| train(?:_inner)? \|.*? \bwall[= ]{NUMBER}")
 EPOCH = re.compile(rf"\| (?:train|train_inner|valid) \| {EPOCH_NUMBER}")
 EPOCH_OF_INTERVAL = re.compile(rf"\| train_inner \| {EPOCH_NUMBER}:")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
+SEED = re.compile(r"'common': \{[^{}]*?'seed': (\d+)")
+"""In what the host prints of the flags, once a start."""
 START = "| fairseq.trainer | Preparing to load checkpoint "
 """In a line that the host logs once a start, whether there is a checkpoint or not."""
 BEGINNINGS = (
@@ -60,6 +62,18 @@ def _read_last_training(path: Path) -> str:
     """A log, or, where a training began anew in a folder of another, what came after that."""
     text = read_log(path)
     return text[max(0, *map(text.rfind, BEGINNINGS)) :]
+
+
+def read_seed(path: Path) -> int:
+    """Seed of the training; of the last one, where one began anew.
+
+    Raises:
+        ValueError: if the log does not tell.
+        OSError: if there is no log.
+    """
+    if not (found := SEED.findall(read_log(path))):
+        raise ValueError(f"{path} holds no flags, which fairseq-train prints as it starts: keep all that it prints")
+    return int(found[-1])
 
 
 def lines_of_epochs(text: str) -> str:

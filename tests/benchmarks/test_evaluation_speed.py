@@ -16,6 +16,7 @@ from fairseq_plugins.benchmarks.evaluation import (
     lines_of,
     median_speeds,
 )
+from tests.tables import rows_of
 
 
 def test_readings_are_made_in_both_orders_and_the_first_round_is_not_counted():
@@ -65,6 +66,5 @@ def test_the_parts_of_dynamic_evaluation_read_every_word_with_a_gradient_and_lea
 )
 def test_ratios_are_those_to_what_a_reading_is_compared_with(name, ratios):
     speeds = {**dict.fromkeys(METHODS, 50.0), PLAIN: 200.0, FLOOR: 100.0, PLAIN_ROWS: 500.0, LINES: 50.0}
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in as_markdown(speeds).splitlines()]
-    (row,) = (row for row in rows if row[0] == name)
+    (row,) = (row for row in rows_of(as_markdown(speeds)) if row[0] == name)
     assert row[1] == f"{speeds[name]:,.0f}" and row[2:] == ratios

@@ -18,6 +18,7 @@ from fairseq_plugins.benchmarks.output_layer import (
 )
 from fairseq_plugins.benchmarks.output_layer_inputs import Case, Inputs
 from fairseq_plugins.benchmarks.output_layer_report import BARS, as_markdown, draw
+from tests.tables import rows_of
 
 CPU = torch.device("cpu")
 
@@ -162,10 +163,6 @@ def result(num_experts, memory=True, **milliseconds):
 
 MIXTURE = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20)
 SINGLE = result(1, fused=100, published=200, floor=90, torch=180)
-
-
-def rows_of(table):
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
 
 
 def test_the_table_has_times_memory_and_ratios():

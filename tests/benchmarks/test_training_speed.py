@@ -15,6 +15,7 @@ from fairseq_plugins.benchmarks.translation import SUITES as TRANSLATION_SUITES
 from fairseq_plugins.benchmarks.translation import decoding_as_markdown
 from fairseq_plugins.flags.command import ProgramFailed
 from fairseq_plugins.recipes import Recipe, System
+from tests.tables import rows_of
 
 RECIPE = Recipe(
     name="two",
@@ -69,10 +70,6 @@ def test_systems_train_by_turns_in_both_orders(calls):
 def test_a_training_that_fails_is_told_with_the_end_of_its_log(calls):
     with pytest.raises(ProgramFailed, match="(?s)fairseq-train data .*--arch=lstm .*failed:.*out of memory"):
         measure_trainings(RECIPE, ["broken"], data="data", num_updates=10, num_rounds=1)
-
-
-def rows_of(table):
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
 
 
 def test_ratios_are_those_to_the_first():

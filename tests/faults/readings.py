@@ -90,6 +90,7 @@ READINGS: Dict[str, Reading] = {
         result=files("out.png"),
     ),
     "plot_generalization": _ours("plot_generalization", "--path", "A=run", files=["run/train.log"]),
+    "plot_learning_curves": _ours("plot_learning_curves", "--path", "A=run", files=["run/train.log"]),
     "rescore_nbest": _ours(
         *("rescore_nbest", "translation", "--path", "translator.pt", "--input", "generated", "--reference", "targets"),
         *("--tune", "tuned"),

@@ -89,6 +89,7 @@ WRITINGS: Dict[str, Writing] = {
     "plot_expert_history": _ours("plot_expert_history", "lm", "--path", "A=history", *_PLOT, result=_PICTURE),
     "plot_experts": _ours("plot_experts", *_LM, *_OUT, result=below("out"), stdin=b"the cat eats\n"),
     "plot_generalization": _ours("plot_generalization", "--path", "A=run", *_PLOT, result=_PICTURE),
+    "plot_learning_curves": _ours("plot_learning_curves", "--path", "A=run", *_PLOT, result=_PICTURE),
     "plot_spectrum": _ours("plot_spectrum", "lm", "--path", "A=rnn.pt", *_PLOT, result=_PICTURE),
     "plot_timescales": _ours("plot_timescales", "lm", "--path", "A=fpnn.pt", *_PLOT, result=_PICTURE),
     "rerank_trees": _ours(

@@ -16,18 +16,19 @@ from fairseq_plugins.reports.metrics.of_data import text_metric
 from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
 from fairseq_plugins.reports.metrics.rouge import RougeMetric
 from fairseq_plugins.scoring.rouge import RougeSettings
+from tests.tables import rows_of
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]
 
 
 def run(name, seed, **figures):
-    sizes = dict(parameters=1234, learning_parameters=1234, epochs=6)
+    sizes = dict(parameters=1234, learning_parameters=1234, epochs=6, highest_valid_scores={})
     cost = dict(words_per_second=1500.4 * seed, hours=seed / 8)
     return {**sizes, **cost, **dict(name=name, seed=seed, lowest_valid_perplexity=20.0 + seed), **figures}
 
 
-def rows_of(table):
-    title, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+def named_rows_of(table):
+    title, _, *rows = rows_of(table)
     return [dict(zip(title, row)) for row in rows]
 
 
@@ -37,7 +38,7 @@ def test_runs_of_one_name_have_a_mean_and_a_deviation():
         *(run("A", seed, valid_perplexity=19.0 + seed, test_perplexity=10.0 * seed) for seed in (1, 2, 6)),
         run("B", 3, valid_perplexity=8.0, test_perplexity=7.0),
     ]
-    rows = rows_of(as_markdown(runs, metric))
+    rows = named_rows_of(as_markdown(runs, metric))
     assert [row["model"] for row in rows] == ["A", "A", "A", "A, mean", "A, standard deviation", "B"]
     assert rows[0] == {
         **{"model": "A", "parameters": "1,234", "seed": "1", "epochs": "6", "valid perplexity": "20.00"},
@@ -52,13 +53,13 @@ def test_runs_of_one_name_have_a_mean_and_a_deviation():
 def test_parameters_that_learn_stand_where_not_all_do():
     scores = dict(valid_perplexity=19.0, test_perplexity=10.0)
     runs = [run("A", 1, **scores), run("A with a gate", 1, learning_parameters=30, **scores)]
-    rows = rows_of(as_markdown(runs, PerplexityMetric()))
+    rows = named_rows_of(as_markdown(runs, PerplexityMetric()))
     assert [(row["parameters"], row["that learn"]) for row in rows] == [("1,234", ""), ("1,234", "30")]
 
 
 def test_the_best_scores_of_validation_stand_in_the_table():
     scored = [run("A", seed, highest_valid_scores={"bleu": 10.0 * seed}, words=3.0, scores=[]) for seed in (1, 2)]
-    rows = rows_of(
+    rows = named_rows_of(
         as_markdown([*scored, run("B", 1, highest_valid_scores={}, words=3.0, scores=[])], RougeMetric(None))
     )
     assert [row["highest valid BLEU"] for row in rows] == ["10.00", "20.00", "15.00", "7.07", ""]
@@ -77,7 +78,7 @@ def test_a_text_of_another_origin_stands_beside_runs(tmp_path):
     assert chrf["value"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [LINES]).score)
     tokenised = {"value": 50.0, "interval": 1.0, "signature": "none"}
     trained = run("A", 1, scores=[bleu, chrf, tokenised])
-    ours, theirs = rows_of(as_markdown([trained, figures], metric))
+    ours, theirs = named_rows_of(as_markdown([trained, figures], metric))
     assert theirs["parameters"] == theirs["seed"] == theirs["tokenised BLEU"] == ""
     assert ours["tokenised BLEU"] == "50.00 +- 1.00"
     assert ours["BLEU"] == theirs["BLEU"] == f"{bleu['value']:.2f} +- {bleu['interval']:.2f}"
@@ -89,7 +90,7 @@ def test_headlines_have_a_length_and_three_scores(tmp_path):
     (tmp_path / "text").write_text("oil prices rise\ngunman\n")
     metric = RougeMetric(tmp_path / "reference")
     figures = {"name": "first words", **metric.measure_text(tmp_path / "text")}
-    (row,) = rows_of(as_markdown([figures], metric))
+    (row,) = named_rows_of(as_markdown([figures], metric))
     assert row["words"] == "2.0" and row["ROUGE-1 F1"].startswith("75.00 +- ")
     assert list(row) == ["model", "words", "ROUGE-1 F1", "ROUGE-2 F1", "ROUGE-L F1"]
     assert "rouge-score-" in metric.note([figures])

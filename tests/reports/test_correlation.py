@@ -2,6 +2,7 @@
 
 from fairseq_plugins.evaluation.analyses.feature_correlation import LayerCorrelation
 from fairseq_plugins.reports.correlation import as_markdown, as_row
+from tests.tables import rows_of
 
 PLAIN = LayerCorrelation(layer=1, width=1400, num_constant=2, mean=0.125, within={}, between=None)
 PARTED = LayerCorrelation(
@@ -17,9 +18,7 @@ def test_a_layer_without_groups_has_empty_columns():
         dict(model="MM", layer=2, width=10, num_constant=0, mean=0.5, major=0.25, minor=None, between=0.75),
     ]
     assert list(rows[0]) == ["model", "layer", "width", "num_constant", "mean", "major", "minor", "between"]
-    title, _, *lines = (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in as_markdown(rows, GROUPS).splitlines()
-    )
+    title, _, *lines = rows_of(as_markdown(rows, GROUPS))
     assert title == ["model", "layer", "width", "constant features", "mean", "major", "minor", "between"]
     assert lines == [
         ["LSTM", "1", "1,400", "2", "0.1250", "", "", ""],

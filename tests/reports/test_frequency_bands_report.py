@@ -2,6 +2,7 @@
 
 from fairseq_plugins.evaluation.analyses.frequency_bands import FrequencyBand
 from fairseq_plugins.reports.frequency_bands import as_markdown, draw
+from tests.tables import rows_of
 
 BANDS = [
     FrequencyBand(lowest=1, below=10, num_types=1200, num_tokens=3400, mean_of_types=12.25, of_the_loss=6.0),
@@ -10,9 +11,7 @@ BANDS = [
 
 
 def test_a_band_is_a_line():
-    _, _, rare, frequent = (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in as_markdown(BANDS).splitlines()
-    )
+    _, _, rare, frequent = rows_of(as_markdown(BANDS))
     assert rare == ["1 to 9", "1,200", "3,400", "12.25", "6.00"]
     assert frequent == ["1,000 and more", "5", "90,000", "-1.00", "-0.50"]
 

@@ -13,6 +13,7 @@ from fairseq_plugins.reports.generalization import (
     generalization_table,
     read_generalization,
 )
+from tests.tables import rows_of
 
 TRAIN, VALID = {1: 320.0, 2: 80.0, 3: 40.0}, {1: 200.0, 2: 100.0, 3: 110.0}
 RUN = Generalization(name="plain", train=TRAIN, valid=VALID)
@@ -93,9 +94,8 @@ def test_an_infinite_perplexity_says_nothing():
 
 
 def test_table_has_the_best_epoch_and_the_levels():
-    header, _, row = generalization_table([RUN], levels=[160, 30]).splitlines()
+    header, _, cells = rows_of(generalization_table([RUN], levels=[160, 30]))
     assert "valid at train 160" in header and "valid at train 30" in header
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
     assert cells == ["plain", "2", "80.00", "100.00", f"{200 * 0.5**0.5:.2f}", ""]
 
 

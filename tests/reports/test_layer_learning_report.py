@@ -1,5 +1,6 @@
 from fairseq_plugins.evaluation.analyses.layer_learning import LayerLearning
 from fairseq_plugins.reports.layer_learning import draw_history, history_table
+from tests.tables import rows_of
 
 RUNS = {
     "plain": {
@@ -11,12 +12,11 @@ RUNS = {
 
 
 def test_every_checkpoint_is_a_line():
-    lines = history_table(RUNS).splitlines()
-    assert [cell.strip() for cell in lines[0].split("|")[1:-1]] == [
+    title, _, *cells = rows_of(history_table(RUNS))
+    assert title == [
         *("model", "updates", "share, layer 1", "share, layer 2", "share, layer 3"),
         *("gradient, layer 1", "gradient, layer 2", "gradient, layer 3"),
     ]
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
     assert cells[1] == ["plain", "1,000", "50.0%", "50.0%", "", "0.2500", "0.2500", ""]
     assert cells[2] == ["deeper", "50", "0.0%", "0.0%", "100.0%", "0.0000", "0.0000", "2.0000"]
 

@@ -2,6 +2,7 @@
 
 from fairseq_plugins.evaluation.analyses.layer_masking import MaskedRuns
 from fairseq_plugins.reports.masked_layers import as_markdown, draw
+from tests.tables import rows_of
 
 
 def runs(model, layers, probability, *perplexities):
@@ -23,7 +24,7 @@ CURVES = [
 
 def test_a_table_for_each_choice_of_layers():
     first, second = as_markdown(CURVES).split("\n\n")
-    title, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in first.splitlines())
+    title, _, *rows = rows_of(first)
     assert title == ["all layers masked, P =", "0.5", "0"]
     assert rows == [["A", "50.00", "20.00"], ["B", "60.00", "30.00"]]
     assert "layer 2 masked, P =" in second

@@ -75,6 +75,7 @@ def test_bits_are_told_of_characters(tokenizer, finished, tmp_path):
 
 def test_a_translator_has_no_perplexity_of_a_stream(finished):
     run = read_run("A", finished, data=DATA)
-    assert run.valid_curve == {1: 2.5} and (run.words_per_second, run.hours) == (50, 90 / 3600)
+    log = run.training
+    assert log.valid_curve == {1: 2.5} and (log.words_per_second, log.hours) == (50, 90 / 3600)
     with pytest.raises(ValueError, match="holds an encoder-decoder: compare it by --metric bleu or rouge"):
         PerplexityMetric().measure(run)

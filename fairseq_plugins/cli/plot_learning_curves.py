@@ -1,0 +1,60 @@
+"""Learning curves of trainings, finished or not: ``python -m fairseq_plugins.cli.plot_learning_curves --help``."""
+
+import argparse
+from pathlib import Path
+from typing import Any, Dict, Sequence
+
+from fairseq_plugins.flags.command import Command
+from fairseq_plugins.flags.common_arguments import add_json, add_named_models, add_plot
+from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.reports.curves import draw_learning_curves
+from fairseq_plugins.reports.json_text import json_text
+from fairseq_plugins.reports.learning_table import learning_table
+from fairseq_plugins.reports.logged_training import read_logged_training
+from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.reports.training_log import find_log, read_seed
+
+
+class PlotLearningCurves(Command):
+    """Shows how trainings go."""
+
+    name = "plot_learning_curves"
+    summary = "How trainings go: validation by epoch from their logs, while they still run, too."
+    description = """\
+Reads the logs train.log of trainings, which may still run, may have been stopped, or may have lost their checkpoints;
+no data and no model is read. Shows the perplexity of the validation set by epoch, and the scores of its decoded text
+where the training decoded it, speed and hours. Trainings of one name differ in their seed and have their mean. For
+finished trainings compare_runs measures the test set, too."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_named_models(parser, help="trainings, finished or not", model="SAVE_DIR")
+        add_plot(parser, help="draw the curves, such as learning_curves.png")
+        add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        runs = [_figures(name, path) for name, path in named_paths(args.path)]
+        _check_seeds(runs)
+        if args.plot:
+            save_picture(draw_learning_curves(runs), args.plot)
+        if args.json:
+            print(json_text(with_origin({"runs": runs}, command=args.command_line)))
+        else:
+            print(learning_table(runs))
+
+
+def _figures(name: str, save_dir: Path) -> Dict[str, Any]:
+    return {"name": name, "seed": read_seed(find_log(save_dir)), **read_logged_training(save_dir).figures()}
+
+
+def _check_seeds(runs: Sequence[Dict[str, Any]]) -> None:
+    for place, run in enumerate(runs):
+        if any((other["name"], other["seed"]) == (run["name"], run["seed"]) for other in runs[:place]):
+            raise ValueError(
+                f"--path: {run['name']} with seed {run['seed']} is given twice, and trainings of a name differ in "
+                "their seed: leave one out, or give it another name"
+            )
+
+
+if __name__ == "__main__":
+    PlotLearningCurves().main()
