@@ -1,6 +1,6 @@
 """Learning curves as a picture."""
 
-from typing import TYPE_CHECKING, Any, Dict, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
 from fairseq_plugins.reports.pictures import as_label, new_picture, write_plain_numbers
 from fairseq_plugins.scoring.corpus_metrics import TITLES
@@ -11,38 +11,61 @@ if TYPE_CHECKING:
 
 MOST_MARKED = 40
 """Epochs of a curve whose points are marked."""
+MOST_INSIDE = 6
+"""Runs whose legend hides nothing of their curves; that of more stands beside them."""
+LINE_STYLES = ("-", "--", ":", "-.")
+"""Of the seeds of a system."""
 
 
 def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     """Validation perplexity by epoch, one line a run, and beside it each metric by which decoded text was scored.
+
+    Runs of one name have one colour.
 
     Args:
         runs: each with ``name``, ``seed`` and ``valid_curve``, and with ``score_curves`` by metric where there are any.
     """
     from matplotlib.ticker import MaxNLocator
 
-    names = [run["name"] for run in runs]
-    labels = [name if names.count(name) == 1 else f"{name}, seed {run['seed']}" for name, run in zip(names, runs)]
+    styles = _styles(runs)
     scores = [run.get("score_curves", {}) for run in runs]
     metrics = [metric for metric in TITLES if any(metric in curves for curves in scores)]
-    picture = new_picture(inches=(7 * (1 + len(metrics)), 4.2))
+    are_many = len(runs) > MOST_INSIDE
+    picture = new_picture(inches=(7 * (1 + len(metrics)) + 3.5 * are_many, 4.2))
     panels = picture.subplots(1, 1 + len(metrics), squeeze=False)[0]
-    _draw_lines(panels[0], dict(enumerate(run["valid_curve"] for run in runs)), labels)
+    _draw_lines(panels[0], dict(enumerate(run["valid_curve"] for run in runs)), styles)
     panels[0].set(ylabel="validation perplexity", yscale="log")
     write_plain_numbers(panels[0].yaxis)
     for axes, metric in zip(panels[1:], metrics):
-        _draw_lines(axes, {n: curves[metric] for n, curves in enumerate(scores) if metric in curves}, labels)
+        _draw_lines(axes, {n: curves[metric] for n, curves in enumerate(scores) if metric in curves}, styles)
         axes.set(ylabel=f"validation {TITLES[metric]}")
     for axes in panels:
         axes.set(xlabel="epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.3, which="both")
-        axes.legend()
+        if not are_many:
+            axes.legend()
+    if are_many:
+        picture.legend(handles=panels[0].lines, loc="outside right upper")
     return picture
 
 
-def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], labels: Sequence[str]) -> None:
-    """Draw the curves of runs by their number, each in the run's colour."""
+def _styles(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """The label of each run, its colour by its name, and the style of its line by its place among those of the name."""
+    names = [run["name"] for run in runs]
+    colours = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(names))}
+    return [
+        {
+            "label": as_label(name if names.count(name) == 1 else f"{name}, seed {run['seed']}"),
+            "color": colours[name],
+            "linestyle": LINE_STYLES[names[:place].count(name) % len(LINE_STYLES)],
+        }
+        for place, (name, run) in enumerate(zip(names, runs))
+    ]
+
+
+def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], styles: Sequence[Dict[str, Any]]) -> None:
+    """Draw the curves of runs by their number, each in the run's style."""
     for number, curve in curves.items():
         marker = "o" if len(curve) <= MOST_MARKED else None
-        axes.plot(list(curve), list(curve.values()), marker=marker, color=f"C{number}", label=as_label(labels[number]))
+        axes.plot(list(curve), list(curve.values()), marker=marker, markersize=4, **styles[number])

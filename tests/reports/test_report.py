@@ -39,6 +39,23 @@ def test_a_curve_for_each_run_with_its_seed_where_names_repeat():
     assert labels == ["A, seed 1", "A, seed 2", "B"]
     assert list(axes.lines[1].get_ydata()) == [21.0, 11.0] and list(axes.lines[1].get_xdata()) == [1, 2]
     assert axes.get_yscale() == "log"
+    first, second, other = axes.lines
+    assert first.get_color() == second.get_color() != other.get_color()
+    assert first.get_linestyle() == other.get_linestyle() != second.get_linestyle()
+
+
+@pytest.mark.parametrize("num_runs, place", [(6, "inside"), (7, "beside")])
+def test_the_legend_of_many_runs_stands_beside_their_curves(num_runs, place):
+    scores = {"bleu": {1: 3.0}}
+    runs = [{"name": f"N{n}", "seed": 1, "valid_curve": {1: 9.0}, "score_curves": scores} for n in range(num_runs)]
+    picture = draw_learning_curves(runs)
+    inside = [axes.get_legend() for axes in picture.axes]
+    (legend,) = picture.legends or inside[:1]
+    assert [text.get_text() for text in legend.get_texts()] == [f"N{n}" for n in range(num_runs)]
+    assert [one is None for one in inside] == [place == "beside"] * 2
+    if place == "beside":
+        FigureCanvasAgg(picture).draw()
+        assert all(axes.get_window_extent().x1 < legend.get_window_extent().x0 for axes in picture.axes)
 
 
 @pytest.mark.parametrize(
