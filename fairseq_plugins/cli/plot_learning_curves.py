@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Sequence, Tuple
 
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_named_models, add_plot
@@ -23,9 +23,10 @@ class PlotLearningCurves(Command):
     summary = "How trainings go: validation by epoch from their logs, while they still run, too."
     description = """\
 Reads the logs train.log of trainings, which may still run, may have been stopped, or may have lost their checkpoints;
-no data and no model is read. Shows the perplexity of the validation set by epoch, and the scores of its decoded text
-where the training decoded it, speed and hours. Trainings of one name differ in their seed and have their mean. For
-finished trainings compare_runs measures the test set, too."""
+no data and no model is read. Prints the last and the lowest perplexity of the validation set, the highest scores of its
+decoded text where the training decoded it, speed and hours; --plot and --json have every epoch. Trainings of one name
+differ in their seed and have their mean and standard deviation. Date, code and machine of --json are those of the
+drawing. For finished trainings compare_runs measures the test set, too."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_named_models(parser, help="trainings, finished or not", model="SAVE_DIR")
@@ -33,8 +34,9 @@ finished trainings compare_runs measures the test set, too."""
         add_json(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        runs = [_figures(name, path) for name, path in named_paths(args.path)]
-        _check_seeds(runs)
+        paths = named_paths(args.path)
+        runs = [_figures(name, path) for name, path in paths]
+        _check_seeds(runs, [path for _, path in paths])
         if args.plot:
             save_picture(draw_learning_curves(runs), args.plot)
         if args.json:
@@ -47,12 +49,14 @@ def _figures(name: str, save_dir: Path) -> Dict[str, Any]:
     return {"name": name, "seed": read_seed(find_log(save_dir)), **read_logged_training(save_dir).figures()}
 
 
-def _check_seeds(runs: Sequence[Dict[str, Any]]) -> None:
-    for place, run in enumerate(runs):
-        if any((other["name"], other["seed"]) == (run["name"], run["seed"]) for other in runs[:place]):
+def _check_seeds(runs: Sequence[Dict[str, Any]], paths: Sequence[Path]) -> None:
+    first: Dict[Tuple[str, int], Path] = {}
+    for run, path in zip(runs, paths):
+        other = first.setdefault((run["name"], run["seed"]), path)
+        if other is not path:
             raise ValueError(
-                f"--path: {run['name']} with seed {run['seed']} is given twice, and trainings of a name differ in "
-                "their seed: leave one out, or give it another name"
+                f"--path: {other} and {path} are both {run['name']} with seed {run['seed']}, and trainings of a name "
+                "differ in their seed: leave one out, or give it another name"
             )
 
 

@@ -15,6 +15,10 @@ MOST_INSIDE = 6
 """Runs whose legend hides nothing of their curves; that of more stands beside them."""
 LINE_STYLES = ("-", "--", ":", "-.")
 """Of the seeds of a system."""
+MARKERS = "os^Dv"
+"""Of lines of one colour and style: there are four styles and ten colours."""
+INCHES_OF_ENTRY = 0.22
+"""Height of a line of a legend."""
 
 
 def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
@@ -31,7 +35,8 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     scores = [run.get("score_curves", {}) for run in runs]
     metrics = [metric for metric in TITLES if any(metric in curves for curves in scores)]
     are_many = len(runs) > MOST_INSIDE
-    picture = new_picture(inches=(7 * (1 + len(metrics)) + 3.5 * are_many, 4.2))
+    height = max(4.2, INCHES_OF_ENTRY * (2 + len(runs)))
+    picture = new_picture(inches=(7 * (1 + len(metrics)) + 3.5 * are_many, height))
     panels = picture.subplots(1, 1 + len(metrics), squeeze=False)[0]
     _draw_lines(panels[0], dict(enumerate(run["valid_curve"] for run in runs)), styles)
     panels[0].set(ylabel="validation perplexity", yscale="log")
@@ -51,21 +56,21 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
 
 
 def _styles(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The label of each run, its colour by its name, and the style of its line by its place among those of the name."""
+    """Label, colour, line and marker of each run: the colour by its name, the line by its place among those of it."""
     names = [run["name"] for run in runs]
-    colours = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(names))}
-    return [
-        {
-            "label": as_label(name if names.count(name) == 1 else f"{name}, seed {run['seed']}"),
-            "color": colours[name],
-            "linestyle": LINE_STYLES[names[:place].count(name) % len(LINE_STYLES)],
-        }
-        for place, (name, run) in enumerate(zip(names, runs))
-    ]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    styles = []
+    for place, (name, run) in enumerate(zip(names, runs)):
+        round_of_lines, line = divmod(names[:place].count(name), len(LINE_STYLES))
+        label = name if names.count(name) == 1 else f"{name}, seed {run['seed']}"
+        marker = MARKERS[(round_of_lines + numbers[name] // 10) % len(MARKERS)]
+        colour = f"C{numbers[name]}"
+        styles.append(dict(label=as_label(label), color=colour, linestyle=LINE_STYLES[line], marker=marker))
+    return styles
 
 
 def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], styles: Sequence[Dict[str, Any]]) -> None:
     """Draw the curves of runs by their number, each in the run's style."""
     for number, curve in curves.items():
-        marker = "o" if len(curve) <= MOST_MARKED else None
-        axes.plot(list(curve), list(curve.values()), marker=marker, markersize=4, **styles[number])
+        style = styles[number] if len(curve) <= MOST_MARKED else {**styles[number], "marker": None}
+        axes.plot(list(curve), list(curve.values()), markersize=4, **style)

@@ -1,8 +1,9 @@
 """What the log of a training says of it, finished or not."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Iterable
 
 from fairseq_plugins.reports.training_log import (
     find_log,
@@ -33,13 +34,18 @@ class LoggedTraining:
         """Epochs, the validation curves with their best points, cost."""
         return {
             "epochs": max(self.valid_curve),
-            "lowest_valid_perplexity": min(self.valid_curve.values()),
+            "lowest_valid_perplexity": _best(min, self.valid_curve.values()),
             "valid_curve": self.valid_curve,
-            "highest_valid_scores": {metric: max(curve.values()) for metric, curve in self.score_curves.items()},
+            "highest_valid_scores": {metric: _best(max, curve.values()) for metric, curve in self.score_curves.items()},
             "score_curves": self.score_curves,
             "words_per_second": self.words_per_second,
             "hours": self.hours,
         }
+
+
+def _best(choose: Callable[..., float], values: Iterable[float]) -> float:
+    """Of those that are numbers."""
+    return choose((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def read_logged_training(save_dir: Path) -> LoggedTraining:

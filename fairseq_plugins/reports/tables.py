@@ -1,5 +1,6 @@
 """Tables in Markdown."""
 
+import math
 import statistics
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence
@@ -56,8 +57,12 @@ def summary_rows(name: str, runs: Sequence[Mapping[str, Cell]]) -> Dict[str, Dic
     ]
     return {
         row: {column: Cell(of([run[column].value for run in runs]), runs[0][column].format) for column in columns}
-        for row, of in zip(summary_names(name), (statistics.mean, statistics.stdev))
+        for row, of in zip(summary_names(name), (statistics.mean, _deviation))
     }
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def table_of_runs(

@@ -65,14 +65,19 @@ def _read_last_training(path: Path) -> str:
 
 
 def read_seed(path: Path) -> int:
-    """Seed of the training; of the last one, where one began anew.
+    """Seed of the training; of the last one that left anything, where one began anew.
 
     Raises:
         ValueError: if the log does not tell.
         OSError: if there is no log.
     """
-    if not (found := SEED.findall(read_log(path))):
-        raise ValueError(f"{path} holds no flags, which fairseq-train prints as it starts: keep all that it prints")
+    text = read_log(path)
+    beginning = max(map(text.rfind, BEGINNINGS))
+    if not (found := SEED.findall(text[:beginning] if beginning > 0 else text)):
+        raise ValueError(
+            f"{path} holds no flags, which fairseq-train prints as it starts: wait until it has, or keep all that it "
+            "prints"
+        )
     return int(found[-1])
 
 
@@ -97,7 +102,9 @@ def read_valid_curve(path: Path) -> Dict[int, float]:
     """
     curve = _read_curve(VALIDATION, path)
     if not curve:
-        raise ValueError(f"{path} holds no validation: log with --log-format simple")
+        raise ValueError(
+            f"{path} holds no validation: log with --log-format simple, or wait for that of the first epoch"
+        )
     return curve
 
 

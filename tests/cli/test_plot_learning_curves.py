@@ -59,7 +59,8 @@ def test_the_curves_are_in_the_record_and_in_the_picture(seeds, tmp_path, capsys
 def test_one_training_given_twice_is_refused(seeds, tmp_path, capsys):
     with pytest.raises(SystemExit) as refused:
         PlotLearningCurves().main(["--path", seeds[0], seeds[0]])
-    assert refused.value.code == 2 and "A with seed 1 is given twice" in capsys.readouterr().err
+    folder = seeds[0].partition("=")[2]
+    assert refused.value.code == 2 and f"{folder} and {folder} are both A with seed 1" in capsys.readouterr().err
 
 
 def test_a_log_without_flags_is_told(tmp_path, capsys):
@@ -69,3 +70,27 @@ def test_a_log_without_flags_is_told(tmp_path, capsys):
     with pytest.raises(SystemExit) as refused:
         PlotLearningCurves().main(["--path", path])
     assert refused.value.code == 2 and "train.log holds no flags" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broken", ["inf", "nan"])
+def test_a_seed_that_diverged_has_no_deviation_and_hides_nothing(broken, tmp_path, capsys):
+    paths = [training(tmp_path / "one", 8.0, 4.0, seed=1), training(tmp_path / "two", 5.0, 7.0, 6.0, seed=2)]
+    log = tmp_path / "two" / "train.log"
+    log.write_text(log.read_text().replace("ppl 5.0", f"ppl {broken}").replace("ppl 6.0", f"ppl {broken}"))
+    PlotLearningCurves().main(["--path", *paths])
+    title, _, *rows = rows_of(capsys.readouterr().out)
+    _, diverged, mean, deviation = (dict(zip(title, row)) for row in rows)
+    assert (diverged["last valid perplexity"], diverged["lowest valid perplexity"]) == (broken, "7.00")
+    assert (mean["last valid perplexity"], deviation["last valid perplexity"]) == (broken, "nan")
+    assert (mean["lowest valid perplexity"], deviation["lowest valid perplexity"]) == ("5.50", "2.12")
+
+
+def test_the_seed_is_that_of_the_training_that_left_the_curve(tmp_path, capsys):
+    path = training(tmp_path / "one", 8.0, seed=1)
+    log = tmp_path / "one" / "train.log"
+    anew = "x | INFO | fairseq.trainer | No existing checkpoint found in x\n"
+    flags, epochs = log.read_text().split("\n", 1)
+    log.write_text(flags + "\n" + anew + epochs + FLAGS.format(seed=5) + anew + epochs + FLAGS.format(seed=9))
+    PlotLearningCurves().main(["--path", path])
+    title, _, row = rows_of(capsys.readouterr().out)
+    assert dict(zip(title, row))["seed"] == "5"

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 
 from fairseq_plugins.reports.curves import draw_learning_curves
 from fairseq_plugins.reports.provenance import provenance
@@ -42,6 +43,24 @@ def test_a_curve_for_each_run_with_its_seed_where_names_repeat():
     first, second, other = axes.lines
     assert first.get_color() == second.get_color() != other.get_color()
     assert first.get_linestyle() == other.get_linestyle() != second.get_linestyle()
+
+
+def _run(name, seed):
+    return {"name": name, "seed": seed, "valid_curve": {1: 9.0}}
+
+
+@pytest.mark.parametrize(
+    "runs", [[_run("A", seed) for seed in range(6)], [_run(f"N{number}", 1) for number in range(30)]]
+)
+def test_many_runs_look_unlike_and_have_a_whole_legend(runs):
+    picture = draw_learning_curves(runs)
+    (axes,) = picture.axes
+    looks = {(to_hex(line.get_color()), line.get_linestyle(), line.get_marker()) for line in axes.lines}
+    assert len(looks) == len(runs)
+    if picture.legends:
+        FigureCanvasAgg(picture).draw()
+        legend, whole = picture.legends[0].get_window_extent(), picture.bbox
+        assert whole.y0 <= legend.y0 and legend.y1 <= whole.y1 and legend.x1 <= whole.x1
 
 
 @pytest.mark.parametrize("num_runs, place", [(6, "inside"), (7, "beside")])
