@@ -61,7 +61,12 @@ def read_log(path: Path) -> str:
 def _read_last_training(path: Path) -> str:
     """A log, or, where a training began anew in a folder of another, what came after that."""
     text = read_log(path)
-    return text[max(0, *map(text.rfind, BEGINNINGS)) :]
+    return text[_last_beginning(text) :]
+
+
+def _last_beginning(text: str) -> int:
+    """Where a training began anew for the last time; 0 where none did."""
+    return max(0, *map(text.rfind, BEGINNINGS))
 
 
 def read_seed(path: Path) -> int:
@@ -72,8 +77,7 @@ def read_seed(path: Path) -> int:
         OSError: if there is no log.
     """
     text = read_log(path)
-    beginning = max(map(text.rfind, BEGINNINGS))
-    if not (found := SEED.findall(text[:beginning] if beginning > 0 else text)):
+    if not (found := SEED.findall(text[: _last_beginning(text) or None])):
         raise ValueError(
             f"{path} holds no flags, which fairseq-train prints as it starts: wait until it has, or keep all that it "
             "prints"
