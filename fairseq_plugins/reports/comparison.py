@@ -53,7 +53,7 @@ def compare_runs(
     trained = [{**run.figures(), **metric.measure(run)} for run in read]
     found = [*trained, *others]
     figures: Figures = {"runs": found}
-    parts = [as_markdown(found, metric), metric.note(found)]
+    parts = [as_markdown(found, metric), _note_on_checkpoints(read), metric.note(found)]
     if baseline is not None and isinstance(metric, TextMetric):
         written = [(run.name, metric.read(run)) for run in read]
         written += [(name, metric.read_text(path)) for name, path in texts]
@@ -114,6 +114,12 @@ def _check_trainings(runs: Sequence[TrainedRun]) -> None:
                     f"--path: runs that are called {run.name} have {sizes[0]:,} and {sizes[1]:,} parameters, and runs "
                     "of a name differ in their seed alone: give each system a name of its own"
                 )
+
+
+def _note_on_checkpoints(runs: Sequence[TrainedRun]) -> str:
+    """Which runs are not there whole."""
+    gone = [f"{run.name} (seed {run.seed})" for run in runs if run.model is None]
+    return f"By log and text alone, without the checkpoint: {', '.join(gone)}." if gone else ""
 
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:

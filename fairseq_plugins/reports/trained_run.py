@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Tuple
 
 from fairseq.models import BaseFairseqModel
 
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
 from fairseq_plugins.reports.logged_training import LoggedTraining, read_logged_training
+from fairseq_plugins.reports.training_log import find_log, read_num_parameters, read_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,9 +18,11 @@ class TrainedRun:
 
     Attributes:
         name: how tables name it; runs of one name differ in their seed.
-        checkpoint: in the ``--save-dir``, beside ``train.log``.
+        checkpoint: in the ``--save-dir``, beside ``train.log``; it need not be there any more.
         data: directory with the data.
-        model: that of the checkpoint.
+        model: that of the checkpoint, None where it is not there.
+        num_parameters: of the model.
+        num_learning_parameters: of those.
         seed: of the training.
         training: what its log says.
     """
@@ -27,7 +30,9 @@ class TrainedRun:
     name: str
     checkpoint: Path
     data: str
-    model: BaseFairseqModel
+    model: Optional[BaseFairseqModel]
+    num_parameters: int
+    num_learning_parameters: int
     seed: int
     training: LoggedTraining
 
@@ -38,12 +43,11 @@ class TrainedRun:
 
     def figures(self) -> Dict[str, Any]:
         """What every report has: name, parameters, seed, epochs, the validation curves with their best points, cost."""
-        learning = (parameter for parameter in self.model.parameters() if parameter.requires_grad)
         return {
             "name": self.name,
-            "checkpoint": self.checkpoint.name,
-            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-            "learning_parameters": sum(parameter.numel() for parameter in learning),
+            "checkpoint": None if self.model is None else self.checkpoint.name,
+            "parameters": self.num_parameters,
+            "learning_parameters": self.num_learning_parameters,
             "seed": self.seed,
             **self.training.figures(),
         }
@@ -52,23 +56,43 @@ class TrainedRun:
 def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     """Read a finished training.
 
+    Where ``checkpoint_best.pt`` is not there any more, as in what was fetched from another machine, the log tells the
+    seed and the size of the model.
+
     Args:
         name: how tables name it.
         path: its ``--save-dir``, whose ``checkpoint_best.pt`` is taken, or a checkpoint in it.
         data: directory with the data.
 
     Raises:
-        ValueError, OSError: if the checkpoint or the log beside it is missing, or is not readable.
+        ValueError, OSError: if the log, or a checkpoint that is named, is missing, or is not readable.
     """
     checkpoint = path / "checkpoint_best.pt" if path.is_dir() else path
-    check_checkpoints([checkpoint])
+    if not path.is_dir():
+        check_checkpoints([checkpoint])
     training = read_logged_training(checkpoint.parent)
-    model, config = load_checkpoint(checkpoint, data)
+    if checkpoint.is_file():
+        model, config = load_checkpoint(checkpoint, data)
+        sizes = _num_parameters(model)
+        seed = config.common.seed
+    else:
+        model = None
+        log = find_log(checkpoint.parent)
+        sizes = read_num_parameters(log)
+        seed = read_seed(log)
     return TrainedRun(
         name=name,
         checkpoint=checkpoint,
         data=data,
         model=model,
-        seed=config.common.seed,
+        num_parameters=sizes[0],
+        num_learning_parameters=sizes[1],
+        seed=seed,
         training=training,
     )
+
+
+def _num_parameters(model: BaseFairseqModel) -> Tuple[int, int]:
+    """All, and those that learn."""
+    learning = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    return sum(parameter.numel() for parameter in model.parameters()), sum(parameter.numel() for parameter in learning)

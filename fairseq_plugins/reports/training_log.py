@@ -3,7 +3,7 @@
 import re
 import statistics
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Sequence, Tuple
 
 from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
 
@@ -25,6 +25,8 @@ EPOCH_OF_INTERVAL = re.compile(rf"\| train_inner \| {EPOCH_NUMBER}:")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 SEED = re.compile(r"'common': \{[^{}]*?'seed': (\d+)")
 """In what the host prints of the flags, once a start."""
+PARAMETERS = re.compile(r"\| num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
+"""In what the host prints of the model, once a start."""
 START = "| fairseq.trainer | Preparing to load checkpoint "
 """In a line that the host logs once a start, whether there is a checkpoint or not."""
 BEGINNINGS = (
@@ -76,13 +78,32 @@ def read_seed(path: Path) -> int:
         ValueError: if the log does not tell.
         OSError: if there is no log.
     """
+    return int(_last_start(path, SEED, what="flags")[0])
+
+
+def read_num_parameters(path: Path) -> Tuple[int, int]:
+    """Parameters of the model, and how many of them learn; of the last training that left anything.
+
+    Raises:
+        ValueError: if the log does not tell.
+        OSError: if there is no log.
+    """
+    total, learning = (
+        int(number.replace(",", "")) for number in _last_start(path, PARAMETERS, what="size of the model")
+    )
+    return total, learning
+
+
+def _last_start(path: Path, line: "re.Pattern[str]", *, what: str) -> Sequence[str]:
+    """What the expression captures in what the host printed as it started the last training that left anything."""
     text = read_log(path)
-    if not (found := SEED.findall(text[: _last_beginning(text) or None])):
+    found = [match.groups() for match in line.finditer(text, 0, _last_beginning(text) or len(text))]
+    if not found:
         raise ValueError(
-            f"{path} holds no flags, which fairseq-train prints as it starts: wait until it has, or keep all that it "
+            f"{path} holds no {what}, which fairseq-train prints as it starts: wait until it has, or keep all that it "
             "prints"
         )
-    return int(found[-1])
+    return found[-1]
 
 
 def lines_of_epochs(text: str) -> str:

@@ -251,7 +251,19 @@ def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, pair
     assert (out / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("missing", ["test/generate.txt", "checkpoint_best.pt", "train.log"])
+def test_a_run_without_its_checkpoint_has_the_same_figures(finished, pair_data, pairs, tmp_path):
+    gone = shutil.copytree(finished, tmp_path / "gone", ignore=shutil.ignore_patterns("*.pt"))
+    runs = [f"whole={finished}", f"gone={gone}"]
+    out = tmp_path / "table"
+    result = compare(pair_data, runs, "--reference", pairs / "test.tgt", "--baseline", "whole", "--out", out)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert re.findall("By log and text alone, without the checkpoint: (.*)", result.stdout) == ["gone (seed 1)."]
+    whole, gone = json.loads((out / "runs.json").read_text())["runs"]
+    assert (whole.pop("checkpoint"), gone.pop("checkpoint")) == ("checkpoint_best.pt", None)
+    assert (whole.pop("name"), gone.pop("name")) == ("whole", "gone") and whole == gone
+
+
+@pytest.mark.parametrize("missing", ["test/generate.txt", "train.log"])
 def test_a_run_that_is_not_finished_is_refused_with_what_it_lacks(missing, finished, pair_data, pairs, tmp_path):
     (finished / missing).unlink()
     result = compare(pair_data, [f"one={finished}"], "--reference", pairs / "test.tgt", "--out", tmp_path / "table")

@@ -134,6 +134,19 @@ def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
                 metric.measure(run)
 
 
+def test_a_text_whose_checkpoint_is_gone_is_of_one_model(tmp_path):
+    run = SimpleNamespace(save_dir=tmp_path, data=str(tmp_path), checkpoint=tmp_path / "checkpoint_best.pt")
+    (tmp_path / "reference").write_text("oil prices rise\n", encoding="utf-8")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/generate.txt").write_text("T-0\toil prices rise\nH-0\t-1\toil prices rise\n", encoding="utf-8")
+    asked = tmp_path / "test" / ASKED_FILE
+    asked.write_text(f"{'1' * 64}  a.pt\n{'0' * 64}  dict.de.txt\nDATA --path a.pt --beam 5\n", encoding="utf-8")
+    assert RougeMetric(tmp_path / "reference").read(run) == ["oil prices rise"]
+    asked.write_text(f"{'1' * 64}  a.pt\n{'2' * 64}  b.pt\nDATA --path a.pt:b.pt --beam 5\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="was not decoded by .* alone"):
+        RougeMetric(tmp_path / "reference").read(run)
+
+
 def test_a_training_is_one_draw_of_a_system(monkeypatch):
     def read(name, path, *, data):
         return SimpleNamespace(name=name, save_dir=path.parent)

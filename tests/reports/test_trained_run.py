@@ -4,9 +4,11 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fairseq_plugins.reports import trained_run
 from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
 from fairseq_plugins.reports.trained_run import read_run
 
@@ -34,13 +36,50 @@ def test_the_best_checkpoint_is_taken_unless_another_is_named(finished):
             read_run("A", missing, data=DATA)
 
 
-def test_parameters_that_do_not_learn_are_told(finished):
-    run = read_run("A", finished, data=DATA)
-    figures = run.figures()
+def test_parameters_that_do_not_learn_are_told(finished, monkeypatch):
+    whole = read_run("A", finished, data=DATA)
+    figures = whole.figures()
     assert figures["learning_parameters"] == figures["parameters"]
-    run.model.decoder.embedding.weight.requires_grad_(False)
-    frozen = run.model.decoder.embedding.weight.numel()
-    assert run.figures()["learning_parameters"] == figures["parameters"] - frozen
+    embedding = whole.model.decoder.embedding.weight.requires_grad_(False)
+    monkeypatch.setattr(
+        trained_run, "load_checkpoint", lambda *_: (whole.model, SimpleNamespace(common=SimpleNamespace(seed=5)))
+    )
+    frozen = read_run("A", finished, data=DATA).figures()
+    assert frozen["learning_parameters"] == figures["parameters"] - embedding.numel()
+
+
+BEGIN = (
+    "x | INFO | fairseq_cli.train | {{'_name': None, 'common': {{'_name': None, 'seed': {seed}}}}}\n"
+    "x | INFO | fairseq_cli.train | num. shared model params: {size} (num. trained: {learning})\n"
+    "x | INFO | fairseq_cli.train | num. expert model params: 0 (num. trained: 0)\n"
+    "x | INFO | fairseq.trainer | Preparing to load checkpoint checkpoint_last.pt\n"
+)
+ANEW = "x | INFO | fairseq.trainer | No existing checkpoint found checkpoint_last.pt\n"
+
+
+def test_a_log_tells_what_a_checkpoint_that_is_gone_was(finished):
+    epochs = (finished / "train.log").read_text()
+    (finished / "checkpoint_best.pt").unlink()
+    another = BEGIN.format(seed=8, size="90", learning="90") + ANEW
+    own = BEGIN.format(seed=3, size="1,234,567", learning="1,234,500")
+    (finished / "train.log").write_text(another + epochs + own + ANEW + epochs)
+    run = read_run("A", finished, data="nowhere")
+    figures = run.figures()
+    assert (run.model, run.save_dir, figures["checkpoint"]) == (None, finished, None)
+    assert (figures["seed"], figures["parameters"], figures["learning_parameters"]) == (3, 1234567, 1234500)
+    assert figures["lowest_valid_perplexity"] == 2.5
+    with pytest.raises(ValueError, match="checkpoint_best.pt does not exist: a perplexity is measured anew"):
+        PerplexityMetric().check(run)
+    # what begins now has left nothing yet
+    with open(finished / "train.log", "a") as log:
+        log.write(another.removesuffix(ANEW))
+    assert read_run("A", finished, data="nowhere").seed == 3
+
+
+def test_a_log_that_does_not_tell_the_size_is_refused(finished):
+    (finished / "checkpoint_best.pt").unlink()
+    with pytest.raises(ValueError, match="train.log holds no size of the model, .*: wait until it has, or keep all"):
+        read_run("A", finished, data=DATA)
 
 
 def test_epochs_are_counted_where_not_all_were_validated(finished):

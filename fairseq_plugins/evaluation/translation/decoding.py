@@ -184,6 +184,8 @@ def decoded_with(folder: Path) -> Optional[List[str]]:
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     """Refuse the output of another model in the folder of a decoding; where nothing tells, it is taken for its own.
 
+    Of a checkpoint that is not there any more it is known alone that one model wrote the output, no ensemble.
+
     Raises:
         ValueError: if the folder holds what another checkpoint wrote, or an ensemble.
     """
@@ -193,7 +195,7 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     sums, words = asked
     models = words[words.index("--path") + 1].split(os.pathsep) if "--path" in words else []
     digests = [line.partition(" ")[0] for line in sums[: len(models)]]  # those of the models stand first
-    if digests != [file_digest(checkpoint)]:
+    if len(digests) != 1 or (checkpoint.is_file() and digests != [file_digest(checkpoint)]):
         raise ValueError(
             f"{folder} was not decoded by {checkpoint} alone, or it was before the training went on: decode with "
             f"--path {checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"

@@ -25,6 +25,8 @@ class PerplexityMetric(Metric):
         self._model(run)
 
     def _model(self, run: TrainedRun) -> FairseqLanguageModel:
+        if run.model is None:
+            raise ValueError(f"{run.checkpoint} does not exist: a perplexity is measured anew, by the model itself")
         if isinstance(run.model, FairseqEncoderDecoderModel):
             raise ValueError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
         return stateful_language_model(run.model, run.checkpoint)
