@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MOST_MARKED = 40
 """Epochs of a curve whose points are marked."""
-MOST_INSIDE = 6
+MOST_INSIDE = 4
 """Runs whose legend hides nothing of their curves; that of more stands beside them."""
 LINE_STYLES = ("-", "--", ":", "-.")
 """Of the seeds of a system."""
