@@ -27,7 +27,7 @@ with the lower perplexity of the validation set generalises better; on one curve
 Training perplexity is the mean over the updates of an epoch, with dropout, as it is logged, and the validation set is
 read after the epoch: compare trainings with equal dropout and epochs, and at levels that both pass slowly, since what
 learns fast within an epoch, as in the first or behind a fall of the rate, looks better than it is. Noise-contrastive
-estimation logs none."""
+estimation logs none. Date, code and machine of --json are those of the drawing."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_named_models(parser, help="trainings, finished or not", model="SAVE_DIR")

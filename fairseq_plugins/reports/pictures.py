@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Tuple
 
 from fairseq_plugins.flags.written_file import replaced_file
+from fairseq_plugins.reports.user_text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -20,9 +21,13 @@ def new_picture(*, inches: Tuple[float, float] = (7, 4.2)) -> "Figure":
 
 
 def as_label(text: str) -> str:
-    """A text of a user's as a picture shows it: matplotlib takes dollar signs for formulas, and draws no controls."""
-    printable = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-    return printable.replace("$", r"\$")
+    """A text of a user's as a picture shows it.
+
+    Matplotlib takes dollar signs for formulas, leaves labels that begin with an underscore out of legends, and draws no
+    controls.
+    """
+    shown = printable(text).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def write_plain_numbers(axis: "Axis") -> None:

@@ -7,6 +7,8 @@ from typing import Any, Callable, Dict, Iterable, List, Literal, Mapping, Option
 
 from tabulate import tabulate
 
+from fairseq_plugins.reports.user_text import printable
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -32,7 +34,7 @@ class Cell:
 def as_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table whose first column stands to the left and whose others stand to the right.
 
-    Cells are written as ``str`` has them, None as an empty cell.
+    Cells are written as ``str`` has them, in one line, None as an empty cell.
     """
     headers, *cells = ([_cell(value) for value in row] for row in (columns, *rows))
     alignment = ["left", *["right"] * (len(columns) - 1)]
@@ -40,7 +42,7 @@ def as_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else str(value).replace("|", r"\|")
+    return "" if value is None else printable(str(value)).replace("|", r"\|")
 
 
 def summary_names(name: str) -> List[str]:

@@ -23,6 +23,11 @@ def test_a_bar_in_a_name_does_not_part_cells():
     assert r"minus a\|b" in as_table(["model", "minus a|b"], [("x", 1)])
 
 
+def test_a_name_of_two_lines_makes_one_row():
+    _, _, row = as_table(["model", "x"], [("a\nb", 1)]).splitlines()
+    assert cells(row) == ["a\ufffdb", "1"]
+
+
 def test_a_cell_shows_its_interval_where_it_has_one():
     assert str(Cell(1.239)) == "1.24" and str(Cell(1234.6, ",.0f")) == "1,235"
     assert str(Cell(12.0, interval=0.123)) == "12.00 +- 0.12"
