@@ -3,8 +3,9 @@
 import argparse
 import itertools
 import os
+import sys
 from pathlib import Path
-from typing import List
+from typing import List, Mapping, Optional
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import is_binarised
@@ -16,7 +17,9 @@ from fairseq_plugins.flags.input_paths import data_folder
 from fairseq_plugins.flags.output_paths import check_output_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.programs.side_by_side import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
+from fairseq_plugins.recipes.training import STOPPING_FLAG
 from fairseq_plugins.recipes.training_plan import PlannedTraining, TrainingPlan
 from fairseq_plugins.reports.comparison import compare_runs
 from fairseq_plugins.reports.metrics.metric import Metric
@@ -30,19 +33,19 @@ class RunRecipe(TrainingCommand):
     name = "run_recipe"
     summary = "Train systems of a recipe with several seeds, decode, and compare them in one table."
     description = """\
-Trains every system with every seed, one after the other, in DIR/SYSTEM-SEED, with a dash for a colon; translators then
-decode the test set as the recipe's published figures were decoded.
+Trains every system with every seed, one after the other, or --jobs of them at once, in DIR/SYSTEM-SEED, with a dash for
+a colon; translators then decode the test set as the recipe's published figures were decoded.
 What a system begins with, such as the base model of a gate, is trained before it, with the same seed; three models
 have seeds 1 to 3 for seed 1, 4 to 6 for seed 2. What is finished is not done again, so that the same line goes on where
 it was stopped, and more systems or seeds join those that are there; trainings that were begun with other flags are
-refused. Two at a time: start it twice with other --systems that begin with other models, then once more with all.
+refused. Of several at once the output is in DIR/SYSTEM-SEED/train.log alone; plot_learning_curves shows how they go.
 
 Writes what compare_runs writes, by the metric of the recipe: table.md, runs.json and learning_curves.png. Flags that
 this command does not know go to every fairseq-train after those of the recipe, and win."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (
-            "%(prog)s RECIPE DATA --systems SYSTEM... [--seeds N...] --save-dir DIR --out DIR [options] "
+            "%(prog)s RECIPE DATA --systems SYSTEM... [--seeds N...] --save-dir DIR [--out DIR] [options] "
             "[fairseq-train flags]"
         )
         parser.add_argument("recipe", metavar="RECIPE", help=", ".join(RECIPES))
@@ -78,35 +81,37 @@ this command does not know go to every fairseq-train after those of the recipe, 
             help="that translators decode (default: the recipe's, or test)",
         )
         add_beam(parser, default="the recipe's")
+        parser.add_argument(
+            "--jobs",
+            type=int,
+            default=1,
+            metavar="N",
+            help="trainings, each with its decoding, that run at once; on CPUs give each a core by OMP_NUM_THREADS=1 "
+            "in the environment, and a shared GPU goes further under NVIDIA's multi-process service (default: 1)",
+        )
         add_cpu(parser)
-        add_out(parser, help="directory for the table")
+        add_out(parser, help="directory for the table (default: no table is made)", required=False)
 
     def run(self, args: argparse.Namespace) -> None:
         recipe = find_recipe(args.recipe)
-        if recipe.compared_by == "perplexity" and args.split:
-            raise ValueError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
-        is_typed = args.beam is not None and str(args.beam) != os.environ.get("BEAM")
-        if recipe.compared_by == "perplexity" and is_typed:
-            raise ValueError(f"--beam {args.beam}: recipe {recipe.name} has no translators, leave it out")
-        args.split = args.split or recipe.decoding.split
-        args.beam = recipe.decoding.beam if args.beam is None else args.beam
-        if recipe.compared_by != "perplexity":
-            check_at_least_one(args.beam, flag="--beam")
+        _settle_decoding(recipe, args)
+        check_at_least_one(args.jobs, flag="--jobs")
         plan = _plan(recipe, args)
         metric = _metric(recipe, args)
-        baseline = None if args.baseline is None else recipe.label(args.baseline)
-        if baseline is not None and (args.baseline not in args.systems or recipe.compared_by == "perplexity"):
-            raise ValueError(
-                f"--baseline {args.baseline}: give one of --systems, of a recipe that is compared by BLEU or ROUGE"
-            )
+        baseline = _baseline(recipe, args)
         for planned in plan.trainings:
             planned.training.check()
+        compared = [plan.add(system, seed=seed) for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
+        decodings = {one.name: _decoding(one, recipe, args) for one in compared if recipe.compared_by != "perplexity"}
+        if args.jobs > 1:
+            _run_side_by_side(plan, decodings, args)
         for planned in plan.trainings:
             planned.training.run()
-        compared = [plan.add(system, seed=seed) for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
-        if recipe.compared_by != "perplexity":
-            for planned in compared:
-                _decode(planned, recipe, args)
+        for decoding in decodings.values():
+            decoding.check()
+            decoding.run()
+        if args.out is None:
+            return
         report = compare_runs(
             [(planned.label, planned.result) for planned in compared],
             metric,
@@ -116,6 +121,33 @@ this command does not know go to every fairseq-train after those of the recipe, 
         )
         print(report.write(args.out, name="table", figures="runs.json", picture="learning_curves.png"))
         print(f"written to {args.out}: table.md, runs.json, learning_curves.png")
+
+
+def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
+    """Take the recipe's split and beam where none was given; refuse them where nothing is decoded."""
+    if recipe.compared_by == "perplexity" and args.split:
+        raise ValueError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
+    is_typed = args.beam is not None and str(args.beam) != os.environ.get("BEAM")
+    if recipe.compared_by == "perplexity" and is_typed:
+        raise ValueError(f"--beam {args.beam}: recipe {recipe.name} has no translators, leave it out")
+    args.split = args.split or recipe.decoding.split
+    args.beam = recipe.decoding.beam if args.beam is None else args.beam
+    if recipe.compared_by != "perplexity":
+        check_at_least_one(args.beam, flag="--beam")
+
+
+def _baseline(recipe: Recipe, args: argparse.Namespace) -> Optional[str]:
+    """How the table names it."""
+    if args.baseline is None:
+        return None
+    label = recipe.label(args.baseline)
+    if args.baseline not in args.systems or recipe.compared_by == "perplexity":
+        raise ValueError(
+            f"--baseline {args.baseline}: give one of --systems, of a recipe that is compared by BLEU or ROUGE"
+        )
+    if args.out is None:
+        raise ValueError(f"--baseline {args.baseline}: give --out for the table that tests against it")
+    return label
 
 
 def _seeds(args: argparse.Namespace) -> List[int]:
@@ -147,8 +179,8 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
     return text_metric(recipe.compared_by, reference, data=args.data, split=split)
 
 
-def _decode(planned: PlannedTraining, recipe: Recipe, args: argparse.Namespace) -> None:
-    decoding = Decoding(
+def _decoding(planned: PlannedTraining, recipe: Recipe, args: argparse.Namespace) -> Decoding:
+    return Decoding(
         data=args.data,
         models=[str(planned.result)],
         split=args.split,
@@ -157,8 +189,53 @@ def _decode(planned: PlannedTraining, recipe: Recipe, args: argparse.Namespace) 
         subwords=subword_kind(args.data),
         flags=[*recipe.decoding.flags, *(["--cpu"] if args.cpu else [])],
     )
-    decoding.check()
-    decoding.run()
+
+
+def _run_side_by_side(plan: TrainingPlan, decodings: Mapping[str, Decoding], args: argparse.Namespace) -> None:
+    """Train and decode what is not done, each training by a call of this command.
+
+    Raises:
+        ValueError: if the trainings are to be stopped by the clock, since each call would go on with what it needs.
+        SystemExit: with the status of one that failed, when all that need no other have ended.
+    """
+    if any(word.partition("=")[0] == STOPPING_FLAG for word in args.more):
+        raise ValueError(f"{STOPPING_FLAG}: trainings are stopped by the clock one after the other, leave out --jobs")
+    open_ones = [planned for planned in plan.trainings if not _is_done(planned, decodings)]
+    names = {planned.name for planned in open_ones}
+    tasks = [
+        Task(
+            name=planned.name,
+            command=_own_call(planned, args, decodes=bool(decodings)),
+            needs=[needed.name for needed in planned.begins_with if needed.name in names],
+        )
+        for planned in open_ones
+    ]
+    statuses = run_side_by_side(tasks, num=args.jobs)
+    failed = {name: status for name, status in statuses.items() if status != 0}
+    if failed:
+        left_out = len(tasks) - len(statuses)
+        print(
+            f"{', '.join(failed)} did not end well, {left_out} more were not begun: see train.log in "
+            f"{args.save_dir}/{next(iter(failed))}, and give the same line again to go on",
+            file=sys.stderr,
+        )
+        raise SystemExit(next(iter(failed.values())))
+
+
+def _is_done(planned: PlannedTraining, decodings: Mapping[str, Decoding]) -> bool:
+    decoding = decodings.get(planned.name)
+    return planned.training.is_finished and planned.result.is_file() and (decoding is None or decoding.is_done)
+
+
+def _own_call(planned: PlannedTraining, args: argparse.Namespace, *, decodes: bool) -> List[str]:
+    """The command line by which this command trains one system with one seed, and decodes."""
+    decoded = ["--split", args.split, "--beam", str(args.beam)] if decodes else []
+    return [
+        *(sys.executable, "-m", f"fairseq_plugins.cli.{RunRecipe.name}", args.recipe, str(args.data)),
+        *("--systems", planned.system, "--seeds", str(planned.seed), "--save-dir", str(args.save_dir), *decoded),
+        *(["--cpu"] if args.cpu else []),
+        *args.more,
+    ]
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
         process = subprocess.Popen(host_command(program, arguments), stdout=results, stderr=errors, env=environment)
         try:
             # an interrupt from the keyboard reaches both
-            with forwarded_to(process, signals=(signal.SIGTERM, signal.SIGHUP)):
+            with forwarded_to([process], signals=(signal.SIGTERM, signal.SIGHUP)):
                 _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             process.kill()

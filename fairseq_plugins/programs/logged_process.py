@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import Iterator, Mapping, Optional, Sequence
+from typing import Collection, Iterator, List, Mapping, Optional, Sequence
 
 FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach the process when they are sent to this one."""
@@ -39,7 +39,7 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
             env=environment,
             process_group=0,
         )
-        with process, forwarded_to(process):
+        with process, forwarded_to([process]):
             assert isinstance(process.stdout, BufferedReader)
             try:
                 while output := process.stdout.read1():
@@ -50,18 +50,40 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
             except BaseException:
                 process.terminate()
                 raise
+    return exit_status(process)
+
+
+def exit_status(process: subprocess.Popen[bytes]) -> int:
+    """That of a process that has ended, as a shell tells it: 128 and the signal's number where one ended it."""
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 @contextmanager
-def forwarded_to(process: subprocess.Popen[bytes], *, signals: Sequence[signal.Signals] = FORWARDED) -> Iterator[None]:
-    """Hand signals that are sent to this process on to another, within the block; in the main thread alone."""
+def forwarded_to(
+    processes: Collection[subprocess.Popen[bytes]], *, signals: Sequence[signal.Signals] = FORWARDED
+) -> Iterator[Sequence[int]]:
+    """Hand signals that are sent to this process on to others, within the block; in the main thread alone.
+
+    Args:
+        processes: those that are in it when a signal comes get it.
+        signals: that are handed on.
+
+    Yields:
+        the signals that have come.
+    """
+    came: List[int] = []
     if current_thread() is not main_thread():
-        yield
+        yield came
         return
-    before = {number: signal.signal(number, lambda sent, frame: process.send_signal(sent)) for number in signals}
+
+    def hand_on(number: int, _: object) -> None:
+        came.append(number)
+        for process in processes:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, hand_on) for number in signals}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -13,14 +13,25 @@ class PlannedTraining:
     """A system with a seed.
 
     Attributes:
+        system: its name in the recipe.
+        seed: of the training.
         label: how tables name it.
         training: in a folder of its own.
         result: the checkpoint that it is for.
+        begins_with: the trainings whose models it begins with.
     """
 
+    system: str
+    seed: int
     label: str
     training: Training
     result: Path
+    begins_with: Sequence["PlannedTraining"]
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return self.training.save_dir.name
 
 
 class TrainingPlan:
@@ -57,23 +68,27 @@ class TrainingPlan:
         if (system, seed) not in self._planned:
             base = self.recipe.system(system).base
             seeds = _seeds_of_models(system, num=base.num, seed=seed) if base is not None else ()
-            begun_with = [self.add(base.system, seed=one).result for one in seeds] if base is not None else []
-            self._planned[system, seed] = self._plan(system, seed=seed, begun_with=begun_with)
+            begins_with = [self.add(base.system, seed=one) for one in seeds] if base is not None else []
+            self._planned[system, seed] = self._plan(system, seed=seed, begins_with=begins_with)
         return self._planned[system, seed]
 
-    def _plan(self, system: str, *, seed: int, begun_with: Sequence[Path]) -> PlannedTraining:
+    def _plan(self, system: str, *, seed: int, begins_with: Sequence[PlannedTraining]) -> PlannedTraining:
         save_dir = self.save_dir / f"{system}-{seed}".replace(":", "-")
         base = self.recipe.system(system).base
-        flags = [] if base is None else [f"--{base.flag}={':'.join(map(str, begun_with))}"]
-        if base is not None and base.flag == "base-model" and ":" in "".join(map(str, begun_with)):
+        checkpoints = [str(planned.result) for planned in begins_with]
+        flags = [] if base is None else [f"--{base.flag}={':'.join(checkpoints)}"]
+        if base is not None and base.flag == "base-model" and ":" in "".join(checkpoints):
             raise ValueError(f"--save-dir {self.save_dir}: a colon parts base models, give a directory without")
         arguments = training_arguments(
             self.recipe, system, data=self.data, save_dir=str(save_dir), seed=seed, more=[*flags, *self.more]
         )
         return PlannedTraining(
+            system=system,
+            seed=seed,
             label=self.recipe.label(system),
             training=Training(arguments=arguments, save_dir=save_dir),
             result=save_dir / f"checkpoint_{self.recipe.system(system).result}.pt",
+            begins_with=begins_with,
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fairseq.data import Dictionary, data_utils
 
+from fairseq_plugins.cli import run_recipe
 from fairseq_plugins.cli.run_recipe import RunRecipe
 from fairseq_plugins.evaluation.translation.decoding import Decoding
 from fairseq_plugins.recipes import training
@@ -137,6 +138,62 @@ def test_the_result_may_be_the_model_after_the_last_epoch(run, trained, tmp_path
     assert [one["checkpoint"] for one in found] == ["checkpoint_last.pt", "checkpoint_best.pt"]
 
 
+@pytest.fixture
+def calls(monkeypatch):
+    """Names of the tasks that were run side by side, each by this command in this process."""
+    calls = []
+
+    def run_side_by_side(tasks, *, num):
+        statuses = {}
+        for task in tasks:
+            if any(statuses.get(name) != 0 for name in task.needs):
+                continue
+            assert task.command[1:3] == ["-m", "fairseq_plugins.cli.run_recipe"]
+            try:
+                RunRecipe().main(task.command[3:])
+                statuses[task.name] = 0
+            except SystemExit as ended:
+                statuses[task.name] = ended.code
+        calls.append((num, [task.name for task in tasks]))
+        return statuses
+
+    monkeypatch.setattr(run_recipe, "run_side_by_side", run_side_by_side)
+    return calls
+
+
+def test_trainings_side_by_side_are_those_of_one_after_the_other(run, trained, calls, tmp_path):
+    given = ["reduced_base_models", LM, "--systems", "zaremba3+iog", "zaremba-averaged", "--max-update", "7"]
+    status, printed, _ = run(*given, "--jobs", 3)
+    names = [*(f"zaremba{end}-{seed}" for seed in (1, 2, 3) for end in ("", "-averaged")), "zaremba3+iog-1"]
+    assert status == 0 and calls == [(3, names)] and sorted(trained) == sorted(names)
+    assert re.findall(r"^\| (zaremba.*?) +\|", printed, re.M) == ["zaremba3+iog", "zaremba-averaged"]
+    done = {name: (tmp_path / "runs" / name / "trained.txt").read_text() for name in names}
+    assert all("--max-update 7 --cpu" in line for line in done.values())
+    shutil.rmtree(tmp_path / "runs")
+    assert run(*given)[0] == 0 and len(calls) == 1
+    assert done == {name: (tmp_path / "runs" / name / "trained.txt").read_text() for name in names}
+    trained.clear()
+    assert run(*given, "--jobs", 3)[0] == 0 and calls[1:] == [(3, [])] and not trained
+
+
+def test_one_of_several_that_fails_ends_the_command_after_the_others(run, trained, calls):
+    trained.status = 3
+    given = ["reduced", LM, "--systems", "tied", "tied-averaged", "full", "--jobs", 2]
+    status, printed, told = run(*given)
+    assert (status, printed, trained) == (3, "", ["tied-1", "full-1"])
+    (line,) = told.splitlines()
+    assert re.search("^tied-1, full-1 did not end well, 1 more .* train.log in .*/runs/tied-1, and give the same", line)
+    trained.status = 0
+    assert run(*given)[0] == 0 and trained[2:] == ["tied-1", "tied-averaged-1", "full-1"]
+
+
+def test_without_a_folder_for_it_no_table_is_made(trained, capsys, tmp_path):
+    given = ["demo_lm", LM, "--systems", "lstm_lm_doc", "--save-dir", tmp_path / "runs", "--cpu"]
+    RunRecipe().main(given)
+    assert trained == ["lstm_lm_doc-1"] and capsys.readouterr().out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
 @pytest.mark.parametrize(
     "recipe, systems, more, split, beam, flags",
     [
@@ -145,8 +202,9 @@ def test_the_result_may_be_the_model_after_the_last_epoch(run, trained, tmp_path
         ("iwslt16", ["encdec", "doc"], [], "test", 20, []),
     ],
 )
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_translators_decode_as_the_recipe_says(
-    recipe, systems, more, split, beam, flags, run, trained, tmp_path, monkeypatch
+    jobs, recipe, systems, more, split, beam, flags, run, trained, calls, tmp_path, monkeypatch
 ):
     data = tmp_path / "pairs"
     shutil.copytree(PAIRS, data)
@@ -159,14 +217,15 @@ def test_translators_decode_as_the_recipe_says(
     def decode(decoding):
         assert (decoding.split, decoding.beam, decoding.flags) == (split, beam, [*flags, "--cpu"])
         decoded.append(decoding.models)
-        decoding.out.mkdir()
+        decoding.out.mkdir(exist_ok=True)
         texts = (f"T-{n}\t{line}\nH-{n}\t-0.5\t{line}\n" for n, line in enumerate(lines))
         decoding.generated.write_text("".join(texts))
 
     monkeypatch.setattr(Decoding, "run", decode)
-    status, printed, told = run(recipe, data, "--systems", *systems, *more, "--baseline", systems[0])
+    given = [recipe, data, "--systems", *systems, *more, "--baseline", systems[0]]
+    status, printed, told = run(*given, "--jobs", jobs)
     assert (status, told) == (0, "") and trained == [f"{name}-1" for name in systems]
-    assert decoded == [[str(tmp_path / "runs" / name / "checkpoint_best.pt")] for name in trained]
+    assert decoded[: len(systems)] == [[str(tmp_path / "runs" / name / "checkpoint_best.pt")] for name in trained]
     assert "| minus " in printed and printed.count("100.00") >= 2
 
 
@@ -199,6 +258,11 @@ def test_a_beam_without_translators_is_told_from_that_of_the_environment(run, tr
         (["demo_lm", PAIRS, "--systems", "lstm_lm_doc"], "translation has no valid.bin and valid.idx, on which models"),
         (["demo_lm", LM / "none", "--systems", "lstm_lm_doc"], "none does not exist"),
         (["multi30k", PAIRS, "--systems", "doc", "--beam", "0"], "--beam"),
+        (["demo_lm", LM, "--systems", "lstm_lm_doc", "--jobs", "0"], "--jobs"),
+        (
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--jobs", "2", "--stop-time-hours", "1"],
+            "--stop-time-hours: trainings are stopped by the clock one after the other, leave out --jobs",
+        ),
         (
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "--seed", "2"],
             "--seed: give --seeds N..., which name the folders",

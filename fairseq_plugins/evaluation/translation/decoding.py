@@ -76,6 +76,11 @@ class Decoding:
         target_language(self.data, self.split)
         check_no_language_models(self.models)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the output is there, of these models, data and flags."""
+        return self._is_done(self._describe())
+
     def run(self) -> None:
         """Decode what :meth:`check` has seen, unless that was done; the output is written aside and renamed.
 
