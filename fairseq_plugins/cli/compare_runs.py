@@ -32,7 +32,7 @@ that the recipes write; runs of one name differ in their seed. By --metric:
   rouge       ROUGE, where evaluate_rouge left its --out in SAVE_DIR/SPLIT
 
 For bleu and rouge the checkpoint need not be there any more, as where log and text were fetched from another machine:
-the log has the seed and the size of the model, and the table says so.
+the log has the seed and the size of the model, and that it wrote the text is taken for granted; the table says so.
 
 Where a training decoded its validation set, by --task scored_translation, the best score stands in the table and the
 scores by epoch stand in the picture, too.

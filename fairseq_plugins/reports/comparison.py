@@ -119,7 +119,7 @@ def _check_trainings(runs: Sequence[TrainedRun]) -> None:
 def _note_on_checkpoints(runs: Sequence[TrainedRun]) -> str:
     """Which runs are not there whole."""
     gone = [f"{run.name} (seed {run.seed})" for run in runs if run.model is None]
-    return f"By log and text alone, without the checkpoint: {', '.join(gone)}." if gone else ""
+    return f"By log and text alone, without the checkpoint: {'; '.join(gone)}." if gone else ""
 
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:

@@ -71,7 +71,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     if not path.is_dir():
         check_checkpoints([checkpoint])
     training = read_logged_training(checkpoint.parent)
-    if checkpoint.is_file():
+    if checkpoint.exists():
         model, config = load_checkpoint(checkpoint, data)
         sizes = _num_parameters(model)
         seed = config.common.seed

@@ -140,11 +140,17 @@ def test_a_text_whose_checkpoint_is_gone_is_of_one_model(tmp_path):
     (tmp_path / "test").mkdir()
     (tmp_path / "test/generate.txt").write_text("T-0\toil prices rise\nH-0\t-1\toil prices rise\n", encoding="utf-8")
     asked = tmp_path / "test" / ASKED_FILE
-    asked.write_text(f"{'1' * 64}  a.pt\n{'0' * 64}  dict.de.txt\nDATA --path a.pt --beam 5\n", encoding="utf-8")
+
+    def decoded_by(*models):
+        sums = "".join(f"{'1' * 64}  {model}\n" for model in models)
+        asked.write_text(f"{sums}{'0' * 64}  dict.de.txt\nDATA --path {':'.join(models)} --beam 5\n", encoding="utf-8")
+
+    decoded_by("there/checkpoint_best.pt")
     assert RougeMetric(tmp_path / "reference").read(run) == ["oil prices rise"]
-    asked.write_text(f"{'1' * 64}  a.pt\n{'2' * 64}  b.pt\nDATA --path a.pt:b.pt --beam 5\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="was not decoded by .* alone"):
-        RougeMetric(tmp_path / "reference").read(run)
+    for others in (["a/checkpoint_best.pt", "b/checkpoint_best.pt"], ["there/checkpoint_last.pt"]):
+        decoded_by(*others)
+        with pytest.raises(ValueError, match="was not decoded by a checkpoint_best.pt alone, and .* fetch it, or what"):
+            RougeMetric(tmp_path / "reference").read(run)
 
 
 def test_a_training_is_one_draw_of_a_system(monkeypatch):

@@ -18,4 +18,4 @@ def test_any_name_can_be_drawn(name, tmp_path):
 
 
 def test_a_name_without_such_letters_stays():
-    assert as_label("DOC, größer") == "DOC, größer" and as_label("a\nb") == "a\ufffdb"
+    assert as_label("DOC,\u00a0größer") == "DOC,\u00a0größer" and as_label("a\nb") == "a\ufffdb"

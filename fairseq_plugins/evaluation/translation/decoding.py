@@ -189,7 +189,7 @@ def decoded_with(folder: Path) -> Optional[List[str]]:
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     """Refuse the output of another model in the folder of a decoding; where nothing tells, it is taken for its own.
 
-    Of a checkpoint that is not there any more it is known alone that one model wrote the output, no ensemble.
+    Of a checkpoint that is not there any more the name is compared alone; which epoch it was of is not known.
 
     Raises:
         ValueError: if the folder holds what another checkpoint wrote, or an ensemble.
@@ -200,7 +200,13 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     sums, words = asked
     models = words[words.index("--path") + 1].split(os.pathsep) if "--path" in words else []
     digests = [line.partition(" ")[0] for line in sums[: len(models)]]  # those of the models stand first
-    if len(digests) != 1 or (checkpoint.is_file() and digests != [file_digest(checkpoint)]):
+    if not checkpoint.exists():
+        if [Path(model).name for model in models] != [checkpoint.name]:
+            raise ValueError(
+                f"{folder} was not decoded by a {checkpoint.name} alone, and {checkpoint} is not there any more: fetch "
+                "it, or what it wrote"
+            )
+    elif digests != [file_digest(checkpoint)]:
         raise ValueError(
             f"{folder} was not decoded by {checkpoint} alone, or it was before the training went on: decode with "
             f"--path {checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"

@@ -26,7 +26,9 @@ class PerplexityMetric(Metric):
 
     def _model(self, run: TrainedRun) -> FairseqLanguageModel:
         if run.model is None:
-            raise ValueError(f"{run.checkpoint} does not exist: a perplexity is measured anew, by the model itself")
+            raise ValueError(
+                f"{run.checkpoint} does not exist: fetch it, for a perplexity is measured anew, by the model"
+            )
         if isinstance(run.model, FairseqEncoderDecoderModel):
             raise ValueError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
         return stateful_language_model(run.model, run.checkpoint)
