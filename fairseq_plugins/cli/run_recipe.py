@@ -213,10 +213,12 @@ def _run_side_by_side(plan: TrainingPlan, decodings: Mapping[str, Decoding], arg
     statuses = run_side_by_side(tasks, num=args.jobs)
     failed = {name: status for name, status in statuses.items() if status != 0}
     if failed:
-        left_out = len(tasks) - len(statuses)
+        left_out = [task.name for task in tasks if task.name not in statuses]
+        told = [f"{', '.join(failed)} did not end well"]
+        told += [f"{', '.join(left_out)} not begun"] if left_out else []
         print(
-            f"{', '.join(failed)} did not end well, {left_out} more were not begun: see train.log in "
-            f"{args.save_dir}/{next(iter(failed))}, and give the same line again to go on",
+            f"{'; '.join(told)}: see train.log in {args.save_dir}/{next(iter(failed))}, and give the same line again to "
+            "go on",
             file=sys.stderr,
         )
         raise SystemExit(next(iter(failed.values())))
