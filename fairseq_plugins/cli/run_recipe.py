@@ -214,13 +214,9 @@ def _run_side_by_side(plan: TrainingPlan, decodings: Mapping[str, Decoding], arg
     failed = {name: status for name, status in statuses.items() if status != 0}
     if failed:
         left_out = [task.name for task in tasks if task.name not in statuses]
-        told = [f"{', '.join(failed)} did not end well"]
-        told += [f"{', '.join(left_out)} not begun"] if left_out else []
-        print(
-            f"{'; '.join(told)}: see train.log in {args.save_dir}/{next(iter(failed))}, and give the same line again to "
-            "go on",
-            file=sys.stderr,
-        )
+        told = f"{', '.join(failed)} did not end well" + (f"; {', '.join(left_out)} not begun" if left_out else "")
+        log = args.save_dir / next(iter(failed)) / "train.log"
+        print(f"{told}: see {log}, and give the same line again to go on", file=sys.stderr)
         raise SystemExit(next(iter(failed.values())))
 
 

@@ -183,7 +183,7 @@ def test_one_of_several_that_fails_ends_the_command_after_the_others(run, traine
     assert (status, printed, trained) == (3, "", ["tied-1", "full-1"])
     (line,) = told.splitlines()
     assert re.search(
-        "^tied-1, full-1 did not end well; tied-averaged-1 not begun: see train.log in .*/runs/tied-1, and", line
+        "^tied-1, full-1 did not end well; tied-averaged-1 not begun: see .*/runs/tied-1/train.log, and", line
     )
     trained.status = 0
     assert run(*given)[0] == 0 and trained[2:] == ["tied-1", "tied-averaged-1", "full-1"]
