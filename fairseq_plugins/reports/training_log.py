@@ -97,7 +97,8 @@ def read_num_parameters(path: Path) -> Tuple[int, int]:
 def _last_start(path: Path, line: "re.Pattern[str]", *, what: str) -> Sequence[str]:
     """What the expression captures in what the host printed as it started the last training that left anything."""
     text = read_log(path)
-    found = [match.groups() for match in line.finditer(text, 0, _last_beginning(text) or len(text))]
+    start = text[: _last_beginning(text) or None]
+    found = [match.groups() for match in line.finditer(start, _last_beginning(start))]
     if not found:
         raise ValueError(
             f"{path} holds no {what}, which fairseq-train prints as it starts: wait until it has, or keep all that it "

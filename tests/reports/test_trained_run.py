@@ -78,8 +78,11 @@ def test_a_log_tells_what_a_checkpoint_that_is_gone_was(finished):
     assert read_run("A", finished, data="nowhere").seed == 3
 
 
-def test_a_log_that_does_not_tell_the_size_is_refused(finished):
+@pytest.mark.parametrize("another", ["", BEGIN.format(seed=8, size="90", learning="90") + ANEW])
+def test_a_log_that_does_not_tell_the_size_is_refused(another, finished):
     (finished / "checkpoint_best.pt").unlink()
+    if another:  # a training of before tells its own
+        (finished / "train.log").write_text(another + ANEW + (finished / "train.log").read_text())
     with pytest.raises(ValueError, match="train.log holds no size of the model, .*: wait until it has, or keep all"):
         read_run("A", finished, data=DATA)
 
