@@ -21,6 +21,7 @@ from fairseq_plugins.recipes import (
     reduced,
     reduced_base_models,
     reduced_tricks,
+    reduced_wt2,
     speed,
     wmt14,
     wsj,
@@ -32,7 +33,7 @@ RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         presets.RECIPE,
-        *(reduced.RECIPE, reduced_base_models.RECIPE, reduced_tricks.RECIPE, iog.PTB, iog.WT2),
+        *(reduced.RECIPE, reduced_base_models.RECIPE, reduced_tricks.RECIPE, reduced_wt2.RECIPE, iog.PTB, iog.WT2),
         *(fpnn.PTB, fpnn.TEXT8_WORDS, fpnn.TEXT8_CHARACTERS),
         *(drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
         *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),

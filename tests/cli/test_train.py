@@ -147,7 +147,7 @@ def typed(tmp_path):
         *((f"translation/{name}.sh", {}, name) for name in ("iwslt14_partial", "tatoeba")),
         *((f"translation/{name}.sh", {}, name) for name in ("multi30k_joined", "multi30k_joined_transformer")),
         *((f"translation/{name}.sh", {}, name) for name in ("wmt14_mmlstm", "wmt14_transformer")),
-        *((f"lm/{name}.sh", {}, name) for name in ("reduced", "reduced_base_models", "reduced_tricks")),
+        *((f"lm/{name}.sh", {}, name) for name in ("reduced", "reduced_base_models", "reduced_tricks", "reduced_wt2")),
         ("lm/iog.sh", {}, "iog_ptb"),
         ("lm/iog.sh", {"CORPUS": "wt2"}, "iog_wt2"),
         *((f"lm/{name}.sh", {}, f"{name}_ptb") for name in ("drill", "fpnn", "mmlstm")),

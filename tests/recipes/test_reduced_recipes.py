@@ -25,6 +25,20 @@ def test_networks_have_four_million_parameters(recipe, system):
     assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(4.0e6, rel=0.01)
 
 
+@pytest.mark.parametrize("system", ["tied", "drill4", "mos", "doc"])
+def test_networks_of_wikitext2_have_seven_and_a_half_million_parameters(system):
+    with torch.device("meta"):
+        model = build_system(find_recipe("reduced_wt2"), system, vocab_size=33_280)
+    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(7.52e6, rel=0.003)
+
+
+@pytest.mark.parametrize("system", ["tied", "drill4", "mos", "doc"])
+def test_trainings_of_wikitext2_are_those_of_penn_treebank_but_for_widths_and_epochs(system):
+    own, reduced = (find_recipe(name).flags(system) for name in ("reduced_wt2", "reduced"))
+    changed = {"max-epoch": 2, "hidden-sizes": own["hidden-sizes"]}
+    assert own == {**reduced, **changed} and reduced["max-epoch"] == 6
+
+
 @pytest.mark.parametrize("name", MAJOR_MINOR)
 def test_variants_of_major_minor_networks_are_as_large(name):
     sizes, flags = {}, {}
@@ -98,8 +112,8 @@ def test_gates_have_the_papers_width_unless_they_say_so_and_its_exceptions():
         assert recipe.system(name).base == Base(system=f"{base}-averaged", flag="base-model", num=num)
 
 
-@pytest.mark.parametrize("name", ["reduced", "reduced_base_models", "reduced_tricks"])
-def test_an_averaged_epoch_follows_the_six_of_every_system_but_gates(name):
+@pytest.mark.parametrize("name", ["reduced", "reduced_base_models", "reduced_tricks", "reduced_wt2"])
+def test_an_averaged_epoch_follows_those_of_every_system_but_gates(name):
     recipe = find_recipe(name)
     for system in recipe.systems:
         if "+iog" in system:
