@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import List, Optional, Sequence
@@ -11,7 +12,7 @@ from typing import List, Optional, Sequence
 import fairseq_plugins
 from fairseq_plugins.flags.command import ProgramFailed
 from fairseq_plugins.programs.allocator import training_environment
-from fairseq_plugins.programs.logged_process import forwarded_to
+from fairseq_plugins.programs.logged_process import LONGEST_WAIT, forwarded_to
 
 USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 """Value of ``--user-dir``."""
@@ -55,11 +56,13 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
         try:
             # an interrupt from the keyboard reaches both
             with forwarded_to([process], signals=(signal.SIGTERM, signal.SIGHUP)):
-                _, status, usage = os.wait4(process.pid, 0)
+                while not (waited := os.wait4(process.pid, os.WNOHANG))[0]:
+                    time.sleep(LONGEST_WAIT)
         except BaseException:
             process.kill()
             process.wait()
             raise
+    _, status, usage = waited
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         told = log.read_text(encoding="utf-8", errors="replace").splitlines()

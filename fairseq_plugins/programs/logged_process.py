@@ -1,16 +1,21 @@
 """A process whose output is shown and kept."""
 
+import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 from threading import current_thread, main_thread
 from typing import Collection, Iterator, List, Mapping, Optional, Sequence
 
 FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach the process when they are sent to this one."""
+
+LONGEST_WAIT = 0.1
+"""In seconds, for others in one call of the system: a signal that comes just before such a call is seen after it."""
 
 
 def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mapping[str, str]] = None) -> int:
@@ -39,10 +44,11 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
             env=environment,
             process_group=0,
         )
-        with process, forwarded_to([process]):
+        with process, forwarded_to([process]), DefaultSelector() as selector:
             assert isinstance(process.stdout, BufferedReader)
+            selector.register(process.stdout, EVENT_READ)
             try:
-                while output := process.stdout.read1():
+                while output := _next_output(process.stdout, selector):
                     file.write(output)
                     file.flush()
                     sys.stdout.buffer.write(output)
@@ -51,6 +57,13 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
                 process.terminate()
                 raise
     return exit_status(process)
+
+
+def _next_output(stream: BufferedReader, selector: DefaultSelector) -> bytes:
+    """What a process has written, once there is something; nothing once it has closed the stream."""
+    while not selector.select(LONGEST_WAIT):
+        pass
+    return stream.read1()
 
 
 def exit_status(process: subprocess.Popen[bytes]) -> int:
@@ -79,7 +92,9 @@ def forwarded_to(
     def hand_on(number: int, _: object) -> None:
         came.append(number)
         for process in processes:
-            process.send_signal(number)
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, number)  # not send_signal, which takes the status of one that has ended
 
     before = {number: signal.signal(number, hand_on) for number in signals}
     try:

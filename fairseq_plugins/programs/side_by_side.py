@@ -6,10 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Collection, Dict, List, Sequence
 
-from fairseq_plugins.programs.logged_process import exit_status, forwarded_to
-
-SECONDS_BETWEEN_LOOKS = 0.1
-"""At those that run."""
+from fairseq_plugins.programs.logged_process import LONGEST_WAIT, exit_status, forwarded_to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,7 @@ def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
                         process.send_signal(number)
                 if not running:
                     return statuses
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(LONGEST_WAIT)
         except BaseException:
             for process in running.values():
                 process.terminate()

@@ -21,6 +21,6 @@ RECIPE = Recipe(
     systems={name: System({**REDUCED.systems[name].flags, **own}) for name, own in _AS_LARGE_AS_TIED.items()},
     training={**ON_CPUS, "max-epoch": 2},
     averaged_epochs=1,
-    notes="""The systems of the recipe reduced. Two epochs and one averaged are about as many updates as its six and one on
-Penn Treebank; hidden sizes give all as many parameters with the larger vocabulary. Results: results/ptb_reduced.""",
+    notes="""The systems of the recipe reduced. Two epochs and one averaged are about as many updates as its six and one
+on Penn Treebank; hidden sizes give all as many parameters with the larger vocabulary. Results: results/ptb_reduced.""",
 )

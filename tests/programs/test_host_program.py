@@ -1,13 +1,12 @@
 """A program of the host in a process of its own; a stub stands in for it."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Thread
+from threading import Thread, get_ident, main_thread
 
 import pytest
 
@@ -93,14 +92,15 @@ def started(monkeypatch):
 
 
 @contextmanager
-def signal_once_it_runs(log, number):
-    """Send this process a signal when the program has told something."""
+def signal_once_it_runs(log, number, *, interrupted="main thread"):
+    """Send this process a signal when the program has told something, which interrupts a call of one thread."""
 
     def send():
         end = time.monotonic() + 60
         while b"another" not in log.read_bytes() and time.monotonic() < end:
             time.sleep(0.01)
-        os.kill(os.getpid(), number)
+        time.sleep(0.2)  # until its end is waited for
+        signal.pthread_kill(get_ident() if interrupted == "another thread" else main_thread().ident, number)
 
     log.touch()
     thread = Thread(target=send)
@@ -116,9 +116,13 @@ def test_an_interrupt_ends_the_program(log, started):
     assert process.returncode == -signal.SIGKILL
 
 
-def test_the_end_of_this_process_is_that_of_the_program(log, started):
-    with signal_once_it_runs(log, signal.SIGTERM), pytest.raises(ProgramFailed):
+@pytest.mark.parametrize("interrupted", ["main thread", "another thread"])
+def test_the_end_of_this_process_is_that_of_the_program(log, started, interrupted):
+    # one that interrupts another thread's call is as one that comes just before this thread's
+    begun = time.monotonic()
+    with signal_once_it_runs(log, signal.SIGTERM, interrupted=interrupted), pytest.raises(ProgramFailed):
         run_host("generate", ["endless"], log=log)
+    assert time.monotonic() - begun < 30
     (process,) = started
     assert process.returncode == -signal.SIGTERM
 

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import time
-from threading import Timer
+from threading import Thread, Timer, get_ident
 
 import pytest
 
@@ -57,6 +57,35 @@ raise SystemExit(5)
     assert run(program, tmp_path) == 5
     timer.join()
     assert "caught 1" in capfd.readouterr().out and signal.getsignal(number) == before
+
+
+def test_a_signal_that_interrupts_no_call_is_handed_on(tmp_path):
+    # as one does that comes just before the call: here it interrupts another thread's
+    program = """
+import signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+    def interrupt():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        end = time.monotonic() + 60
+        while b"ready" not in (tmp_path / "log").read_bytes() and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.2)  # until the output is waited for
+        signal.pthread_kill(get_ident(), signal.SIGUSR1)
+
+    (tmp_path / "log").touch()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        thread = Thread(target=interrupt)
+        thread.start()
+        assert run(program, tmp_path) == 5
+        thread.join()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def test_an_end_by_a_signal_is_told_as_by_a_shell(tmp_path):
