@@ -24,6 +24,7 @@ from fairseq_plugins.flags.common_arguments import (
     choose_device,
 )
 from fairseq_plugins.flags.written_file import check_replaceable, write_text
+from fairseq_plugins.models.checkpoint_files import check_checkpoints
 from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.json_text import json_text
 from fairseq_plugins.reports.perplexity import as_figures, as_lines
@@ -83,6 +84,7 @@ class EvaluateLanguageModels(Command):
         points = grid_points(args.tune, fixed=flags)
         for point in points:
             read_methods(point)
+        check_checkpoints(args.path)
         choice = choice_file(Path(args.path[0])) if args.tune else None
         device = choose_device(args)
         models, dictionary = load_language_models(args.path, args.data)

@@ -71,7 +71,8 @@ match nothing; only the former can be compared between papers. Plain text has no
             type=Path,
             metavar="OUT",
             help="what a baseline made of the same text, --out of its decoding or a file: sacreBLEU's paired bootstrap "
-            "test, whose p counts differences to one side (compare_runs --baseline counts both)",
+            "test, whose p looks at the size of differences alone (compare_runs --baseline looks at their sign, too, "
+            "and has a larger one)",
         )
         add_output_file(parser, "--write-hypotheses", help="write the detokenised hypotheses to this file")
         add_json(parser)
@@ -147,7 +148,7 @@ def as_text(scores: List[Score], comparisons: List[Comparison]) -> str:
     lines = [f"{item.name:<38}{item.value:6.2f} +- {item.interval:.2f}  {item.signature}" for item in scores]
     lines += [
         f"{item.metric} against the baseline: {item.value:.2f} and {item.other_value:.2f}, p = {item.p:.4f} "
-        "(paired bootstrap, one-sided)"
+        "(sacreBLEU's paired bootstrap)"
         for item in comparisons
     ]
     return "\n".join(lines)

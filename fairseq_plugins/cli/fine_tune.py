@@ -8,6 +8,7 @@ from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.recipes.fine_tuning import FineTuning
+from fairseq_plugins.recipes.training import check_not_stopped_by_the_clock
 
 
 class FineTune(TrainingCommand):
@@ -51,10 +52,7 @@ model in its training, such as --hidden-sizes, must be given again."""
     def run(self, args: argparse.Namespace) -> None:
         if args.rounds is not None:
             check_at_least_one(args.rounds, flag="--rounds")
-        if args.more and not args.more[0].startswith("-"):
-            raise ValueError(
-                f"{args.more[0]} is neither a flag nor its value: DATA is one folder, --path takes one CKPT"
-            )
+        check_not_stopped_by_the_clock(args.more)
         fine_tuning = FineTuning(
             arch=args.arch,
             start=args.path,

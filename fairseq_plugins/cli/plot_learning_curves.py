@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Dict
 
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_named_models, add_plot
@@ -13,6 +13,7 @@ from fairseq_plugins.reports.learning_table import learning_table
 from fairseq_plugins.reports.logged_training import read_logged_training
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.reports.seeds import check_seeds
 from fairseq_plugins.reports.training_log import find_log, read_seed
 
 
@@ -36,7 +37,7 @@ drawing. For finished trainings compare_runs measures the test set, too."""
     def run(self, args: argparse.Namespace) -> None:
         paths = named_paths(args.path)
         runs = [_figures(name, path) for name, path in paths]
-        _check_seeds(runs, [path for _, path in paths])
+        check_seeds((run["name"], run["seed"], path) for run, (_, path) in zip(runs, paths))
         if args.plot:
             save_picture(draw_learning_curves(runs), args.plot)
         if args.json:
@@ -47,17 +48,6 @@ drawing. For finished trainings compare_runs measures the test set, too."""
 
 def _figures(name: str, save_dir: Path) -> Dict[str, Any]:
     return {"name": name, "seed": read_seed(find_log(save_dir)), **read_logged_training(save_dir).figures()}
-
-
-def _check_seeds(runs: Sequence[Dict[str, Any]], paths: Sequence[Path]) -> None:
-    first: Dict[Tuple[str, int], Path] = {}
-    for run, path in zip(runs, paths):
-        other = first.setdefault((run["name"], run["seed"]), path)
-        if other is not path:
-            raise ValueError(
-                f"--path: {other} and {path} are both {run['name']} with seed {run['seed']}, and trainings of a name "
-                "differ in their seed: leave one out, or give it another name"
-            )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.programs.side_by_side import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
-from fairseq_plugins.recipes.training import STOPPING_FLAG
+from fairseq_plugins.recipes.training import check_not_stopped_by_the_clock
 from fairseq_plugins.recipes.training_plan import PlannedTraining, TrainingPlan
 from fairseq_plugins.reports.comparison import compare_runs
 from fairseq_plugins.reports.metrics.metric import Metric
@@ -159,6 +159,7 @@ def _plan(recipe: Recipe, args: argparse.Namespace) -> TrainingPlan:
     check_output_folder(args.save_dir)
     if any(word.partition("=")[0] == "--seed" for word in args.more):
         raise ValueError("--seed: give --seeds N..., which name the folders of the trainings")
+    check_not_stopped_by_the_clock(args.more)
     more = [*args.more, *(["--cpu"] if args.cpu else [])]
     plan = TrainingPlan(recipe, data=str(args.data), save_dir=args.save_dir, more=more)
     for seed, system in itertools.product(_seeds(args), args.systems):
@@ -195,11 +196,8 @@ def _run_side_by_side(plan: TrainingPlan, decodings: Mapping[str, Decoding], arg
     """Train and decode what is not done, each training by a call of this command.
 
     Raises:
-        ValueError: if the trainings are to be stopped by the clock, since each call would go on with what it needs.
         SystemExit: with the status of one that failed, when all that need no other have ended.
     """
-    if any(word.partition("=")[0] == STOPPING_FLAG for word in args.more):
-        raise ValueError(f"{STOPPING_FLAG}: trainings are stopped by the clock one after the other, leave out --jobs")
     open_ones = [planned for planned in plan.trainings if not _is_done(planned, decodings)]
     names = {planned.name for planned in open_ones}
     tasks = [

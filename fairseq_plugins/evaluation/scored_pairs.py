@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.ensemble import average_nll
-from fairseq_plugins.evaluation.scored_sequences import nll_of
+from fairseq_plugins.evaluation.scored_sequences import batches_by_length, nll_of
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.scores import Scores
@@ -50,7 +50,7 @@ def score_pairs(
     device: str = "cpu",
     show_progress: bool = False,
 ) -> Iterator[ScoredPairs]:
-    """Score every token of the targets, the end mark included; batches come in the order of their lengths.
+    """Score every token of the targets, the end mark included; batches come the longest pairs first.
 
     Args:
         model: on ``device``, of the host too; put into evaluation mode.
@@ -72,11 +72,11 @@ def score_pairs(
         *(targets, [len(one) for one in targets], dictionaries[1]),
         shuffle=False,
     )
-    max_tokens = max([max_tokens, *map(len, sources), *map(len, targets)])
+    lengths = [max(len(source), len(target)) for source, target in zip(sources, targets)]
     model.eval()
     with tqdm(total=len(pairs), unit="pair", disable=not show_progress) as progress:
-        for numbers in pairs.batch_by_size(pairs.ordered_indices(), max_tokens=max_tokens):
-            batch = pairs.collater([pairs[int(number)] for number in numbers])
+        for numbers in batches_by_length(lengths, max_tokens=max_tokens):
+            batch = pairs.collater([pairs[number] for number in numbers])
             batch = utils.move_to_cuda(batch, device=torch.device(device)) if device != "cpu" else batch
             with torch.no_grad():
                 scored = _score(model, batch, padding=dictionaries[1].pad())

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.ensemble import average_nll
-from fairseq_plugins.evaluation.scored_stream import ScoredStream, carry_state
+from fairseq_plugins.evaluation.scored_stream import ScoredStream, carry_state, shifted
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def score_sequences(
 
     scored: Dict[int, ScoredSequence] = {}
     with tqdm(total=sum(lengths), unit="token", disable=not show_progress) as progress:
-        for indices in _batches(lengths, max_tokens=max_tokens):
+        for indices in batches_by_length(lengths, max_tokens=max_tokens):
             if in_windows and lengths[indices[0]] > window:
                 for i in indices:
                     with ScoredStream(models, window=window, device=device) as stream:
@@ -86,8 +86,7 @@ def score_sequences(
                 continue
             target = pad_sequence([sequences[i] for i in indices], batch_first=True, padding_value=dictionary.pad())
             target = target.to(device)
-            inputs = target.roll(1, dims=1)
-            inputs[:, 0] = dictionary.eos()
+            inputs = shifted(target, first=dictionary.eos())
             ends = torch.tensor([[lengths[i]] for i in indices], device=device)
             is_token = torch.arange(target.size(1), device=device) < ends
             nll = average_nll([_target_nll(model, inputs, target, is_token) for model in models]).cpu()
@@ -124,8 +123,13 @@ def _check_lengths(lengths: Sequence[int], *, longest: float) -> None:
             )
 
 
-def _batches(lengths: Sequence[int], *, max_tokens: int) -> Iterator[List[int]]:
-    """Indices of sequences, the longest first, so that what does not fit into memory fails at once."""
+def batches_by_length(lengths: Sequence[int], *, max_tokens: int) -> Iterator[List[int]]:
+    """Indices of sequences, the longest first, so that what does not fit into memory fails at once.
+
+    Args:
+        lengths: of the sequences.
+        max_tokens: of a batch, padding included, unless it is one sequence.
+    """
     batch: List[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         if batch and lengths[batch[0]] * (len(batch) + 1) > max_tokens:

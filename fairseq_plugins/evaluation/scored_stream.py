@@ -80,8 +80,7 @@ class ScoredStream:
 
     def _score(self, tokens: Tensor) -> Tensor:
         target = tokens.unsqueeze(0).to(self.device)
-        inputs = target.roll(1, dims=1)
-        inputs[0, 0] = self.last
+        inputs = shifted(target, first=self.last)
         place = {"stream": self.name, "position": self.position}
         nll = average_nll([model.eval()(inputs, target=target, **place)[1]["scores"].nll for model in self.models])
         self.position += len(tokens)
@@ -103,3 +102,10 @@ class ScoredStream:
                 model.decoder.carried_state.set(other.name, self.position, state)
         other.position, other.last = self.position, self.last
         return other
+
+
+def shifted(target: Tensor, *, first: int) -> Tensor:
+    """What is read where each of the tokens (..., n) is predicted: the one before it, and before them the first."""
+    inputs = target.roll(1, dims=-1)
+    inputs[..., 0] = first
+    return inputs

@@ -21,6 +21,8 @@ class TrainingCommand(Command):
     def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
         own = [word for word in given if word != "--"]
         args, args.more = parser.parse_known_args(own)
+        if args.more and not args.more[0].startswith("-"):
+            parser.error(f"{args.more[0]} is neither a flag nor the value of one")
         for flag, value in zip(own, own[1:]):
             is_foreign = flag in args.more and flag.startswith("--") and "=" not in flag
             if is_foreign and not value.startswith("-") and value not in args.more:  # it was taken for another word

@@ -77,6 +77,8 @@ def forwarded_to(
 ) -> Iterator[Sequence[int]]:
     """Hand signals that are sent to this process on to others, within the block; in the main thread alone.
 
+    One that this process ignores, as a hang-up under ``nohup``, stays ignored.
+
     Args:
         processes: those that are in it when a signal comes get it.
         signals: that are handed on.
@@ -96,7 +98,8 @@ def forwarded_to(
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, number)  # not send_signal, which takes the status of one that has ended
 
-    before = {number: signal.signal(number, hand_on) for number in signals}
+    heeded = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, hand_on) for number in heeded}
     try:
         yield came
     finally:

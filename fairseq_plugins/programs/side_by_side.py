@@ -36,6 +36,9 @@ def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
 
     Returns:
         exit status by name, as a shell tells it, of those that were started.
+
+    Raises:
+        SystemExit: as a shell tells a signal that came, where none failed by it.
     """
     waiting = list(tasks)
     running: Dict[str, subprocess.Popen[bytes]] = {}
@@ -48,8 +51,9 @@ def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
                     if process.poll() is not None:
                         statuses[name] = exit_status(running.pop(name))
                         _tell_end(name, statuses[name], hours=(time.monotonic() - begun_at[name]) / 3600)
-                ready = [] if signals else _ready(waiting, statuses)
-                for task in ready[: num - len(running)]:
+                for task in _ready(waiting, statuses)[: num - len(running)]:
+                    if signals:
+                        break
                     waiting.remove(task)
                     begun_at[task.name] = time.monotonic()
                     print(f"== {task.name} begins ({len(begun_at)} of {len(tasks)})", file=sys.stderr, flush=True)
@@ -59,12 +63,15 @@ def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
                     for number in signals:  # that came as it was started
                         process.send_signal(number)
                 if not running:
-                    return statuses
+                    break
                 time.sleep(LONGEST_WAIT)
         except BaseException:
             for process in running.values():
                 process.terminate()
             raise
+    if signals and not any(statuses.values()):
+        raise SystemExit(128 + signals[0])
+    return statuses
 
 
 def _ready(waiting: Sequence[Task], statuses: Dict[str, int]) -> List[Task]:

@@ -28,6 +28,9 @@ ON_CPUS = {"output-precision": "auto"}
 """Flags of recipes for CPUs: the output layer in 16 bits where the processor is faster so."""
 
 
+_MIXTURES_OPTION, _MIXTURES_PENALTY = "experts_per_layer", "balance"
+"""What output layers that are mixtures have, and what the criterion adds for no others."""
+
 AVERAGED = "-averaged"
 """Ends the name of a system that is trained on with averaged weights."""
 
@@ -124,7 +127,8 @@ def training_arguments(
         save_dir: directory for checkpoints.
         seed: None takes the preset's, or the host's where the preset has none.
         more: arguments that come last and win; with ``--keep-last-epochs`` there are checkpoints of epochs. An output
-            layer, gate, recurrent cell or way to copy among them comes without the recipe's options of others.
+            layer, gate, recurrent cell or way to copy among them comes without the recipe's options of others, and one
+            softmax without the penalty of mixtures.
 
     Raises:
         ValueError: if the recipe has no such system, ``data`` has subwords of two kinds, or the system begins with
@@ -166,6 +170,9 @@ def _for_chosen_parts(flags: Mapping[str, Value], more: Sequence[str]) -> Dict[s
         part = registry.get(getattr(chosen, registry.destination))
         if part is not None:  # the host refuses names that do not exist
             left_out |= registry.all_option_names() - option_names(part.Options)
+    layer = OUTPUT_LAYERS.get(chosen.output_layer)
+    if layer is not None and _MIXTURES_OPTION not in option_names(layer.Options):
+        left_out.add(_MIXTURES_PENALTY)
     return {flag: value for flag, value in flags.items() if flag.replace("-", "_") not in left_out}
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from fairseq.utils import split_paths
+from filelock import FileLock, Timeout
+
 from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.flags.output_paths import check_output_folder
 from fairseq_plugins.flags.written_file import write_text
@@ -19,13 +22,16 @@ BEGUN_FILE = "begun.txt"
 FINISHED_FILE = "trained.txt"
 """In the folder of a training that ended by itself: its command line."""
 START_FILE = "started_from.txt"
-"""In the folder of a training that began with the weights of a checkpoint: the digest of that file."""
+"""In the folder of a training that began with the weights of checkpoints: the digest of each file, a line each."""
+
+LOCK_FILE = ".recipe.lock"
+"""In the folder of a training: what is locked by the call that trains."""
 
 STOPPING_FLAG = "--stop-time-hours"
 """Ends a training that is to go on."""
 _LENGTHS = ("--max-epoch", "--max-update", "--patience", "--stop-min-lr", STOPPING_FLAG)
-_STARTING_FLAG = "--finetune-from-model"
-_PATHS = ("", "--user-dir", "--save-dir", "--base-model", _STARTING_FLAG)  # "": DATA, which comes first
+_STARTING_FLAGS = ("--finetune-from-model", "--base-model")
+_PATHS = ("", "--user-dir", "--save-dir", *_STARTING_FLAGS)  # "": DATA, which comes first
 _LOG = ("--log-interval", "--log-format", "--log-file", "--no-progress-bar", "--tensorboard-logdir", "--wandb-project")
 _MACHINE = ("--num-workers", "--cpu", "--device-id", "--distributed-world-size")
 _KEPT = ("--no-epoch-checkpoints", "--keep-last-epochs", "--save-interval-updates", "--keep-interval-updates")
@@ -74,21 +80,34 @@ class Training:
         A training that is finished is left as it is.
 
         Raises:
-            ValueError: as :meth:`check` does.
+            ValueError: as :meth:`check` does, or if another call trains there.
             SystemExit: with the status of ``fairseq-train`` where it fails.
         """
         self.check()
         if self.is_finished:
             return
         self.save_dir.mkdir(parents=True, exist_ok=True)
-        self._keep_start()
-        command, environment = host_command("train", self.arguments), training_environment()
-        with self._noted():
-            status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
-        if status != 0:
-            raise SystemExit(status)
-        if STOPPING_FLAG not in _by_flag(self.arguments):
-            self._write(FINISHED_FILE, self.command_line)
+        with self._locked():
+            self._keep_start()
+            command, environment = host_command("train", self.arguments), training_environment()
+            with self._noted():
+                status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
+            if status != 0:
+                raise SystemExit(status)
+            if STOPPING_FLAG not in _by_flag(self.arguments):
+                self._write(FINISHED_FILE, self.command_line)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """What is noted here is of one call at a time; the training itself locks the folder only once it has begun."""
+        try:
+            with FileLock(self.save_dir / LOCK_FILE, timeout=0):
+                yield
+        except Timeout as error:
+            raise ValueError(
+                f"another call trains to --save-dir {self.save_dir}: wait until it has ended, end it, or give another "
+                "--save-dir"
+            ) from error
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -120,10 +139,12 @@ class Training:
             (self.save_dir / name).unlink(missing_ok=True)
 
     @property
-    def _start(self) -> Optional[Path]:
-        """The checkpoint whose weights it begins with, if there is one and the file is there."""
-        given = _by_flag(self.arguments).get(_STARTING_FLAG)
-        return Path(given[0]) if given and Path(given[0]).is_file() else None
+    def _start(self) -> List[Path]:
+        """The checkpoints whose weights it begins with, if all of the files are there."""
+        given = _by_flag(self.arguments)
+        values = [value for flag in _STARTING_FLAGS for value in given.get(flag, [])]
+        paths = [Path(path) for value in values for path in split_paths(value)]
+        return paths if all(path.is_file() for path in paths) else []
 
     @property
     def _goes_on(self) -> bool:
@@ -132,18 +153,19 @@ class Training:
 
     def _check_start(self) -> None:
         start, kept = self._start, self.save_dir / START_FILE
-        if start is None or not self._goes_on or not kept.is_file():
+        if not start or not self._goes_on or not kept.is_file():
             return
-        if kept.read_text(encoding="utf-8").strip() != file_digest(start):
-            raise ValueError(
-                f"{self.save_dir} holds a training that began with other weights than those in {start} today: give "
-                "another --save-dir, or remove that folder to begin anew"
-            )
+        for path, digest in zip(start, kept.read_text(encoding="utf-8").split()):
+            if digest != file_digest(path):
+                raise ValueError(
+                    f"{self.save_dir} holds a training that began with other weights than those in {path} today: give "
+                    "another --save-dir, or remove that folder to begin anew"
+                )
 
     def _keep_start(self) -> None:
         start = self._start
-        if start is not None and not self._goes_on:
-            write_text(self.save_dir / START_FILE, f"{file_digest(start)}\n")
+        if start and not self._goes_on:
+            write_text(self.save_dir / START_FILE, "".join(f"{file_digest(path)}\n" for path in start))
 
     def _check_flags(self) -> None:
         if not self._goes_on:
@@ -163,6 +185,19 @@ class Training:
                     f"{_told(flag, now)}: give another --save-dir, or remove {' and '.join(names)} there to go on with "
                     "the flags of this one"
                 )
+
+
+def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:
+    """Refuse the flag that ends a training which is to go on, where something else is made of what it leaves.
+
+    Raises:
+        ValueError: if it is there.
+    """
+    if STOPPING_FLAG in _by_flag(arguments):
+        raise ValueError(
+            f"{STOPPING_FLAG}: what follows would begin with a training that is to go on. Leave it out: a command that "
+            "is interrupted goes on where it was"
+        )
 
 
 def _by_flag(arguments: Sequence[str]) -> Dict[str, List[str]]:

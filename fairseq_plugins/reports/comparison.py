@@ -13,6 +13,7 @@ from fairseq_plugins.reports.learning_table import best_valid_cells, cost_cells
 from fairseq_plugins.reports.metrics.metric import Figures, Metric
 from fairseq_plugins.reports.metrics.text import TextMetric
 from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.seeds import check_seeds
 from fairseq_plugins.reports.tables import Cell, table_of_runs
 from fairseq_plugins.reports.trained_run import TrainedRun, read_run
 from fairseq_plugins.scoring.corpus_metrics import TITLES
@@ -99,13 +100,8 @@ def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[
 
 def _check_trainings(runs: Sequence[TrainedRun]) -> None:
     """Runs of one name are taken for draws of one system."""
+    check_seeds((run.name, run.seed, run.save_dir) for run in runs)
     for place, run in enumerate(runs):
-        folder = run.save_dir.resolve()
-        if any(other.name == run.name and other.save_dir.resolve() == folder for other in runs[:place]):
-            raise ValueError(
-                f"--path: {run.save_dir} is {run.name} twice, and of one training no mean over seeds can be taken: "
-                "leave one out, or give it another name"
-            )
         first = next((other for other in runs[:place] if other.name == run.name), None)
         if first is not None:
             sizes = [one.figures()["parameters"] for one in (first, run)]

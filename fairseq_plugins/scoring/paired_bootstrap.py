@@ -70,7 +70,7 @@ def paired_difference(system: np.ndarray, baseline: np.ndarray) -> Difference:
     """Compare two systems by their :func:`bootstrap_means`, (1 + K) each.
 
     The interval says what other sentences would change; what other seeds would change it does not say. p counts
-    differences to both sides and so is about twice that of sacreBLEU's test, which counts one.
+    differences to both sides and so is larger than that of sacreBLEU's test, which looks at their size alone.
     """
     whole, *samples = system - baseline
     low, high = np.percentile(samples, [2.5, 97.5])

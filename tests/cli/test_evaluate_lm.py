@@ -42,3 +42,10 @@ def test_probabilities_are_averaged_token_by_token(log_probs, capsys):
     for path, alone in zip(PATHS, log_probs):
         assert evaluate(path, capsys=capsys)["nll"] == pytest.approx(-alone.mean().item(), rel=1e-9)
         assert found["nll"] != pytest.approx(-alone.mean().item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("path", [".", ""])
+def test_a_choice_is_written_beside_no_folder(path, capsys):
+    with pytest.raises(SystemExit) as end:
+        EvaluateLanguageModels().main([str(DATA), "--path", path, "--tune", "temperature=1", "--cpu"])
+    assert end.value.code == 2 and "is a directory: give a checkpoint" in capsys.readouterr().err

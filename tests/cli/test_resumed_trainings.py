@@ -3,6 +3,7 @@
 from hashlib import sha256
 
 import pytest
+from filelock import FileLock
 
 from fairseq_plugins.cli.train import Train
 
@@ -103,6 +104,32 @@ def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path,
         printed = capsys.readouterr().err
         assert end.value.code == 2 and printed.count("\n") == 1 and "began with other weights than those in" in printed
     assert len(commands) == 3
+
+
+def test_a_gate_on_base_models_that_were_trained_again_is_refused(commands, tmp_path, capsys):
+    bases = [tmp_path / "first.pt", tmp_path / "second.pt"]
+    gate = ["presets", "gated_lm", str(tmp_path), "--save-dir", str(tmp_path / "gate"), "--base-model"]
+    gate.append(":".join(map(str, bases)))
+    for base in bases:
+        base.write_text(base.name)
+    Train().main(gate), Train().main([*gate, "--max-epoch", "9"])
+    assert len(commands) == 2
+    bases[1].write_text("trained again")
+    with pytest.raises(SystemExit) as end:
+        Train().main([*gate, "--max-epoch", "9"])
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and f"other weights than those in {bases[1]} today" in printed and len(commands) == 2
+
+
+def test_two_calls_do_not_train_to_one_folder(commands, tmp_path, capsys):
+    (tmp_path / "doc").mkdir()
+    with FileLock(tmp_path / "doc/.recipe.lock"), pytest.raises(SystemExit) as end:
+        train_again(tmp_path)
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and printed.count("\n") == 1 and "another call trains to --save-dir" in printed
+    assert not commands and not (tmp_path / "doc/begun.txt").exists()
+    train_again(tmp_path)
+    assert len(commands) == 1
 
 
 def test_a_training_that_left_nothing_may_begin_with_other_weights(commands, tmp_path):

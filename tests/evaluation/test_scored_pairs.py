@@ -41,7 +41,7 @@ def nll_alone(model, source, target):
     return -log_probs.gather(-1, target[:, None])[:, 0].double()
 
 
-@pytest.mark.parametrize("max_tokens", [1, 9, 4096])
+@pytest.mark.parametrize("max_tokens", [1, 9, 12, 4096])
 @pytest.mark.parametrize("name", MODELS)
 def test_they_are_those_of_each_pair_alone_whatever_the_batches(name, max_tokens, pairs):
     model, seen = MODELS[name]().double(), []
@@ -51,6 +51,8 @@ def test_they_are_those_of_each_pair_alone_whatever_the_batches(name, max_tokens
             assert not nll[~is_token].any() and int(is_token.sum()) == LENGTHS[number][1]
         assert (batch.scores is None) == (name == "host")
         seen += batch.numbers
+        longest = max(max(LENGTHS[number]) for number in batch.numbers)
+        assert longest * len(batch.numbers) <= max_tokens or len(batch.numbers) == 1
     assert sorted(seen) == list(range(len(LENGTHS)))
 
 

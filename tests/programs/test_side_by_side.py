@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from threading import Timer
@@ -80,6 +81,7 @@ def test_one_that_fails_ends_no_other_and_leaves_out_what_needs_it(task, tmp_pat
 def test_a_signal_reaches_all_that_run_once_and_nothing_is_begun_after_it(number, task, tmp_path):
     program = f"""
 import signal
+import subprocess
 caught = []
 signal.signal({int(number)}, lambda *_: caught.append(1))
 open(f"{{name}}.ready", "w").close()
@@ -101,6 +103,39 @@ sys.exit(len(caught))
     assert run_side_by_side([task(name, program) for name in "abc"], num=2) == {"a": 1, "b": 1}
     timer.join()
     assert signal.getsignal(number) == before
+
+
+def test_nothing_is_begun_after_a_signal_that_comes_as_one_is_begun(task, monkeypatch):
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    assert set(run_side_by_side([task(name, "time.sleep(60)") for name in "ab"], num=2)) == {"a"}
+
+
+def test_an_interruption_is_no_good_end_though_what_ran_ended_well(task):
+    program = f"""
+import signal
+signal.signal({int(signal.SIGUSR1)}, lambda *_: sys.exit(0))
+os.kill(os.getppid(), {int(signal.SIGUSR1)})
+time.sleep(60)
+"""
+    with pytest.raises(SystemExit) as end:
+        run_side_by_side([task(name, program) for name in "ab"], num=1)
+    assert end.value.code == 128 + signal.SIGUSR1
+
+
+def test_a_signal_that_is_ignored_ends_nothing(task, monkeypatch):
+    # as a hang-up under nohup
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        program = "os.kill(os.getppid(), 1); time.sleep(0.5)"
+        assert run_side_by_side([task("a", program)], num=1) == {"a": 0}
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_fault_of_its_own_ends_those_that_run(task, tmp_path, monkeypatch):

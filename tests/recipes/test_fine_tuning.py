@@ -65,9 +65,12 @@ def refused(capsys, *more, **changed):
 
 def test_a_second_checkpoint_is_refused_before_the_start_is_measured(rounds, monkeypatch, capsys):
     monkeypatch.setattr(fine_tuning, "valid_nll", lambda *_, **__: pytest.fail("the start was measured"))
-    assert "other.pt is neither a flag nor its value: DATA is one folder, --path takes one CKPT" in refused(
-        capsys, "other.pt"
-    )
+    assert "other.pt is neither a flag nor the value of one" in refused(capsys, "other.pt")
+
+
+def test_no_round_is_stopped_by_the_clock(rounds, capsys):
+    assert "--stop-time-hours: what follows would begin with" in refused(capsys, "--stop-time-hours=1")
+    assert not rounds.commands
 
 
 def test_rounds_go_on_from_the_best_until_one_brings_no_gain(rounds, tmp_path, capsys):

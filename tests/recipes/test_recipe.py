@@ -67,17 +67,24 @@ def test_arguments_of_a_training(recipe):
 @pytest.mark.parametrize(
     "more, kept",
     [
-        ([], {"experts-per-layer", "latent-dropout", "output-precision", "dropout-weight"}),
-        (["--output-layer", "doc"], {"experts-per-layer", "latent-dropout", "output-precision", "dropout-weight"}),
+        ([], {"experts-per-layer", "latent-dropout", "balance", "output-precision", "dropout-weight"}),
+        (
+            ["--output-layer", "doc"],
+            {"experts-per-layer", "latent-dropout", "balance", "output-precision", "dropout-weight"},
+        ),
         (["--output-layer=bilinear"], {"output-precision", "dropout-weight"}),
         (["--output-layer", "own"], {"dropout-weight"}),
-        (["--rnn-cell", "mogrifier"], {"experts-per-layer", "latent-dropout", "output-precision"}),
-        (["--output-layer", "nothing"], {"experts-per-layer", "latent-dropout", "output-precision", "dropout-weight"}),
+        (["--rnn-cell", "mogrifier"], {"experts-per-layer", "latent-dropout", "balance", "output-precision"}),
+        (
+            ["--output-layer", "nothing"],
+            {"experts-per-layer", "latent-dropout", "balance", "output-precision", "dropout-weight"},
+        ),
     ],
 )
 def test_another_part_comes_without_the_options_of_the_recipes(more, kept, monkeypatch):
     monkeypatch.setitem(OUTPUT_LAYERS, "own", OwnSoftmax)
     own = {"experts-per-layer": "0 1 1", "latent-dropout": 0.2, "output-precision": "auto", "dropout-weight": 0.1}
+    own["balance"] = 0.001  # of the criterion
     systems = {"doc": System({"arch": "lstm_lm_doc", "hidden-sizes": "8 8", **own})}
     recipe = Recipe(name="some", title="", corpus="", systems=systems)
     arguments = training_arguments(recipe, "doc", data="a", save_dir="b", more=more)

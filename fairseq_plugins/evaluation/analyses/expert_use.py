@@ -12,6 +12,7 @@ from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, Fairseq
 from torch import Tensor
 
 from fairseq_plugins.evaluation.scored_pairs import score_pairs
+from fairseq_plugins.evaluation.scored_stream import shifted
 from fairseq_plugins.evaluation.scored_windows import score_windows
 from fairseq_plugins.models.gated_decoder import GatedDecoder
 from fairseq_plugins.output_layers.mixture import MixtureOutput
@@ -174,8 +175,7 @@ def line_experts(model: FairseqLanguageModel, sequence: Tensor, *, device: str =
     """
     layers = expert_layers(model)
     dictionary = model.decoder.dictionary
-    inputs = sequence.roll(1)
-    inputs[0] = dictionary.eos()
+    inputs = shifted(sequence, first=dictionary.eos())
     scores = model.eval()(inputs[None].to(device), target=sequence[None].to(device))[1]["scores"]
     return _word_experts(scores.mixture_weights[0], sequence, layers, dictionary)
 

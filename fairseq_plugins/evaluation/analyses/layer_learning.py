@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.analyses.expert_use import expert_layers, mixture_output
 from fairseq_plugins.evaluation.scored_pairs import score_pairs
+from fairseq_plugins.evaluation.scored_stream import shifted
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
 
@@ -62,8 +63,8 @@ def _read_lines(
 ) -> Iterator[Tuple[DecoderStates, Tensor, Tensor]]:
     end = model.decoder.dictionary.eos()
     for line in lines:
-        inputs, target = line.roll(1)[None].to(device), line[None].to(device)
-        inputs[0, 0] = end
+        target = line[None].to(device)
+        inputs = shifted(target, first=end)
         with torch.no_grad():
             states = model(inputs, target=target)[1]["states"]
         yield states, target, torch.ones_like(target, dtype=torch.bool)

@@ -52,7 +52,7 @@ class SubwordNMT(Subwords):
 
     def split(self, words: str) -> List[str]:
         if len(self.codes.cache) > MOST_CACHED_WORDS:
-            self.codes.cache.clear()
+            self.codes.cache = {}  # another thread may read from the former
         if max(map(len, words.split(" "))) <= LONGEST_WORD:
             return self.codes.segment(words).split()
         return [piece for word in words.split(" ") for piece in self._split_word(word)]
