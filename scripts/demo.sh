@@ -105,7 +105,7 @@ paste "$work/sentences.de" "$work/sentences.en" | awk -F '\t' '{ print "   " $1 
   python - "$work/scores.json" << 'END'
 import json, sys
 for item in json.load(open(sys.argv[1]))["against"]:
-    print("{metric} against the baseline: {value:.2f} and {other_value:.2f}, p = {p:.4f} (paired bootstrap, one-sided)".format(**item))
+    print("{metric} against the baseline: {value:.2f} and {other_value:.2f}, p = {p:.4f} (sacreBLEU's paired bootstrap)".format(**item))
 END
   printf '```\n\nSentences that are not in the corpus, by `%s`; the map shows its attention in the first one.\n\n' "$best"
   printf '| German | English |\n|---|---|\n'

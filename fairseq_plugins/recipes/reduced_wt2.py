@@ -22,5 +22,5 @@ RECIPE = Recipe(
     training={**ON_CPUS, "max-epoch": 2},
     averaged_epochs=1,
     notes="""The systems of the recipe reduced. Two epochs and one averaged are about as many updates as its six and one
-on Penn Treebank; hidden sizes give all as many parameters with the larger vocabulary. Results: results/ptb_reduced.""",
+on Penn Treebank; hidden sizes give all as many parameters with the larger vocabulary. Results: results/wt2_reduced.""",
 )
