@@ -5,7 +5,8 @@ from typing import Iterator, List, Sequence, TypeVar
 
 from fairseq.models import BaseFairseqModel
 
-from fairseq_plugins.output_layers.output_precision import OutputPrecision
+from fairseq_plugins.flags.values import check_choice
+from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS, OutputPrecision
 
 Model = TypeVar("Model", bound=BaseFairseqModel)
 
@@ -19,8 +20,14 @@ def prepare_to_score(models: Sequence[Model], *, device: str, precision: str) ->
         precision: a value of ``--output-precision``.
 
     Raises:
-        ValueError: if there is no such value, or the device has no such products.
+        ValueError: if there is no such value, or the device or a model has no such products.
     """
+    check_choice(precision, OUTPUT_PRECISIONS, flag="--output-precision")
+    if precision == "bfloat16" and not all(_output_precisions([model]) for model in models):
+        raise ValueError(
+            f"--output-precision {precision}: a model's output layer computes in no other precision than the model's; "
+            "leave it out"
+        )
     moved = [model.to(device) for model in models]
     for part in _output_precisions(moved):
         part.score_in(precision)

@@ -19,6 +19,7 @@ from fairseq_plugins.models.base_models import base_models
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.gated_decoder import GatedDecoder
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
+from fairseq_plugins.output_layers.base import check_takes_gate
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES, NoGate, build_output_gate
 from fairseq_plugins.output_layers.output_precision import OutputPrecisionName
 
@@ -71,6 +72,8 @@ class GatedLanguageModel(FairseqLanguageModel):
             overrides = {"output_precision": config.output_precision}
         bases = base_models(args, task, overrides=overrides)
         members = [model.decoder for model in bases.models]
+        for member in members:
+            check_takes_gate(member.output, gate=args.output_gate)
         ends = [member.layer_widths for member in members]
         widths = ends[0] if len(ends) == 1 else [sum(one[n] for one in ends) for n in (0, -1)]
         gate = build_output_gate(args, dictionary=task.source_dictionary, layer_widths=widths)

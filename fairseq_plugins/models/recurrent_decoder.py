@@ -18,6 +18,14 @@ from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
 
+def layer_widths(
+    embedding: WordDropoutEmbedding, stack: RecurrentStack, feed_forward: Optional[FeedForward]
+) -> List[int]:
+    """D_0 .. D_N, of the embedding, of each recurrent layer, and of the last where it is not recurrent."""
+    last = [] if feed_forward is None else [feed_forward.size]
+    return [embedding.embedding_dim, *(layer.hidden_size for layer in stack.layers), *last]
+
+
 class RecurrentDecoder(StreamDecoder):
     """Predicts the next token of a stream or of separate sequences.
 
@@ -49,9 +57,8 @@ class RecurrentDecoder(StreamDecoder):
 
     @property
     def layer_widths(self) -> List[int]:
-        """D_0 .. D_N, of the embedding, of each recurrent layer, and of the last where it is not recurrent."""
-        last = [] if self.feed_forward is None else [self.feed_forward.size]
-        return [self.embedding.embedding_dim, *(layer.hidden_size for layer in self.stack.layers), *last]
+        """D_0 .. D_N; see :func:`layer_widths`."""
+        return layer_widths(self.embedding, self.stack, self.feed_forward)
 
     def initial_layers(self, num_rows: int) -> StackState:
         """The zero state of the recurrent layers."""

@@ -22,7 +22,7 @@ from fairseq_plugins.flags.model_flags import ModelFlags
 from fairseq_plugins.flags.values import check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
-from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder
+from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder, layer_widths
 from fairseq_plugins.modules.column_norm import ColumnNorm
 from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
 from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
@@ -156,7 +156,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         output_layer = build_output_layer(
             args,
             dictionary=dictionary,
-            layer_widths=[config.embed_dim, *hidden_sizes, *([] if feed_forward is None else [feed_forward.size])],
+            layer_widths=layer_widths(embedding, stack, feed_forward),
             shared_weight=SharingFlags().shared_weight(args, embedding),
         )
         decoder = RecurrentDecoder(

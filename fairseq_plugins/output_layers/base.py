@@ -191,9 +191,19 @@ def build_output_layer(
     layer_class: Callable[..., OutputLayer] = OUTPUT_LAYERS[args.output_layer]
     layer = layer_class(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
     layer.gate = build_output_gate(args, dictionary=dictionary, layer_widths=layer_widths)
-    if not layer.takes_gate and layer.gate.name != NoGate.name:
-        raise ValueError(
-            f"--output-gate {layer.gate.name}: --output-layer {layer.name} has no logits that a gate could multiply; "
-            "leave the gate out or take another --output-layer"
-        )
+    if layer.gate.name != NoGate.name:
+        check_takes_gate(layer, gate=layer.gate.name)
     return layer
+
+
+def check_takes_gate(layer: OutputLayer, *, gate: str) -> None:
+    """Refuse a gate on a layer without logits.
+
+    Raises:
+        ValueError: if the layer has none.
+    """
+    if not layer.takes_gate:
+        raise ValueError(
+            f"--output-gate {gate}: --output-layer {layer.name} has no logits that a gate could multiply; leave the "
+            "gate out or take another --output-layer"
+        )

@@ -13,7 +13,7 @@ import sys
 sys.path[:0] = [".", sys.argv[1]]
 import torch
 from block import ScaledSoftmax
-from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
+from builders import build_encdec, build_tiny_encdec, build_tiny_lm, build_tiny_transformer
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
@@ -25,14 +25,18 @@ loss, _ = model(tokens, target=target)
 log_probs, extra = model(tokens)
 output = model.decoder.output
 hidden, weight = extra["states"].layers[-1], output.projection.weight
-logits = output.scale * hidden @ weight.T + output.projection.bias
+logits = (0.5 + output.shift) * hidden @ weight.T + output.projection.bias
 torch.testing.assert_close(log_probs, torch.log_softmax(logits, dim=-1))
 torch.testing.assert_close(loss, -log_probs.gather(-1, target.unsqueeze(-1)).sum())
 loss.backward()
-assert output.scale.grad.abs() > 0
+assert output.shift.grad.abs() > 0
 translators = build_tiny_encdec("scaled"), build_tiny_transformer("transformer_full", output_layer="scaled")
 for translator in translators:
     assert any(isinstance(part, ScaledSoftmax) for part in translator.modules())
+for flags in {}, {"init": "by-layer"}:
+    started = build_encdec("lstm_encdec", 19, 23, output_layer="scaled", logit_scale=5.0, **flags)
+    (output,) = (part for part in started.modules() if isinstance(part, ScaledSoftmax))
+    assert abs(output.logit_scale + output.shift - 5) < 0.2, flags
 print("checked")
 """
 

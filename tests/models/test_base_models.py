@@ -5,8 +5,11 @@ from argparse import Namespace
 import pytest
 import torch
 from builders import build_model, build_tiny_encdec, build_tiny_gated_lm, build_tiny_lm, make_task, tiny_base_flags
+from example_layers import OwnSoftmax
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 V = 23
 
@@ -204,3 +207,11 @@ def test_a_checkpoint_of_another_vocabulary_or_base_is_refused():
         build_tiny_gated_lm(tiny_base_flags("tied"), vocab_size=29).load_state_dict(saved)
     with pytest.raises(ValueError, match="trained with --output-gate iog, this model has --output-gate iog-lstm"):
         build_tiny_gated_lm(tiny_base_flags("tied"), output_gate="iog-lstm").load_state_dict(saved)
+
+
+@pytest.mark.parametrize("others", [[], ["tied"]])
+def test_a_base_without_logits_takes_no_gate(base, others, monkeypatch):
+    monkeypatch.setitem(OUTPUT_LAYERS, "own", OwnSoftmax)
+    paths = [base(f"{layer}.pt", layer)[0] for layer in ("own", *others)]
+    with pytest.raises(ValueError, match="^--output-gate iog: --output-layer own has no logits that a gate could"):
+        gate(":".join(paths))
