@@ -99,15 +99,24 @@ class Training:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """What is noted here is of one call at a time; the training itself locks the folder only once it has begun."""
+        """What is noted here is of one call at a time; the training itself locks the folder only once it has begun.
+
+        A file system without locks is left unlocked; the training tells of it.
+        """
+        lock = FileLock(self.save_dir / LOCK_FILE)
         try:
-            with FileLock(self.save_dir / LOCK_FILE, timeout=0):
-                yield
+            lock.acquire(timeout=0)
         except Timeout as error:
             raise ValueError(
                 f"another call trains to --save-dir {self.save_dir}: wait until it has ended, end it, or give another "
                 "--save-dir"
             ) from error
+        except (NotImplementedError, OSError):
+            pass
+        try:
+            yield
+        finally:
+            lock.release()
 
     @contextmanager
     def _noted(self) -> Iterator[None]:

@@ -132,6 +132,15 @@ def test_two_calls_do_not_train_to_one_folder(commands, tmp_path, capsys):
     assert len(commands) == 1
 
 
+def test_a_file_system_without_locks_is_no_hindrance(commands, tmp_path, monkeypatch):
+    def has_none(self, **_):
+        raise NotImplementedError
+
+    monkeypatch.setattr(FileLock, "acquire", has_none)
+    train_again(tmp_path)
+    assert len(commands) == 1 and (tmp_path / "doc/trained.txt").is_file()
+
+
 def test_a_training_that_left_nothing_may_begin_with_other_weights(commands, tmp_path):
     start = tmp_path / "start.pt"
     start.write_text("weights")

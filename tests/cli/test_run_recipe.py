@@ -35,7 +35,7 @@ def trained(monkeypatch):
         trained.append(log.parent.name)
         if trained.status == 0:
             pairs = any(word == str(PAIRS) or "pairs" in word for word in command)
-            checkpoint = torch.load(OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), weights_only=False)
+            checkpoint = torch.load(OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), weights_only=True)
             checkpoint["cfg"]["common"]["seed"] = int(log.parent.name.rpartition("-")[2])
             for which in ("best", "last"):
                 torch.save(checkpoint, log.parent / f"checkpoint_{which}.pt")
