@@ -15,7 +15,7 @@ FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signa
 """Signals that reach the process when they are sent to this one."""
 
 LONGEST_WAIT = 0.1
-"""In seconds, for others in one call of the system: a signal that comes just before such a call is seen after it."""
+"""Seconds of one call that waits for others: a signal that comes just before such a call is seen only after it."""
 
 
 def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mapping[str, str]] = None) -> int:

@@ -81,7 +81,6 @@ def test_one_that_fails_ends_no_other_and_leaves_out_what_needs_it(task, tmp_pat
 def test_a_signal_reaches_all_that_run_once_and_nothing_is_begun_after_it(number, task, tmp_path):
     program = f"""
 import signal
-import subprocess
 caught = []
 signal.signal({int(number)}, lambda *_: caught.append(1))
 open(f"{{name}}.ready", "w").close()
