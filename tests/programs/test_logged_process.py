@@ -31,6 +31,7 @@ def test_output_is_there_before_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.usefixtures("heeded")
 def test_signals_reach_the_process_once(number, tmp_path, capfd):
     program = f"""
 import signal, time
@@ -59,6 +60,8 @@ raise SystemExit(5)
     assert "caught 1" in capfd.readouterr().out and signal.getsignal(number) == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1])
+@pytest.mark.usefixtures("heeded")
 def test_a_signal_that_interrupts_no_call_is_handed_on(tmp_path):
     # as one does that comes just before the call: here it interrupts another thread's
     program = """

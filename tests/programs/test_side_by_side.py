@@ -78,6 +78,7 @@ def test_one_that_fails_ends_no_other_and_leaves_out_what_needs_it(task, tmp_pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.usefixtures("heeded")
 def test_a_signal_reaches_all_that_run_once_and_nothing_is_begun_after_it(number, task, tmp_path):
     program = f"""
 import signal
@@ -114,6 +115,8 @@ def test_nothing_is_begun_after_a_signal_that_comes_as_one_is_begun(task, monkey
     assert set(run_side_by_side([task(name, "time.sleep(60)") for name in "ab"], num=2)) == {"a"}
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1])
+@pytest.mark.usefixtures("heeded")
 def test_an_interruption_is_no_good_end_though_what_ran_ended_well(task):
     program = f"""
 import signal
