@@ -156,11 +156,15 @@ def gated(logits: Tensor, features: Tensor, weight: Tensor, bias: Tensor) -> Ten
 
 
 def lowered(logits: Tensor, latents: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Tensor:
-    """z_{j,v} - [v = y] [w_y . k_j > 0] eps |w_y| |k_j|, the subtracted numbers without a gradient: z (*, J, V)."""
+    """z_{j,v} + [v = y] [w_y . k_j > 0] dw_j . k_j with dw_j = -eps |w_y| k_j / |k_j|: z (*, J, V).
+
+    The change dw_j of the label is a constant of the gradient, the k_j that it is multiplied by is not.
+    """
     w, k = weight.detach()[target].unsqueeze(-2), latents.detach()
-    margins = epsilon * w.norm(dim=-1) * k.norm(dim=-1) * ((w * k).sum(dim=-1) > 0)
+    changes = -epsilon * w.norm(dim=-1, keepdim=True) * torch.nn.functional.normalize(k, dim=-1, eps=1e-300)
+    changes = changes * ((w * k).sum(dim=-1, keepdim=True) > 0)
     is_target = torch.arange(weight.size(0)) == target[..., None, None]
-    return logits - margins.unsqueeze(-1) * is_target
+    return logits + (changes * latents).sum(dim=-1, keepdim=True) * is_target
 
 
 def mixture_loss(

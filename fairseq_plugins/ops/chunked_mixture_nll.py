@@ -22,6 +22,7 @@ from fairseq_plugins.ops.mixture_chunk import MixtureChunk
 from fairseq_plugins.ops.mixture_gradients import GradientScales, MixtureGradients, float16_scales, zero_gradients
 from fairseq_plugins.ops.mixture_inputs import MixtureInputs
 from fairseq_plugins.ops.precision import autocast_dtype
+from fairseq_plugins.ops.target_margins import TargetMargins
 
 
 class ChunkedMixtureNLL(torch.autograd.Function):
@@ -212,8 +213,12 @@ def _run_chunk(
             if values is not None:
                 multiply_by_gate(gradient.rows, values)
             _add_base_gradients(gradient, inputs, chosen=chosen, gradients=gradients)
-            if uniform is not None and means is not None:
+            if means is None:
+                uniform = None  # it was subtracted from the rows
+            elif uniform is not None:
                 means.subtract_gradients(uniform, inputs, chosen=chosen, gradients=gradients)
+            if inputs.margins is not None and gradients.latents is not None:
+                gradients.latents[chosen] += _margin_gradient(gradient, uniform, inputs, margins=inputs.margins)
         del gradient
         if gradients.gate_learns:
             assert gate is not None and values is not None
@@ -256,6 +261,25 @@ def _add_base_gradients(
     if gradients.bias is not None:
         d_bias = gradient.rows.sum(dim=0) if factors is None else matmul(factors.t().to(operand.dtype), operand)[0]
         gradients.bias.add_(d_bias)
+
+
+def _margin_gradient(
+    gradient: LogitGradient, uniform: Optional[Tensor], inputs: MixtureInputs, *, margins: TargetMargins
+) -> Tensor:
+    """The gradient by latents, (n, J, d), that the margins add.
+
+    Args:
+        gradient: by the logits before the gate.
+        uniform: V times what is to be subtracted from it, (n, J), or None.
+        inputs: those of the chunk.
+        margins: the inputs' own.
+    """
+    d_targets = margins.of_targets(gradient.rows).to(margins.values.dtype)
+    if gradient.factors is not None:
+        d_targets = d_targets * gradient.factors.view_as(d_targets)
+    if uniform is not None:
+        d_targets = d_targets - uniform / gradient.rows.size(1)
+    return margins.latent_gradient(d_targets, inputs.latents)
 
 
 def _add_gate_gradients(

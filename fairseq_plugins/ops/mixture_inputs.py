@@ -25,7 +25,7 @@ class MixtureInputs(NamedTuple):
         weight: W, (V, d).
         bias: b, (V), or None.
         gate: g with features (N, D_g), or None.
-        margins: that lower the targets' logits before the gate, or None; they do not learn.
+        margins: that lower the targets' logits before the gate, or None; k learns through them, W does not.
     """
 
     latents: Tensor

@@ -64,7 +64,9 @@ def mixture_nll(
 
     With an ``adversarial_epsilon`` the logits of each target y are lower by eps |w_y| |k_j| for the experts with
     w_y . k_j > 0 (Wang, Gong & Liu 2019), before the gate; P is that of the lowered logits throughout, label smoothing
-    included. No gradient passes through what is subtracted. It costs a row of W a token, and nothing a word.
+    included. The subtracted margin has a gradient by k_j and none by w_y: the change of w_y is a constant, and k_j,
+    which it is multiplied by, is not. So dL/dk_j gains (1 - p_j(y)) r_j eps |w_y| k_j / |k_j|. It costs a row of W a
+    token, and nothing a word.
 
     An interpolation makes P(target) that of the mixture and another distribution; label smoothing remains the
     mixture's: of the sum above, only the NLL is that of both.

@@ -43,14 +43,16 @@ def formula(case, leaves, score, other, *, label_smoothing, epsilon=0.0):
 
 @gated_or_not
 @smoothed_or_not
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
 @pytest.mark.parametrize("chunk_size", [3, 50])
 @pytest.mark.parametrize("num_experts", [1, 3])
-def test_loss_and_all_gradients_are_those_of_the_formula(num_experts, chunk_size, smoothing, gate_width):
+def test_loss_and_all_gradients_are_those_of_the_formula(num_experts, chunk_size, epsilon, smoothing, gate_width):
     case = draw(num_experts, 11, TOKENS, 5, scale=3, gate_width=gate_width)
     leaves, (score, other) = case.leaves(torch.float64), draw_shares()
     learned = [*leaves.values(), score]
-    expected, expected_nll = formula(case, leaves, score, other, label_smoothing=smoothing)
-    options = dict(label_smoothing=smoothing, chunk_size=chunk_size, interpolation=interpolated(score, other))
+    expected, expected_nll = formula(case, leaves, score, other, label_smoothing=smoothing, epsilon=epsilon)
+    options = dict(label_smoothing=smoothing, adversarial_epsilon=epsilon)
+    options.update(chunk_size=chunk_size, interpolation=interpolated(score, other))
     loss, nll = call(mixture_nll, case, leaves, **options)
     torch.testing.assert_close(loss, expected, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(nll, expected_nll.masked_fill(case.token_weights == 0, 0), rtol=1e-10, atol=1e-12)
@@ -77,14 +79,16 @@ def test_only_the_interpolation_may_learn():
     torch.testing.assert_close(*[torch.autograd.grad(x, score) for x in (loss, expected)], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_gradients_in_16_bits_are_those_of_the_formula_up_to_rounding(dtype):
+def test_gradients_in_16_bits_are_those_of_the_formula_up_to_rounding(dtype, epsilon):
     case, (score, other) = draw(3, 11, TOKENS, 8, dtype=dtype), draw_shares()
     leaves = case.leaves(dtype)
     exact = {name: getattr(case, name).requires_grad_() for name in case.learned}
-    expected = torch.autograd.grad(formula(case, exact, score, other, label_smoothing=0.0)[0], [*exact.values(), score])
+    exact_loss = formula(case, exact, score, other, label_smoothing=0.0, epsilon=epsilon)[0]
+    expected = torch.autograd.grad(exact_loss, [*exact.values(), score])
     narrow = Interpolation(*(part.float() for part in interpolated(score, other)))
-    options = dict(interpolation=narrow, token_weights=case.token_weights.float())
+    options = dict(interpolation=narrow, token_weights=case.token_weights.float(), adversarial_epsilon=epsilon)
     ours = torch.autograd.grad(call(mixture_nll, case, leaves, **options).loss, [*leaves.values(), score])
     for mine, theirs in zip(ours, expected):
         torch.testing.assert_close(mine.double(), theirs, rtol=0, atol=0.02 * float(theirs.abs().max()))
