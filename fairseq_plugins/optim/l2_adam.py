@@ -1,18 +1,21 @@
 """Adam with weight decay in the gradient (Kingma & Ba 2015), where the host's is decoupled from it."""
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable
+from typing import Any, Callable, Dict, Iterable, Optional
 
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from torch import nn
 from torch.optim import Adam
 
+from fairseq_plugins.flags.choices import choices
 from fairseq_plugins.flags.values import check_not_negative
 from fairseq_plugins.host.flag_values import parse_betas
 from fairseq_plugins.optim.weight_decay import WeightDecayConfig
 
 FUSED_ON = ("cpu", "cuda")
 """Devices where torch updates all parameters in one pass."""
+
+EpsAdded = choices(["after-correction", "before-correction"])
 
 
 @dataclass
@@ -21,6 +24,14 @@ class L2AdamConfig(WeightDecayConfig):
 
     adam_betas: str = field(default="(0.9, 0.999)", metadata={"help": "decay of the means of gradients and squares"})
     adam_eps: float = field(default=1e-8, metadata={"help": "added to the root of the mean square"})
+    adam_eps_added: EpsAdded = field(
+        default="after-correction",
+        metadata={
+            "help": "whether --adam-eps is added after or before the mean square is corrected for its start at zero: "
+            "after, as in torch and the paper's algorithm; before, as in Chainer, TensorFlow and fairseq's adam "
+            "(default: after-correction)"
+        },
+    )
 
 
 @register_optimizer("l2_adam", dataclass=L2AdamConfig)
@@ -29,6 +40,14 @@ class L2Adam(FairseqOptimizer):
 
     Decay passes through Adam's means like any gradient. In the host's ``--optimizer adam`` it shrinks the weights apart
     from the gradient (AdamW).
+
+    With the means m and v after t updates and the decays b1 and b2, an update is
+
+        after-correction:   w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
+        before-correction:  w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
+
+    They differ where gradients are as small as eps, such as those of rows that have nothing but decay: the second takes
+    shorter steps there until b2^t is near zero. All parameters are taken to have had as many updates as the first.
 
     Raises:
         ValueError: if ``--adam-betas`` are not two numbers from 0 on, below 1, or another value is below zero.
@@ -39,6 +58,7 @@ class L2Adam(FairseqOptimizer):
         params = list(params)
         fused = all(param.device.type in FUSED_ON for param in params)
         self._optimizer = Adam(params, fused=fused, **self.optimizer_config)
+        self._num_updates: Optional[int] = None
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
@@ -48,6 +68,28 @@ class L2Adam(FairseqOptimizer):
             "eps": check_not_negative(self.cfg.adam_eps, flag="--adam-eps"),
             "weight_decay": check_not_negative(self.cfg.weight_decay, flag="--weight-decay"),
         }
+
+    def step(
+        self, closure: Optional[Callable[[], Any]] = None, scale: float = 1.0, groups: Optional[Any] = None
+    ) -> None:
+        if self.cfg.adam_eps_added == "after-correction":
+            super().step(closure, scale, groups)
+            return
+        if self._num_updates is None:
+            self._num_updates = int(next((state["step"] for state in self.optimizer.state.values()), 0))
+        self._num_updates += 1
+        # torch divides sqrt(v) by the root of the correction, and adds eps then
+        for group in self.param_groups:
+            group["eps"] = self.cfg.adam_eps / (1 - group["betas"][1] ** self._num_updates) ** 0.5
+        super().step(closure, scale, groups)
+        for group in self.param_groups:
+            group["eps"] = self.cfg.adam_eps
+
+    def load_state_dict(
+        self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None
+    ) -> None:
+        super().load_state_dict(state_dict, optimizer_overrides)
+        self._num_updates = None
 
     @property
     def supports_flat_params(self) -> bool:

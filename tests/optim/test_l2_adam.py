@@ -13,11 +13,14 @@ from fairseq_plugins.optim.l2_adam import L2Adam
 NUM_STEPS, LR, EPS = 7, 0.03, 1e-8
 
 
-def make(weight_decay, *, betas="(0.9, 0.999)", dtype=torch.float64, lr=LR):
+def config(weight_decay, *, lr=LR, betas="(0.9, 0.999)", eps=EPS, eps_added="after-correction"):
+    return SimpleNamespace(lr=[lr], adam_betas=betas, adam_eps=eps, adam_eps_added=eps_added, weight_decay=weight_decay)
+
+
+def make(weight_decay, *, dtype=torch.float64, **flags):
     torch.manual_seed(3)
     model = nn.Linear(3, 2).to(dtype)
-    cfg = SimpleNamespace(lr=[lr], adam_betas=betas, adam_eps=EPS, weight_decay=weight_decay)
-    return model, L2Adam(cfg, model.parameters())
+    return model, L2Adam(config(weight_decay, **flags), model.parameters())
 
 
 def backward(model, step):
@@ -33,8 +36,11 @@ def update(model, optimizer, step, *, clip=0.0):
     optimizer.step()
 
 
-def by_hand(model, *, weight_decay, betas, clip):
-    """Adam of Kingma & Ba 2015, algorithm 1, whose gradient is clipped and then has the decay added."""
+def by_hand(model, *, weight_decay, betas, clip=0.0, eps=EPS, eps_added="after-correction"):
+    """Adam of Kingma & Ba 2015, algorithm 1, whose gradient is clipped and then has the decay added.
+
+    With the epsilon before the correction it is the form that they give before section 2.1.
+    """
     parameters = list(model.parameters())
     m, v = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
     for t in range(1, NUM_STEPS + 1):
@@ -47,7 +53,11 @@ def by_hand(model, *, weight_decay, betas, clip):
                 g = g + weight_decay * p
                 m[i] = betas[0] * m[i] + (1 - betas[0]) * g
                 v[i] = betas[1] * v[i] + (1 - betas[1]) * g**2
-                p -= LR * (m[i] / (1 - betas[0] ** t)) / ((v[i] / (1 - betas[1] ** t)).sqrt() + EPS)
+                mean, correction = m[i] / (1 - betas[0] ** t), 1 - betas[1] ** t
+                if eps_added == "after-correction":
+                    p -= LR * mean / ((v[i] / correction).sqrt() + eps)
+                else:
+                    p -= LR * correction**0.5 * mean / (v[i].sqrt() + eps)
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.1])
@@ -63,6 +73,39 @@ def test_decay_is_added_to_the_gradient_after_clipping(weight_decay, betas, clip
     by_hand(expected, weight_decay=weight_decay, betas=betas, clip=clip)
     for ours, theirs in zip(model.parameters(), expected.parameters()):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.0, 0.95)])
+@pytest.mark.parametrize("eps_added", ["after-correction", "before-correction"])
+def test_epsilon_is_added_before_or_after_the_correction(eps_added, betas, weight_decay):
+    """With a large one, for the two forms to differ; a training is stopped and resumed on the way."""
+    flags = dict(betas=str(betas), eps=0.5, eps_added=eps_added)
+    model, optimizer = make(weight_decay, **flags)
+    expected = copy.deepcopy(model)
+    for step in range(1, NUM_STEPS + 1):
+        update(model, optimizer, step)
+        if step == 3:
+            saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+            model, optimizer = make(weight_decay, **flags)
+            model.load_state_dict(saved[0])
+            optimizer.load_state_dict(saved[1], optimizer.optimizer_config)
+    by_hand(expected, weight_decay=weight_decay, betas=betas, eps=0.5, eps_added=eps_added)
+    torch.testing.assert_close(list(model.parameters()), list(expected.parameters()), rtol=1e-12, atol=1e-12)
+    assert optimizer.state_dict()["param_groups"][0]["eps"] == 0.5
+
+
+def test_before_the_correction_rows_with_decay_alone_move_less_at_first():
+    """As in Chainer: a gradient of 5e-8 moves a weight by lr 0.14 in the first update, and by 0.83 in torch."""
+    moves = []
+    for eps_added in ("before-correction", "after-correction"):
+        weight = nn.Parameter(torch.tensor([0.05], dtype=torch.float64))
+        optimizer = L2Adam(config(1e-6, lr=0.001, eps_added=eps_added), [weight])
+        weight.grad = torch.zeros_like(weight)
+        optimizer.step()
+        moves.append((0.05 - weight.item()) / 0.001)
+    g, correction = 5e-8, 0.001**0.5
+    assert moves == pytest.approx([correction * g / (correction * g + EPS), g / (g + EPS)], rel=1e-7)
 
 
 def test_the_hosts_adam_decays_apart_from_the_gradient():
@@ -107,7 +150,7 @@ def test_what_are_no_betas_is_refused(betas):
 @pytest.mark.parametrize("flag", ["adam_eps", "weight_decay"])
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
 def test_what_is_no_coefficient_is_refused(flag, value):
-    cfg = SimpleNamespace(**{**dict(lr=[LR], adam_betas="(0.9, 0.99)", adam_eps=EPS, weight_decay=0.0), flag: value})
+    cfg = SimpleNamespace(**{**vars(config(0.0)), flag: value})
     with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')} {value}: give"):
         L2Adam(cfg, nn.Linear(2, 2).parameters())
 
@@ -116,8 +159,7 @@ def test_weights_may_lie_in_one_tensor_as_in_16_bit_training():
     model, optimizer = make(0.1)
     assert optimizer.supports_flat_params
     flat = nn.Parameter(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    cfg = SimpleNamespace(lr=[LR], adam_betas="(0.9, 0.999)", adam_eps=EPS, weight_decay=0.1)
-    joined = L2Adam(cfg, [flat])
+    joined = L2Adam(config(0.1), [flat])
     for step in range(NUM_STEPS):
         optimizer.zero_grad()
         backward(model, step)

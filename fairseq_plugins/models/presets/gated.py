@@ -1,6 +1,7 @@
 """Gates on trained language models, of Takase, Suzuki & Nagata 2017.
 
-Dimension, dropout and learning rates are the paper's, the rest is that of the published program.
+Dimension, dropout and learning rates are the paper's, the rest is that of the published program, whose Adam adds its
+epsilon before the second moment is corrected.
 """
 
 from typing import Dict
@@ -15,6 +16,7 @@ _GATE = dict(output_gate="iog", gate_dim=300, gate_dropout=0.5, gate_init_range=
 _TRAINING = {
     **SUMMED_STEPS,
     "optimizer": "l2_adam",
+    "adam-eps-added": "before-correction",
     "lr": ",".join(str(0.001 / epoch**0.5) for epoch in range(1, NUM_EPOCHS + 1)),
     "lr-scheduler": "fixed",
     "weight-decay": 1e-6,

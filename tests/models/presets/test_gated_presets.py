@@ -23,6 +23,7 @@ TRAINING = {
     "clip-norm": 1.0,
     "weight-decay": 1e-6,
     "adam-betas": None,
+    "adam-eps-added": "before-correction",
     "activation-regularization": None,
     "balance": None,
 }
