@@ -43,7 +43,7 @@ def mogrifier(x: Tensor, h: Tensor, c: Tensor, rounds, w_x: Tensor, w_h: Tensor,
             else:
                 h = 2 * torch.sigmoid(x_t @ q.T + b_q) * h
         i, f, g, o = (x_t @ w_x.T + h @ w_h.T + b).chunk(4, dim=1)
-        f = torch.sigmoid(f + 1)
+        f = torch.sigmoid(f)
         i = torch.where(torch.sigmoid(i) <= 1 - f, torch.sigmoid(i), 1 - f)
         c = f * c + i * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)

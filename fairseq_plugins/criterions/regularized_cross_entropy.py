@@ -21,6 +21,7 @@ from fairseq_plugins.flags.values import check_not_negative
 from fairseq_plugins.ops.regularizers import (
     absolute_sum,
     activation_regularization,
+    half_square_sum,
     prior_balance_by_batch,
     prior_balance_by_row,
     temporal_activation_regularization,
@@ -33,6 +34,7 @@ PENALTIES = {
     "temporal_activation": "--temporal-activation-regularization",
     "balance": "--balance",
     "l1": "--l1-regularization",
+    "l2": "--l2-regularization",
 }
 """The flag of each."""
 BALANCE_FORMS = {"row": prior_balance_by_row, "batch": prior_balance_by_batch}
@@ -70,12 +72,19 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
     l1_regularization: float = field(
         default=0.0, metadata={"help": "coefficient of the sum of the absolute values of all matrices that learn"}
     )
+    l2_regularization: float = field(
+        default=0.0,
+        metadata={
+            "help": "coefficient of half the sum of the squares of all weights that learn, biases too; unlike "
+            "--weight-decay it is clipped with the gradient of the loss"
+        },
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
 
 
 @register_criterion("regularized_cross_entropy", dataclass=RegularizedCrossEntropyConfig)
 class RegularizedCrossEntropy(FairseqCriterion):
-    """Mean NLL + alpha AR + beta TAR + lambda balance + L1, optionally with label smoothing.
+    """Mean NLL + alpha AR + beta TAR + lambda balance + L1 + L2, optionally with label smoothing.
 
     ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential, in training with
     ``--adversarial-epsilon`` that of the lowered logits; the penalties are logged apart, without their coefficients,
@@ -95,6 +104,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
         balance: float = 0.0,
         balance_form: str = "row",
         l1_regularization: float = 0.0,
+        l2_regularization: float = 0.0,
         sentence_avg: bool = False,
     ):
         super().__init__(task)
@@ -106,6 +116,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
             "temporal_activation": temporal_activation_regularization,
             "balance": balance,
             "l1": l1_regularization,
+            "l2": l2_regularization,
         }
         for name, coefficient in self.coefficients.items():
             check_not_negative(coefficient, flag=PENALTIES[name])
@@ -185,6 +196,8 @@ class RegularizedCrossEntropy(FairseqCriterion):
             values["l1"] = absolute_sum(
                 weight for weight in model.parameters() if weight.requires_grad and weight.dim() > 1
             )
+        if "l2" in wanted:
+            values["l2"] = half_square_sum(weight for weight in model.parameters() if weight.requires_grad)
         return values
 
     @classmethod

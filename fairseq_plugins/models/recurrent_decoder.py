@@ -14,6 +14,7 @@ from fairseq_plugins.modules.dropout import BroadcastDropout
 from fairseq_plugins.modules.embedding import WordDropoutEmbedding
 from fairseq_plugins.modules.feed_forward import FeedForward
 from fairseq_plugins.modules.recurrent_stack import RecurrentStack, StackState
+from fairseq_plugins.modules.saved_setting import SavesSettings
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 
@@ -26,7 +27,7 @@ def layer_widths(
     return [embedding.embedding_dim, *(layer.hidden_size for layer in stack.layers), *last]
 
 
-class RecurrentDecoder(StreamDecoder):
+class RecurrentDecoder(StreamDecoder, SavesSettings):
     """Predicts the next token of a stream or of separate sequences.
 
     Args:
@@ -36,6 +37,7 @@ class RecurrentDecoder(StreamDecoder):
         stack: the recurrent layers.
         feed_forward: the last layer, which reads that of the stack after its dropout, or None.
         output_layer: reads the states of all layers.
+        state_dropout: see :class:`StreamDecoder`.
     """
 
     def __init__(
@@ -47,8 +49,11 @@ class RecurrentDecoder(StreamDecoder):
         stack: RecurrentStack,
         output_layer: OutputLayer,
         feed_forward: Optional[FeedForward] = None,
+        state_dropout: float = 0.0,
     ):
         super().__init__(dictionary)
+        self.save_setting("output_skip_name", flag="--output-skip", value=stack.skip, older="none")
+        self.state_dropout = state_dropout
         self.embedding = embedding
         self.input_dropout = input_dropout
         self.stack = stack

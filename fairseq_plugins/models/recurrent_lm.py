@@ -19,7 +19,7 @@ from fairseq.models import (
 from fairseq_plugins.data.text_task import TextTask, check_reads_one_text
 from fairseq_plugins.flags.choices import check_choices, choices
 from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_positive, parse_int_list
+from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
 from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder, layer_widths
@@ -29,7 +29,7 @@ from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
 from fairseq_plugins.modules.feed_forward import FeedForward
 from fairseq_plugins.modules.initialisation import BiasStart, initialise_uniformly
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
-from fairseq_plugins.modules.recurrent_stack import RecurrentStack
+from fairseq_plugins.modules.recurrent_stack import OUTPUT_SKIPS, RecurrentStack
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
@@ -37,6 +37,7 @@ from fairseq_plugins.output_layers.sharing import SharingFlags
 
 WordMasks = choices(WORD_MASKS)
 DropoutMasks = choices(sorted(MASKS))
+OutputSkip = choices(OUTPUT_SKIPS)
 
 
 @dataclass
@@ -72,10 +73,25 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     dropout_output: float = field(
         default=0.0, metadata={"help": "dropout rate of the last recurrent layer (default: 0.0)"}
     )
+    dropout_carried_state: float = field(
+        default=0.0,
+        metadata={
+            "help": "rate at which rows start a window of the training text from the state of the start of a text and "
+            "not from that after the window before; needs --task stateful_lm (default: 0.0)"
+        },
+    )
     dropout_masks: DropoutMasks = field(
         default="locked",
         metadata={
             "help": "locked: one dropout mask for all time steps of a window; standard: one for each (default: locked)"
+        },
+    )
+    output_skip: OutputSkip = field(
+        default="none",
+        metadata={
+            "help": "sum: what reads the last recurrent layer, the output layer or the one of --output-hidden-size, "
+            "reads the sum of the outputs of all recurrent layers, after one dropout; they must be of one width "
+            "(default: none)"
         },
     )
     column_norm: float = field(
@@ -166,6 +182,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             stack=stack,
             feed_forward=feed_forward,
             output_layer=output_layer,
+            state_dropout=check_dropout(config.dropout_carried_state, flag="--dropout-carried-state"),
         )
         model = cls(decoder)
         if config.init_range is not None:
@@ -194,6 +211,7 @@ def _build_stack(args: Namespace, config: RecurrentLanguageModelConfig, hidden_s
         hidden_dropout=config.dropout_hidden,
         output_dropout=config.dropout_output,
         masks=config.dropout_masks,
+        skip=config.output_skip,
     )
 
 

@@ -5,11 +5,13 @@ Shapes: B batch rows, T time steps, V vocabulary.
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.modules.carried_state import CarriedState, DecoderState
+from fairseq_plugins.modules.recurrent_state import map_state, state_tensors
 from fairseq_plugins.output_layers.decoder_states import DecoderStates
 from fairseq_plugins.output_layers.noise import Noise
 from fairseq_plugins.output_layers.scores import Scores
@@ -36,7 +38,15 @@ class StreamDecoder(CachingDecoder):
 
     Args:
         dictionary: the host's dictionary; its size is V.
+
+    Attributes:
+        state_dropout: probability that a row of a window starts from the state of the start of a stream, in training,
+            where the window before would hand over its own (Melis et al. 2020). It brings training nearer to
+            evaluation, which starts there. Rows are drawn with torch's generator, which fairseq seeds at every update,
+            so that a run resumes with the same ones.
     """
+
+    state_dropout: float = 0.0
 
     def __init__(self, dictionary: Dictionary):
         super().__init__(dictionary)
@@ -98,11 +108,21 @@ class StreamDecoder(CachingDecoder):
             log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
             dictionary: ``states`` (:class:`DecoderStates`), ``scores`` (:class:`Scores`) and ``attn``, [None], which
             the host asks for.
+
+        Raises:
+            ValueError: in training with :attr:`state_dropout` on separate sequences, which carry no state.
         """
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
         state: Optional[DecoderState] = self.cached(incremental_state)
         if stream is not None:
             state = self.carried_state.get(stream, position)
+        if self.state_dropout > 0 and self.training:
+            if stream is None:
+                raise ValueError(
+                    f"--dropout-carried-state {self.state_dropout:g}: no state is carried from window to window here: "
+                    "train with --task stateful_lm, or give 0"
+                )
+            state = None if state is None else self._drop_rows(state)
         scored = self.score(
             tokens,
             state or self.initial_state(len(tokens)),
@@ -117,3 +137,13 @@ class StreamDecoder(CachingDecoder):
         elif stream is not None:
             self.carried_state.set(stream, position + tokens.size(1), scored.state)
         return scored.scores.output, {"attn": [None], "states": scored.states, "scores": scored.scores}
+
+    def _drop_rows(self, state: DecoderState) -> DecoderState:
+        """The state with some rows, drawn at random, as at the start of a stream."""
+        num_rows, device = next((len(x), x.device) for x in state_tensors(state))
+        dropped = torch.rand(num_rows, device=device) < self.state_dropout
+
+        def choose(carried: Tensor, start: Tensor) -> Tensor:
+            return torch.where(dropped.view(-1, *[1] * (carried.dim() - 1)), start.to(carried), carried)
+
+        return map_state(choose, state, self.initial_state(num_rows))

@@ -18,9 +18,6 @@ from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext,
 from fairseq_plugins.modules.recurrent_dropout import RecurrentDropout, RecurrentDropoutOptions
 from fairseq_plugins.ops.step_products import StepProducts
 
-FORGET_BIAS = 1.0
-"""Added to the trained bias of the forget gates, which so start open."""
-
 
 @dataclass
 class MogrifierOptions(RecurrentDropoutOptions):
@@ -95,9 +92,10 @@ class MogrifierLSTM(RecurrentCell):
     """LSTM that reads x and h after rounds of x <- 2 sigmoid(Q h + b) x and h <- 2 sigmoid(R x + b) h, by turns.
 
     Melis, Kocisky & Blunsom 2020, *Mogrifier LSTM*. Every round has a matrix and a bias of its own. The LSTM has one
-    bias vector and a capped input gate: f, o = sigmoid(.), f of 1 more than its sum; i = min(sigmoid(.), 1 - f);
-    c = f c + i tanh(.), h = o tanh(c). With ``--dropout-recurrent`` the rounds start from m h in place of h, with a
-    mask m drawn once a window and row. The state is h and c, each (B, D).
+    bias vector and a capped input gate: f, o = sigmoid(.); i = min(sigmoid(.), 1 - f); c = f c + i tanh(.),
+    h = o tanh(c). Biases of forget gates start 1 above those of the others; they are weights like these, and decay
+    pulls them to zero. With ``--dropout-recurrent`` the rounds start from m h in place of h, with a mask m drawn once a
+    window and row. The state is h and c, each (B, D).
 
     Args:
         input_size: C.
@@ -121,6 +119,7 @@ class MogrifierLSTM(RecurrentCell):
             check_not_negative(value, flag=f"--mogrifier-{flag}")
         self.hidden_size = hidden_size
         self.input = nn.Linear(input_size, 4 * hidden_size)
+        self._forget_biases.add_(1)
         self.recurrent = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
         sizes = input_size, hidden_size
         self.rounds: ModuleSequence[MogrifierRound] = ModuleSequence(
@@ -130,9 +129,14 @@ class MogrifierLSTM(RecurrentCell):
         self.recurrent_dropout = RecurrentDropout(options)
 
     def start_by_layer(self) -> None:
-        """The recurrent matrix of each gate is orthogonal; the forget gate's 1 is added to its bias, which is zero."""
+        """The recurrent matrix of each gate is orthogonal, the bias of a forget gate 1."""
         glorot_uniform_(self.input.weight, num_stacked=4)
         orthogonal_(self.recurrent.weight, num_stacked=4)
+        self._forget_biases.fill_(1)
+
+    @property
+    def _forget_biases(self) -> Tensor:
+        return self.input.bias.detach()[self.hidden_size : 2 * self.hidden_size]
 
     def initial_state(self, x: Tensor) -> LayerState:
         return zero_state(x, self.hidden_size)
@@ -156,7 +160,7 @@ class MogrifierLSTM(RecurrentCell):
             else:
                 h = MogrifierRound.gate(products, t, h, x)
         i, f, g, o = prepared.gates(t, torch.cat([x, h], dim=1)).chunk(4, dim=1)
-        f = torch.sigmoid(f + FORGET_BIAS)
+        f = torch.sigmoid(f)
         c = f * state["c"] + torch.minimum(torch.sigmoid(i), 1 - f) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, {"h": h, "c": c}

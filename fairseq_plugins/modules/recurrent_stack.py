@@ -17,14 +17,17 @@ from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext,
 StackState = List[LayerState]
 """States of the layers, bottom first."""
 
+OUTPUT_SKIPS = ("none", "sum")
+"""What a stack outputs: what its last layer does, or the sum of the outputs of all layers."""
+
 
 @dataclass
 class StackOutput:
     """What layers return, for a sequence (B, T, *) or for one step (B, *).
 
     Attributes:
-        layers: output of each layer after its dropout, (B, T, D_n).
-        top: output of the last layer before its dropout, (B, T, D_N).
+        layers: output of each layer after its dropout, (B, T, D_n); last that of the stack.
+        top: output of the stack before its dropout, (B, T, D_N).
         state: state after the last time step, one entry a layer.
     """
 
@@ -38,20 +41,27 @@ def run_layers(
     dropouts: Iterable[Callable[[Tensor], Tensor]],
     x: Tensor,
     state: StackState,
+    *,
+    skip: str = "none",
 ) -> StackOutput:
     """Run one layer after the other, each with dropout on its output.
 
     Args:
         layers: bottom first; input and state of a layer to its output and new state.
-        dropouts: of each layer's output.
+        dropouts: of each layer's output, the last of the stack's.
         x: input of the first layer.
         state: of each layer.
+        skip: a value of :data:`OUTPUT_SKIPS`. The outputs that are summed are those without dropout; the sum has that
+            of the last layer.
     """
     outputs: List[Tensor] = []
     new_state: StackState = []
-    top = x
-    for layer, dropout, layer_state in zip(layers, dropouts, state):
+    top = total = x
+    for n, (layer, dropout, layer_state) in enumerate(zip(layers, dropouts, state), start=1):
         top, layer_state = layer(x, layer_state)
+        if skip == "sum":
+            total = top if n == 1 else total + top
+            top = total if n == len(state) else top
         x = dropout(top)
         outputs.append(x)
         new_state.append(layer_state)
@@ -69,9 +79,11 @@ class RecurrentStack(nn.Module):
         hidden_dropout: dropout rate between layers.
         output_dropout: dropout rate on the last layer.
         masks: a key of :data:`~fairseq_plugins.modules.dropout.MASKS`, for both.
+        skip: a value of :data:`OUTPUT_SKIPS`.
 
     Raises:
-        ValueError: on an unknown cell, no layer, a width below one, a rate outside [0, 1) or options that do not fit.
+        ValueError: on an unknown cell, no layer, a width below one, a rate outside [0, 1) or options that do not fit,
+            and if outputs of one layer or of several widths are to be summed.
     """
 
     def __init__(
@@ -84,11 +96,19 @@ class RecurrentStack(nn.Module):
         hidden_dropout: float = 0.0,
         output_dropout: float = 0.0,
         masks: str = "locked",
+        skip: str = "none",
     ):
         super().__init__()
+        assert skip in OUTPUT_SKIPS
+        self.skip = skip
         cell_class = RECURRENT_CELLS.find(cell)
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise ValueError(f"--hidden-sizes {list(hidden_sizes)}: every layer needs a width of at least 1")
+        if skip == "sum" and (len(hidden_sizes) < 2 or len(set(hidden_sizes)) > 1):
+            raise ValueError(
+                f'--output-skip sum adds the outputs of several layers of one width: --hidden-sizes "'
+                f'{" ".join(map(str, hidden_sizes))}" has not those, give others or --output-skip none'
+            )
         self.layers: ModuleSequence[RecurrentCell] = ModuleSequence(
             cell_class.build_layers(input_size, hidden_sizes, options=cell_options or cell_class.Options())
         )
@@ -118,7 +138,7 @@ class RecurrentStack(nn.Module):
         """
         context = CellContext(stack_input=x, tokens=tokens, leading_padding=leading_padding)
         layers = [partial(layer, context=context) for layer in self.layers]
-        return run_layers(layers, self.dropouts, x, self.initial_state(x) if state is None else state)
+        return run_layers(layers, self.dropouts, x, self.initial_state(x) if state is None else state, skip=self.skip)
 
     def steps(self, x: Tensor, *, tokens: Optional[Tensor] = None) -> "StackSteps":
         """The steps over a sequence whose last input columns are known at their step only.
@@ -141,6 +161,7 @@ class StackSteps:
         context = CellContext(stack_input=x, tokens=tokens)
         nothing = x[..., :0]
         inputs = [x, *[nothing] * (len(stack.layers) - 1)]
+        self.skip = stack.skip
         self.layers = [(layer, layer.prepare(known, context)) for layer, known in zip(stack.layers, inputs)]
         self.masks = [
             _mask_of_steps(dropout, x, layer.hidden_size) for dropout, layer in zip(stack.dropouts, stack.layers)
@@ -153,7 +174,7 @@ class StackSteps:
             return layer.step(prepared, t, Late(x, late), layer_state)
 
         layers = [partial(step, *layer) for layer in self.layers]
-        return run_layers(layers, [partial(mask, t) for mask in self.masks], late, state)
+        return run_layers(layers, [partial(mask, t) for mask in self.masks], late, state, skip=self.skip)
 
 
 def _mask_of_steps(dropout: BroadcastDropout, x: Tensor, width: int) -> Callable[[int, Tensor], Tensor]:

@@ -69,6 +69,11 @@ def absolute_sum(weights: Iterable[Tensor]) -> Tensor:
     ).sum()
 
 
+def half_square_sum(weights: Iterable[Tensor]) -> Tensor:
+    """L2: half the sum of w^2 over all weights, each of any shape; its gradient by a weight is the weight."""
+    return torch.stack([_widen(weight).square().sum() / 2 for weight in weights]).sum()
+
+
 def _widen(x: Tensor) -> Tensor:
     return x.to(accumulation_dtype(x))
 

@@ -85,9 +85,7 @@ class L2Adam(FairseqOptimizer):
         for group in self.param_groups:
             group["eps"] = self.cfg.adam_eps
 
-    def load_state_dict(
-        self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None
-    ) -> None:
+    def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None) -> None:
         super().load_state_dict(state_dict, optimizer_overrides)
         self._num_updates = None
 

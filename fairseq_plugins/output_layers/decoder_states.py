@@ -15,7 +15,8 @@ class DecoderStates:
 
     Attributes:
         layers: h^0 .. h^N, each (B, T, D_n) after its dropout; h^0 is the input embedding. Of a Transformer those below
-            h^N are what its layers pass on, which is not normalised with ``--decoder-normalize-before``.
+            h^N are what its layers pass on, which is not normalised with ``--decoder-normalize-before``. With
+            ``--output-skip sum`` h^N is the sum of the outputs of all recurrent layers.
         top: h^N before its dropout, (B, T, D_N); of a Transformer, whose last layer has none, h^N.
         tokens: the input tokens, (B, T).
         attention: attention weights over the source, (B, T, S), or None.

@@ -45,6 +45,6 @@ RECIPE = Recipe(
     notes="""The seed is the preset's where none is given. Language models are fine-tuned by
 python -m fairseq_plugins.cli.fine_tune. The result of Zaremba's and variational LSTMs and of recurrent highway
 networks is the model after the last epoch, checkpoint_last.pt. Architectures without a suffix are small ones of no
-paper. Of mogrifier_lm_ptb the paper gives the number of parameters; widths, epochs and clipping are ours, and its mean
-of weights is left out.""",
+paper. mogrifier_lm_ptb is the program's setting, but the number of epochs is ours, and its mean of weights is left
+out.""",
 )

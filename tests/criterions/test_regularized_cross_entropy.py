@@ -47,8 +47,8 @@ def masked_alike(model, sample):
     return model(**sample["net_input"])[1]
 
 
-def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="row", smoothing=0.0, l1=0.0):
-    """Mean NLL + alpha AR + beta TAR + lambda balance over the tokens that are no padding, + L1."""
+def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="row", smoothing=0.0, l1=0.0, l2=0.0):
+    """Mean NLL + alpha AR + beta TAR + lambda balance over the tokens that are no padding, + L1 + L2."""
     target, mask = sample["target"], sample["target"] != padding
     extra = masked_alike(model, sample)
     after, before, prior = extra["states"].layers[-1], extra["states"].top, extra["scores"].mixture_weights
@@ -70,6 +70,7 @@ def by_hand(model, sample, *, padding, alpha=0.0, beta=0.0, balance=0.0, form="r
         mass = mass.sum(0)
         penalty = ((mass - mass.mean()) ** 2).mean() / mass.mean() ** 2
     total = total + l1 * sum(parameter.abs().sum() for parameter in model.parameters() if parameter.dim() > 1)
+    total = total + l2 * sum((parameter**2).sum() for parameter in model.parameters()) / 2
     return total + balance * penalty, nll.mean()
 
 
@@ -121,7 +122,10 @@ def test_what_is_logged_holds_no_graph(make_criterion, sample):
     assert not any(value.requires_grad for value in logged.values() if isinstance(value, torch.Tensor))
 
 
-@pytest.mark.parametrize("name, short", [*zip(COEFFICIENTS, ["alpha", "beta", "balance"]), ("l1_regularization", "l1")])
+@pytest.mark.parametrize(
+    "name, short",
+    [*zip(COEFFICIENTS, ["alpha", "beta", "balance"]), ("l1_regularization", "l1"), ("l2_regularization", "l2")],
+)
 def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, sample):
     model = build_tiny_lm("mos").double()
     criterion = make_criterion(**{name: 0.7})
@@ -143,12 +147,14 @@ def test_one_expert_is_in_balance_and_trains(form, make_criterion, sample):
     torch.testing.assert_close(gradients(model, loss), gradients(model, plain))
 
 
-def test_weights_that_are_frozen_have_no_l1(make_criterion, sample):
-    model, criterion = build_tiny_lm("full").double(), make_criterion(l1_regularization=0.5)
+def test_weights_that_are_frozen_have_no_l1_and_no_l2(make_criterion, sample):
+    model, criterion = build_tiny_lm("full").double(), make_criterion(l1_regularization=0.5, l2_regularization=0.5)
     model.decoder.embedding.requires_grad_(False)
     _, sample_size, logged = criterion(model, sample)
     expected = sum(weight.abs().sum() for weight in model.parameters() if weight.requires_grad and weight.dim() > 1)
     assert logged["l1"].item() / sample_size == pytest.approx(expected.item(), rel=1e-10)
+    expected = sum((weight**2).sum() / 2 for weight in model.parameters() if weight.requires_grad)
+    assert logged["l2"].item() / sample_size == pytest.approx(expected.item(), rel=1e-10)
 
 
 def test_a_training_loss_without_gradients_is_no_sign_of_frozen_weights(make_criterion, sample):

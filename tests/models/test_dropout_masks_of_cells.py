@@ -1,6 +1,8 @@
 """Masks of recurrent highway networks and Mogrifier LSTMs in their language models, counted over windows.
 
-Zilly et al. 2017 and Melis et al. 2020 take the masks of Gal & Ghahramani 2016: one a window and row at every place.
+Zilly et al. 2017 take the masks of Gal & Ghahramani 2016: one a window and row at every place. The program of Melis et
+al. 2020 has such a mask of the state alone; those of the input, between the layers and of the output are fresh at every
+step.
 """
 
 import pytest
@@ -20,6 +22,8 @@ RATES = {  # words, input, between layers, output, recurrent
     "mogrifier_lm_ptb": (0, 0.729, 0.291, 0.716, 0.387),
 }
 
+MASKS_IN_A_WINDOW = {"rhn_lm_ptb": 1, "mogrifier_lm_ptb": T}
+
 every_arch = pytest.mark.parametrize("arch", list(SIZES))
 
 
@@ -28,7 +32,7 @@ def tokens():
     return torch.randint(4, V, (B, T))
 
 
-def read(model, tokens, monkeypatch, **options):
+def read(model, tokens, monkeypatch, *, stream="train", position=0):
     """Factors of a window, of words (B, T) and by place (B, T, D); recurrent ones as drawn, (B, D) a layer."""
     decoder, looked_up, outputs, recurrent, draw = model.decoder, [], [], [], RecurrentDropout.draw
 
@@ -42,12 +46,13 @@ def read(model, tokens, monkeypatch, **options):
     ]
     with monkeypatch.context() as patch:
         patch.setattr(RecurrentDropout, "draw", spy)
-        embedded, *layers = model(tokens, **options)[1]["states"].layers
+        states = model(tokens, stream=stream, position=position)[1]["states"]
+    embedded, *layers = states.layers
     for hook in hooks:
         hook.remove()
     words = (looked_up[0] / decoder.embedding.weight[tokens])[..., 0]
     masks = [torch.where(words.ne(0).unsqueeze(-1), embedded / looked_up[0], torch.nan)]
-    masks += [after / before for after, before in zip(layers, outputs)]
+    masks += [after / before for after, before in zip(layers, [*outputs[:-1], states.top])]
     return words, masks, recurrent
 
 
@@ -57,7 +62,7 @@ def assert_values(mask, rate):
 
 
 @every_arch
-def test_masks_are_one_a_row_in_a_window(arch, tokens, monkeypatch):
+def test_every_row_and_place_has_masks_of_its_own(arch, tokens, monkeypatch):
     model = build_lm(arch, V, **SIZES[arch]).double()
     words, masks, recurrent = read(model, tokens, monkeypatch)
     word_rate, *rates, recurrent_rate = RATES[arch]
@@ -69,7 +74,7 @@ def test_masks_are_one_a_row_in_a_window(arch, tokens, monkeypatch):
         assert_values(mask, rate)
         for row in mask:
             steps = {tuple(step.ne(0).tolist()) for step in row if step.isfinite().all()}
-            assert len(steps) == 1
+            assert len(steps) == MASKS_IN_A_WINDOW[arch]
             drawn += steps
     for mask in recurrent:
         assert mask.shape == (B, D)
@@ -81,7 +86,7 @@ def test_masks_are_one_a_row_in_a_window(arch, tokens, monkeypatch):
 @every_arch
 def test_every_window_of_a_stream_draws_fresh_masks(arch, tokens, monkeypatch):
     model = build_lm(arch, V, **SIZES[arch]).double()
-    windows = [read(model, tokens, monkeypatch, stream="train", position=n * T) for n in range(3)]
+    windows = [read(model, tokens, monkeypatch, position=n * T) for n in range(3)]
     for places in zip(*(masks for _, masks, _ in windows)):
         assert len({tuple(mask.nan_to_num(2).ne(0).flatten().tolist()) for mask in places}) == 3
     for places in zip(*(recurrent for _, _, recurrent in windows)):

@@ -151,6 +151,59 @@ def test_decoding_leaves_the_streams_alone(tokens):
     assert torch.equal(*outputs)
 
 
+@pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
+def test_dropped_rows_start_a_window_from_zero_and_the_others_go_on(cell):
+    """In training alone; which ones is decided by the generator, which the host seeds at every update."""
+    rows, flags = 40, dict(rnn_cell=cell, output_gate="iog-lstm", gate_dim=5, gate_dropout=0.0)
+    first, second = torch.randint(V, (2, rows, T))
+    plain, model = build_tiny_lm("tied", **flags), build_tiny_lm("tied", dropout_carried_state=0.3, **flags)
+    for lm in (plain, model):
+        lm.train()(first, stream="train", position=0)
+    goes_on, starts = plain(second, stream="train", position=T)[0], build_tiny_lm("tied", **flags)(second)[0]
+    windows = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        windows.append(model(second, stream="train", position=T)[0])
+        dropped = (windows[-1] - starts).abs().amax(dim=(1, 2)) < 1e-5
+        assert 3 <= dropped.sum() <= 22
+        expected = torch.where(dropped.view(-1, 1, 1), starts, goes_on)
+        torch.testing.assert_close(windows[-1], expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(windows[0], windows[1]) and not torch.equal(windows[0], windows[2])
+    torch.testing.assert_close(model.eval()(second, stream="train", position=T)[0], goes_on, rtol=0, atol=0)
+    assert model(second)[0] is not None
+
+
+def test_no_row_is_dropped_where_no_state_is_carried(tokens):
+    model = build_tiny_lm("tied", dropout_carried_state=0.01).train()
+    with pytest.raises(ValueError, match="^--dropout-carried-state 0.01: no state .* --task stateful_lm, or give 0$"):
+        model(tokens)
+    model.eval()(tokens)
+
+
+# the sum of all layers
+
+
+@pytest.mark.parametrize("name, flags", [("tied", {}), ("mos", {}), ("doc", {"experts_per_layer": "1 2 2"})])
+@pytest.mark.parametrize("cell", ["lstm", "mogrifier"])
+def test_the_output_layer_reads_the_sum_of_all_layers(name, flags, cell, tokens):
+    sizes = dict(embed_dim=8, hidden_sizes="8 8")
+    model = build_tiny_lm(name, rnn_cell=cell, output_skip="sum", **sizes, **flags).double()
+    embedded, first, last = layers_by_hand(model, tokens)
+    log_probs, extra = model(tokens)
+    layers = [embedded, first, first + last]
+    torch.testing.assert_close(extra["states"].layers, layers, rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(extra["states"].top, layers[-1], rtol=1e-11, atol=1e-13)
+    expected = plain_formulas.output_probs(model.decoder.output, layers)
+    torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("skips", [("sum", "none"), ("none", "sum")])
+def test_a_checkpoint_with_another_output_is_refused(skips):
+    trained, loaded = (build_tiny_lm("tied", hidden_sizes="8 8", output_skip=skip) for skip in skips)
+    with pytest.raises(ValueError, match=f"trained with --output-skip {skips[0]}, this model has .* {skips[1]}"):
+        loaded.load_state_dict(trained.state_dict())
+
+
 # initial values
 
 

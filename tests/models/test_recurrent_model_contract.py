@@ -11,6 +11,7 @@ from fairseq_plugins.modules.embedding import WORD_MASKS
 from fairseq_plugins.modules.initialisation import BIASES
 from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS
+from fairseq_plugins.modules.recurrent_stack import OUTPUT_SKIPS
 
 WIDE = dict(embed_dim=32, hidden_sizes="40 32")
 CHOICES = {
@@ -28,9 +29,15 @@ class TestLanguageModel(RecurrentModelContract):
     default_biases = "zero"
     rates = {
         **{f"dropout_{place}": "lstm" for place in ("embedding", "input", "hidden", "output", "weight")},
+        "dropout_carried_state": "lstm",
         "dropout_recurrent": "variational",
     }
-    choices = {**CHOICES, "--dropout-masks": sorted(MASKS), "--word-masks": WORD_MASKS}
+    choices = {
+        **CHOICES,
+        "--dropout-masks": sorted(MASKS),
+        "--output-skip": OUTPUT_SKIPS,
+        "--word-masks": WORD_MASKS,
+    }
 
     @staticmethod
     def build_wide(**flags):

@@ -65,6 +65,35 @@ def test_every_layers_output_is_returned(x):
     assert torch.equal(outputs.top, outputs.layers[-1])
 
 
+@every_masks
+def test_a_sum_of_all_layers_has_one_dropout_and_the_layers_read_what_they_did(x, masks):
+    stack = RecurrentStack(C, [9, 9, 9], hidden_dropout=0.5, output_dropout=0.4, masks=masks, skip="sum").double()
+    outputs = stack(x)
+    alone = [run_layer(layer, read) for layer, read in zip(stack.layers, [x, *outputs.layers[:-1]])]
+    torch.testing.assert_close(outputs.top, sum(alone), rtol=1e-12, atol=1e-12)
+    mask = outputs.layers[-1] / outputs.top
+    assert is_mask(mask, 0.4) and has_its_kind(mask, masks)
+    assert all(is_mask(after / before, 0.5) for after, before in zip(outputs.layers[:-1], alone))
+
+
+def test_a_sum_of_all_layers_step_by_step(x):
+    stack = RecurrentStack(C, [9, 9], skip="sum").double()
+    whole, steps, state, tops = stack(x), stack.steps(x[..., :2]), stack.initial_state(x), []
+    for t in range(T):
+        step = steps(t, x[:, t, 2:], state)
+        state = step.state
+        tops.append(step.top)
+    torch.testing.assert_close(torch.stack(tops, dim=1), whole.top, rtol=1e-12, atol=1e-12)
+    assert not torch.equal(whole.top, run_layer(stack.layers[1], whole.layers[0]))
+
+
+@pytest.mark.parametrize("widths", [[9], [9, 8], [9, 9, 8]])
+def test_a_sum_of_what_cannot_be_summed_is_refused(widths):
+    told = f'^--output-skip sum adds .*: --hidden-sizes "{" ".join(map(str, widths))}" has not'
+    with pytest.raises(ValueError, match=told):
+        RecurrentStack(C, widths, skip="sum")
+
+
 def test_without_a_state_the_stack_starts_from_zeros(x):
     stack = make()
     state = stack.initial_state(x)
