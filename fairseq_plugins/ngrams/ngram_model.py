@@ -24,6 +24,11 @@ PLACES_AT_ONCE = 2**20
 
 LOG_10 = math.log(10)
 
+MAX_SUM = 1.05
+"""Probabilities of a file may sum to a little more than 1, because it has them rounded."""
+LARGEST_LOG = 600.0
+"""Of what is still added up, for e to it is finite."""
+
 
 class NGramModel:
     """An n-gram model over the words of a dictionary.
@@ -157,7 +162,8 @@ class NGramModel:
             show_progress: draw a bar.
 
         Raises:
-            ValueError: if the file is missing or damaged, or has no word of the dictionary; the message names the line.
+            ValueError: if the file is missing or damaged, has no word of the dictionary, or probabilities that sum to
+                more than 1 after some context; the message names the line or the context.
         """
         index = NGramIndex(vocab_size=len(dictionary), sentence_start=dictionary.bos())
         log_probs: List[Tensor] = []
@@ -180,13 +186,70 @@ class NGramModel:
         log_probs[0] = torch.full((len(dictionary),), -torch.inf).double().masked_scatter(known, log_probs[0])
         log_probs[0][[dictionary.bos(), dictionary.pad()]] = -torch.inf
         log_backoffs[0] = torch.zeros(len(dictionary)).double().masked_scatter(known, log_backoffs[0])
-        return cls(
+        model = cls(
             dictionary,
             index=index,
             log_probs=log_probs,
             log_backoffs=log_backoffs[:-1],
             stand_ins=_stand_ins(dictionary, known),
         )
+        model._check_sums(path)
+        return model
+
+    def _check_sums(self, path: Path) -> None:
+        """Refuse a file whose probabilities are none.
+
+        With the listed words L of a context c, its weight b, and the context c' without the first word, the sum of
+        P(w | c) over all words is sum_L P(w | c) + b (sum_V P(w | c') - sum_L P(w | c')).
+
+        Raises:
+            ValueError: if those of all words sum to more than :data:`MAX_SUM` after some context.
+        """
+        totals = [self._log_probs[0][:-1].exp().sum().view(1)]
+        if totals[0] > MAX_SUM:
+            raise ValueError(
+                f"{path} is damaged: the probabilities of its single words sum to {float(totals[0]):.4g}, not to 1"
+            )
+        for order in range(1, self.order):
+            weights = self._log_backoffs[order - 1][:-1].clamp(max=LARGEST_LOG).exp()
+            total = torch.zeros_like(weights)
+            for numbers in torch.arange(len(total)).split(PLACES_AT_ONCE):
+                shorter = self.index.words(order, numbers)[:, 1:]
+                total[numbers] = weights[numbers] * self._totals_after(shorter, totals)
+            for numbers in torch.arange(self.index.num_ngrams(order + 1)).split(PLACES_AT_ONCE):
+                contexts = self.index.contexts(order + 1)[numbers]
+                lower = self._log_probs_of(self.index.words(order + 1, numbers)[:, 1:]).exp()
+                total.index_add_(0, contexts, self._log_probs[order][numbers].exp() - weights[contexts] * lower)
+            totals.append(total)
+            worst = int(total.argmax())
+            if total[worst] > MAX_SUM:
+                words = self.index.words(order, torch.tensor([worst]))[0].tolist()
+                context = " ".join(self.dictionary.symbols[word] for word in words)
+                raise ValueError(
+                    f"{path} is damaged: after '{context}' the probabilities of all words sum to "
+                    f"{float(total[worst]):.4g}, not to 1, with its back-off weight of "
+                    f"{float(self._log_backoffs[order - 1][worst]) / LOG_10:.4g}: normalise the file or estimate the "
+                    "model again"
+                )
+
+    def _totals_after(self, contexts: Tensor, totals: Sequence[Tensor]) -> Tensor:
+        """What all words' probabilities sum to after contexts (n, k): by order from 0 on, ``totals`` of those known."""
+        num_words = contexts.shape[1]
+        if num_words == 0:
+            return totals[0].expand(len(contexts))
+        numbers = self.index.find(num_words, self.index.keys_of(contexts))
+        return torch.where(numbers == ABSENT, self._totals_after(contexts[:, 1:], totals), totals[num_words][numbers])
+
+    def _log_probs_of(self, words: Tensor) -> Tensor:
+        """The log-probability of the last word of each row (n, k) after the others, (n,)."""
+        num_words = words.shape[1]
+        if num_words == 1:
+            return self._log_probs[0][words[:, 0]]
+        contexts = words[:, :-1]
+        found = self.index.find(num_words - 1, self.index.keys_of(contexts))
+        numbers = self.index.find(num_words, self.index.keys(found, words[:, -1]))
+        backed_off = self._log_backoffs[num_words - 2][found] + self._log_probs_of(words[:, 1:])
+        return torch.where(numbers == ABSENT, backed_off, self._log_probs[num_words - 1][numbers])
 
 
 def _check_rows(words: Tensor, keys: Tensor, *, known: Tensor, path: Path, symbols: Sequence[str]) -> None:

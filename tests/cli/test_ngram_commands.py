@@ -123,3 +123,16 @@ def test_a_missing_model_is_named(data, tmp_path, capsys):
 def test_a_wrong_cache_is_refused(data, tmp_path, capsys):
     flags = ["--path", tmp_path / "no.arpa", "--unigram-cache", "100"]
     assert "--unigram-cache 100: give it as WINDOW,WEIGHT" in fail(EvaluateNGram(), [data, *flags], capsys)
+
+
+def test_a_backoff_weight_that_makes_no_probabilities_is_refused(data, tmp_path, capsys):
+    path = tmp_path / "model.arpa"
+    TrainNGram().main([data, "--order", 2, "--out", path])
+    lines = path.read_text().splitlines()
+    changed = next(n for n, line in enumerate(lines) if line.split("\t")[1:2] == ["w1"])
+    lines[changed] = "\t".join([*lines[changed].split("\t")[:2], "2.5"])
+    path.write_text("\n".join(lines) + "\n")
+    capsys.readouterr()
+    told = fail(EvaluateNGram(), [data, "--path", path], capsys)
+    assert "model.arpa is damaged: after 'w1' the probabilities of all words sum to" in told
+    assert told.endswith("with its back-off weight of 2.5: normalise the file or estimate the model again")

@@ -29,7 +29,7 @@ ngram 3=2
 
 \\2-grams:
 -0.4\tw0 w1\t-0.2
--0.3\t<s> w0\t-0.1
+-0.3\t<s> w0\t-0.35
 -0.6\tw1 </s>
 -0.2\tother w0\t-0.6
 
@@ -69,7 +69,7 @@ def test_a_file_made_by_hand(newline, separator, read, make_dictionary):
     expected += [-0.5 - 0.9, 0.125 - 0.7, -0.25 - 0.8]
     expected += [-0.5 - 0.8]
     # "<s> w0" is there, "<s> w0 w0" and "w0 w0" are not, so "w0 w0 w1" has no weight; "w0 w1 w1" has two
-    expected += [-0.3, -0.1 - 0.25 - 0.7, -0.4, -0.2 + 0.125 - 0.9, -0.6]
+    expected += [-0.3, -0.35 - 0.25 - 0.7, -0.4, -0.2 + 0.125 - 0.9, -0.6]
     expected += [-0.5 - 1.5, -0.7, -0.25 - 0.8]
     log_probs = model.log_probs(stream_of(lines, make_dictionary(6)))
     assert (log_probs / math.log(10)).tolist() == pytest.approx(expected, abs=1e-12)
@@ -79,7 +79,7 @@ def test_words_that_the_file_lacks_share_the_unknown_word(read, dictionary):
     dictionary.add_symbol("padding", n=0)  # as the host fills its dictionaries up
     model = read(BY_HAND, dictionary)
     log_probs = model.log_probs(stream_of([["w2"], ["<unk>"], ["w0", "w2", "w0"], ["padding"]], dictionary))
-    expected = [-0.5 - 1.5, -0.8, -0.5 - 1.5, -0.8, -0.3, -0.1 - 0.25 - 1.5, -0.7, -0.25 - 0.8, -math.inf, -0.8]
+    expected = [-0.5 - 1.5, -0.8, -0.5 - 1.5, -0.8, -0.3, -0.35 - 0.25 - 1.5, -0.7, -0.25 - 0.8, -math.inf, -0.8]
     shared = [math.log(2) if place in (0, 2, 5) else 0 for place in range(len(expected))]
     expected = [value * math.log(10) - share for value, share in zip(expected, shared)]
     assert log_probs.tolist() == pytest.approx(expected, abs=1e-12)
@@ -96,7 +96,7 @@ def test_a_context_that_is_left_without_ngrams_keeps_its_weight(read, dictionary
     model = read(text, dictionary)
     assert model.num_ngrams(3) == 0
     log_probs = model.log_probs(stream_of([["w0", "w1"]], dictionary)) / math.log(10)
-    assert log_probs.tolist() == pytest.approx([-0.3, -0.1 - 0.4, -0.2 - 0.6])
+    assert log_probs.tolist() == pytest.approx([-0.3, -0.35 - 0.4, -0.2 - 0.6])
 
 
 def test_start_and_padding_are_never_predicted(read, dictionary):
@@ -240,3 +240,63 @@ def test_a_damaged_file_is_refused_with_its_place(text, message, read, dictionar
 def test_a_missing_file_is_named(tmp_path, dictionary):
     with pytest.raises(ValueError, match="nothing.arpa does not exist: give an ARPA file; train_ngram writes one"):
         NGramModel.read_arpa(tmp_path / "nothing.arpa", dictionary)
+
+
+# probabilities that are none
+
+
+def sum_by_looking_up(model, dictionary, context):
+    """Sum of the probabilities of all words that the file has, after a context."""
+    words = [word for word in range(len(dictionary)) if word not in (dictionary.bos(), dictionary.pad())]
+    streams = [torch.tensor([dictionary.eos(), *(dictionary.index(word) for word in context), word]) for word in words]
+    return sum(float(model.log_probs(stream)[-1].exp()) for stream in streams)
+
+
+@pytest.mark.parametrize("weight", ["0.125", "0.6"])
+def test_a_positive_backoff_weight_is_read_while_probabilities_sum_to_no_more_than_one(
+    weight, read, make_dictionary, monkeypatch
+):
+    dictionary = make_dictionary(6)
+    text = BY_HAND.replace("w1\t0.125", f"w1\t{weight}")
+    if weight == "0.125":
+        assert sum_by_looking_up(read(text, dictionary), dictionary, ["w1"]) < 1
+        return
+    with monkeypatch.context() as patch:
+        patch.setattr(ngram_model, "MAX_SUM", 9)
+        assert sum_by_looking_up(read(text, dictionary), dictionary, ["w1"]) == pytest.approx(1.67, abs=0.005)
+    with pytest.raises(ValueError, match="model.arpa is damaged: after 'w1' .* sum to 1.67.* weight of 0.6: normalise"):
+        read(text, dictionary)
+
+
+@pytest.mark.parametrize(
+    "line, changed, told",
+    [
+        ("-0.7\tw0\t-0.25", "-0.0\tw0\t-0.25", "of its single words sum to 1.3"),
+        ("-0.7\tw0\t-0.25", "-0.7\tw0\t0.9", "after 'w0' .* sum to .* weight of 0.9"),
+        ("-0.7\tw0\t-0.25", "-0.7\tw0\t1e300", "after 'w0' .* sum to .* weight of 1e\\+300"),
+        ("-0.3\t<s> w0\t-0.35", "-0.3\t<s> w0\t0.4", "after '<s> w0' .* sum to .* weight of 0.4"),
+        ("-0.4\tw0 w1\t-0.2", "-0.4\tw0 w1\t3", "after 'w0 w1' .* weight of 3"),
+        ("-0.05\t<s> w0 w1", "-0.05\t<s> w0 w1\n-0.05\t<s> w0 </s>", "after '<s> w0' .* sum to 1.8"),
+    ],
+)
+def test_probabilities_that_sum_to_more_than_one_are_refused(line, changed, told, read, make_dictionary):
+    dictionary = make_dictionary(6)
+    text = BY_HAND.replace(line, changed).replace("ngram 3=2", f"ngram 3={2 + changed.count(chr(10))}")
+    assert line in BY_HAND
+    read(BY_HAND, dictionary)
+    with pytest.raises(ValueError, match=f"model.arpa is damaged: .*{told}") as refused:
+        read(text, dictionary)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_sums_of_an_estimated_model_are_one(order, make_dictionary, tmp_path, monkeypatch):
+    dictionary = make_dictionary(30)
+    model = estimate_model(stream_of(random_lines(num_words=24), dictionary), dictionary, order=order).model
+    model.write_arpa(tmp_path / "model.arpa")
+    monkeypatch.setattr(ngram_model, "MAX_SUM", 1 + 1e-5)
+    monkeypatch.setattr(ngram_model, "PLACES_AT_ONCE", 37)
+    NGramModel.read_arpa(tmp_path / "model.arpa", dictionary)
+    monkeypatch.setattr(ngram_model, "MAX_SUM", 1 - 1e-5)
+    with pytest.raises(ValueError, match="sum to 1"):
+        NGramModel.read_arpa(tmp_path / "model.arpa", dictionary)
