@@ -1,9 +1,12 @@
 """Files from mirrors: the first one that gives a sound file."""
 
 import os
+import signal
+import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from io import FileIO
 from pathlib import Path
@@ -13,7 +16,10 @@ from .errors import DataError, note
 from .lines import progress
 from .sources import BLOCK
 
-TIMEOUT = 60  # seconds without a byte
+TIMEOUT = 60  # seconds without a byte, and seconds until a file begins
+SLOWEST = 1000  # bytes a second, over each stretch of TIMEOUT
+LONGEST = 24 * 3600  # seconds that a file takes
+LARGEST = 1 << 34  # bytes of a file: six times the largest of these corpora
 RETRIES = 2  # of an address that may yet answer
 PAUSE = 1.0  # seconds before each
 PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses of HTTP; any other one would come again
@@ -77,13 +83,46 @@ def _write(file: FileIO, block: bytes, path: Path) -> None:
 
 def _save(url: str, path: Path) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "Mozilla/5.0"})
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, open(path, "wb", buffering=0) as file:
+    with _at_most(TIMEOUT):  # the timeout below is for each byte
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+    with answer, open(path, "wb", buffering=0) as file:
         size = int(answer.headers.get("Content-Length") or 0)
-        received = 0
+        if size > LARGEST:
+            raise ValueError(f"it announces {size:,} bytes, and no file of a corpus has more than {LARGEST:,}")
+        received = received_before = 0
+        start = looked_at = time.monotonic()
         with progress(None, total=size or None, unit="B", unit_scale=True, desc=path.stem) as bar:
-            while block := answer.read(BLOCK):
+            while block := answer.read1(BLOCK):  # what has come, however little
                 _write(file, block, path)
                 received += len(block)
                 bar.update(len(block))
+                if received > LARGEST:
+                    raise ValueError(f"more than {LARGEST:,} bytes came, and no file of a corpus has so many")
+                now = time.monotonic()
+                if now - start > LONGEST:
+                    raise ValueError(f"the file has not ended after {LONGEST / 3600:.0f} hours")
+                if now - looked_at >= TIMEOUT:
+                    if received - received_before < SLOWEST * (now - looked_at):
+                        raise TimeoutError(f"{received - received_before:,} bytes in {now - looked_at:.0f} seconds")
+                    looked_at, received_before = now, received
     if size and received != size:
         raise OSError(f"{received} bytes of {size} came")
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """TimeoutError in what takes longer; where a thread other than the main one runs it, it may take any time."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
