@@ -1,6 +1,8 @@
 """What every command of this package is: ``python -m fairseq_plugins.cli.NAME``."""
 
 import argparse
+import codecs
+import io
 import logging
 import os
 import shlex
@@ -16,6 +18,20 @@ INTERRUPTED = 128 + signal.SIGINT
 
 UNREAD = 128 + signal.SIGPIPE
 """Exit status of a command whose reader has gone, as a shell tells it."""
+
+
+_ESCAPED = "escaped_as_in_json"
+"""How the standard output writes letters that its encoding lacks."""
+
+
+def _escape(error: UnicodeError) -> Tuple[str, int]:
+    r"""Letters as ``\uXXXX``, which is JSON as well."""
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end
+
+
+codecs.register_error(_ESCAPED, _escape)
 
 
 def _discard_output() -> None:
@@ -106,6 +122,8 @@ class Command(ABC):
         reads the output any more, such as after ``| head -1``, it ends quietly with 141.
         """
         logging.getLogger().setLevel(logging.WARNING)  # what the host notes while importing and loading
+        if isinstance(sys.stdout, io.TextIOWrapper):  # text may have letters that the terminal has not
+            sys.stdout.reconfigure(errors=_ESCAPED)
         given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
         parser = self.get_parser()
         try:
