@@ -23,6 +23,10 @@ class HeadlineCorpus(ParallelCorpus):
         """Moses' for English."""
         return moses("en", lowercase)
 
+    def joiner(self, side: str) -> Callable[[str], str]:
+        """English on either side."""
+        return super().joiner("en")
+
     def words_of_text(self, options: Namespace) -> dict[str, str]:
         """English ones on either side."""
         return {**super().words_of_text(options), "language": "en"}

@@ -1,7 +1,8 @@
 """Lines of text: reading with the place of an error, writing, and work on a stream of lines in parallel.
 
 A line ends at LF and nowhere else. The other characters at which some programs break a line (CR, U+0085, U+2028 ...)
-become spaces, so that no reader of the files written here can count differently.
+become spaces, so that no reader of the files written here can count differently. The commands that read raw text do the
+same to a line, by the same function.
 
 Everything here is a stream: whatever the length of a file, only a bounded number of its lines is in memory.
 """
@@ -9,7 +10,6 @@ Everything here is a stream: whatever the length of a file, only a bounded numbe
 import itertools
 import multiprocessing
 import os
-import re
 import signal
 import threading
 from collections import deque
@@ -23,10 +23,11 @@ from typing import Any, Self
 from tqdm import tqdm
 
 from .errors import DataError
+from .moses import clean
 
 CHUNK = 500  # items that a process works on at a time
 CHUNKS_AHEAD = 3  # of each process: being worked on, waiting for it, waiting for the reader
-BREAKS = re.compile("[\0\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+TO_UTF_8 = "convert it to UTF-8, such as by iconv -f UTF-16 -t UTF-8"
 
 Row = tuple[str, ...]  # a line of each side: one, or a line of the source and the line of the target that belongs to it
 
@@ -38,20 +39,18 @@ def progress(items: Iterable, **options: Any) -> tqdm:
     return tqdm(items, disable=None, mininterval=0.5, **options)
 
 
-def clean(line: str) -> str:
-    """``line`` without surrounding space and without characters that could break it."""
-    return BREAKS.sub(" ", line).strip()
-
-
 def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
     """Cleaned lines of a binary file; ``name`` is the file's in an error message."""
     for number, line in enumerate(stream, 1):
         if number == 1 and b"\r" in line and not line.endswith(b"\n"):
             raise DataError(f"{name}: its lines end with CR alone: convert them to LF")
+        if number <= 2 and b"\0" in line:  # which decodes without an error
+            raise DataError(f"{name}:{number}: not UTF-8 text: it looks like UTF-16, {TO_UTF_8}")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise DataError(f"{name}:{number}: not UTF-8 text (byte {error.start + 1} of the line)") from None
+            where = f"byte {error.start + 1} of the line"
+            raise DataError(f"{name}:{number}: not UTF-8 text ({where}): {TO_UTF_8}") from None
         yield clean(text.removeprefix("\ufeff") if number == 1 else text)
 
 

@@ -18,7 +18,7 @@ from .sources import digest
 from .steps import check_writable, locked, reserved, run_step
 from .text_record import complete_text_record
 
-FORMAT = 4  # of the work folder; another number makes every step again
+FORMAT = 5  # of the work folder; another number makes every step again
 
 
 def main(arguments: list[str]) -> int:
@@ -48,6 +48,8 @@ def main(arguments: list[str]) -> int:
 def prepare(corpus: Corpus, options: Namespace) -> None:
     """Make ``options.dest``, unless it is there."""
     recipe = corpus.recipe(options)
+    if not options.nfc:
+        recipe += ", no NFC"
     if not options.check:
         note("warning: EXPECTED_COUNTS=skip: checksums, counts and vocabulary are not checked")
         recipe += ", not checked"
@@ -83,7 +85,7 @@ def make_steps(corpus: Corpus, files: dict[str, Path], digests: dict[str, str], 
             raise DataError(f"{work / name} would be replaced, but holds files of the corpus: pass another --work")
     settings: dict[str, object] = {
         "format": FORMAT,
-        "recipe": [corpus.name, options.subject, corpus.variant(options), options.check],
+        "recipe": [corpus.name, options.subject, corpus.variant(options), options.check, options.nfc],
         "files": digests,
     }
     folders = {"text": run_step(work / "text", settings, partial(make_text, corpus, files, options))}

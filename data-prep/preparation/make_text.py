@@ -3,11 +3,14 @@
 import json
 import shutil
 from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from .corpus import Corpus
 from .errors import DataError, note
-from .lines import progress, write_rows
+from .lines import Row, progress, read_rows, write_rows
+from .moses import TokenSigns, composed
 
 SPLITS = "splits.json"  # of a step's folder: the splits in their order, with their numbers of rows
 
@@ -26,17 +29,44 @@ def write_splits(folder: Path, splits: dict[str, int]) -> None:
 
 
 def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder: Path) -> None:
-    """Write the sides that are kept; DataError if a split is empty."""
+    """Write the sides that are kept, in the composed form of Unicode if asked for; DataError if a split is empty.
+
+    Warns of text that looks tokenised, and of lines of test that are in train.
+    """
     note(f"reading {corpus.name} {options.subject}".rstrip())
     scratch = folder / "unpacked"
     scratch.mkdir()
     chosen = [options.sides.index(side) for side in options.kept_sides]
+    signs = TokenSigns(is_moses=corpus.words_of_text(options)["tokenizer"] == "moses")
+
+    def kept(row: Row) -> Row:
+        sides = tuple(composed(row[number]) if options.nfc else row[number] for number in chosen)
+        for line in sides:
+            signs.see(line)
+        return sides
+
     splits = {}
     for split, rows in corpus.read(files, options, scratch).items():
         with progress(rows, desc=f"reading {split}", unit=" lines") as bar:
-            kept = (tuple(row[number] for number in chosen) for row in bar)
-            splits[split] = write_rows(folder, split, options.kept_sides, kept)
+            splits[split] = write_rows(folder, split, options.kept_sides, map(kept, bar))
         if not splits[split]:
             raise DataError(f"nothing of {split} is left: see what was removed")
     shutil.rmtree(scratch)
     write_splits(folder, splits)
+    if warning := signs.warning(f"the text of {corpus.name}"):
+        note(f"warning: {warning}")
+    if num_common := _num_common(folder, options):
+        note(
+            f"warning: test: {num_common:,} of its {splits['test']:,} lines are in train as well: figures on them "
+            "look better than on new text"
+        )
+
+
+def _num_common(folder: Path, options: Namespace) -> int:
+    """How many rows of test with a word in them are in train; only their hashes are held."""
+
+    def hashes(split: str) -> Iterator[int]:
+        return (hash(row) for row in read_rows(folder, split, options.kept_sides) if any(row))
+
+    in_test = Counter(hashes("test"))
+    return sum(in_test[one] for one in in_test.keys() & set(filter(in_test.__contains__, hashes("train"))))

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from .errors import DataError
 from .lines import Row, RowWriter, map_in_order, read_rows
@@ -20,13 +20,20 @@ class TokenisedCorpus(Protocol):
 
     def tokenizer_of(self, options: Namespace) -> Callable[..., Callable[[str], str]]: ...
 
+    def words_of_text(self, options: Namespace) -> dict[str, str]: ...
+
+    def joiner(self, side: str) -> Callable[[str], str]: ...
+
     def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]: ...
 
     def validation_interval(self, options: Namespace) -> int: ...
 
 
 def make_tokens(corpus: TokenisedCorpus, options: Namespace, text: Path, folder: Path) -> None:
-    """Write the tokens of all splits, and the references: raw text of all splits but train."""
+    """Write the tokens of all splits, and the references: raw text of all splits but train.
+
+    Tells how many lines of valid detokenising does not give back.
+    """
     (folder / RAW).mkdir()
     splits = {}
     for split, total in splits_of(text).items():
@@ -96,13 +103,18 @@ def _write_held_out(
 
 
 class _HeldOut(ExitStack):
-    """Writes the tokens and the references of a split that is not trained on."""
+    """Writes the tokens and the references of a split that is not trained on; of valid, tells how many come back."""
 
     def __init__(self, corpus: TokenisedCorpus, options: Namespace, folder: Path, split: str) -> None:
         super().__init__()
         self.reference = on_each_side(corpus.reference_of(options), [(side,) for side in options.kept_sides])
         self.tokens = self.enter_context(RowWriter(folder, split, options.kept_sides))
         self.raw = self.enter_context(RowWriter(folder / RAW, split, options.kept_sides))
+        is_moses = corpus.words_of_text(options)["tokenizer"] == "moses"
+        measured = options.kept_sides if split == "valid" and is_moses else ()
+        self.joiners = {side: corpus.joiner(side) for side in measured}
+        self.lowercase = options.lowercase
+        self.num_torn: Counter = Counter()
 
     @property
     def num_rows(self) -> int:
@@ -111,3 +123,15 @@ class _HeldOut(ExitStack):
     def write(self, tokens: Row, raw: Row) -> None:
         self.tokens.write(tokens)
         self.raw.write(self.reference(raw))
+        for (side, join), own, line in zip(self.joiners.items(), tokens, raw):
+            line = " ".join(line.split())  # one kind of blank: fairseq splits words at all of them
+            self.num_torn[side] += join(own) != (line.lower() if self.lowercase else line)
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool:
+        for side, num_torn in self.num_torn.items() if kind is None else ():
+            print(
+                f"valid.{side}: tokenising and detokenising gives {self.num_rows - num_torn:,} of {self.num_rows:,} "
+                f"lines back; {num_torn:,} are changed",
+                flush=True,
+            )
+        return super().__exit__(kind, *error)

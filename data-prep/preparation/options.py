@@ -29,6 +29,8 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     add("--dest", type=path, metavar="DIR", help=f"where the result goes (default: data-bin/{corpus.result_pattern})")
     add("--work", type=path, metavar="DIR", help=f"downloads and text (default: downloads/{corpus.name})")
     add("--workers", type=positive, default=_num_cores(), metavar="N", help="processes (default: all cores)")
+    text = "put text into the composed form of Unicode (default), or keep the form that it comes in"
+    add("--nfc", action=argparse.BooleanOptionalAction, default=True, help=text)
     corpus.add_options(parser)
     options = parser.parse_args(arguments)
     expected = os.environ.get("EXPECTED_COUNTS", "check")

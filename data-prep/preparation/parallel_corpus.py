@@ -14,6 +14,7 @@ from . import subwords
 from .corpus import Corpus, Step
 from .make_subwords import make_subwords
 from .make_tokens import RAW, make_tokens
+from .moses import MosesWords
 from .next_command import next_command
 from .options import natural, positive, ratio
 from .tokens import moses
@@ -149,6 +150,11 @@ class ParallelCorpus(Corpus):
     def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
         """A function from a raw line of a side to its tokens with one space between them."""
         return moses(side, lowercase)
+
+    def joiner(self, side: str) -> Callable[[str], str]:
+        """A function from the tokens of a side to the line that a reader expects."""
+        words = MosesWords(side)
+        return lambda tokens: words.join(tokens.split())
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
         """Those of :meth:`tokenizer`."""

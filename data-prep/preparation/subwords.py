@@ -11,10 +11,12 @@ from subword_nmt import apply_bpe, learn_bpe
 
 from .errors import DataError, note
 from .lines import progress
+from .moses import ESCAPES
 
 MARK = "\u2581"  # sentencepiece's space
 COUNTED_WORDS = 4_000_000  # different words whose counts are held at a time: at most 1 GB
 LEARNT_WORDS = 400_000  # different words, the most frequent ones, that subwords are learnt from
+STRANGER = "\ue000"  # a character that is in no merge
 CACHED_WORDS = 100_000  # different words whose subwords a process remembers
 
 
@@ -34,6 +36,11 @@ KINDS = {
 
 def learn(kind: str, lines: Iterable[str], num_merges: int, path: Path, symbols: tuple[str, ...] = ()) -> None:
     """Learn ``num_merges`` merges on tokenised lines and write them to ``path``; no model splits ``symbols``.
+
+    Nor does one split Moses' escapes, such as ``&amp;``, which stand for one character. An escape that train lacks
+    would fall into pieces, some of which the dictionary lacks, too. What keeps it whole is in the file, so that
+    fairseq's own commands do so as well. With subword-nmt, an escape that is so rare in train that it is split there
+    keeps its pieces. (Not escaping at all would change every corpus, and let text look like fairseq's symbols.)
 
     For the unigram model, ``num_merges`` is the number of subwords of two characters and more, as it is for merges.
     """
@@ -88,10 +95,34 @@ def _learn_subword_nmt(words: Counter, num_merges: int, path: Path, symbols: tup
     learnt = io.StringIO()
     learn_bpe.learn_bpe((f"{word} {count}" for word, count in words.items()), learnt, num_merges, is_dict=True)
     version, *merges = learnt.getvalue().splitlines()
+    lines = [version, *_merges_to(symbols), *merges]
+    with_escapes = [word for word in words if "&" in word]
+    for escape in ESCAPES:
+        protected = list(lines)
+        for end in ("", STRANGER):
+            protected += _missing_merges(protected, escape, end)
+        if _split_all(with_escapes, protected) == _split_all(with_escapes, lines):  # train stays as it was learnt
+            lines = protected
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in [version, *_merges_to(symbols), *merges])
+        file.writelines(f"{line}\n" for line in lines)
     if len(merges) < num_merges:
         note(f"only {len(merges)} merges could be learnt of {num_merges}")
+
+
+def _split_all(words: list[str], codes: list[str]) -> list[str]:
+    return apply_bpe.BPE(io.StringIO("\n".join(codes))).segment_tokens(words)
+
+
+def _missing_merges(codes: list[str], escape: str, end: str) -> list[str]:
+    """Merges of the pieces into which codes split an escape before ``end``, a character or nothing."""
+    pieces = [piece.removesuffix("@@") for piece in _split_all([escape + end], codes)]
+    joined, *others = pieces[:-1] if end else pieces
+    merges = []
+    for number, piece in enumerate(others, 1):
+        is_last = number == len(others) and not end
+        merges.append(f"{joined} {piece}{'</w>' if is_last else ''}")
+        joined += piece
+    return merges
 
 
 def _merges_to(symbols: tuple[str, ...]) -> list[str]:
@@ -108,6 +139,7 @@ def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: t
     for word, count in words.items():
         counts[word.replace(MARK, "_")] += count
     characters = set().union(*counts) | {MARK}
+    whole = [f"{MARK}{symbol}" for symbol in [*symbols, *ESCAPES]] + [*ESCAPES]  # an escape also within a word
     output = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -115,11 +147,11 @@ def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: t
             input_format="tsv",
             model_writer=output,
             model_type=model,
-            vocab_size=num_merges + len(characters) + 3 + len(symbols),  # <unk>, <s>, </s>
+            vocab_size=num_merges + len(characters) + 3 + len(whole),  # <unk>, <s>, </s>
             hard_vocab_limit=False,
             character_coverage=1.0,
             normalization_rule_name="identity",
-            user_defined_symbols=[f"{MARK}{symbol}" for symbol in symbols],
+            user_defined_symbols=whole,
             split_by_unicode_script=False,  # or &apos; would be three pieces at least
             split_by_number=False,
             max_sentencepiece_length=100 if model == "bpe" else 16,

@@ -17,7 +17,8 @@ def add_text_record(corpus: Corpus, folder: Path, options: Namespace) -> None:
     if len(options.kept_sides) > 1:
         return
     aside = folder / f".{NAME}.{os.getpid()}"
-    aside.write_text(f"{json.dumps(corpus.words_of_text(options), indent=1)}\n", encoding="utf-8")
+    record = {**corpus.words_of_text(options), "unicode": "NFC" if options.nfc else "kept"}
+    aside.write_text(f"{json.dumps(record, indent=1)}\n", encoding="utf-8")
     aside.replace(folder / NAME)
 
 

@@ -3,22 +3,20 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from sacremoses import MosesTokenizer
-
 from .lines import Row
+from .moses import MosesWords
 
 
 def moses(language: str, lowercase: bool) -> Callable[[str], str]:
     """A function from a raw line to its tokens with one space between them.
 
-    As tokenizer.perl by default: hyphens stay in words; ``& | < > ' " [ ]`` are escaped, so that no text can look like
-    one of the host's symbols (``<unk>``, ``</s>``). ``lowercase`` is for the tokens: the tokeniser sees the line's own
-    case, by which it tells the end of a sentence from an abbreviation.
+    ``lowercase`` is for the tokens: the tokeniser sees the line's own case, by which it tells the end of a sentence
+    from an abbreviation.
     """
-    tokenizer = MosesTokenizer(lang=language)
+    words = MosesWords(language)
 
     def tokenize(line: str) -> str:
-        tokens = " ".join(tokenizer.tokenize(line, escape=True))
+        tokens = " ".join(words.split(line))
         return tokens.lower() if lowercase else tokens
 
     return tokenize

@@ -9,7 +9,7 @@ from typing import List
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.text_files import STANDARD_INPUT, read_lines
+from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models
 from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
@@ -119,6 +119,9 @@ object for each text, in which they are line breaks."""
         earlier: List[str] = [] if args.after is None else read_lines(args.after)
         models = load_scoring_models(args.path, args.data)
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
+        lines = text.watched(lines, name=name_of(*paths))
+        if args.after is not None:
+            earlier = list(text.watched(earlier, name=name_of(args.after)))
         device = choose_device(args)
         generator = TextGenerator(
             prepare_to_score(models, device=device, precision=args.output_precision),

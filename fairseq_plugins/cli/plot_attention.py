@@ -8,7 +8,7 @@ from typing import List
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.text_files import STANDARD_INPUT
+from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.translation.translator import load_translator
@@ -59,7 +59,7 @@ several models, and of a Transformer's heads, are averaged."""
         device = choose_device(args)
         translator = load_translator(args.path, args.data, device=device)
         prepare_to_score(translator.models, device=device, precision=args.output_precision)
-        lines = list(islice(with_words, args.num))
+        lines = list(translator.preparation.watched(islice(with_words, args.num), name=name_of(*paths)))
         if not lines:
             raise ValueError("there is no sentence to draw, all lines are blank")
         for number, line in enumerate(tqdm(lines, unit="picture", disable=None, leave=False), start=1):

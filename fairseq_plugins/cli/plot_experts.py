@@ -14,7 +14,7 @@ from torch import Tensor
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.data.text_files import read_lines
+from fairseq_plugins.data.text_files import name_of, read_lines
 from fairseq_plugins.evaluation.analyses.expert_use import (
     ExpertUse,
     WordExperts,
@@ -137,6 +137,7 @@ def _look_at_stream(
         sequences = split_lines(tokens, end=dictionary.eos())[: args.num]
     else:
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
+        lines = list(text.watched(lines, name=name_of(*args.input)))
         encoder = LineEncoder(text, dictionary)
         sequences = [torch.tensor(encoder.encode(line).numbers) for line in lines]
     use = stream_expert_use(lm, tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
@@ -165,7 +166,7 @@ def _translated(
     device = choose_device(args)
     translator = load_translator([path], args.data, device=device)
     prepare_to_score(translator.models, device=device, precision="float32")
-    found = translator.translate(lines)
+    found = translator.translate(list(translator.preparation.watched(lines, name=name_of(*args.input))))
     sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0])
     targets = encode_lines([" ".join(sentence.target) for sentence in found], sides[1])
     return list(zip(sources, targets))

@@ -18,6 +18,7 @@ from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeature
 from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
 from fairseq_plugins.evaluation.rescoring.tuned_weights import distinct_digests, read_weights, tuned_weights
 from fairseq_plugins.evaluation.text.languages import check_language
+from fairseq_plugins.evaluation.text.raw_text import recorded_unicode
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
@@ -178,7 +179,7 @@ def _output(args: argparse.Namespace) -> str:
 def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
     """The candidates, whose references are looked at where ``metric`` is computed."""
     paths: List[Path] = args.input or [STANDARD_INPUT]
-    lists = read_nbest(paths, form=args.input_format)
+    lists = read_nbest(paths, form=args.input_format, unicode=recorded_unicode(Path(args.data)))
     if args.source is not None:
         lists = replace(lists, sources=lists.lines_of(args.source))
     texts = CandidateTexts(lists, reference=args.reference, language=args.target_lang, case=compared_case(args.data))

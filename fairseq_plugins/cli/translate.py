@@ -9,7 +9,7 @@ from typing import Iterable, Iterator, List, Optional, TypeVar
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.text_files import STANDARD_INPUT
+from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.score_precision import prepare_to_score
 from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.translation.translator import EXTRA_PIECES, load_translator
@@ -76,6 +76,7 @@ as -lrb- and ##, give such tokens between blanks; translations are such, too."""
         prepare_to_score(translator.models, device=device, precision=args.output_precision)
         draws = args.plot is not None
         shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
+        lines = translator.preparation.watched(lines, name=name_of(*paths))
         with tqdm(unit="line", desc="translating", disable=not shows_progress) as bar:
             for batch in batches(lines, batch_size):
                 sentences = translator.translate(batch, beam=args.beam)

@@ -2,6 +2,7 @@
 
 import gzip
 import sys
+import unicodedata
 import zlib
 from pathlib import Path
 from typing import Iterable, Iterator, List, Literal, Tuple
@@ -10,6 +11,8 @@ STANDARD_INPUT = Path("-")
 """Stands for the standard input where a file can be given."""
 
 _GZIP = b"\x1f\x8b"
+
+_TO_UTF_8 = "convert it to UTF-8, such as by iconv -f UTF-16 -t UTF-8"
 
 
 def check_file(path: Path, *, wanted: str) -> None:
@@ -75,10 +78,12 @@ def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int,
     for number, line in enumerate(lines, start=1):
         if number == 1:
             check_line_ends(line, name=name)
+        if number <= 2 and b"\0" in line:  # which decodes without an error
+            raise ValueError(f"{name}, line {number}: not UTF-8: it looks like UTF-16, {_TO_UTF_8}")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{name}, line {number}: not UTF-8: {error.reason}") from error
+            raise ValueError(f"{name}, line {number}: not UTF-8: {error.reason}; {_TO_UTF_8}") from error
         yield number, (text.removeprefix("\ufeff") if number == 1 else text).rstrip("\r\n")
 
 
@@ -92,12 +97,15 @@ def numbered_lines(path: Path, *, wanted: str = "a text file") -> Iterator[Tuple
     return decode_lines(lines, name=name_of(path))
 
 
-def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused") -> List[str]:
+def read_lines(
+    path: Path, *, when_empty: Literal["refused", "kept"] = "refused", unicode: Literal["NFC", "kept"] = "NFC"
+) -> List[str]:
     """All lines of a file without their newlines.
 
     Args:
         path: ``-`` is the standard input.
         when_empty: what is done with a file without a line.
+        unicode: lines are put into the composed form, so that equal texts compare as equal, or kept as they are.
 
     Raises:
         ValueError: if the file is missing, empty, damaged or not UTF-8, or knows carriage returns alone; the message
@@ -106,7 +114,7 @@ def read_lines(path: Path, *, when_empty: Literal["refused", "kept"] = "refused"
     found = [text for _, text in numbered_lines(path)]
     if not found and when_empty == "refused":
         raise ValueError(f"{name_of(path)} is empty")
-    return found
+    return [unicodedata.normalize("NFC", line) for line in found] if unicode == "NFC" else found
 
 
 def name_of(*paths: Path) -> str:

@@ -109,7 +109,7 @@ class TrainedLanguageModel:
         Raises:
             ValueError: if a value does not fit.
         """
-        prefix, earlier = _checked_line(prefix), _checked_lines(after)
+        prefix, *earlier = self.text.watched([_checked_line(prefix), *_checked_lines(after)])
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         if beam is not None:
             sampling.check_unused(beam="beam")
@@ -148,7 +148,7 @@ class TrainedTranslator:
             ValueError: if a line is longer than the models read, or a number does not fit.
         """
         check_at_least_one(batch_size, flag="batch size")
-        lines = _checked_lines(lines)
+        lines = list(self.translator.preparation.watched(_checked_lines(lines)))
         batches = [lines[start : start + batch_size] for start in range(0, len(lines), batch_size)]
         return [one for batch in batches for one in self.translator.translate(batch, beam=beam, nbest=nbest)]
 
@@ -158,7 +158,8 @@ class TrainedTranslator:
         Raises:
             ValueError: if the line is blank, or the models have no attention.
         """
-        (sentence,) = self.translator.translate([_checked_line(line)], beam=beam)
+        lines = list(self.translator.preparation.watched([_checked_line(line)]))
+        (sentence,) = self.translator.translate(lines, beam=beam)
         if not sentence.source:
             raise ValueError("a blank line has no attention")
         return word_attention(sentence, self.translator.preparation.subwords)

@@ -7,6 +7,7 @@ from fairseq.data.data_utils import post_process
 from preparation import subwords, tokens
 from preparation.corpora import gigaword
 from preparation.errors import DataError
+from preparation.moses import ESCAPES
 from preparation_runs import joined
 from small_corpora import gigaword_items
 from small_texts import LANGUAGES, sentences
@@ -35,11 +36,12 @@ def test_both_kinds_learn_the_same_number_of_merges(tmp_path: Path) -> None:
 
     text = [tokens.moses(language, False)(line) for language in LANGUAGES for line in sentences(language, 50)]
     subwords.learn("subword-nmt", text, 30, tmp_path / "a")
-    assert len((tmp_path / "a").read_text().splitlines()) == 31  # with the line of the version
+    codes = (tmp_path / "a").read_text().splitlines()
+    assert all(line.startswith("&") for line in codes[31:])  # after the line of the version: what keeps escapes whole
     subwords.learn("sentencepiece", text, 30, tmp_path / "b")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "b"))
     characters = set("".join(text)) - {" "} | {"▁"}
-    assert processor.vocab_size() == 3 + len(characters) + 30
+    assert processor.vocab_size() == 3 + len(characters) + 30 + 2 * len(ESCAPES)
 
 
 @pytest.mark.parametrize("kind", list(subwords.KINDS))
@@ -56,3 +58,22 @@ def test_subwords_come_apart_and_together(kind: str, tmp_path: Path) -> None:
         pieces = split(line)
         assert post_process(pieces, remove) == line
         assert sum("<unk>" in piece for piece in pieces.split()) == line.split().count("<unk>")
+
+
+@pytest.mark.parametrize("kind", list(subwords.KINDS))
+def test_escapes_stay_whole_even_those_that_train_lacks(kind: str, tmp_path: Path) -> None:
+    words = ["don &apos;t", "it &apos;s", "l&apos; eau"] * 9
+    subwords.learn(kind, words, 14, tmp_path / "model")
+    split = subwords.load(kind, tmp_path / "model")
+    for word in [f"{start}{escape}{end}" for escape in ESCAPES for start in ("", "l") for end in ("", "s", "99")]:
+        pieces = split(word).split()
+        (escape,) = (one for one in ESCAPES if one in word)
+        assert any(escape in piece for piece in pieces), pieces
+        assert "".join(pieces).replace("@@", "").replace("▁", "") == word
+
+
+def test_train_is_split_as_it_was_learnt(tmp_path: Path) -> None:
+    """An escape that is too rare in train to be one piece keeps its pieces, so that no text changes."""
+    subwords.learn("subword-nmt", ["the &amp; thing then"] * 9 + ["&quot;"], 3, tmp_path / "model")
+    split = subwords.load("subword-nmt", tmp_path / "model")
+    assert split("&amp; &quot; &lt;") == "&@@ a@@ m@@ p@@ ; &@@ q@@ u@@ o@@ t@@ ; &lt;"

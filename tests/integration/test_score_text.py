@@ -92,7 +92,7 @@ def test_an_object_for_each_line(prepared, score):
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_odd_lines_are_scored_each_in_its_place(flags, prepared, score):
     lines = ["the dog", "", "a\0b \u2028 c", "x" * 2**20, "the cat " * 2**17, "the dog"]
-    num_tokens = [len(line.split()) + 1 for line in lines]
+    num_tokens = [len(line.replace("\0", " ").split()) + 1 for line in lines]
     status, printed, _ = score(prepared, "--path", DOC, *flags, typed="".join(f"{line}\n" for line in lines))
     assert status == 0
     if flags:
@@ -201,7 +201,7 @@ def test_an_empty_file_among_others_has_no_line(prepared, score, tmp_path):
 def test_what_came_before_a_line_that_is_no_text_is_printed(prepared, score):
     status, printed, told = score(prepared, "--path", DOC, typed=b"the dog\n\nthe \0 cat\n\xff\nthe cat\n")
     assert status == 2 and [line.split("\t", 3)[3] for line in printed] == ["the dog", "", "the \0 cat"]
-    assert told.splitlines()[-1].endswith("error: standard input, line 4: not UTF-8: invalid start byte")
+    assert "error: standard input, line 4: not UTF-8: invalid start byte; convert it" in told.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -234,3 +234,68 @@ def test_models_and_data_that_cannot_score_are_told(prepared, score):
     ):
         status, printed, told = score(*arguments)
         assert status == 2 and printed == [] and reason in told and told.count("\n") == 1, told
+
+
+CASES = ROOT / "tests/cases"
+
+
+@pytest.fixture(scope="module")
+def of_moses(prepared, tmp_path_factory):
+    """The same data, of raw text that Moses tokenised."""
+    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("of moses") / "data")
+    (folder / "text.json").write_text('{"tokenizer": "moses", "language": "de", "case": "kept"}\n')
+    return folder
+
+
+def test_accents_count_alike_in_either_form_of_unicode(of_moses, score):
+    typed = [(CASES / f"{form}.de").read_bytes() for form in ("nfd", "nfc")]
+    scored = [score(of_moses, "--path", DOC, "--per", "token", typed=text) for text in typed]
+    assert scored[0][:2] == scored[1][:2] and len(scored[0][1]) == 19
+    model = fairseq_plugins.load(DOC, of_moses)
+    lines = [(CASES / f"{form}.de").read_text().splitlines() for form in ("nfd", "nfc")]
+    assert [one.log_probs for one in model.score(lines[0])] == [one.log_probs for one in model.score(lines[1])]
+    texts = [model.continuations(line, num=2) for both in lines for line in both]
+    assert texts[:3] == texts[3:]
+
+
+@pytest.mark.parametrize("num_times", [1, 300])
+def test_tokens_instead_of_raw_text_are_warned_of_once(num_times, of_moses, prepared, score, caplog):
+    tokenised = (CASES / "tokenised.en").read_bytes() * num_times
+    status, printed, _ = score(of_moses, "--path", DOC, typed=tokenised)
+    assert status == 0 and len(printed) == 4 * num_times
+    (warning,) = [record.getMessage() for record in caplog.records]
+    seen = min(4 * num_times, 1000)
+    assert warning.startswith(f"standard input: {seen:,} of {seen:,} lines look tokenised or split into subwords al")
+    assert f"(escapes such as &apos; {seen:,}, @-@ {seen // 4}, @@ {seen // 2}, \u2581 {3 * seen // 4})" in warning
+    caplog.clear()
+    fairseq_plugins.load(DOC, of_moses).score(tokenised.decode().splitlines())
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["the text"]
+    caplog.clear()
+    score(of_moses, "--path", DOC, "--tokenised", typed=tokenised)
+    score(prepared, "--path", DOC, typed=b"It 's a well @-@ known &quot; fact &quot; .\n")  # tokens of its own
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
+def test_text_in_utf_16_is_refused(encoding, prepared, score):
+    status, printed, told = score(prepared, "--path", DOC, typed="the dog\nthe cat\n".encode(encoding))
+    assert status == 2 and printed == [] and re.search(r"error: standard input, line 1: not UTF-8.*convert it", told)
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--per", "token"]])
+def test_a_terminal_without_the_letters_has_the_scores(flags, prepared, score, monkeypatch):
+    line = "the M\u00e4dchen \u2603 \U0001f44d"
+    _, expected, _ = score(prepared, "--path", DOC, *flags, typed=line)
+    terminal = io.BytesIO()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", io.TextIOWrapper(terminal, encoding="ascii"))
+        assert score(prepared, "--path", DOC, *flags, typed=line)[0] == 0
+        sys.stdout.flush()
+        printed = terminal.getvalue().decode("ascii").splitlines()
+    if flags == ["--json"]:
+        assert [json.loads(one) for one in printed] == [json.loads(one) for one in expected]
+    else:
+        letters = {"\\u00e4": "\u00e4", "\\u2603": "\u2603", "\\ud83d\\udc4d": "\U0001f44d"}
+        for escaped, letter in letters.items():
+            printed = [one.replace(escaped, letter) for one in printed]
+        assert printed == expected

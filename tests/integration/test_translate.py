@@ -7,9 +7,10 @@ import sys
 
 import pytest
 import torch
-from commands import ENVIRONMENT, command
+from commands import ENVIRONMENT, ROOT, command
 from translation_commands import TRANSFORMER, generate, train_to_the_end
 
+import fairseq_plugins
 from fairseq_plugins.cli import translate as translate_module
 from fairseq_plugins.cli.translate import Translate
 from fairseq_plugins.evaluation.translation.translator import load_translator
@@ -17,6 +18,7 @@ from fairseq_plugins.output_layers import output_precision
 
 pytestmark = pytest.mark.slow
 
+CASES = ROOT / "tests/cases"
 LINES = ["a b c d", "", "e f", "g h i a b"]
 
 
@@ -183,3 +185,19 @@ def test_models_and_data_that_cannot_translate_are_told_in_one_line(
         assert status == 2 and printed == "" and reason in told and told.count("\n") == 1, told
     assert not list(tmp_path.iterdir())
     assert translate(prepared, "--path", without_attention, typed=b"a b\n")[0] == 0
+
+
+def test_text_in_either_form_of_unicode_has_one_translation(prepared, best, translate):
+    found = [translate(prepared, "--path", best, typed=(CASES / f"{form}.de").read_bytes()) for form in ("nfd", "nfc")]
+    assert found[0] == found[1] and found[0][0] == 0
+    pieces = [load_translator([best], prepared).preparation.split(line) for line in ("scho\u0308n.", "sch\u00f6n.")]
+    assert pieces[0] == pieces[1] and "".join(pieces[0]).replace("@@", "") == "sch\u00f6n."
+
+
+def test_tokens_instead_of_raw_text_are_warned_of_once(prepared, best, translate, caplog):
+    status, _, _ = translate(prepared, "--path", best, typed=(CASES / "tokenised.en").read_bytes())
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert status == 0 and warning.startswith("standard input: 4 of 4 lines look tokenised or split into subwords")
+    caplog.clear()
+    fairseq_plugins.load(best, prepared).translate((CASES / "tokenised.en").read_text().splitlines())
+    assert len(caplog.records) == 1

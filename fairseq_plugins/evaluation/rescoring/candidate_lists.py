@@ -8,6 +8,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from fairseq_plugins.data.text_files import name_of, read_lines
+from fairseq_plugins.evaluation.text.raw_text import UnicodeForm
 from fairseq_plugins.evaluation.translation.generated_text import (
     SUBWORD_MARKS,
     read_generated_line,
@@ -38,11 +39,13 @@ class NBestLists:
         candidates: of each sentence, in the order of the text, each list as it was written and not empty.
         sources: a sentence each where the lists have them, or else empty.
         references: likewise.
+        unicode: form that texts are put into.
     """
 
     candidates: List[List[Candidate]]
     sources: List[str]
     references: List[str]
+    unicode: UnicodeForm = "NFC"
 
     @property
     def texts(self) -> List[str]:
@@ -60,7 +63,7 @@ class NBestLists:
         Raises:
             ValueError: if it has not as many lines.
         """
-        lines = read_lines(path)
+        lines = read_lines(path, unicode=self.unicode)
         if len(lines) != len(self.candidates):
             raise ValueError(
                 f"{path} has {len(lines):,} lines, and the lists are of {len(self.candidates):,} sentences"
@@ -127,12 +130,13 @@ LIST_FORMATS: Dict[str, ListFormat] = {
 """Sentences are numbered from 0 in all of them."""
 
 
-def read_nbest(paths: Sequence[Path], *, form: str) -> NBestLists:
+def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC") -> NBestLists:
     """Read files as one.
 
     Args:
         paths: ``-`` is the standard input.
         form: a name of :data:`LIST_FORMATS`.
+        unicode: form that texts are put into, that of the models' data.
 
     Raises:
         ValueError: if a file is missing or not UTF-8, a line has another form, a sentence has a negative number or no
@@ -142,7 +146,7 @@ def read_nbest(paths: Sequence[Path], *, form: str) -> NBestLists:
     candidates: Dict[int, List[Candidate]] = {}
     texts: Dict[str, Dict[int, str]] = {"S": {}, "T": {}}
     for path in paths:
-        for place, line in enumerate(read_lines(path), start=1):
+        for place, line in enumerate(read_lines(path, unicode=unicode), start=1):
             try:
                 found = read(line) if line.strip() else None
                 if found is not None and found[3] and not math.isfinite(found[3].score):
@@ -165,7 +169,7 @@ def read_nbest(paths: Sequence[Path], *, form: str) -> NBestLists:
     sources, references = (
         [one[number] for number in order] if one.keys() >= set(order) else [] for one in (texts["S"], texts["T"])
     )
-    return NBestLists([candidates[number] for number in order], sources, references)
+    return NBestLists([candidates[number] for number in order], sources, references, unicode)
 
 
 def write_nbest(lists: NBestLists, scores: Sequence[np.ndarray], *, form: str) -> str:

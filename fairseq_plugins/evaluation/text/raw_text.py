@@ -4,22 +4,42 @@ A word is a token of a tokenizer; a piece is a part of a word.
 """
 
 import json
+import logging
 import re
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Callable, Dict, List, Literal, Optional, Sequence, get_args
+from typing import Callable, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, get_args
 
-from sacremoses import MosesDetokenizer, MosesTokenizer
-
+from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.text.languages import is_language
+from fairseq_plugins.evaluation.text.moses import MosesWords, TokenSigns, clean, composed
 from fairseq_plugins.evaluation.text.subwords import Subwords, find_subwords, load_subwords
 
+logger = logging.getLogger(__name__)
+
 TEXT_RECORD = "text.json"
-"""What data-prep writes beside the dictionary of a language model; it tells tokenizer and case."""
+"""What data-prep writes beside the dictionary of a language model; it tells tokenizer, case and form of Unicode."""
+
+RECORD = "prepared.txt"
+"""What data-prep writes beside the binaries; its first line tells how they were made."""
+
+RECORDED_AS_KEPT = "no NFC"
+"""What stands in that line where the form of Unicode was kept."""
 
 Case = Literal["kept", "lower tokens", "lower lines"]
 """Case is kept, or put down in the tokens, or in the lines that the tokenizer reads."""
 CASES: Sequence[Case] = get_args(Case)
+
+UnicodeForm = Literal["NFC", "kept"]
+"""Text is put into the composed form of Unicode, or kept as it comes."""
+UNICODE_FORMS: Sequence[UnicodeForm] = get_args(UnicodeForm)
+
+TextKind = Literal["raw", "tokenised"]
+"""Raw lines, or words and subwords between blanks as the model was trained on them."""
+TEXT_KINDS: Sequence[TextKind] = get_args(TextKind)
+
+NUM_WATCHED_LINES = 1000
+"""Lines after which :meth:`SideText.watched` warns of text that looks tokenised, unless the text ends before."""
 
 
 class Tokenizer(ABC):
@@ -45,21 +65,20 @@ class Blanks(Tokenizer):
 
 
 class Moses(Tokenizer):
-    """Moses' words; ``& | < > ' " [ ]`` are escaped.
+    """Moses' words; see :class:`~fairseq_plugins.evaluation.text.moses.MosesWords`.
 
     Args:
         language: such as "de".
     """
 
     def __init__(self, language: str):
-        self._tokenizer = MosesTokenizer(lang=language)
-        self._detokenizer = MosesDetokenizer(lang=language)
+        self._words = MosesWords(language)
 
     def split(self, line: str) -> List[str]:
-        return list(self._tokenizer.tokenize(line, escape=True))
+        return self._words.split(line)
 
     def join(self, words: Sequence[str]) -> str:
-        return str(self._detokenizer.detokenize(list(words), unescape=True))
+        return self._words.join(words)
 
 
 class Characters(Tokenizer):
@@ -86,16 +105,29 @@ class SideText:
     Args:
         tokenizer: makes words.
         case: what becomes of case.
+        unicode: the form that lines are put into.
         subwords: split words into pieces; without them each word is one piece.
+        kind: of the lines; only raw ones are :meth:`watched`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, case: Case = "kept", subwords: Optional[Subwords] = None):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        case: Case = "kept",
+        unicode: UnicodeForm = "NFC",
+        subwords: Optional[Subwords] = None,
+        kind: TextKind = "raw",
+    ):
         self.tokenizer = tokenizer
         self.case = case
+        self.unicode = unicode
         self.subwords = subwords
+        self.kind = kind
 
     def split(self, line: str) -> List[str]:
         """Pieces of a raw line; none of a blank one."""
+        line = clean(composed(line) if self.unicode == "NFC" else line)
         words = self.tokenizer.split(line.lower() if self.case == "lower lines" else line)
         if self.case == "lower tokens":
             words = [word.lower() for word in words]
@@ -113,13 +145,30 @@ class SideText:
         """The raw line that pieces make."""
         return self.tokenizer.join(self.words(pieces))
 
+    def watched(self, lines: Iterable[str], *, name: str = "the text") -> Iterator[str]:
+        """The lines as they come, with one warning if raw text looks tokenised or split into subwords already.
+
+        It comes at the end of the text, or after :data:`NUM_WATCHED_LINES` lines of it.
+
+        Args:
+            lines: of text.
+            name: of the text, in the warning.
+        """
+        signs = TokenSigns(is_moses=isinstance(self.tokenizer, Moses))
+        lines = iter(lines)
+        if self.kind == "raw":
+            for line in lines:
+                signs.see(line)
+                yield line
+                if signs.num_lines == NUM_WATCHED_LINES:
+                    break
+            if warning := signs.warning(name):
+                logger.warning(warning)
+        yield from lines
+
 
 THREE_LETTERS = re.compile("[a-z]{3}")
 """A code of ISO 639-3."""
-
-TextKind = Literal["raw", "tokenised"]
-"""Raw lines, or words and subwords between blanks as the model was trained on them."""
-TEXT_KINDS: Sequence[TextKind] = get_args(TextKind)
 
 
 def check_text_kind(kind: str) -> None:
@@ -144,7 +193,7 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
     """
     check_text_kind(kind)
     if kind == "tokenised":
-        return SideText(Blanks())
+        return SideText(Blanks(), unicode=recorded_unicode(data), kind=kind)
     path = data / TEXT_RECORD
     if not path.is_file():
         raise ValueError(
@@ -157,13 +206,27 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
         _check_recorded_language(record.get("language", "en"))
         tokenizer = TOKENIZERS[record["tokenizer"]](record)
         (case,) = (case for case in CASES if case == record["case"])
+        (unicode,) = (form for form in UNICODE_FORMS if form == record.get("unicode", "NFC"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{path} is not as data-prep writes it: tokenizer is one of {', '.join(TOKENIZERS)}, moses with a "
-            f"language, and case one of {', '.join(CASES)}"
+            f"language, case one of {', '.join(CASES)}, and unicode one of {', '.join(UNICODE_FORMS)}"
         ) from error
     found = find_subwords(data)
-    return SideText(tokenizer, case=case, subwords=None if found is None else load_subwords(found))
+    subwords = None if found is None else load_subwords(found)
+    return SideText(tokenizer, case=case, unicode=unicode, subwords=subwords)
+
+
+def recipe_parts(data: Path) -> List[str]:
+    """How the corpus in ``data`` was prepared, in parts; none where that is not told."""
+    record = data / RECORD
+    lines = read_lines(record, when_empty="kept") if record.is_file() else []
+    return lines[0].split(", ") if lines else []
+
+
+def recorded_unicode(data: Path) -> UnicodeForm:
+    """The form that the text of the corpus in ``data`` was put into."""
+    return "kept" if RECORDED_AS_KEPT in recipe_parts(data) else "NFC"
 
 
 def is_of_characters(data: Path) -> bool:

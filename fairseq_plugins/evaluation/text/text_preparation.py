@@ -5,18 +5,24 @@ A word is a token of Moses, or of a corpus that comes in tokens; a piece is a pa
 
 import logging
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, Iterable, Iterator, List, Sequence
 
-from fairseq_plugins.data.text_files import read_lines
 from fairseq_plugins.evaluation.text.languages import SIDE_LANGUAGES
-from fairseq_plugins.evaluation.text.raw_text import Blanks, Case, Moses, SideText, Tokenizer
+from fairseq_plugins.evaluation.text.raw_text import (
+    RECORD,
+    Blanks,
+    Case,
+    Moses,
+    SideText,
+    Tokenizer,
+    UnicodeForm,
+    recipe_parts,
+    recorded_unicode,
+)
 from fairseq_plugins.evaluation.text.subwords import SUBWORD_FILES, Subwords, find_subwords, load_subwords
 from fairseq_plugins.scoring.corpus_metrics import LetterCase
 
 logger = logging.getLogger(__name__)
-
-RECORD = "prepared.txt"
-"""What data-prep writes beside the binaries; its first line tells how they were made."""
 
 RECORDED_CASES: Dict[str, Case] = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}
 """What the record says of case, and what it means; where it says nothing, case is kept."""
@@ -31,31 +37,32 @@ class TextPreparation:
     Args:
         source, target: tokenizers of either side.
         case: of the text of either side.
+        unicode: form of the text of either side.
         subwords: how words are split, on both sides.
     """
 
-    def __init__(self, *, source: Tokenizer, target: Tokenizer, case: Case, subwords: Subwords):
+    def __init__(self, *, source: Tokenizer, target: Tokenizer, case: Case, unicode: UnicodeForm, subwords: Subwords):
         self.subwords = subwords
-        self._source, self._target = (SideText(side, case=case, subwords=subwords) for side in (source, target))
+        self._source, self._target = (
+            SideText(side, case=case, unicode=unicode, subwords=subwords) for side in (source, target)
+        )
 
     def split(self, line: str) -> List[str]:
         """Pieces of a raw line of the source; none of a blank one."""
         return self._source.split(line)
+
+    def watched(self, lines: Iterable[str], *, name: str = "the text") -> Iterator[str]:
+        """Lines of the source, with a warning if they look tokenised already; see :meth:`.SideText.watched`."""
+        return self._source.watched(lines, name=name)
 
     def join(self, pieces: Sequence[str]) -> str:
         """The raw line of the target that pieces make."""
         return self._target.join(pieces)
 
 
-def _recipe(data: Path) -> str:
-    """How the corpus was prepared, in one line, or nothing where that is not told."""
-    record = data / RECORD
-    return next(iter(read_lines(record, when_empty="kept")), "") if record.is_file() else ""
-
-
 def recorded_case(data: Path) -> Case:
     """What the preparation of the corpus in ``data`` did with case, from what data-prep left there."""
-    cases = [RECORDED_CASES[part] for part in _recipe(data).split(", ") if part in RECORDED_CASES]
+    cases = [RECORDED_CASES[part] for part in recipe_parts(data) if part in RECORDED_CASES]
     return cases[0] if cases else "kept"
 
 
@@ -80,11 +87,15 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
         )
     if not (data / RECORD).is_file():
         logger.warning(f"{data} has no {RECORD} of data-prep: its text is taken as tokens of Moses in their own case")
-    has_own_tokens = _recipe(data).partition(" ")[0] in CORPORA_OF_TOKENS
+    has_own_tokens = any(part.partition(" ")[0] in CORPORA_OF_TOKENS for part in recipe_parts(data)[:1])
 
     def tokenizer(language: str) -> Tokenizer:
         return Blanks() if has_own_tokens else Moses(SIDE_LANGUAGES.get(language, language))
 
     return TextPreparation(
-        source=tokenizer(source), target=tokenizer(target), case=recorded_case(data), subwords=load_subwords(path)
+        source=tokenizer(source),
+        target=tokenizer(target),
+        case=recorded_case(data),
+        unicode=recorded_unicode(data),
+        subwords=load_subwords(path),
     )

@@ -109,7 +109,8 @@ class TextScorer:
         if buffer < 1:
             raise ValueError(f"a buffer of {buffer} lines: give at least 1")
         stream = None if context == "line" else self._open_stream()
-        return self._score_buffers(_buffers(lines, num_lines=buffer), context, stream, name=name)
+        watched = self.text.watched(lines, name=name)
+        return self._score_buffers(_buffers(watched, num_lines=buffer), context, stream, name=name)
 
     def _open_stream(self) -> ScoredStream:
         check_carries_state(self.models, remedy="score each line alone, with the context 'line'")
