@@ -95,18 +95,23 @@ def _learn_subword_nmt(words: Counter, num_merges: int, path: Path, symbols: tup
     learnt = io.StringIO()
     learn_bpe.learn_bpe((f"{word} {count}" for word, count in words.items()), learnt, num_merges, is_dict=True)
     version, *merges = learnt.getvalue().splitlines()
-    lines = [version, *_merges_to(symbols), *merges]
-    with_escapes = [word for word in words if "&" in word]
-    for escape in ESCAPES:
-        protected = list(lines)
-        for end in ("", STRANGER):
-            protected += _missing_merges(protected, escape, end)
-        if _split_all(with_escapes, protected) == _split_all(with_escapes, lines):  # train stays as it was learnt
-            lines = protected
+    lines = keep_escapes_whole([version, *_merges_to(symbols), *merges], words)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
     if len(merges) < num_merges:
         note(f"only {len(merges)} merges could be learnt of {num_merges}")
+
+
+def keep_escapes_whole(codes: list[str], words: Iterable[str]) -> list[str]:
+    """Codes with merges at their end that make one piece of each escape, unless a word of train would change."""
+    with_escapes = [word for word in words if "&" in word]
+    for escape in ESCAPES:
+        protected = list(codes)
+        for end in ("", STRANGER):
+            protected += _missing_merges(protected, escape, end)
+        if _split_all(with_escapes, protected) == _split_all(with_escapes, codes):
+            codes = protected
+    return codes
 
 
 def _split_all(words: list[str], codes: list[str]) -> list[str]:
