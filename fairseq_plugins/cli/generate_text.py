@@ -116,7 +116,7 @@ object for each text, in which they are line breaks."""
         if args.after == STANDARD_INPUT and STANDARD_INPUT in paths:
             raise ValueError("--after - and --input -: the standard input is read once, give a file for one of them")
         lines = stream_lines(paths)
-        earlier: List[str] = [] if args.after is None else read_lines(args.after)
+        earlier: List[str] = [] if args.after is None else read_lines(args.after, unicode="kept")
         models = load_scoring_models(args.path, args.data)
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         lines = text.watched(lines, name=name_of(*paths))

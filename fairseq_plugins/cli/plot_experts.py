@@ -3,6 +3,7 @@
 import argparse
 import math
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -95,7 +96,8 @@ decoders its pairs with the reference as the target."""
             raise ValueError("--tokenised tells how --input is to be read: give it, or leave out --tokenised")
         lines: Optional[List[str]] = None
         if args.input:
-            lines = [line for path in args.input for line in read_lines(path) if line.strip()][: args.num]
+            found = (line for path in args.input for line in read_lines(path, unicode="kept") if line.strip())
+            lines = list(islice(found, args.num))
             if not lines:
                 raise ValueError("there is no sentence to draw, all lines are blank")
         paths = optionally_named_paths(args.path)

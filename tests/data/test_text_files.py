@@ -94,3 +94,15 @@ def test_all_lines_of_packed_files_and_of_the_standard_input(tmp_path, monkeypat
     with pytest.raises(ValueError, match="^standard input is empty$"):
         read_lines(STANDARD_INPUT)
     assert name_of(tmp_path / "a", STANDARD_INPUT) == f"{tmp_path}/a and standard input"
+
+
+def test_lines_are_composed_unless_their_form_is_kept(tmp_path):
+    path = write(tmp_path / "text", "scho\u0308n\n")
+    assert read_lines(path) == ["sch\u00f6n"] and read_lines(path, unicode="kept") == ["scho\u0308n"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", ["the dog\n", "\u0645\u06cc\n\u0645\u06cc\n"])
+def test_text_in_utf_16_without_a_mark_is_refused(encoding, text, tmp_path):
+    with pytest.raises(ValueError, match="text, line [12]: not UTF-8: .*convert it to UTF-8"):
+        read_lines(write(tmp_path / "text", text.encode(encoding)))

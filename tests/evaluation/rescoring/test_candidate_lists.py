@@ -124,3 +124,11 @@ def test_subwords_are_told_by_their_marks():
     assert marked_kind(["a b", "ne@@ w"]) == "subword_nmt"
     assert marked_kind(["\u2581a b"]) == "sentencepiece"
     assert marked_kind(["a b", "a@@b"]) is None
+
+
+@pytest.mark.parametrize("unicode, text", [("NFC", "sch\u00f6n"), ("kept", "scho\u0308n")])
+def test_texts_are_of_the_form_that_the_data_have(unicode, text, tmp_path):
+    for name in ("lists", "sources"):
+        (tmp_path / name).write_text("0\t-0.5\tscho\u0308n\n")
+    lists = read_nbest([tmp_path / "lists"], form="tab", unicode=unicode)
+    assert lists.texts == [text] and lists.lines_of(tmp_path / "sources") == [f"0\t-0.5\t{text}"]
