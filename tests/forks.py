@@ -109,8 +109,11 @@ def _status_of(work: Callable[[], None]) -> int:
     except SystemExit as end:
         status = end.code
     except BaseException:
-        sys.excepthook(*sys.exc_info())
         status = 1
+        try:
+            sys.excepthook(*sys.exc_info())
+        except SystemExit as end:  # of a hook that has a status of its own
+            status = end.code
     try:
         sys.stdout.flush()
         sys.stderr.flush()
