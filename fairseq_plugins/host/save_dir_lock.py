@@ -1,13 +1,16 @@
 """Two trainings do not write to one ``--save-dir``.
 
-Mends: the host starts the second without a word, and their checkpoints replace each other's.
+Mends: fairseq starts the second without a word, and their checkpoints replace each other's. Before each checkpoint the
+lock's file is looked at again: where the directory was removed meanwhile, the lock is another one, or none.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_takes_a_directory_that_is_in_use`` passes.
 """
 
 import logging
 import os
+import shutil
 import socket
+import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -26,7 +29,11 @@ LOCK_FILE, OWNER_FILE = ".training.lock", ".training.owner"
 ORPHANS_SECONDS = 30
 """How long the processes that load data for a training that was killed may still hold its lock."""
 
-_held: Dict[Tuple[int, str], FileLock] = {}
+ASIDE = ".saving-"
+"""Begins the names of folders that take what is written, until it is whole; a process that is killed leaves its own."""
+
+_held: Dict[Tuple[int, str], Tuple[FileLock, Tuple[int, int]]] = {}
+"""By process and directory: the lock, and device and inode of its file."""
 
 
 def mend() -> None:
@@ -44,27 +51,67 @@ def _lock_and_load(load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, t
 def lock_save_dir(save_dir: str) -> None:
     """Lock a directory until this process ends, however it ends; the operating system sees to that.
 
-    A file system without locks is left unlocked with a warning.
+    A file system without locks is left unlocked with a warning. What a process that was killed left half written is
+    removed.
 
     Raises:
-        ValueError: if another process holds the lock.
+        ValueError: if another process holds the lock, or a symbolic link stands for its file.
     """
-    key = os.getpid(), os.path.realpath(save_dir)
-    if key in _held:
+    key, path = (os.getpid(), os.path.abspath(save_dir)), Path(save_dir) / LOCK_FILE
+    if any(pid == key[0] and identity == _identity(path) for (pid, _), (_, identity) in _held.items()):
         return
-    lock = FileLock(Path(save_dir) / LOCK_FILE)
+    if path.is_symlink():
+        raise ValueError(f"{path} is a symbolic link, which a training does not follow: remove it")
+    lock = FileLock(path)
     try:
         if not os.path.isdir(save_dir):
             raise NotADirectoryError("it is no local directory")
         _acquire(lock, save_dir)
         if not isinstance(lock, FileLock):
             raise NotImplementedError("its file system knows no locks that end with their process")
+        for left in Path(save_dir).glob(f"{ASIDE}*"):
+            left.unlink() if left.is_symlink() else shutil.rmtree(left)
         _write_owner(save_dir)
     except (NotImplementedError, OSError) as error:
         lock.release(force=True)
         logger.warning(f"{save_dir} cannot be locked ({error}): take care that no other training writes to it")
         return
-    _held[key] = lock
+    identity = _identity(path)
+    assert identity is not None
+    _held[key] = lock, identity
+
+
+def keep_lock(save_dir: str) -> None:
+    """See to it that a directory that this process has locked still is, before something is written there.
+
+    Where it was removed or replaced since, it is made again and locked anew.
+
+    Raises:
+        ValueError: if another process has locked it meanwhile.
+    """
+    key = os.getpid(), os.path.abspath(save_dir)
+    lock, identity = _held.get(key, (None, None))
+    if lock is None or _identity(Path(save_dir) / LOCK_FILE) == identity:
+        return
+    lock.release(force=True)
+    del _held[key]
+    logger.warning(f"{save_dir} was removed or replaced while this training ran: its checkpoints of before are gone")
+    os.makedirs(save_dir, exist_ok=True)
+    lock_save_dir(save_dir)
+
+
+def aside_folder(save_dir: str) -> "tempfile.TemporaryDirectory[str]":
+    """A new folder of this process alone in a directory, where a file is written until it is whole."""
+    return tempfile.TemporaryDirectory(prefix=ASIDE, dir=save_dir, ignore_cleanup_errors=True)
+
+
+def _identity(path: Path) -> Optional[Tuple[int, int]]:
+    """Device and inode of a file, or None where there is none; those of a locked file are not given to another."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _acquire(lock: FileLock, save_dir: str) -> None:
@@ -87,10 +134,10 @@ def _acquire(lock: FileLock, save_dir: str) -> None:
 
 
 def _write_owner(save_dir: str) -> None:
-    path = Path(save_dir) / OWNER_FILE
-    written = path.with_name(f"{OWNER_FILE}.tmp")
-    written.write_text(f"{os.getpid()} {socket.gethostname()}\n")
-    os.replace(written, path)
+    with aside_folder(save_dir) as aside:
+        written = Path(aside, OWNER_FILE)
+        written.write_text(f"{os.getpid()} {socket.gethostname()}\n")
+        os.replace(written, Path(save_dir) / OWNER_FILE)
 
 
 def _read_owner(save_dir: str) -> Optional[Tuple[int, str]]:

@@ -5,6 +5,7 @@ import fcntl
 import inspect
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import time
@@ -13,9 +14,10 @@ from types import SimpleNamespace
 import pytest
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
+from fairseq.file_io import PathManager
 
 from fairseq_plugins.host import save_dir_lock
-from fairseq_plugins.host.save_dir_lock import LOCK_FILE, OWNER_FILE, lock_save_dir
+from fairseq_plugins.host.save_dir_lock import ASIDE, LOCK_FILE, OWNER_FILE, keep_lock, lock_save_dir
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def hold():
 @pytest.fixture(autouse=True)
 def release_afterwards():
     yield
-    for lock in save_dir_lock._held.values():
+    for lock, _ in save_dir_lock._held.values():
         lock.release(force=True)
     save_dir_lock._held.clear()
 
@@ -108,6 +110,53 @@ def test_one_process_may_train_twice(tmp_path):
 def test_a_process_that_ends_unlocks(tmp_path, hold):
     hold(tmp_path, then=lambda: None).join()
     lock_save_dir(str(tmp_path))
+
+
+def test_a_directory_that_was_removed_is_made_again_and_locked_anew(tmp_path, caplog):
+    save_dir = tmp_path / "runs"
+    save_dir.mkdir()
+    lock_save_dir(str(save_dir))
+    shutil.rmtree(save_dir)
+    keep_lock(str(save_dir))
+    assert (save_dir / LOCK_FILE).is_file() and "was removed or replaced while this training ran" in caplog.text
+    keep_lock(str(save_dir))
+    assert len(caplog.messages) == 1
+
+
+def test_a_directory_that_another_training_has_locked_since_is_left_alone(tmp_path, hold):
+    save_dir = tmp_path / "runs"
+    save_dir.mkdir()
+    lock_save_dir(str(save_dir))
+    shutil.rmtree(save_dir)
+    save_dir.mkdir()
+    process = hold(save_dir)
+    with pytest.raises(ValueError, match=f"the training with process id {process.pid} .* writes to --save-dir"):
+        PathManager.copy(__file__, str(save_dir / "checkpoint_best.pt"))
+    assert sorted(path.name for path in save_dir.iterdir()) == [LOCK_FILE, OWNER_FILE]
+
+
+def test_links_are_not_followed(tmp_path):
+    outside, save_dir = tmp_path / "mine.txt", tmp_path / "runs"
+    outside.write_text("mine")
+    save_dir.mkdir()
+    for name in (OWNER_FILE, f"{OWNER_FILE}.tmp", f"{ASIDE}x", "checkpoint_last.pt.tmp", "checkpoint_last.pt"):
+        (save_dir / name).symlink_to(outside)
+    lock_save_dir(str(save_dir))
+    checkpoint_utils.torch_persistent_save({}, str(save_dir / "checkpoint_last.pt"))
+    assert outside.read_text() == "mine" and not (save_dir / f"{ASIDE}x").is_symlink()
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / LOCK_FILE).symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(ValueError, match="is a symbolic link"):
+        lock_save_dir(str(tmp_path))
+
+
+def test_what_a_killed_training_was_writing_is_removed(tmp_path):
+    (tmp_path / f"{ASIDE}abc").mkdir()
+    (tmp_path / f"{ASIDE}abc/checkpoint_best.pt").touch()
+    lock_save_dir(str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK_FILE, OWNER_FILE]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])

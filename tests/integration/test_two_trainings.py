@@ -1,6 +1,9 @@
 """Two trainings in one save directory."""
 
 import contextlib
+import os
+import shutil
+import signal
 import socket
 
 import pytest
@@ -32,6 +35,20 @@ def test_the_second_is_refused_until_the_first_is_killed(data, tmp_path):
         epoch = load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"]
     train(data, tmp_path, "--max-epoch", epoch + 1, "--no-epoch-checkpoints")
     assert load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] > epoch
+
+
+def test_a_training_whose_directory_another_took_over_ends(data, tmp_path):
+    save_dir = tmp_path / "runs"
+    with training(data, save_dir) as first:
+        os.kill(first.pid, signal.SIGSTOP)  # else it may lock the directory again before the second has begun
+        shutil.rmtree(save_dir)
+        with training(data, save_dir) as second:
+            os.kill(first.pid, signal.SIGCONT)
+            ended = first.finish()
+            assert ended.returncode == 2 and not second.has_ended()
+            refused = f"ValueError: the training with process id {second.pid} on host"
+            assert ended.stderr.strip().splitlines()[-1].startswith(refused)
+            assert not (save_dir / "crash.pt").exists()
 
 
 def test_a_training_that_saves_nothing_locks_nothing(data, tmp_path):
