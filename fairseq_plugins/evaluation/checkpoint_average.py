@@ -19,6 +19,9 @@ TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
 OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
 """What belongs to the weights of one checkpoint, and is not in a mean; the last two are in its ``extra_state``."""
 
+AVERAGED = "averaged_checkpoints"
+"""Key of a mean's files, each with the updates after which it was written."""
+
 PROGRESS = ("warmed_up", "chosen")
 """Ends of the names of buffers that tell how far a training has come; a mean has those of the latest checkpoint."""
 
@@ -41,7 +44,8 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
 
     Raises:
         ValueError: if there are fewer, a file is missing, unreadable or refused, a weight is no finite number, two
-            files are of the same update, or they are of different vocabularies, architectures or trainings.
+            files are of the same update, one is a mean itself, or they are of different vocabularies, architectures or
+            trainings.
     """
     if len(paths) < 2:
         raise ValueError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")
@@ -53,6 +57,9 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
     latest: Dict[str, Any] = {}
     for path in tqdm(paths, "averaging", unit="checkpoint", disable=not show_progress):
         state = read_state(path)
+        if AVERAGED in state:
+            parts = " ".join(name for name, _ in state[AVERAGED])
+            raise ValueError(f"{path} is a mean itself, whose parts would weigh less: give those in its place: {parts}")
         weights: Weights = state["model"]
         num_updates: int = state["optimizer_history"][-1]["num_updates"]
         if not origins:
@@ -82,7 +89,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         "cfg": None if config is None else OmegaConf.to_container(config, resolve=True, enum_to_str=True),
         "model": _share_again(means, latest["model"]),
         "extra_state": _without_its_own(latest["extra_state"]),
-        "averaged_checkpoints": [(str(path), num_updates) for num_updates, path in sorted(origins.items())],
+        AVERAGED: [(str(path), num_updates) for num_updates, path in sorted(origins.items())],
     }
 
 

@@ -233,3 +233,15 @@ def test_a_checkpoint_counts_once_and_is_not_written_over(altered, tmp_path, cap
     flipped[len(flipped) // 2] ^= 1
     (tmp_path / "flipped.pt").write_bytes(flipped)
     assert "flipped.pt is damaged" in refusal(["--path", first, tmp_path / "flipped.pt", "--out", out], capsys)
+
+
+def test_a_mean_of_means_is_refused(altered, tmp_path, capsys):
+    parts = [str(altered(f"{number}.pt")) for number in (1, 2, 3)]
+    AverageCheckpoints().main(["--path", *parts[:2], "--out", str(tmp_path / "mean.pt")])
+    capsys.readouterr()
+    told = refusal(["--path", str(tmp_path / "mean.pt"), parts[2], "--out", str(tmp_path / "both.pt")], capsys)
+    assert (
+        f"mean.pt is a mean itself, whose parts would weigh less: give those in its place: {' '.join(parts[:2])}"
+        in told
+    )
+    assert not (tmp_path / "both.pt").exists()
