@@ -70,6 +70,18 @@ def test_parts_that_do_not_go_together(data, tmp_path, task, arch, optimizer, me
     assert line.startswith("ValueError: ") and message in line
 
 
+@pytest.mark.parametrize("first, then", [("language_modeling", "stateful_lm"), ("stateful_lm", "language_modeling")])
+def test_an_epoch_of_another_task_is_not_resumed(first, then, data, tmp_path, run_here):
+    flags = ["--arch", "lstm_lm_awd", "--embed-dim", 8, "--hidden-sizes", 8, "--optimizer", "sgd", "--batch-size", 4]
+    flags += ["--criterion", "regularized_cross_entropy", "--tokens-per-sample", 20, "--disable-validation"]
+    begun, resumed = tmp_path / "begun", tmp_path / "resumed"
+    run_here(fairseq_cli.train, data, *flags, "--task", first, "--save-dir", begun, "--max-update", 2)
+    flags += ["--task", then, "--restore-file", begun / "checkpoint_last.pt", "--save-dir", resumed, "--max-update", 3]
+    with pytest.raises(ValueError, match="stopped inside an epoch of another --task.* with --reset-dataloader"):
+        run_here(fairseq_cli.train, data, *flags)
+    run_here(fairseq_cli.train, data, *flags, "--reset-dataloader")
+
+
 def test_flag_of_the_host_without_a_number(data, tmp_path, run_here, capsys):
     with pytest.raises(SystemExit):
         run_here(fairseq_cli.train, *training_arguments(data, tmp_path, "--clip-norm", "nan"))
