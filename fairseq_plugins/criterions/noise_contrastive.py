@@ -5,7 +5,7 @@ Shapes: B batch, T time, V vocabulary.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union, get_args
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Tuple, Union, get_args
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -88,6 +88,8 @@ class NoiseContrastive(FairseqCriterion):
     Raises:
         ValueError: where there is no noise, or sparse gradients do not fit the training.
     """
+
+    validation_metrics: ClassVar[Mapping[str, bool]] = RegularizedCrossEntropy.validation_metrics
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ import logging
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple, Type
+from typing import Any, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple, Type
 
 import torch
 from fairseq import utils
@@ -94,6 +94,9 @@ class RegularizedCrossEntropy(FairseqCriterion):
     Raises:
         ValueError: on a coefficient below zero.
     """
+
+    validation_metrics: ClassVar[Mapping[str, bool]] = {"loss": False, "ppl": False}
+    """What validation logs, and whether it is better when higher."""
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from fairseq_plugins.host import (
     amp,
     atomic_copy,
     batch_by_size,
+    best_checkpoint,
     bf16,
     broadcast,
     checkpoint_classes,
@@ -45,6 +46,7 @@ def mend_host() -> None:
     checkpoint_classes.mend()
     unreadable_checkpoints.mend()
     checkpoint_fit.mend()
+    best_checkpoint.mend()
     missing_checkpoint.mend()
     unreadable_dictionaries.mend()
     damaged_binaries.mend()

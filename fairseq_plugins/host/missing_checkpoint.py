@@ -1,5 +1,7 @@
 """A checkpoint that ``--restore-file`` or ``--continue-once`` names is there, or the training does not begin.
 
+``--restore-file ''`` names none: the training begins anew.
+
 Mends: the host begins anew where it is not, and says so in the log alone; of ``--finetune-from-model`` it refuses it.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_begins_anew`` passes.
@@ -45,6 +47,8 @@ def _check_named(
 
 def _named_checkpoint(cfg: CheckpointConfig, suffix: str) -> Tuple[str, Optional[str]]:
     """The flag that is heeded, and its file where it names one; the suffix is of a process that holds a part."""
+    if cfg.restore_file == "":
+        return "--restore-file", None
     if cfg.restore_file != LAST:
         return "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt")
     begins = not PathManager.exists(str(Path(cfg.save_dir, LAST.replace(".pt", f"{suffix}.pt"))))

@@ -154,6 +154,10 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
             logger.info(f"averaging starts: {self._explain(losses)}")
             self._optimizer.start_averaging()
 
+    def forget_validations(self) -> None:
+        """Compare no more with the losses so far, which are of another validation set."""
+        self.param_groups[0]["validation_losses"].clear()
+
     def _explain(self, losses: Sequence[float]) -> str:
         interval = self.cfg.nonmonotone_interval
         best = best_old_value(losses, interval)

@@ -112,6 +112,11 @@ class ScoredTranslationTask(TranslationTask):
         self._model: Optional[BaseFairseqModel] = None
         self._generator: Optional[SequenceGenerator] = None
 
+    @property
+    def validation_metrics(self) -> Dict[str, bool]:
+        """What validation logs beside the criterion's metrics, and whether it is better when higher."""
+        return {str(self._scoring.eval_scorer): True}
+
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
         self._model = super().build_model(cfg, from_checkpoint)
         with _naming_generation():

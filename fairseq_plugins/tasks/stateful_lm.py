@@ -3,7 +3,7 @@
 import logging
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Set, Tuple
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
@@ -42,6 +42,9 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
     windows; ``--row-groups`` cuts the rows of one, as the programs published with MoS and DOC do on WikiText-2. Windows
     are slices of a tensor in memory, so ``--num-workers`` is not needed and has no effect.
     """
+
+    validation_metrics: ClassVar[Mapping[str, bool]] = {}
+    """What validation logs beside the criterion's metrics, and whether it is better when higher."""
 
     def __init__(
         self,

@@ -1,0 +1,177 @@
+"""Which checkpoint ``checkpoint_best.pt`` is, whatever is found in ``--save-dir`` and asked for."""
+
+import re
+import shutil
+
+import fairseq_cli.train
+import pytest
+import torch
+from commands import load, training_arguments
+from translation_commands import HOST_FLAGS, RECURRENT_SIZES, TRAINING_FLAGS
+
+from fairseq_plugins.data.file_digest import file_digest
+from fairseq_plugins.host import best_checkpoint
+from fairseq_plugins.host.best_checkpoint import FIRST_SAVE, VALIDATION
+
+SHORT = ["--no-epoch-checkpoints", "--max-epoch", 3]
+"""One epoch more than the fixture ``trained``."""
+METRIC = "--best-checkpoint-metric"
+MAXIMIZE = "--maximize-best-checkpoint-metric"
+
+
+@pytest.fixture
+def lm(data, tmp_path, run_here):
+    """``lm(*flags)``: the log of a training of a language model to ``runs``."""
+    return lambda *flags: run_here(fairseq_cli.train, *training_arguments(data, tmp_path / "runs", *SHORT, *flags))
+
+
+@pytest.fixture
+def translation(pair_data, tmp_path, run_here):
+    """``translation(*flags)``: the log of a training of a translator to ``runs``."""
+
+    def run(*flags):
+        sizes = [*RECURRENT_SIZES, "--arch", "lstm_encdec", "--save-dir", tmp_path / "runs"]
+        return run_here(fairseq_cli.train, pair_data, *HOST_FLAGS, *TRAINING_FLAGS, *sizes, *flags)
+
+    return run
+
+
+@pytest.fixture
+def runs(trained, tmp_path):
+    """The folder that trainings save to, with the checkpoints of a training."""
+    return shutil.copytree(trained, tmp_path / "runs")
+
+
+def scores_of(log, metric):
+    """Different values of a metric in the validations of a log."""
+    return {float(score) for score in re.findall(rf"valid on 'valid' subset .*?\| {metric} ([\d.]+)", log)}
+
+
+def best(folder):
+    return load(folder / "checkpoint_best.pt")["extra_state"]["best"]
+
+
+def as_if(path, value):
+    """Write a checkpoint as if it had been the best with this value."""
+    state = torch.load(path)
+    state["extra_state"].update(best=value, val_loss=value)
+    torch.save(state, path)
+
+
+@pytest.mark.parametrize("metric", ["nll_loss", "bleu", "accuracy"])
+def test_a_metric_that_a_language_model_does_not_log_is_refused(metric, lm, tmp_path):
+    with pytest.raises(
+        ValueError, match=f"{METRIC} {metric}: validation of this task and criterion logs loss, ppl: give"
+    ):
+        lm(METRIC, metric)
+    assert not list(tmp_path.glob("runs/*.pt"))
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        ([METRIC, "bleu"], "logs loss, ppl: give one of these; BLEU, chrF and ROUGE are logged by --task scored_trans"),
+        ([METRIC, "bleu", "--task", "scored_translation", "--eval-scorer", "chrf"], "logs loss, ppl, chrf: give"),
+        ([METRIC, "nll_loss", "--criterion", "cross_entropy"], "logs loss, ppl: give"),
+        ([METRIC, "accuracy", "--criterion", "label_smoothed_cross_entropy"], "logs loss, ppl, nll_loss: give"),
+    ],
+)
+def test_a_metric_that_a_translator_does_not_log_is_refused(flags, told, translation, tmp_path):
+    with pytest.raises(ValueError, match=told):
+        translation(*flags)
+    assert not list(tmp_path.glob("runs/*.pt"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags, metric",
+    [
+        (["--task", "scored_translation", "--eval-scorer", "chrf"], "chrf"),
+        (["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 12}', "--eval-bleu-detok", "space"], "bleu"),
+        (["--criterion", "label_smoothed_cross_entropy", "--report-accuracy"], "accuracy"),
+    ],
+)
+def test_a_metric_that_is_better_when_higher_is_maximised(flags, metric, translation, tmp_path):
+    log = translation(METRIC, metric, *flags, "--max-epoch", 3, "--lr-scheduler", "reduce_lr_on_plateau")
+    assert f"{metric} is better when higher: {MAXIMIZE} is set" in log
+    scores = scores_of(log, metric)
+    assert len(scores) > 1 and best(tmp_path / "runs") == pytest.approx(max(scores), rel=1e-4)
+
+
+def test_a_loss_is_minimised(lm, tmp_path):
+    log = lm(METRIC, "ppl", MAXIMIZE)
+    assert f"ppl is better when lower: {MAXIMIZE} is not heeded" in log
+    scores = scores_of(log, "ppl")
+    assert len(scores) == 3 and best(tmp_path / "runs") == min(scores)
+
+
+def dangle(last):
+    last.unlink()
+    last.symlink_to("nowhere.pt")
+
+
+@pytest.mark.parametrize("lose", [lambda last: last.unlink(), dangle], ids=["gone", "dangling"])
+def test_a_run_does_not_begin_anew_where_a_best_checkpoint_is(lose, lm, runs):
+    kept, value = file_digest(runs / "checkpoint_best.pt"), best(runs)
+    lose(runs / "checkpoint_last.pt")
+    with pytest.raises(
+        ValueError, match=f"give --restore-file {runs}/checkpoint_best.pt to resume from it, give anoth"
+    ):
+        lm()
+    assert file_digest(runs / "checkpoint_best.pt") == kept
+    lm("--restore-file", runs / "checkpoint_best.pt")
+    assert best(runs) <= value
+
+
+def test_a_run_begins_anew_where_it_is_told_to(lm, runs):
+    as_if(runs / "checkpoint_best.pt", 0.5)
+    (runs / "checkpoint_last.pt").unlink()
+    lm("--restore-file", "", "--max-epoch", 1)
+    assert best(runs) > 0.5
+
+
+def test_a_run_that_was_killed_at_its_first_checkpoint_begins_anew(lm, runs):
+    (runs / "checkpoint_last.pt").unlink()
+    (runs / FIRST_SAVE).touch()
+    lm("--max-epoch", 1)
+    assert (runs / "checkpoint_last.pt").is_file() and not (runs / FIRST_SAVE).exists()
+
+
+def test_the_best_file_counts_where_the_last_one_is_older(lm, runs):
+    as_if(runs / "checkpoint_best.pt", 0.5)
+    kept = file_digest(runs / "checkpoint_best.pt")
+    assert "checkpoint_best.pt has loss 0.5: it is kept until a better one comes" in lm()
+    assert file_digest(runs / "checkpoint_best.pt") == kept
+
+
+def test_a_best_file_that_cannot_be_read_is_not_replaced(lm, runs):
+    (runs / "checkpoint_best.pt").write_text("no checkpoint")
+    with pytest.raises(ValueError, match="checkpoint_best.pt cannot be read, and this run would replace it: move it"):
+        lm()
+
+
+def test_values_of_another_validation_set_are_not_compared(trained, data, tmp_path, run_here):
+    start = shutil.copytree(trained, tmp_path / "start") / "checkpoint_last.pt"
+    as_if(start, 0.5)
+    other = shutil.copytree(data, tmp_path / "other")
+    flags = [*SHORT, "--restore-file", start]
+    log = run_here(fairseq_cli.train, *training_arguments(data, tmp_path / "same", *flags))
+    assert "checkpoint_best.pt is written where loss is better than 0.5, the best of the checkpoint" in log
+    assert not (tmp_path / "same/checkpoint_best.pt").exists()
+    for suffix in ("bin", "idx"):
+        shutil.copy(other / f"test.{suffix}", other / f"valid.{suffix}")
+    log = run_here(fairseq_cli.train, *training_arguments(other, tmp_path / "runs", *flags, "--patience", 1))
+    assert "the best loss of the checkpoint is not compared with this run's loss: the validation set is another" in log
+    found = load(tmp_path / "runs/checkpoint_best.pt")
+    assert found["extra_state"][VALIDATION] != load(start)["extra_state"][VALIDATION]
+    assert len(found["last_optimizer_state"]["param_groups"][0]["validation_losses"]) == 1
+
+
+@pytest.mark.slow
+def test_fairseq_alone_replaces_the_best(lm, runs, monkeypatch):
+    monkeypatch.setattr(best_checkpoint, "_check_beginning", lambda *args: None)
+    monkeypatch.setattr(best_checkpoint, "_heed_best_file", lambda *args: None)
+    as_if(runs / "checkpoint_best.pt", 0.5)
+    (runs / "checkpoint_last.pt").unlink()
+    lm("--max-epoch", 1)
+    assert best(runs) > 0.5
