@@ -16,12 +16,12 @@ from fairseq_plugins.host import (
     crash_file,
     damaged_binaries,
     divergence,
-    diverse_beam,
     ema,
     exact_resume,
     filtered_sentences,
     finished_training,
     flag_values,
+    generation,
     heartbeat,
     length_buckets,
     master_weights,
@@ -76,4 +76,4 @@ def mend_host() -> None:
     numpy_compat.mend()
     length_buckets.mend()
     replace_unk.mend()
-    diverse_beam.mend()
+    generation.mend()

@@ -105,7 +105,7 @@ class ScoredTranslationTask(TranslationTask):
         _check_no_flags_of_eval_bleu(cfg)
         self._metric = CORPUS_METRICS[str(cfg.eval_scorer)](language=cfg.target_lang or "")
         self._num_statistics = len(self._metric.statistics("", ""))
-        self._generation = _generation_arguments(cfg.eval_scorer_args, num_words=len(tgt_dict))
+        self._generation = _generation_arguments(cfg.eval_scorer_args)
         self._tokenizer = encoders.build_tokenizer(_tokenizer_arguments(cfg))
         if cfg.eval_scorer_remove_bpe is not None:
             _check_subwords(cfg.eval_scorer_remove_bpe)
@@ -203,8 +203,8 @@ def _naming_generation() -> Iterator[None]:
         raise
 
 
-def _generation_arguments(text: str, *, num_words: int) -> Namespace:
-    """What ``--eval-scorer-args`` asks of generation into so many words, by the types of the host's flags."""
+def _generation_arguments(text: str) -> Namespace:
+    """What ``--eval-scorer-args`` asks of generation, by the types of fairseq's flags; building checks the values."""
     flag = "--eval-scorer-args"
     given = _read_json(text, flag=flag)
     unknown = given.keys() - GENERATION_ARGUMENTS
@@ -214,19 +214,7 @@ def _generation_arguments(text: str, *, num_words: int) -> Namespace:
             f"{', '.join(sorted(GENERATION_ARGUMENTS))}"
         )
     typed = _typed(given, GenerationConfig, flag=flag)
-    beam = check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")
-    groups = typed.get("diverse_beam_groups", -1)
-    if groups > 0 and beam % groups != 0:
-        raise ValueError(f"{flag}: diverse_beam_groups {groups} must divide beam {beam}")
-    choices = typed.get("sampling_topk", GenerationConfig.sampling_topk)
-    if choices > num_words:
-        raise ValueError(
-            f"{flag}: sampling_topk {choices}: the target's dictionary has {num_words:,} words, give fewer"
-        )
-    length = typed.get("max_len_b", GenerationConfig.max_len_b)
-    shortest = max(1, typed.get("min_len", GenerationConfig.min_len))
-    if typed.get("max_len_a", GenerationConfig.max_len_a) <= 0 and length < shortest:
-        raise ValueError(f"{flag}: max_len_b {length} is below min_len {shortest}: no hypothesis could end")
+    check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")
     return Namespace(**typed)
 
 

@@ -99,7 +99,11 @@ def test_there_are_no_more_processes_than_texts_are_for(capsys, monkeypatch):
     "line, told",
     [
         ("H-²\t-1\tx", "generated, line 3: '²' is no number of a sentence"),
-        ("H-999999999999\t-1\tx", "generated: sentence 1 has no hypothesis or no reference: was generation cut short?"),
+        (
+            "H-999999999999\t-1\tx",
+            "generated: sentence 1 has no hypothesis or no reference: was generation cut short, or is "
+            "the file of a shard missing?",
+        ),
         ("x\ry", "text: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'"),
     ],
 )

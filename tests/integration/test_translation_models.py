@@ -3,6 +3,7 @@
 import math
 import re
 import shutil
+from functools import partial
 
 import fairseq_cli.generate
 import fairseq_cli.train
@@ -189,6 +190,48 @@ def test_a_prefix_is_kept(pair_data, translator):
     assert len(found) == SIZES["test"]
     for sentence in found.values():
         assert sentence.hypotheses[0].words[0] == translate(sentence.source).split()[0]
+
+
+def test_no_ngram_is_repeated(pair_data, translator):
+    path = translator / "checkpoint_best.pt"
+    found = generate(pair_data, path, "--no-repeat-ngram-size", 1)
+    typed = interact(pair_data, path, b"a b a a\n", "--no-repeat-ngram-size", 1)
+    for sentence in (*found.values(), *typed.values()):
+        words = sentence.hypotheses[0].words
+        assert len(set(words)) == len(words)
+    assert any(len(set(sentence.source.split())) < len(sentence.source.split()) for sentence in found.values())
+
+
+def test_shards_are_the_whole_and_are_scored(pair_data, pairs, translator, translations, tmp_path):
+    path, files = translator / "checkpoint_best.pt", []
+    for shard in range(3):
+        flags = ["--num-shards", 3, "--shard-id", shard, "--beam", 5, "--batch-size", 8]
+        result = run("fairseq_cli.generate", pair_data, *HOST_FLAGS, "--path", path, *flags)
+        assert result.returncode == 0, result.stderr[-3000:]
+        files.append(tmp_path / f"shard {shard}.txt")
+        files[-1].write_text(result.stdout)
+    parts = [parse(file.read_text()) for file in files]
+    assert sorted(len(part) for part in parts) == [8, 16, 16]
+    together = {number: sentence.hypotheses[0].words for part in parts for number, sentence in part.items()}
+    assert together == {number: sentence.hypotheses[0].words for number, sentence in translations.items()}
+    scored = ["--input", *files, "--reference", pairs / "test.tgt", "--target-lang", "en"]
+    result = run("fairseq_plugins.cli.evaluate_translation", *scored)
+    assert result.returncode == 0 and "BLEU, detokenised" in result.stdout, result.stderr
+    flags = ["--num-shards", 9, "--shard-id", 8, "--batch-size", 8]
+    result = run("fairseq_cli.generate", pair_data, *HOST_FLAGS, "--path", path, *flags)
+    told = "ValueError: --num-shards 9 --shard-id 8: no batch is left for this shard: give a lower --num-shards, or"
+    assert result.returncode != 0 and result.stderr.splitlines()[-1].startswith(told)
+
+
+def test_flags_of_the_output_change_it(pair_data, translator, run_here, tmp_path):
+    decode = partial(run_here, fairseq_cli.generate, pair_data, "--path", translator / "checkpoint_best.pt")
+    assert not parse(decode("--gen-subset", "valid", "--nbest", 3, "--results-path", tmp_path))
+    written = parse((tmp_path / "generate-valid.txt").read_text())
+    assert len(written) == SIZES["valid"] and all(len(one.hypotheses) == 3 for one in written.values())
+    assert not parse(decode("--quiet"))
+    assert all(" " not in one.source for one in parse(decode("--post-process", "letter")).values())
+    drawn = [parse(decode("--sampling", "--beam", 1, *flags)) for flags in ([], [], ["--no-seed-provided"])]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_interactive_answers_whatever_comes_in_line_by_line_and_in_order(pair_data, translator):

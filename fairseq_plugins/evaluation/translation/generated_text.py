@@ -59,7 +59,10 @@ def read_generated(*paths: Path) -> Generated:
     order = range(max(max(hypotheses), max(references, default=0)) + 1)
     missing = next((number for number in order if number not in hypotheses or number not in references), None)
     if missing is not None:
-        raise ValueError(f"{name}: sentence {missing} has no hypothesis or no reference: was generation cut short?")
+        raise ValueError(
+            f"{name}: sentence {missing} has no hypothesis or no reference: was generation cut short, or is the "
+            "file of a shard missing?"
+        )
     return Generated([hypotheses[number] for number in order], [references[number] for number in order])
 
 
@@ -133,4 +136,6 @@ def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: s
             f"{min(len(hypotheses), len(references)) + 1} has no counterpart"
         )
     if not any(line.strip() for line in hypotheses):
-        raise ValueError(f"{name}, line 1: empty, as all lines are: was generation cut short?")
+        raise ValueError(
+            f"{name}, line 1: empty, as all lines are: was generation cut short, or is the file of a shard missing?"
+        )
