@@ -6,8 +6,9 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Collection, Iterator, List, Optional, Sequence, Tuple
+from typing import Collection, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
+from fairseq import options
 from filelock import FileLock, Timeout
 
 from fairseq_plugins.data.file_digest import file_digest
@@ -71,8 +72,10 @@ class Decoding:
         """Refuse what could not be decoded.
 
         Raises:
-            ValueError: if a model, the data or the split is missing, or a model is damaged or a language model.
+            ValueError: if a model, the data or the split is missing, a model is damaged or a language model, or
+                ``fairseq-generate`` has no such flag or value.
         """
+        check_flags(self.arguments)
         target_language(self.data, self.split)
         check_no_language_models(self.models)
 
@@ -142,6 +145,22 @@ class Decoding:
         read += [path for path in map(Path, filter(None, values)) if path.is_file()]  # such as --lm-path
         sums = [f"{file_digest(path)}  {path}" for path in read]
         return "\n".join([*sums, shlex.join(self.arguments), ""])
+
+
+def check_flags(arguments: Sequence[str]) -> None:
+    """Read the arguments of ``fairseq-generate`` as it does, and refuse what it would refuse, before a process starts.
+
+    Raises:
+        ValueError: for the first flag or value that it refuses.
+    """
+    parser = options.get_generation_parser()
+    parser.add_argument("--arch", default="wav2vec2")  # fairseq-generate has it, too, for tasks that read its flags
+
+    def refuse(text: str) -> NoReturn:
+        raise ValueError(f"flags of fairseq-generate: {' '.join(text.removeprefix(f'{parser.prog}: error: ').split())}")
+
+    vars(parser).update(error=refuse, exit=lambda status=0, message="": refuse(message))
+    options.parse_args_and_arch(parser, _flags(["", *arguments], without=["--user-dir"]))
 
 
 PLACES = ("--path", "--user-dir")

@@ -178,11 +178,16 @@ def _subwords(text: str) -> str:
 
 
 NOT_FORWARDED = {
+    **dict.fromkeys(("--help", "-h"), "leave it out"),
     "--path": "give it before the --",
     "--gen-subset": "give --split before the --",
     "--quiet": "leave it out, the sentences are read from the output",
     "--score-reference": "leave it out, references would be scored as if a model had written them",
     "--prefix-size": "leave it out, what is written would begin with the reference",
+    "--skip-invalid-size-inputs-valid-test": "leave it out, all sentences are scored; raise --max-source-positions",
+    "--scoring": "leave it out, the output is scored after it",
+    "--tokenizer": "leave it out, the text is detokenised when it is scored",
+    "--bpe": "give --bpe KIND before the --",
     "--results-path": "leave it out, --out is where the output goes",
     "--num-shards": "leave it out, a decoding is of the whole split",
     "--shard-id": "leave it out, a decoding is of the whole split",
@@ -192,11 +197,9 @@ NOT_FORWARDED = {
 
 def _check_forwarded(flags: Sequence[str]) -> None:
     for flag in flags:
-        name = flag.partition("=")[0]
-        # the host's parser takes beginnings of flags
-        for other, remedy in NOT_FORWARDED.items():
-            if len(name) > len("--") and other.startswith(name):
-                raise ValueError(f"{flag} after the --: {remedy}")
+        remedy = NOT_FORWARDED.get(flag.partition("=")[0])
+        if remedy is not None:
+            raise ValueError(f"{flag} after the --: {remedy}")
 
 
 def read_decoding(args: argparse.Namespace) -> Decoding:
