@@ -1,6 +1,7 @@
 """Flags of the host whose values cannot be."""
 
 import argparse
+import inspect
 
 import pytest
 import torch
@@ -87,5 +88,5 @@ def test_values_are_what_they_were():
 
 
 def test_the_host_alone_takes_them():
-    args = read(options.parse_args_and_arch.__wrapped__, "--clip-norm", "nan", "--update-freq", "0", "--seed", "-1")
+    args = read(inspect.unwrap(options.parse_args_and_arch), "--clip-norm", "nan", "--update-freq", "0", "--seed", "-1")
     assert args.clip_norm != args.clip_norm and (args.update_freq, args.seed) == ([0], -1)
