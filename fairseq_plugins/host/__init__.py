@@ -36,6 +36,7 @@ from fairseq_plugins.host import (
     resumed_validation,
     save_dir_lock,
     sparse_gradients,
+    unread_log,
     unreadable_checkpoints,
     unreadable_dictionaries,
 )
@@ -58,6 +59,7 @@ def mend_host() -> None:
     filtered_sentences.mend()
     atomic_copy.mend()
     save_dir_lock.mend()
+    unread_log.mend()
     exact_resume.mend()
     resumed_epoch.mend()
     resumed_clock.mend()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import List, Optional, Sequence
 import fairseq_plugins
 from fairseq_plugins.flags.command import ProgramFailed
 from fairseq_plugins.programs.allocator import training_environment
-from fairseq_plugins.programs.logged_process import LONGEST_WAIT, forwarded_to
+from fairseq_plugins.programs.logged_process import LONGEST_WAIT, forwarded_to, start_tied
 
 USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 """Value of ``--user-dir``."""
@@ -35,6 +34,8 @@ def host_command(program: str, arguments: Sequence[str]) -> List[str]:
 def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optional[Path] = None) -> float:
     """Run a program of the host to its end; a training gets the allocator of :func:`training_environment`.
 
+    It dies with this process.
+
     Args:
         program: "train" or "generate".
         arguments: of the program.
@@ -52,7 +53,7 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
         errors = files.enter_context(log.open("wb"))
         results = errors if output is None else files.enter_context(output.open("wb"))
         environment = training_environment() if program == "train" else None
-        process = subprocess.Popen(host_command(program, arguments), stdout=results, stderr=errors, env=environment)
+        process = start_tied(host_command(program, arguments), stdout=results, stderr=errors, env=environment)
         try:
             # an interrupt from the keyboard reaches both
             with forwarded_to([process], signals=(signal.SIGTERM, signal.SIGHUP)):

@@ -9,7 +9,7 @@ from io import BufferedReader
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from threading import current_thread, main_thread
-from typing import Collection, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Collection, Iterator, List, Mapping, Optional, Sequence
 
 FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach the process when they are sent to this one."""
@@ -17,11 +17,43 @@ FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signa
 LONGEST_WAIT = 0.1
 """Seconds of one call that waits for others: a signal that comes just before such a call is seen only after it."""
 
+_TIED = """
+import ctypes, os, signal, sys
+parent, *command = sys.argv[1:]
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, which exec keeps
+if os.getppid() != int(parent):  # it died before
+    sys.exit(1)
+os.execvp(command[0], command)
+"""
+"""A program that asks the kernel to end it with its parent, and then becomes the command.
+
+It is a program of its own, not a ``preexec_fn``, which may deadlock where this process has threads.
+"""
+
+
+def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a command that does not outlive this process, however this one ends.
+
+    On Linux the kernel kills it. The signal comes when the thread ends that called this function, so that thread must
+    wait for the command. Elsewhere a training ends when nobody reads its log any more (``host/unread_log.py``).
+
+    Args:
+        command: program and arguments.
+        options: of ``subprocess.Popen``.
+
+    Raises:
+        OSError: if no process can be started.
+    """
+    words = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *map(os.fspath, command)]
+    return subprocess.Popen(words, **options)
+
 
 def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mapping[str, str]] = None) -> int:
     """Run a command to its end, show its output and append it to a file.
 
-    Signals are handed on, so that the command ends or saves its state as if it had been started by itself.
+    Signals are handed on, so that the command ends or saves its state as if it had been started by itself. It dies with
+    this process, since nobody would keep its output.
 
     Args:
         command: program and arguments.
@@ -32,11 +64,11 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
         exit status, as a shell tells it: 128 and the signal's number where one ended the command.
 
     Raises:
-        OSError: if the command cannot be started, or its output cannot be written.
+        OSError: if no process can be started, or the output cannot be written.
     """
     with log.open("ab") as file:
         # a group of its own: an interrupt from the keyboard comes once, handed on, not again from the terminal
-        process = subprocess.Popen(
+        process = start_tied(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Collection, Dict, List, Sequence
 
-from fairseq_plugins.programs.logged_process import LONGEST_WAIT, exit_status, forwarded_to
+from fairseq_plugins.programs.logged_process import LONGEST_WAIT, exit_status, forwarded_to, start_tied
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,8 @@ def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
     """Run commands in processes of their own, so many at once, in their order where they need no other.
 
     What they write to standard output is let go, what they write to standard error is shown. One that fails ends no
-    other; those that need it are left out. Signals are handed on to all that run, and none is started after one.
+    other; those that need it are left out. Signals are handed on to all that run, and none is started after one. All
+    die with this process.
 
     Args:
         tasks: names are unique.
@@ -57,7 +58,7 @@ def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
                     waiting.remove(task)
                     begun_at[task.name] = time.monotonic()
                     print(f"== {task.name} begins ({len(begun_at)} of {len(tasks)})", file=sys.stderr, flush=True)
-                    running[task.name] = process = subprocess.Popen(
+                    running[task.name] = process = start_tied(
                         task.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0
                     )
                     for number in signals:  # that came as it was started

@@ -1,13 +1,17 @@
-"""Two trainings in one save directory."""
+"""Two trainings in one save directory; one that is left by the command that began it."""
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
 
 import pytest
-from commands import load, run_training, started_training, train, training_arguments, wait_for
+from commands import ENVIRONMENT, load, run, run_training, started_training, train, training_arguments, wait_for
+from warm_process import started
+
+from fairseq_plugins.reports.training_log import read_valid_curve
 
 pytestmark = pytest.mark.slow
 WORKERS = ["--num-workers", 2]
@@ -54,3 +58,17 @@ def test_a_training_whose_directory_another_took_over_ends(data, tmp_path):
 def test_a_training_that_saves_nothing_locks_nothing(data, tmp_path):
     train(data, tmp_path, "--max-update", 1, "--no-save")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_training_ends_with_the_command_that_keeps_its_log(data, tmp_path):
+    train = ["fairseq_plugins.cli.train", "demo_lm", "lstm_lm_awd", data, "--save-dir", tmp_path, "--cpu"]
+    train += ["--embed-dim", 8, "--hidden-sizes", "8 8", "--max-epoch"]
+    with started(*train, 10_000, environment=ENVIRONMENT) as caller:
+        wait_for(tmp_path / "checkpoint_last.pt", caller)
+        ended = os.pidfd_open(int((tmp_path / ".training.owner").read_text().split()[0]))
+        caller.kill()
+        assert select.select([ended], [], [], 20)[0], "it trains on without a log"
+        os.close(ended)
+    num_epochs = load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] + 1
+    assert run(*train, num_epochs).returncode == 0
+    assert list(read_valid_curve(tmp_path / "train.log")) == [*range(1, num_epochs + 1)]

@@ -1,6 +1,7 @@
 """A process whose output is shown and kept."""
 
 import os
+import select
 import signal
 import sys
 import time
@@ -8,7 +9,10 @@ from threading import Thread, Timer, get_ident
 
 import pytest
 
-from fairseq_plugins.programs.logged_process import run_logged
+from fairseq_plugins.programs import host_program
+from fairseq_plugins.programs.host_program import run_host
+from fairseq_plugins.programs.logged_process import run_logged, start_tied
+from fairseq_plugins.programs.side_by_side import Task, run_side_by_side
 
 
 def run(program, tmp_path):
@@ -104,3 +108,36 @@ def test_a_process_whose_output_cannot_be_shown_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", Closed())
     with pytest.raises(BrokenPipeError):
         run("import time; print('began', flush=True); time.sleep(600)", tmp_path)
+
+
+RUNS = {
+    "logged": lambda command, log: run_logged(command, log=log),
+    "side by side": lambda command, log: run_side_by_side([Task(name="a", command=command)], num=1),
+    "of fairseq": lambda command, log: run_host("train", [], log=log),
+}
+
+
+@pytest.mark.parametrize("run_command", RUNS.values(), ids=RUNS)
+def test_a_command_dies_with_this_process(run_command, tmp_path, monkeypatch):
+    program = "import os, sys, time; print(os.getpid(), file=open('aside', 'w')); os.rename('aside', 'pid')\n"
+    command = [sys.executable, "-c", f"{program}time.sleep(60)"]
+    monkeypatch.setattr(host_program, "host_command", lambda *_: command)
+    monkeypatch.chdir(tmp_path)
+    caller = os.fork()
+    if caller == 0:
+        run_command(command, tmp_path / "log")
+        os._exit(0)
+    end = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    ended = os.pidfd_open(int((tmp_path / "pid").read_text()))
+    os.kill(caller, signal.SIGKILL)
+    os.waitpid(caller, 0)
+    assert select.select([ended], [], [], 20)[0], "it runs on"
+    os.close(ended)
+
+
+def test_a_command_whose_caller_died_as_it_was_started_does_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # the process that was the parent is not any more
+    process = start_tied([sys.executable, "-c", f"open({str(tmp_path / 'made')!r}, 'w')"])
+    assert process.wait() == 1 and not (tmp_path / "made").exists()
