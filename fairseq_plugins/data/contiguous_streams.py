@@ -3,6 +3,8 @@
 Shapes: B rows of this process, T length of a window.
 """
 
+import hashlib
+from functools import cached_property
 from typing import Any, Dict, List, Literal
 
 import torch
@@ -10,6 +12,9 @@ from fairseq.data import FairseqDataset
 from torch import Tensor
 
 from fairseq_plugins.data.windows import Window
+
+TOKENS_AT_ONCE = 2**20
+"""Of those that a digest is taken of."""
 
 
 class TokenStream(FairseqDataset):
@@ -67,6 +72,7 @@ class ContiguousStreams(FairseqDataset):
         self.num_rows = num_rows
         self.own_rows = slice(first_row, first_row + num_own_rows)
         self.rows = rows[self.own_rows]
+        self._all_rows = rows
         self.num_leftover_tokens = tokens.numel() - rows.numel()
 
     @property
@@ -76,6 +82,14 @@ class ContiguousStreams(FairseqDataset):
 
     def __len__(self) -> int:
         return self.num_predictions_per_row
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells the text of all rows from others: the SHA-256 of its tokens, in hexadecimal digits."""
+        found = hashlib.sha256()
+        for tokens in self._all_rows.flatten().split(TOKENS_AT_ONCE):
+            found.update(tokens.int().numpy().tobytes())
+        return found.hexdigest()
 
     def describe(self) -> str:
         """How the text was cut, for a log."""

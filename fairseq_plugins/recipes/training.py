@@ -23,6 +23,8 @@ FINISHED_FILE = "trained.txt"
 """In the folder of a training that ended by itself: its command line."""
 START_FILE = "started_from.txt"
 """In the folder of a training that began with the weights of checkpoints: the digest of each file, a line each."""
+DATA_FILE = "data.txt"
+"""In the folder of a training: digest and name of each file of data that it reads, as ``sha256sum`` has them."""
 
 LOCK_FILE = ".recipe.lock"
 """In the folder of a training: what is locked by the call that trains."""
@@ -32,6 +34,7 @@ STOPPING_FLAG = "--stop-time-hours"
 _LENGTHS = ("--max-epoch", "--max-update", "--patience", "--stop-min-lr", STOPPING_FLAG)
 _STARTING_FLAGS = ("--finetune-from-model", "--base-model")
 _PATHS = ("", "--user-dir", "--save-dir", *_STARTING_FLAGS)  # "": DATA, which comes first
+_SUBSETS = {"--train-subset": "train", "--valid-subset": "valid"}
 _LOG = ("--log-interval", "--log-format", "--log-file", "--no-progress-bar", "--tensorboard-logdir", "--wandb-project")
 _MACHINE = ("--num-workers", "--cpu", "--device-id", "--distributed-world-size")
 _KEPT = ("--no-epoch-checkpoints", "--keep-last-epochs", "--save-interval-updates", "--keep-interval-updates")
@@ -67,9 +70,10 @@ class Training:
 
         Raises:
             ValueError: if nothing can be written to ``save_dir``, a training with other flags is there, or one that
-                began with another checkpoint's weights.
+                began with another checkpoint's weights, or has read other data.
         """
         self._check_start()
+        self._check_data()
         if not self.is_finished:
             check_output_folder(self.save_dir)
             self._check_flags()
@@ -89,6 +93,7 @@ class Training:
         self.save_dir.mkdir(parents=True, exist_ok=True)
         with self._locked():
             self._keep_start()
+            self._keep_data()
             command, environment = host_command("train", self.arguments), training_environment()
             with self._noted():
                 status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
@@ -164,7 +169,7 @@ class Training:
         start, kept = self._start, self.save_dir / START_FILE
         if not start or not self._goes_on or not kept.is_file():
             return
-        for path, digest in zip(start, kept.read_text(encoding="utf-8").split()):
+        for path, digest in zip(start, _lines(kept)):
             if digest != file_digest(path):
                 raise ValueError(
                     f"{self.save_dir} holds a training that began with other weights than those in {path} today: give "
@@ -175,6 +180,41 @@ class Training:
         start = self._start
         if start and not self._goes_on:
             write_text(self.save_dir / START_FILE, "".join(f"{file_digest(path)}\n" for path in start))
+
+    @property
+    def _data(self) -> Dict[str, Path]:
+        """The dictionaries and the binarised text that it reads, by name."""
+        given = _by_flag(self.arguments)
+        subsets = [",".join(given.get(flag) or [default]) for flag, default in _SUBSETS.items()]
+        names = "|".join(map(re.escape, ",".join(subsets).split(",")))
+        is_read = re.compile(rf"dict\.(.+\.)?txt|({names})\d*(\..+)?\.(bin|idx)")
+        (data, *_) = [*given[""], ""]
+        folders = [data] if Path(data).is_dir() else split_paths(data)
+        return {
+            path.name if len(folders) == 1 else f"{number}/{path.name}": path
+            for number, folder in enumerate(folders, start=1)
+            for path in sorted(Path(folder).glob("*"))
+            if is_read.fullmatch(path.name) and path.is_file()
+        }
+
+    def _check_data(self) -> None:
+        kept = self.save_dir / DATA_FILE
+        if not self._goes_on or not kept.is_file():
+            return
+        former = {name: digest for digest, _, name in (line.partition("  ") for line in _lines(kept))}
+        data = self._data
+        for name in dict.fromkeys([*former, *data]):
+            if name not in data or former.get(name) != file_digest(data[name]):
+                raise ValueError(
+                    f"{self.save_dir} holds a training on other data than those of today, which differ in {name}: give "
+                    "another --save-dir, or remove that folder to begin anew"
+                )
+
+    def _keep_data(self) -> None:
+        """Note the data, unless a training that is resumed has done so."""
+        if not (self._goes_on and (self.save_dir / DATA_FILE).is_file()):
+            lines = (f"{file_digest(path)}  {name}\n" for name, path in self._data.items())
+            write_text(self.save_dir / DATA_FILE, "".join(lines))
 
     def _check_flags(self) -> None:
         if not self._goes_on:
@@ -194,6 +234,10 @@ class Training:
                     f"{_told(flag, now)}: give another --save-dir, or remove {' and '.join(names)} there to go on with "
                     "the flags of this one"
                 )
+
+
+def _lines(path: Path) -> List[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:

@@ -73,7 +73,8 @@ class StreamPosition:
             first of each, or None at the end of an epoch;
             ``hidden_state``: the tensors of the state before it by name, each (rows of all processes, D), or None
             where the next window starts from zeros. After a window without enough memory, which the host passes over,
-            it is the state before that one.
+            it is the state before that one;
+            ``text``: the digest of the text, or None at the end of an epoch.
         """
         window = self._next_window()
         state = self._state if window is not None and window[0] > 0 else None
@@ -81,14 +82,15 @@ class StreamPosition:
             "hidden_state": None if state is None else named_tensors(state),
             "next_window": window,
             "row_offsets": self._row_offsets(),
+            "text": None if window is None else self._streams.digest,
         }
 
     def restore(self, saved: Dict[str, Any], decoder: CarriesState) -> None:
         """Give the decoder its rows of what :meth:`checkpoint` returned, if the iterator stands inside an epoch.
 
         Raises:
-            ValueError: if the rows, windows or offsets differ from the checkpoint's, or the state is that of another
-                model.
+            ValueError: if the rows, windows, offsets or text differ from the checkpoint's, or the state is that of
+                another model.
         """
         if self._iterator.iterations_in_epoch == 0:
             return
@@ -111,6 +113,10 @@ class StreamPosition:
             raise ValueError(
                 "the checkpoint stopped inside an epoch whose rows begin elsewhere: use the same --row-offsets and "
                 f"--seed, {_ANEW}"
+            )
+        if saved.get("text") != self._streams.digest:
+            raise ValueError(
+                f"the checkpoint stopped inside an epoch of another text: use the text that it was trained on, {_ANEW}"
             )
         if [(name, x.shape) for name, x in saved_state.items()] != [(name, x.shape) for name, x in zeros.items()]:
             raise ValueError(

@@ -121,6 +121,40 @@ def test_a_gate_on_base_models_that_were_trained_again_is_refused(commands, tmp_
     assert end.value.code == 2 and f"other weights than those in {bases[1]} today" in printed and len(commands) == 2
 
 
+def test_a_training_on_other_data_is_refused_finished_or_not(commands, tmp_path, capsys):
+    for name in ("dict.txt", "train.bin", "train.idx", "train1.bin", "valid.bin", "test.bin"):
+        (tmp_path / name).write_text(name)
+    commands.saves = True
+    train_again(tmp_path)
+    assert (tmp_path / "doc/data.txt").read_text().startswith(f"{sha256(b'dict.txt').hexdigest()}  dict.txt\n")
+    (tmp_path / "test.bin").write_text("another text to test on")
+    train_again(tmp_path)
+    train_again(tmp_path, "--max-epoch", "9")
+    assert len(commands) == 2
+    for name in ("dict.txt", "train1.bin", "valid.bin", "train2.bin"):
+        content = (tmp_path / name).read_text() if (tmp_path / name).exists() else ""
+        (tmp_path / name).write_text(f"other {name[1:]}")
+        for more in ([], ["--max-epoch", "10"]):
+            with pytest.raises(SystemExit) as end:
+                train_again(tmp_path, *more)
+            told = capsys.readouterr().err
+            assert end.value.code == 2 and told.count("\n") == 1 and len(commands) == 2
+            assert f"holds a training on other data than those of today, which differ in {name}: give another" in told
+        (tmp_path / name).write_text(content) if content else (tmp_path / name).unlink()
+    train_again(tmp_path, "--max-epoch", "10")
+    assert len(commands) == 3
+
+
+def test_a_training_that_left_nothing_may_begin_with_other_data(commands, tmp_path):
+    commands.status = 1
+    for text in ("a text", "another text"):
+        (tmp_path / "train.bin").write_text(text)
+        with pytest.raises(SystemExit):
+            train_again(tmp_path)
+    assert len(commands) == 2
+    assert (tmp_path / "doc/data.txt").read_text() == f"{sha256(b'another text').hexdigest()}  train.bin\n"
+
+
 def test_two_calls_do_not_train_to_one_folder(commands, tmp_path, capsys):
     (tmp_path / "doc").mkdir()
     with FileLock(tmp_path / "doc/.recipe.lock"), pytest.raises(SystemExit) as end:

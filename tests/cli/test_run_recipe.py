@@ -105,6 +105,18 @@ def test_what_began_with_a_model_that_was_trained_anew_is_refused(run, trained, 
     assert status == 2 and "tied-averaged-1 holds a training that began with other weights than those in" in told
 
 
+def test_models_of_another_text_make_no_table(run, trained, tmp_path):
+    data = shutil.copytree(LM, tmp_path / "data")
+    given = ["demo_lm", data, "--systems", "lstm_lm_doc"]
+    assert run(*given)[0] == 0
+    for suffix in ("bin", "idx"):
+        shutil.copy(data / f"test.{suffix}", data / f"train.{suffix}")
+    shutil.rmtree(tmp_path / "out")
+    status, printed, told = run(*given)
+    assert (status, printed) == (2, "") and trained == ["lstm_lm_doc-1"] and not (tmp_path / "out").exists()
+    assert "lstm_lm_doc-1 holds a training on other data than those of today, which differ in train.bin: give" in told
+
+
 def test_all_folders_are_checked_before_anything_is_trained(run, trained):
     assert run("demo_lm", LM, "--systems", "lstm_lm_awd")[0] == 0
     trained.clear()

@@ -34,6 +34,7 @@ class Training:
         row_groups=1,
         num_rows=2,
         num_tokens=400,
+        text=0,
         num_shards=1,
         shard_id=0,
         seed=1,
@@ -52,7 +53,7 @@ class Training:
         self.criterion = RegularizedCrossEntropy(self.task)
         self.optimizer = make_optimizer(model)
         self.iterator = self.task.get_batch_iterator(
-            TokenStream(random_tokens(num_tokens), "train", use="training"),
+            TokenStream(random_tokens(num_tokens, seed=text), "train", use="training"),
             max_sentences=num_rows,
             num_shards=num_shards,
             shard_id=shard_id,

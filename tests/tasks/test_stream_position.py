@@ -219,6 +219,24 @@ def test_other_windows_are_refused(train, changed):
         train(3, **changed).task.set_checkpoint_dict(saved)
 
 
+def test_another_text_of_as_many_windows_is_refused_inside_an_epoch(train):
+    saved = checkpoint_after(train(), 3)
+    with pytest.raises(ValueError, match=f"inside an epoch of another text: use the text that it was .*, {ANEW}"):
+        train(3, text=1).task.set_checkpoint_dict(saved)
+    train(text=1).task.set_checkpoint_dict(saved)  # at the start of an epoch nothing is taken over
+
+
+def test_the_text_is_that_of_the_rows_of_all_processes_and_kept_inside_an_epoch_alone(train):
+    training = train()
+    digest = checkpoint_after(training, 1)["text"]
+    shards = [train(num_shards=2, shard_id=shard, num_rows=1) for shard in range(2)]
+    assert [shard.iterator.dataset.digest for shard in shards] == [digest] * 2
+    assert train(text=1).iterator.dataset.digest != digest
+    for sample in training.windows:
+        training.update([sample])
+    assert training.task.get_checkpoint_dict()[KEY]["text"] is None
+
+
 def test_other_beginnings_of_the_rows_are_refused(train):
     saved = checkpoint_after(train(), 3)
     with pytest.raises(ValueError, match=f"whose rows begin elsewhere: .*, {ANEW}"):
