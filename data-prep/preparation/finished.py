@@ -1,6 +1,7 @@
 """Whether a result is there already, and whether it is the one that is wanted."""
 
 import itertools
+import json
 import re
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,9 @@ from .sources import digest, digest_of_all
 RECORD = "prepared.txt"
 FILES = "files: "  # begins the line of the record that tells from which ones the result was made
 SPLITS = ("train", "valid", "test")  # of every corpus; some have more
-OF_THE_HOST = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)|preprocess\.log")
+DIGESTS = "digests.json"  # of dictionaries and binaries; a training writes it where there is none
+DATA = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
+OF_THE_HOST = re.compile(rf"{DATA.pattern}|preprocess\.log|{re.escape(DIGESTS)}")
 
 
 def binary_name(split: str, side: str, options: Namespace) -> str:
@@ -94,13 +97,25 @@ def _names(splits: Iterable[str], options: Namespace) -> list[str]:
 
 
 def _check_whole(names: Iterable[str], options: Namespace, *, remedy: str) -> None:
-    """DataError unless the destination has files of all names, none of which is empty."""
+    """DataError unless the destination has files of all names, none of which is empty or has changed."""
+    digests = _read_digests(options.dest / DIGESTS)
     for name in names:
         path = options.dest / name
         if not path.is_file():
             raise DataError(f"{options.dest} lacks {name}: {remedy}")
         if not path.stat().st_size:
             raise DataError(f"{options.dest} has an empty {name}: {remedy}")
+        if name in digests and digests[name] != digest(path):
+            raise DataError(f"{path} is not as it was when {DIGESTS} was written: {remedy}")
+
+
+def _read_digests(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError):
+        raise DataError(f"{path} is damaged: delete it") from None
 
 
 def _check_files(corpus: Corpus, record: Iterable[str], options: Namespace) -> None:

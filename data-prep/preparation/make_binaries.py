@@ -2,18 +2,21 @@
 
 import ctypes
 import itertools
+import json
 import os
 import signal
 import subprocess
 import sys
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 from .corpus import Corpus
 from .errors import PASS_OTHERS, DataError, note
-from .finished import RECORD, binary_name, dictionary_name
+from .finished import DATA, DIGESTS, RECORD, binary_name, dictionary_name
 from .lines import progress, read_lines, write_lines
 from .make_text import splits_of
+from .sources import digest
 from .steps import new_folder
 from .text_record import add_text_record
 
@@ -50,6 +53,9 @@ def make_binaries(
             table.append(f"{dictionary_name(side, options)}: {num_rows} rows")
         corpus.add_files(folders, folder, options)
         add_text_record(corpus, folder, options)
+        data = sorted(path for path in folder.iterdir() if DATA.fullmatch(path.name))
+        digests = json.dumps({path.name: digest(path) for path in data}, indent=1)
+        (folder / DIGESTS).write_text(f"{digests}\n", encoding="utf-8")
         write_lines(folder / RECORD, [*record, *table])
     return table
 
@@ -75,9 +81,10 @@ def run_host(command: list[str], folder: Path, log: Path, *, num_files: int) -> 
     note(f"binarising, log in {log}")
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     environment = {**os.environ, "LOGLEVEL": "INFO", "PYTHONUNBUFFERED": "1"}
+    die_with_parent = partial(_die_with_parent, os.getpid())
     with (
         open(log, "wb") as file,
-        subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=_die_with_parent, **streams) as host,
+        subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=die_with_parent, **streams) as host,
         progress(None, total=num_files, desc="binarising", unit=" files") as bar,
     ):
         for line in host.stdout:
@@ -88,9 +95,11 @@ def run_host(command: list[str], folder: Path, log: Path, *, num_files: int) -> 
         raise DataError(f"fairseq-preprocess failed, see {log} ({last})")
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it died before
+        os._exit(1)
 
 
 def _check_binaries(folder: Path, pieces: Path, sizes: dict[str, int], options: Namespace) -> list[str]:

@@ -13,6 +13,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from torch import Tensor
 
 from fairseq_plugins.data.corpus import is_binarised, split_parts
+from fairseq_plugins.data.file_digest import check_digest
 from fairseq_plugins.data.text_task import TextTask, task_config
 
 TOKENS_AT_ONCE = 2**20
@@ -23,8 +24,10 @@ def count_words(split: Path, vocab_size: int) -> Tensor:
     """How often each word occurs in ``split.bin``, (V,) int64.
 
     Raises:
-        ValueError: if the file is not the host's memory-mapped one, or has a word outside of the vocabulary.
+        ValueError: if the file is not the host's memory-mapped one, has a word outside of the vocabulary, or is not as
+            ``digests.json`` has it.
     """
+    check_digest(Path(f"{split}.bin"))
     if infer_dataset_impl(str(split)) != "mmap":
         raise ValueError(
             f"{split}.bin: its words cannot be counted; binarise with fairseq-preprocess --dataset-impl mmap"

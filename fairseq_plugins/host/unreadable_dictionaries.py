@@ -1,4 +1,4 @@
-"""A dictionary that cannot be read is named, with the row and the remedy.
+"""A dictionary that cannot be read, or is not as ``digests.json`` has it, is named, with the row and the remedy.
 
 Mends: the host tells of a row of another form, or of a word that stands twice, without the file, and of text that is
 not UTF-8 without the row.
@@ -6,10 +6,12 @@ Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_names_no_row`` passes.
 """
 
+from pathlib import Path
 from typing import Any, Callable
 
 from fairseq.data import Dictionary
 
+from fairseq_plugins.data.file_digest import check_digest
 from fairseq_plugins.host.wrapping import wrap
 
 REMEDY = "take the file of the training, or run fairseq-preprocess again"
@@ -24,7 +26,7 @@ def _name_row(add_from_file: Callable[..., None], dictionary: Dictionary, file: 
     """Read a dictionary; ``file`` is a path or, where the host has opened it, the file.
 
     Raises:
-        ValueError: if it is missing, cannot be read or is damaged.
+        ValueError: if it is missing, cannot be read, is damaged or is not as ``digests.json`` has it.
     """
     num_before = len(dictionary)
     try:
@@ -46,6 +48,8 @@ def _name_row(add_from_file: Callable[..., None], dictionary: Dictionary, file: 
         else:
             raise
         raise ValueError(f"{file}, line {row}: {wrong}: {REMEDY}") from error
+    if isinstance(file, str):
+        check_digest(Path(file))
 
 
 def _first_undecodable(path: str) -> int:

@@ -1,5 +1,7 @@
 """What holds for every corpus: results, what is refused, what is told, what a stopped run leaves."""
 
+import hashlib
+import json
 import re
 import shutil
 from pathlib import Path
@@ -47,6 +49,9 @@ def test_result(prepared: SimpleNamespace) -> None:
     assert str(prepared.cwd) not in (prepared.dest / "preprocess.log").read_text()
     assert "warning: EXPECTED_COUNTS=skip" in prepared.done.stderr
     assert ("text.json" in files) == (len(sides) == 1)
+    data = {path.name: path for path in prepared.dest.iterdir() if re.search(r"^dict\.|\.(bin|idx)$", path.name)}
+    digests = json.loads((prepared.dest / "digests.json").read_text())
+    assert digests == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in data.items()}
     table = (prepared.dest / "prepared.txt").read_text().splitlines()
     assert table[0].startswith(small.corpus) and table[0].endswith(", not checked")
     assert re.fullmatch("files: [0-9a-f]{16}", table[1])

@@ -55,7 +55,7 @@ def awkward(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def test_files_of_the_result(awkward: SimpleNamespace) -> None:
-    expected = {"dict.de.txt", "dict.en.txt", "bpe.codes", "prepared.txt", "preprocess.log"}
+    expected = {"dict.de.txt", "dict.en.txt", "digests.json", "bpe.codes", "prepared.txt", "preprocess.log"}
     expected |= {f"raw/{split}.{lang}" for split in ["valid", "test"] for lang in LANGUAGES}
     for split in ["train", "valid", "test"]:
         expected |= {f"{split}.de-en.{lang}.{end}" for lang in LANGUAGES for end in ["bin", "idx"]}

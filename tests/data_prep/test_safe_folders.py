@@ -1,7 +1,9 @@
 """What lies in folders is not lost, and damage in it is told in a line."""
 
 import errno
+import hashlib
 import io
+import json
 import os
 import shutil
 import zipfile
@@ -95,18 +97,27 @@ def test_a_result_is_not_taken_for_one_of_other_files(place: str, here: Path) ->
 
 
 @pytest.mark.parametrize("name", ["dict.en.txt", "train.de-en.de.bin", "test.de-en.en.idx", "flickr.de-en.de.bin"])
-@pytest.mark.parametrize("damage", ["lacks", "has an empty"])
+@pytest.mark.parametrize("damage", ["lacks", "has an empty", "has another"])
 def test_a_result_that_lost_a_file_is_not_complete(name: str, damage: str, tmp_path: Path) -> None:
     splits = ("train", "valid", "test", "flickr")
     result = tmp_path / "result"
     binaries = [f"{split}.de-en.{side}.{end}" for split in splits for side in LANGUAGES for end in ("bin", "idx")]
-    write_files(result, {each: b"1" for each in [*binaries, "dict.de.txt", "dict.en.txt"]})
+    names = [*binaries, "dict.de.txt", "dict.en.txt"]
+    write_files(result, {each: b"1" for each in names})
+    (result / "digests.json").write_text(json.dumps(dict.fromkeys(names, hashlib.sha256(b"1").hexdigest())))
     counts = "".join(f"{split}.{side}: 3 lines, 9 tokens\n" for split in splits for side in LANGUAGES)
     (result / "prepared.txt").write_text(f"a recipe\n{counts}")
     arguments = Multi30k(), "a recipe", options_of(Multi30k(), "de-en", "--dest", result)
     assert is_finished(*arguments)
-    (result / name).unlink() if damage == "lacks" else (result / name).write_text("")
-    with pytest.raises(DataError, match=f"result {damage} {name}: delete it to prepare it again"):
+    told = f"result {damage} {name}"
+    if damage == "lacks":
+        (result / name).unlink()
+    elif damage == "has an empty":
+        (result / name).write_text("")
+    else:
+        (result / name).write_text("2")
+        told = f"result/{name} is not as it was when digests.json was written"
+    with pytest.raises(DataError, match=f"{told}: delete it to prepare it again"):
         is_finished(*arguments)
 
 

@@ -14,7 +14,7 @@ from preparation_runs import binarised_text, fail, snapshot, succeed
 from small_corpora import PTB, WIKITEXT, wikitext_files
 from small_texts import SPLITS, tgz, write_files, zipped
 
-OUTPUTS = {"dict.txt", "prepared.txt", "preprocess.log", "text.json"}
+OUTPUTS = {"dict.txt", "digests.json", "prepared.txt", "preprocess.log", "text.json"}
 OUTPUTS |= {f"{s}.{end}" for s in SPLITS for end in ["bin", "idx"]}
 
 

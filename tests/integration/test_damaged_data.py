@@ -1,9 +1,11 @@
 """Damaged dictionaries, binarised text and codes of subwords end a command with a line that names file and cause."""
 
+import json
 import re
 import shutil
 import struct
 
+import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
 from binarised_lines import write_split
@@ -11,6 +13,7 @@ from commands import ROOT, training_arguments
 from translation_commands import training_flags
 
 from fairseq_plugins.cli.__main__ import all_commands
+from fairseq_plugins.host import damaged_binaries
 
 OLDER = ROOT / "tests/fixtures/older_checkpoints"
 LM, DATA, PAIRS = OLDER / "lstm_lm_doc.pt", OLDER / "data/lm", OLDER / "data/translation"
@@ -107,3 +110,79 @@ def test_damaged_subwords_are_named(file, content, damaged, refuse):
     (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
     line = refuse(COMMANDS["score_text"], folder, "--path", LM, stdin="a b\n")
     assert line.startswith(f"{folder / file} is damaged: copy it again, or run the corpus' data-prep")
+
+
+def cut_elsewhere(index):
+    """The index of the same text with a first line that is longer by a word, and a second that is shorter."""
+    (num,) = struct.unpack_from("<Q", index, LENGTHS - 8)
+    lengths = [*struct.unpack_from(f"<{num}i", index, LENGTHS)]
+    lengths[:2] = lengths[0] + 1, lengths[1] - 1
+    places = [2 * sum(lengths[:line]) for line in range(num)]
+    return index[:LENGTHS] + struct.pack(f"<{num}i", *lengths) + struct.pack(f"<{num}q", *places)
+
+
+def reorder(rows):
+    return b"".join(rows.splitlines(keepends=True)[::-1])
+
+
+CHANGES = {"dict.txt": reorder, "test.bin": lambda text: text[2:4] + text[2:], "test.idx": cut_elsewhere}
+"""By which a file remains one that can be read."""
+
+
+@pytest.fixture
+def trained_on(tmp_path, run_here):
+    """A copy of the data that a model was trained on."""
+    folder = shutil.copytree(DATA, tmp_path / "trained on")
+    run_here(fairseq_cli.train, *training_arguments(folder, tmp_path / "model", "--max-update", 1))
+    return folder
+
+
+def test_data_that_changed_after_the_first_training_are_named(trained_on, run_here, refuse, tmp_path):
+    assert json.loads((trained_on / "digests.json").read_text()).keys() == {path.name for path in DATA.iterdir()}
+    model = tmp_path / "model/checkpoint_last.pt"
+    for file, change in CHANGES.items():
+        whole = (trained_on / file).read_bytes()
+        (trained_on / file).write_bytes(change(whole))
+        assert (trained_on / file).read_bytes() != whole
+        told = f"{trained_on / file} is not as it was when {trained_on / 'digests.json'} was written: it is damaged or"
+        assert refuse(COMMANDS["evaluate_lm"], trained_on, "--path", model, "--cpu").startswith(told)
+        assert refuse(COMMANDS["train_ngram"], trained_on, "--split", "test", "--out", tmp_path / "new").startswith(
+            told
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(told)}") as error:
+            run_here(fairseq_cli.eval_lm, trained_on, "--path", model, "--gen-subset", "test", "--batch-size", 2)
+        assert len(str(error.value).splitlines()) == 1
+        (trained_on / file).write_bytes(whole)
+    COMMANDS["evaluate_lm"].main([str(trained_on), "--path", str(model), "--cpu"])
+    (trained_on / file).write_bytes(change(whole))
+    (trained_on / "digests.json").unlink()  # the way out where the text was meant to change
+    COMMANDS["evaluate_lm"].main([str(trained_on), "--path", str(model), "--cpu"])
+
+
+def test_pairs_that_changed_after_the_first_training_are_named(run_here, tmp_path):
+    folder = shutil.copytree(PAIRS, tmp_path / "pairs")
+    arguments = training_flags(folder, tmp_path / "model", "--max-update", 1)
+    run_here(fairseq_cli.train, *arguments)
+    for file, change in (("dict.tgt.txt", reorder), ("train.src-tgt.src.bin", CHANGES["test.bin"])):
+        whole = (folder / file).read_bytes()
+        (folder / file).write_bytes(change(whole))
+        with pytest.raises(ValueError, match=f"{re.escape(file)} is not as it was when"):
+            run_here(fairseq_cli.train, *arguments)
+        (folder / file).write_bytes(whole)
+
+
+def test_a_folder_that_cannot_be_written_to_is_trained_on(run_here, monkeypatch, tmp_path):
+    def write_text(path, text):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(damaged_binaries, "write_text", write_text)
+    folder = shutil.copytree(DATA, tmp_path / "data")
+    told = run_here(fairseq_cli.train, *training_arguments(folder, tmp_path / "model", "--max-update", 1))
+    assert f"{folder} keeps no digests of its files (Permission denied)" in told
+    assert not (folder / "digests.json").exists() and (tmp_path / "model/checkpoint_last.pt").exists()
+
+
+def test_damaged_digests_are_named(damaged, refuse):
+    folder = damaged("digests.json", lambda _: b"[")
+    line = refuse(COMMANDS["evaluate_lm"], folder, "--path", LM, "--cpu")
+    assert line == f"{folder}/digests.json is damaged: copy it again, or remove it"

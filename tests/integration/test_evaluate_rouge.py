@@ -85,6 +85,7 @@ def headlines(pair_data, pairs, translator, tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("headlines") / "of a newspaper"
     data = shutil.copytree(pair_data, folder / "data bin")
+    (data / "digests.json").unlink(missing_ok=True)
     rename = {"pattern": r"\bx[a-j]\b", "repl": lambda word: HEADLINE_WORDS[word[0]]}
     dictionary = data / "dict.tgt.txt"
     dictionary.write_text(re.sub(string=dictionary.read_text(), **rename))

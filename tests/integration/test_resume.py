@@ -1,5 +1,7 @@
 """A training that was stopped goes on as if it had not been, bit for bit."""
 
+import shutil
+
 import example_gates
 import fairseq_cli.train
 import pytest
@@ -183,3 +185,15 @@ def test_other_number_of_rows_inside_an_epoch_is_refused(data, tmp_path, uninter
     assert result.returncode != 0
     assert "epoch of 4 rows and cannot go on with 3" in result.stderr.strip().splitlines()[-1]
     assert not list(tmp_path.glob("*.pt"))
+
+
+def test_another_text_inside_an_epoch_is_refused(data, tmp_path, uninterrupted):
+    checkpoint = mid_epoch_checkpoints(uninterrupted[0], 1)[-1]
+    other = shutil.copytree(data, tmp_path / "other")
+    (other / "digests.json").unlink(missing_ok=True)  # as where the folder was prepared anew
+    text = (other / "train.bin").read_bytes()
+    (other / "train.bin").write_bytes(text[200:] + text[:200])
+    result = run_training(other, tmp_path / "model", *FLAGS, "--restore-file", checkpoint)
+    assert result.returncode != 0
+    assert "stopped inside an epoch of another text: use the text that" in result.stderr.strip().splitlines()[-1]
+    assert not list((tmp_path / "model").glob("*.pt"))
