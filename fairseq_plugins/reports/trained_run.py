@@ -6,10 +6,10 @@ from typing import Any, Dict, Optional, Tuple
 
 from fairseq.models import BaseFairseqModel
 
-from fairseq_plugins.evaluation.checkpoints import load_checkpoint
-from fairseq_plugins.models.checkpoint_files import check_checkpoints
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint, training_config
+from fairseq_plugins.models.checkpoint_files import check_checkpoints, read_state
 from fairseq_plugins.reports.logged_training import LoggedTraining, read_logged_training
-from fairseq_plugins.reports.training_log import find_log, read_num_parameters, read_seed
+from fairseq_plugins.reports.training_log import find_log, holds_validation, read_num_parameters, read_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +65,15 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
         data: directory with the data.
 
     Raises:
-        ValueError, OSError: if the log, or a checkpoint that is named, is missing, or is not readable.
+        ValueError, OSError: if the log, or a checkpoint that is named, is missing, or is not readable, or they are of
+            different trainings.
     """
     checkpoint = path / "checkpoint_best.pt" if path.is_dir() else path
     if not path.is_dir():
         check_checkpoints([checkpoint])
     training = read_logged_training(checkpoint.parent)
     if checkpoint.exists():
+        _check_log(checkpoint)
         model, config = load_checkpoint(checkpoint, data)
         sizes = _num_parameters(model)
         seed = config.common.seed
@@ -90,6 +92,19 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
         seed=seed,
         training=training,
     )
+
+
+def _check_log(checkpoint: Path) -> None:
+    """Refuse a log without the validation by which the checkpoint was saved; some are saved without one."""
+    state, log = read_state(checkpoint), find_log(checkpoint.parent)
+    value: Optional[float] = state["extra_state"].get("val_loss")
+    metric: str = training_config(state).checkpoint.best_checkpoint_metric
+    num_updates: int = state["optimizer_history"][-1]["num_updates"]
+    if value is not None and not holds_validation(log, num_updates=num_updates, metric=metric, value=value):
+        raise ValueError(
+            f"{log} is not the log of the training that left {checkpoint}: it has no validation with {metric} "
+            f"{value:g} after update {num_updates:,}; bring the log of that training there"
+        )
 
 
 def _num_parameters(model: BaseFairseqModel) -> Tuple[int, int]:

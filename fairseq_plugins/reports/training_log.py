@@ -1,5 +1,6 @@
 """What ``fairseq-train --log-format simple`` logs: validations, speed, memory."""
 
+import math
 import re
 import statistics
 from pathlib import Path
@@ -13,6 +14,7 @@ EPOCH_NUMBER = r"epoch (\d{1,9})\b"
 VALIDATION = re.compile(rf"\| valid \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
 TRAINING = re.compile(rf"\| train \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
 VALIDATION_LINE = re.compile(rf"\| valid \| {EPOCH_NUMBER} (\|.*)")
+NUM_UPDATES = re.compile(r"\| num_updates (\d{1,15})\b")
 VALIDATION_SCORE = re.compile(rf"\| ({'|'.join(CORPUS_METRICS)}) {NUMBER}")
 SPEED = re.compile(rf"\| train_inner \|.*? wps={NUMBER}")
 LOSS = re.compile(rf"\| train_inner \|.*? loss={NUMBER}")
@@ -168,6 +170,28 @@ def read_score_curves(path: Path) -> Dict[str, Dict[int, float]]:
         for name, score in VALIDATION_SCORE.findall(line):
             curves.setdefault(name, {})[int(epoch)] = float(score)
     return curves
+
+
+def holds_validation(path: Path, *, num_updates: int, metric: str, value: float) -> bool:
+    """Whether the last training of a log had that value of a metric after so many updates.
+
+    A log that tells the updates of no validation with that metric is taken to.
+
+    Raises:
+        OSError: if there is no log.
+    """
+    of_metric = re.compile(rf"\| {re.escape(metric)} {NUMBER}")
+    found = [
+        (int(updates[1]), float(figure[1]))
+        for _, line in VALIDATION_LINE.findall(_read_last_training(path))
+        if (updates := NUM_UPDATES.search(line)) and (figure := of_metric.search(line))
+    ]
+    # fairseq writes six digits
+    return not found or any(
+        updates == num_updates
+        and (math.isclose(figure, value, rel_tol=1e-5) or math.isnan(figure) and math.isnan(value))
+        for updates, figure in found
+    )
 
 
 def read_speeds(text: str) -> List[float]:

@@ -99,6 +99,34 @@ def test_a_training_without_its_log(finished):
         read_run("A", finished, data=DATA)
 
 
+VALID = "x | INFO | valid | epoch 00{} | valid on 'valid' subset | loss {} | ppl 2.5 | wps 5 | num_updates {}\n"
+OF_CHECKPOINT = VALID.format(3, 1.06418, 300)  # as the fixture was saved
+
+
+@pytest.mark.parametrize(
+    "log, is_own",
+    [
+        (VALID.format(2, 1.5, 200) + OF_CHECKPOINT + VALID.format(4, 1.2, 400), True),
+        (VALID.format(2, 1.5, 200), False),
+        (VALID.format(3, 1.06518, 300), False),
+        (OF_CHECKPOINT + BEGIN.format(seed=8, size="90", learning="90") + ANEW + VALID.format(3, 1.5, 300), False),
+    ],
+    ids=["own", "ends too early", "another's", "of a training that began anew"],
+)
+def test_the_log_of_another_training_is_not_believed(log, is_own, finished):
+    shutil.copy(FIXTURES / "lstm_lm_doc.pt", finished / "checkpoint_best.pt")
+    with open(finished / "train.log", "a") as file:
+        file.write(log + "x | INFO | train | epoch 003 | loss 1 | ppl 2.5 | wps 50 | wall 90\n")
+    if is_own:
+        assert read_run("A", finished, data=str(FIXTURES / "data/lm")).training.valid_curve
+        return
+    told = (
+        "train.log is not the log of the training that left .*checkpoint_best.pt: it has no validation with loss 1.06"
+    )
+    with pytest.raises(ValueError, match=told):
+        read_run("A", finished, data=str(FIXTURES / "data/lm"))
+
+
 @pytest.mark.parametrize("tokenizer", ["characters", "blanks", None])
 def test_bits_are_told_of_characters(tokenizer, finished, tmp_path):
     shutil.copy(FIXTURES / "lstm_lm_doc.pt", finished / "checkpoint_best.pt")
