@@ -13,6 +13,7 @@ from fairseq_plugins.host import (
     broadcast,
     checkpoint_classes,
     checkpoint_fit,
+    checkpoint_flags,
     crash_file,
     damaged_binaries,
     divergence,
@@ -45,6 +46,7 @@ from fairseq_plugins.host import (
 def mend_host() -> None:
     """Apply all mends, each once however often this is called."""
     checkpoint_classes.mend()
+    checkpoint_flags.mend()
     unreadable_checkpoints.mend()
     checkpoint_fit.mend()
     best_checkpoint.mend()

@@ -17,7 +17,9 @@ from typing import Any, Callable, Dict, Union
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
+from omegaconf.errors import OmegaConfBaseException
 
+from fairseq_plugins.flags.refusal import is_refusal
 from fairseq_plugins.host.wrapping import wrap
 
 ARCHIVE_START = b"PK\x03\x04"
@@ -59,11 +61,15 @@ def _explain_unreadable(
             raise
         raise ValueError(_cut_short(path)) from error
     except Exception as error:
+        if is_refusal(error):  # of its flags
+            raise ValueError(f"{path} {error}") from error.__cause__
         if may_be_anything or isinstance(error, EOFError) or "PytorchStreamReader" in str(error):
-            raise ValueError(_cut_short(path)) from error
+            raise ValueError(_cut_short(path)) from None  # torch advises to read it in the way that runs code
+        if isinstance(error, (OmegaConfBaseException, RecursionError)):
+            raise ValueError(f"{path} has flags that cannot be read: take another checkpoint") from error
         if not is_local or _holds_a_checkpoint(path):
             raise
-        raise ValueError(_no_checkpoint(path)) from error
+        raise ValueError(_no_checkpoint(path)) from None
     if not _has_weights(state):
         raise ValueError(_no_checkpoint(path))
     _check_finite(state["model"], path)
@@ -100,9 +106,21 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
     return True
 
 
+def saved_model_flags(path: str) -> Any:
+    """The flags of the model of a checkpoint that can be read; its weights are not."""
+    with open(path, "rb") as file:
+        is_archive = file.read(len(ARCHIVE_START)) == ARCHIVE_START
+    state = torch.load(path, map_location="cpu", mmap=is_archive)
+    args, config = state.get("args"), state.get("cfg")
+    return config.get("model") if args is None and isinstance(config, dict) else args
+
+
 def _holds_a_checkpoint(path: Union[str, os.PathLike[str]]) -> bool:
     """Whether a readable archive has the weights, the flags and the history of a training where the host has them."""
-    state = torch.load(path, map_location="cpu")
+    try:
+        state = torch.load(path, map_location="cpu")
+    except RuntimeError:  # such as of TorchScript
+        return False
     has_flags = _has_weights(state) and ("args" in state or "cfg" in state)
     return has_flags and ("optimizer_history" in state or "best_loss" in state)
 

@@ -3,10 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any, Dict, Optional, Tuple, Type
 
-from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel, build_model
+from fairseq.models import ARCH_MODEL_REGISTRY, build_model
 
 from fairseq_plugins.data.text_task import TextTask
-from fairseq_plugins.host.checkpoint_fit import fitting_weights
+from fairseq_plugins.host.checkpoint_fit import building_model, fitting_weights
 from fairseq_plugins.models.checkpoint_files import naming_checkpoint, read_state
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.output_layers.gate import OUTPUT_GATES, NoGate
@@ -28,7 +28,7 @@ def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[Ba
     """
     state = read_state(path)
     flags = _checked_flags(state, path)
-    with naming_checkpoint(path):
+    with naming_checkpoint(path), building_model(path, state):
         model = build_base_model(flags, task, overrides)
         with fitting_weights(path):
             model.load_state_dict(state["model"])
@@ -36,13 +36,26 @@ def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[Ba
 
 
 def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> RecurrentLanguageModel:
-    """A model by its flags, as the host builds it; its loss is the fused one, which holds no logits of all tokens."""
+    """A model by its flags, as the host builds it; its loss is the fused one, which holds no logits of all tokens.
+
+    Raises:
+        ValueError: if the flags are of another kind of model.
+    """
+    arch = flags.get("arch")
+    if find_base_class(arch) is None:
+        raise ValueError(f"--arch {arch} is no recurrent language model of this package")
     taken = {name: value for name, value in {**flags, **overrides}.items() if name != "output_loss"}
     # the host's models of argparse flags take these
     # pyrefly: ignore[bad-argument-type]
     model = build_model(Namespace(**taken), task)
     assert isinstance(model, RecurrentLanguageModel)
     return model
+
+
+def find_base_class(arch: object) -> Optional[Type[RecurrentLanguageModel]]:
+    """The class of an architecture, if it is one that other models can be built on."""
+    model_class = ARCH_MODEL_REGISTRY.get(arch) if isinstance(arch, str) else None
+    return model_class if model_class is not None and issubclass(model_class, RecurrentLanguageModel) else None
 
 
 def saved_flags(state: Dict[str, Any]) -> Namespace:
@@ -61,8 +74,8 @@ def _checked_flags(state: Dict[str, Any], path: str) -> BaseFlags:
         ValueError: if it is no recurrent language model, or has a gate.
     """
     saved = vars(saved_flags(state))
-    model_class: Optional[Type[BaseFairseqModel]] = ARCH_MODEL_REGISTRY.get(saved.get("arch"))
-    if model_class is None or not issubclass(model_class, RecurrentLanguageModel):
+    model_class = find_base_class(saved.get("arch"))
+    if model_class is None:
         raise ValueError(
             f"{path} holds a model of --arch {saved.get('arch')}: --base-model takes recurrent language models of this "
             "package, such as lstm_lm_awd"

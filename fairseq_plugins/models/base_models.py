@@ -9,6 +9,7 @@ from fairseq.utils import split_paths
 
 from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.data.text_task import TextTask
+from fairseq_plugins.host.checkpoint_fit import building_model
 from fairseq_plugins.models.base_model_checkpoints import BaseFlags, build_base_model, read_base_model
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
 from fairseq_plugins.models.gated_decoder import BaseWeights
@@ -57,6 +58,8 @@ def base_models(args: Namespace, task: TextTask, *, overrides: BaseFlags) -> Bas
         check_resumed(resumed, paths, task)
         kept = resumed.flags
         setattr(args, FLAGS_IN_CHECKPOINT, kept)
+        with building_model(resumed.path, {"model": resumed.weights}):
+            return BaseModels([build_base_model(flags, task, overrides) for flags in kept], weights="awaited")
     return BaseModels([build_base_model(flags, task, overrides) for flags in kept], weights="awaited")
 
 

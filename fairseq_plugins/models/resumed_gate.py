@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.data.text_task import TextTask
+from fairseq_plugins.host.checkpoint_fit import restored_checkpoint
 from fairseq_plugins.models.base_model_checkpoints import BaseFlags, read_base_model, saved_flags
 from fairseq_plugins.models.checkpoint_files import read_state
 
@@ -25,7 +26,7 @@ class ResumedGate(NamedTuple):
 
 def resumed_gate(args: Namespace) -> Optional[ResumedGate]:
     """What a training with these flags goes on from, or None where it starts anew or from another kind of model."""
-    path = _resumed_checkpoint(args)
+    path = restored_checkpoint(args)
     if path is None:
         return None
     state = read_state(path)
@@ -58,16 +59,3 @@ def _equal_as_saved(weight: Tensor, saved: Optional[Tensor]) -> bool:
     """Whether a weight is the saved one, which a training in 16 bits has rounded; the host saves it in 32 bits then."""
     rounded = (weight.to(dtype).to(weight.dtype) for dtype in (weight.dtype, torch.bfloat16, torch.float16))
     return saved is not None and any(torch.equal(one, saved.to(weight.dtype)) for one in rounded)
-
-
-def _resumed_checkpoint(args: Namespace) -> Optional[Path]:
-    """The checkpoint that ``fairseq-train`` with these flags goes on from, or None where it starts anew."""
-    name, folder = getattr(args, "restore_file", None), getattr(args, "save_dir", None)
-    if name is None or folder is None:
-        return None
-    last = Path(folder) / "checkpoint_last.pt"
-    path = last if name == last.name else Path(name)
-    start = getattr(args, "continue_once", None) or getattr(args, "finetune_from_model", None)
-    if not path.is_file() and name == last.name and start is not None:
-        path = Path(start)
-    return path if path.is_file() else None

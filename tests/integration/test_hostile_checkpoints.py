@@ -1,0 +1,253 @@
+"""Checkpoints of anybody's making: no command runs what their flags say, or builds a model of any size."""
+
+import re
+from argparse import Namespace
+
+import fairseq_cli.eval_lm
+import fairseq_cli.generate
+import fairseq_cli.interactive
+import fairseq_cli.train
+import fairseq_cli.validate
+import numpy
+import pytest
+import torch
+from commands import ROOT, training_arguments
+from fairseq import checkpoint_utils
+from translation_commands import HOST_FLAGS, TRANSFORMER, training_flags
+
+import fairseq_plugins
+from fairseq_plugins.cli.__main__ import all_commands
+
+OLDER = ROOT / "tests/fixtures/older_checkpoints"
+LM, TRANSLATOR = OLDER / "lstm_lm_doc.pt", OLDER / "transformer_drill.pt"
+LM_DATA, PAIR_DATA = OLDER / "data/lm", OLDER / "data/translation"
+COMMANDS = all_commands()
+EVALUATED = "which fairseq would evaluate as Python"
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """``hostile(change, checkpoint)``: the path of a checkpoint whose flags were changed."""
+
+    def hostile(change, checkpoint=TRANSLATOR):
+        state = torch.load(checkpoint)
+        change(state)
+        torch.save(state, tmp_path / "hostile.pt")
+        return tmp_path / "hostile.pt"
+
+    return hostile
+
+
+def with_flags(**flags):
+    """A change of a checkpoint: other flags of its model."""
+
+    def change(state):
+        vars(state["cfg"]["model"]).update(flags)
+
+    return change
+
+
+def in_old_form(state):
+    """As fairseq wrote checkpoints before 2021."""
+    state.update(args=state["cfg"]["model"], cfg=None)
+
+
+@pytest.fixture
+def trapped(tmp_path, hostile):
+    """``trapped(checkpoint)``: a checkpoint with a flag that, once evaluated, leaves a file; it must leave none."""
+    canary = tmp_path / "canary"
+    text = f"open({str(canary)!r}, 'w') and None"
+    yield lambda checkpoint=TRANSLATOR: hostile(
+        with_flags(encoder_xformers_att_config=text, decoder_xformers_att_config=text), checkpoint
+    )
+    assert not canary.exists()
+
+
+CANDIDATES = "S-0\ta\nT-0\txa\nH-0\t-1\txa\n"
+READERS = {
+    "evaluate_lm": (LM, [LM_DATA, "--path"]),
+    "score_text": (LM, [LM_DATA, "--tokenised", "--path"]),
+    "generate_text": (LM, [LM_DATA, "--tokenised", "--path"]),
+    "gate_words": (LM, [LM_DATA, "--words", "a", "--path"]),
+    "measure_rank": (LM, [LM_DATA, "--path"]),
+    "translate": (TRANSLATOR, [PAIR_DATA, "--path"]),
+    "plot_attention": (TRANSLATOR, [PAIR_DATA, "--out", "out", "--path"]),
+    "rescore_nbest": (TRANSLATOR, [PAIR_DATA, "--tune", "weights", "--path"]),
+    "average_checkpoints": (TRANSLATOR, ["--out", "out", "--path", TRANSLATOR]),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_command_of_the_package_runs_code_of_flags(name, trapped, refuse, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    checkpoint, arguments = READERS[name]
+    path = trapped(checkpoint)
+    assert f"{path} is refused: its flag" in refuse(COMMANDS[name], *arguments, path, stdin=CANDIDATES)
+
+
+def test_python_runs_no_code_of_flags(trapped):
+    with pytest.raises(ValueError, match=EVALUATED):
+        fairseq_plugins.load(trapped(LM), data=LM_DATA, text="tokenised")
+
+
+PAIRS = [PAIR_DATA, *HOST_FLAGS]
+STREAMS = [LM_DATA, "--task", "stateful_lm"]
+FAIRSEQ_COMMANDS = {
+    "generate": (fairseq_cli.generate, [*PAIRS, "--path", TRANSLATOR]),
+    "generate, the second of an ensemble": (fairseq_cli.generate, [*PAIRS, "--path", f"{TRANSLATOR}:{TRANSLATOR}"]),
+    "generate --lm-path": (fairseq_cli.generate, [*PAIRS, "--path", OLDER / "lstm_encdec_doc.pt", "--lm-path", LM]),
+    "generate --model-overrides": (
+        fairseq_cli.generate,
+        [*PAIRS, "--model-overrides", "{'dropout': 0}", "--path", TRANSLATOR],
+    ),
+    "interactive": (fairseq_cli.interactive, [*PAIRS, "--path", TRANSLATOR]),
+    "validate": (fairseq_cli.validate, [*PAIRS, "--batch-size", 2, "--path", TRANSLATOR]),
+    "eval-lm": (fairseq_cli.eval_lm, [*STREAMS, "--path", LM]),
+    "train --restore-file": (
+        fairseq_cli.train,
+        training_flags(PAIR_DATA, "trained", "--restore-file", TRANSLATOR, **TRANSFORMER),
+    ),
+    "train --finetune-from-model": (
+        fairseq_cli.train,
+        training_flags(PAIR_DATA, "trained", "--finetune-from-model", TRANSLATOR, **TRANSFORMER),
+    ),
+    "train --base-model": (
+        fairseq_cli.train,
+        [*STREAMS, "--save-dir", "trained", "--arch", "gated_lm", "--batch-size", 2, "--base-model", LM],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAIRSEQ_COMMANDS)
+def test_no_command_of_fairseq_runs_code_of_flags(name, trapped, run_here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, arguments = FAIRSEQ_COMMANDS[name]
+    harmless = LM if LM in arguments else TRANSLATOR
+    path = trapped(harmless)
+    changed = [path if value == harmless else value for value in arguments]
+    if changed == arguments:
+        changed[-1] = f"{harmless}:{path}"
+    with pytest.raises(ValueError, match=f"^{path} is refused: .*{EVALUATED}"):
+        run_here(command, *changed)
+    assert not list(tmp_path.glob("trained/*.pt"))
+
+
+@pytest.mark.parametrize("form", [lambda state: None, in_old_form])
+def test_base_models_in_a_checkpoint_run_no_code_and_are_of_this_package(form, hostile, refuse, tmp_path):
+    canary = tmp_path / "canary"
+
+    def with_base(**flags):
+        def change(state):
+            with_flags(arch="gated_lm", _name="gated_lm", output_gate="iog", base_model_flags=[flags])(state)
+            form(state)
+
+        return hostile(change, LM)
+
+    arguments = [LM_DATA, "--cpu", "--path"]
+    texts = dict(decoder_layers=f"open({str(canary)!r}, 'w')", decoder_attention="False", dropout=0)
+    assert EVALUATED in refuse(COMMANDS["evaluate_lm"], *arguments, with_base(arch="fconv_lm", **texts))
+    texts["decoder_layers"] = "[(8, 2)]"
+    line = refuse(COMMANDS["evaluate_lm"], *arguments, with_base(arch="fconv_lm", **texts))
+    assert "--arch fconv_lm is no recurrent language model of this package" in line
+    assert not canary.exists()
+
+
+def test_the_user_dir_of_a_checkpoint_is_not_imported(hostile, refuse, run_here, tmp_path):
+    module, canary = tmp_path / "imported_by_a_checkpoint", tmp_path / "canary"
+    module.mkdir()
+    (module / "__init__.py").write_text(f"open({str(canary)!r}, 'w')")
+
+    def change(state):
+        with_flags(user_dir=str(module))(state)
+        state["cfg"]["common"]["user_dir"] = str(module)
+        del state["model"]["decoder.embed_tokens.weight"]  # the command ends when the model is built
+
+    path = hostile(change)
+    rescoring = [PAIR_DATA, "--tune", "weights", "--path", path]
+    assert "Missing key" in refuse(COMMANDS["rescore_nbest"], *rescoring, stdin=CANDIDATES)
+    with pytest.raises(ValueError, match="Missing key"):
+        run_here(fairseq_cli.generate, *PAIRS, "--path", path)
+    assert not canary.exists()
+
+
+# models that flags cannot make
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (dict(encoder_embed_dim=10**9, decoder_embed_dim=10**9), "MemoryError"),
+        (dict(encoder_ffn_embed_dim=10**8), "MemoryError"),
+        (dict(decoder_layers=10**6), "MemoryError"),
+        (dict(max_source_positions=10**9), "MemoryError"),
+        (dict(label_depth=10**9), "MemoryError"),
+        (dict(encoder_layers=[1, 2]), r"--encoder-layers cannot be \[1, 2\]"),
+        (dict(decoder_attention_heads="two"), "--decoder-attention-heads cannot be two"),
+        (dict(dropout=float("nan")), "--dropout cannot be nan"),
+        (dict(no_scale_embedding="perhaps"), "--no-scale-embedding cannot be perhaps"),
+        (dict(activation_fn={"a": 1}), "--activation-fn cannot be"),
+        (dict(output_layer=["mos"]), "--output-layer cannot be"),
+    ],
+    ids=str,
+)
+def test_flags_that_make_no_model_end_in_a_line_before_anything_large_is_made(flags, said, hostile, refuse):
+    path = hostile(with_flags(**flags))
+    line = refuse(COMMANDS["rescore_nbest"], PAIR_DATA, "--tune", "weights", "--path", path, stdin=CANDIDATES)
+    assert line.startswith(str(path)) and re.search(said, line), line
+
+
+@pytest.mark.parametrize("flags", [dict(hidden_sizes=f"{10**9} 8"), dict(embed_dim=3 * 10**8), dict(hidden_sizes=[1])])
+def test_so_do_those_of_language_models_and_of_base_models(flags, hostile, refuse, run_here, tmp_path):
+    path = hostile(with_flags(**flags), LM)
+    line = refuse(COMMANDS["evaluate_lm"], LM_DATA, "--cpu", "--path", path)
+    assert line.startswith(f"{path}: its flags make no model that its weights fit"), line
+    gate = ["--save-dir", tmp_path / "gate", "--arch", "gated_lm", "--batch-size", 2, "--base-model", path]
+    with pytest.raises(ValueError, match=f"^{path}: its flags make no model that its weights fit"):
+        run_here(fairseq_cli.train, *STREAMS, *gate)
+
+
+def test_a_checkpoint_in_the_old_form_is_read(hostile):
+    models, config, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(hostile(in_old_form))], {"data": str(PAIR_DATA)}
+    )
+    assert len(models) == 1 and config.model.arch == "transformer_drill"
+
+
+# other files
+
+
+def torch_script(path):
+    torch.jit.script(torch.nn.Linear(1, 1)).save(path)
+
+
+def numpy_archive(path):
+    numpy.savez(path.open("wb"), weights=numpy.zeros(3))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("write", [torch_script, numpy_archive])
+def test_other_archives_are_no_checkpoints_and_no_advice_of_torch_is_shown(write, refuse, run_here, tmp_path, capsys):
+    path = tmp_path / "trained/checkpoint_last.pt"
+    path.parent.mkdir()
+    write(path)
+    line = refuse(COMMANDS["evaluate_lm"], LM_DATA, "--path", path)
+    assert re.match(
+        f"{path} (holds no checkpoint of fairseq-train: give one|is no checkpoint or was cut short: ta)", line
+    )
+    with pytest.raises(ValueError) as error:
+        run_here(fairseq_cli.train, *training_arguments(LM_DATA, path.parent, "--max-epoch", 1))
+    assert str(error.value) == line
+    with pytest.raises(ValueError) as error:
+        run_here(fairseq_cli.generate, *PAIRS, "--path", path)
+    assert str(error.value) == line and error.value.__cause__ is None
+
+
+def test_a_folder_in_place_of_the_last_checkpoint_is_told(run_here, tmp_path):
+    (tmp_path / "checkpoint_last.pt").mkdir()
+    with pytest.raises(ValueError, match="checkpoint_last.pt is a folder: remove it to start anew"):
+        run_here(fairseq_cli.train, *training_arguments(LM_DATA, tmp_path, "--max-epoch", 1))
+
+
+def test_flags_without_a_task_are_told(hostile, refuse):
+    path = hostile(lambda state: state.update(cfg=Namespace(a=1), args=None))
+    assert refuse(COMMANDS["evaluate_lm"], LM_DATA, "--path", path).startswith(str(path))
