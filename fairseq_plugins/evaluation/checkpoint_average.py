@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from fairseq_plugins.evaluation.checkpoints import training_config
 from fairseq_plugins.flags.values import flag_of
+from fairseq_plugins.host.checkpoint_fit import other_flags
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, read_state
 from fairseq_plugins.modules.column_norm import column_lengths, normalise_columns_
 
@@ -54,6 +55,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
     fixed: Weights = {}
     origins: Dict[int, Path] = {}
     flags: Dict[str, Any] = {}
+    model: Any = None
     latest: Dict[str, Any] = {}
     for path in tqdm(paths, "averaging", unit="checkpoint", disable=not show_progress):
         state = read_state(path)
@@ -63,11 +65,13 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         weights: Weights = state["model"]
         num_updates: int = state["optimizer_history"][-1]["num_updates"]
         if not origins:
-            flags = _flags(state)
+            flags, model = _flags(state), training_config(state).model
             total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
             fixed = {name: weight for name, weight in weights.items() if _may_be_fixed(name, weight)}
         else:
             _check_flags(_flags(state), flags, path, paths[0])
+            if found := other_flags(model, training_config(state).model, owner=str(paths[0])):
+                raise ValueError(f"{path} was trained {found[0]}: give checkpoints of one training")
             if num_updates in origins:
                 raise ValueError(
                     f"{path} is of update {num_updates:,}, as {origins[num_updates]} is: give each one once"

@@ -34,6 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_plugins.flags.refusal import is_refusal
 from fairseq_plugins.flags.values import flag_of
+from fairseq_plugins.host.checkpoint_flags import forget_start
 from fairseq_plugins.host.unreadable_checkpoints import saved_model_flags
 from fairseq_plugins.host.wrapping import wrap
 
@@ -103,6 +104,7 @@ def _load_one_by_one(
             if whole is None and num_shards == 1 and PathManager.exists(path):
                 whole = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
             config = None if whole is None else whole.get("cfg")
+            forget_start(config)
             if task is None and config is not None:
                 task = tasks.setup_task(config.task, from_checkpoint=True)
             with fitting_weights(filename), building_model(filename, whole) if whole and config else nullcontext():
@@ -225,15 +227,16 @@ def _no_model(path: object, error: Exception) -> str:
     return f"{path}: its flags make no model that its weights fit ({reason}): take another checkpoint"
 
 
-def other_flags(config: Any, saved: Any) -> List[str]:
+def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[str]:
     """What the flags of a checkpoint's model say otherwise about the function that its weights compute.
 
     Args:
         config: of the model that is to have the weights.
         saved: of the checkpoint's.
+        owner: what has ``config``.
 
     Returns:
-        a phrase for each, such as "--activation-fn relu, this model has --activation-fn gelu".
+        a phrase for each, such as "with --activation-fn relu, this model has gelu".
     """
     found = []
     for name in (action.dest for action in _actions(config) if not OF_TRAINING.search(action.dest)):
@@ -242,9 +245,9 @@ def other_flags(config: Any, saved: Any) -> List[str]:
             continue
         flag = flag_of(name)
         if isinstance(value, bool) or isinstance(kept, bool):
-            found.append(f"with {flag}, this model is without" if kept else f"without {flag}, this model has it")
+            found.append(f"with {flag}, {owner} is without" if kept else f"without {flag}, {owner} has it")
         else:
-            found.append(f"with {flag} {kept}, this model has {value}")
+            found.append(f"with {flag} {kept}, {owner} has {value}")
     return found
 
 

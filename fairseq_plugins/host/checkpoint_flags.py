@@ -269,7 +269,6 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
         raise ValueError(f"has flags that cannot be read ({reason:.200}): take another checkpoint") from error
     if args is not None:
         state["args"] = None  # its flags are in the new form, too
-    forget_start(state.get("cfg"))
     return state
 
 
@@ -285,7 +284,7 @@ def _check_meters(extra_state: Optional[Dict[str, Any]]) -> None:
 
 
 def forget_start(config: Any) -> None:
-    """Take the files that a training was started from out of the flags of its model."""
+    """Take the files that a run was started from out of the flags of its model, which is to be built."""
     model = config.get("model") if isinstance(config, DictConfig) else None
     for part in (model, *(_get(model, side) for side in _SIDES if isinstance(model, DictConfig))):
         for name in (*START, "embed_path"):

@@ -245,3 +245,14 @@ def test_a_mean_of_means_is_refused(altered, tmp_path, capsys):
         in told
     )
     assert not (tmp_path / "both.pt").exists()
+
+
+def test_settings_that_no_shape_shows_are_compared(altered, tmp_path, capsys):
+    def with_other_activation(state):
+        state["cfg"]["model"].activation_fn = "gelu"
+
+    source = FIXTURES / "transformer_drill.pt"
+    paths = [altered("1.pt", source=source), altered("2.pt", with_other_activation, source=source)]
+    told = refusal(["--path", *paths, "--out", tmp_path / "mean.pt"], capsys)
+    assert f"{paths[1]} was trained with --activation-fn gelu, {paths[0]} has relu: give checkpoints of one" in told
+    assert not (tmp_path / "mean.pt").exists()

@@ -16,7 +16,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY
 from fairseq.models.fconv_lm import FConvLanguageModel
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_plugins.host.checkpoint_flags import EVALUATED, EVALUATING, MODELS, TASKS, literal
+from fairseq_plugins.host.checkpoint_flags import EVALUATED, EVALUATING, MODELS, TASKS, forget_start, literal
 
 FAIRSEQ = Path(fairseq.__file__).parent
 RUNS_CODE = re.compile(
@@ -247,5 +247,7 @@ def test_a_meter_is_one_of_fairseqs(name, refuse_flags):
 def test_files_of_the_start_are_forgotten(kind, save_checkpoint):
     files = {"encoder_embed_path": "a", "decoder_embed_path": "b", "pretrained_checkpoint": "c", "base_model": "d"}
     model = kind(**{"_name": "transformer", "dropout": 0.1, **files})
-    found = checkpoint_utils.load_checkpoint_to_cpu(save_checkpoint(cfg={"model": model}))["cfg"].model
+    config = checkpoint_utils.load_checkpoint_to_cpu(save_checkpoint(cfg={"model": model}))["cfg"]
+    forget_start(config)
+    found = config.model
     assert found.dropout == 0.1 and [getattr(found, name) for name in files] == [None] * len(files)

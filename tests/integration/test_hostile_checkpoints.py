@@ -163,7 +163,7 @@ def test_the_user_dir_of_a_checkpoint_is_not_imported(hostile, refuse, run_here,
         del state["model"]["decoder.embed_tokens.weight"]  # the command ends when the model is built
 
     path = hostile(change)
-    rescoring = [PAIR_DATA, "--tune", "weights", "--path", path]
+    rescoring = [PAIR_DATA, "--tune", tmp_path / "weights", "--path", path]
     assert "Missing key" in refuse(COMMANDS["rescore_nbest"], *rescoring, stdin=CANDIDATES)
     with pytest.raises(ValueError, match="Missing key"):
         run_here(fairseq_cli.generate, *PAIRS, "--path", path)
@@ -190,9 +190,11 @@ def test_the_user_dir_of_a_checkpoint_is_not_imported(hostile, refuse, run_here,
     ],
     ids=str,
 )
-def test_flags_that_make_no_model_end_in_a_line_before_anything_large_is_made(flags, said, hostile, refuse):
+def test_flags_that_make_no_model_end_in_a_line_before_anything_large_is_made(flags, said, hostile, refuse, tmp_path):
     path = hostile(with_flags(**flags))
-    line = refuse(COMMANDS["rescore_nbest"], PAIR_DATA, "--tune", "weights", "--path", path, stdin=CANDIDATES)
+    line = refuse(
+        COMMANDS["rescore_nbest"], PAIR_DATA, "--tune", tmp_path / "weights", "--path", path, stdin=CANDIDATES
+    )
     assert line.startswith(str(path)) and re.search(said, line), line
 
 
