@@ -1,10 +1,9 @@
-"""What does not fit in a checkpoint is told, of a training that starts from it and wherever its model is built.
+"""A run that starts from a checkpoint, and every command that builds its model, says what does not fit.
 
-Mends: the host says that architectures must match and leaves the reason to the traceback; what torch's optimisers
-refuse names no flag; a model whose weights are not those of its checkpoint ends in torch's list of all of them, without
-the file; flags that no weight's shape shows, such as the number of attention heads, may be others than those of the
-checkpoint that a training starts from; a model of any size is built before its weights are seen not to fit; a training
-that goes on reads again the files that it was started from.
+Mends: fairseq says that architectures must match and leaves the reason to the traceback. It names no flag where torch's
+optimisers refuse their state, and no file where weights are not those of the model. It takes flags that change the
+function but no weight's shape, such as another number of attention heads. It allocates a model of any size before it
+compares the weights. A run that is resumed reads the files again that it was started from.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as the host's ``Trainer.load_checkpoint`` raises "please ensure that the architectures match".
 """
@@ -34,25 +33,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_plugins.flags.refusal import is_refusal
 from fairseq_plugins.flags.values import flag_of
-from fairseq_plugins.host.checkpoint_flags import forget_start
+from fairseq_plugins.host.checkpoint_flags import forget_start, literal
 from fairseq_plugins.host.unreadable_checkpoints import saved_model_flags
 from fairseq_plugins.host.wrapping import wrap
 
 logger = logging.getLogger(__name__)
 
 EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
-"""Flags of files of embeddings that a training is started from."""
+"""Flags of files of embeddings that a run is started from."""
 
 OF_TRAINING = re.compile(
     r"dropout|layerdrop|_drop_|noise|masks?$|^init|_init(_|$)|embedding_std|recurrent_scale|transform_bias|timescale"
     r"|column_norm|adversarial|warmup|output_(chunk|loss|precision)|_path$|checkpoint|offload|freeze|_positions$"
     r"|^share_|^tie_|to_keep$|min_params|^base_|pretrained|^export$"
 )
-"""Names of a model's flags that change how it is trained or computed, where it starts and what it can read, but not the
-function that its weights compute; how weights are shared is checked where they are."""
+"""Names of a model's flags that do not change the function which its weights compute: they say how it is trained, from
+which values it starts, how it is computed and how long a text it reads. How weights are shared is checked elsewhere."""
 
 LIMIT_TIMES, LIMIT_NUMBERS, LIMIT_TENSORS = 8, 2**28, 2_000
-"""A model that is built for weights may take so many times their numbers and tensors, and so many more."""
+"""A model may take this many times the numbers and tensors of the weights that it is built for, and this many more."""
 
 
 def mend() -> None:
@@ -241,7 +240,7 @@ def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[s
     found = []
     for name in (action.dest for action in _actions(config) if not OF_TRAINING.search(action.dest)):
         value, kept = _value(config, name), _value(saved, name)
-        if None in (value, kept) or value == kept or " ".join(str(value).split()) == " ".join(str(kept).split()):
+        if None in (value, kept) or _means(value) == _means(kept):
             continue
         flag = flag_of(name)
         if isinstance(value, bool) or isinstance(kept, bool):
@@ -249,6 +248,14 @@ def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[s
         else:
             found.append(f"with {flag} {kept}, {owner} has {value}")
     return found
+
+
+def _means(value: Any) -> Any:
+    """What a flag says, in whatever way it is written, such as 1, "1" or "[(512,3)]*20"."""
+    try:
+        return literal(str(value))
+    except ValueError:
+        return " ".join(str(value).split())
 
 
 def _check_same_function(trainer: Trainer, filename: str) -> None:

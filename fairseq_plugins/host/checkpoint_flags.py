@@ -1,7 +1,7 @@
 """Flags that a checkpoint carries are data: none of them runs code, and none names a file that is read.
 
-Mends: the host evaluates texts of the configuration that a checkpoint holds as Python, builds any model and task that
-it names, and reads again the files that its training was started from.
+Mends: fairseq evaluates texts of the configuration in a checkpoint as Python, builds any model and task that it names,
+and reads the files again that its run was started from.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_runs_code_of_a_checkpoint`` passes.
 """
@@ -70,14 +70,14 @@ START: Tuple[str, ...] = (
     *("encoder_embed_path", "decoder_embed_path", "pretrained_checkpoint", "base_model"),
     *("restore_file", "continue_once", "finetune_from_model"),
 )
-"""Flags of files that a training was started from. A finished model has its weights in the checkpoint."""
+"""Flags of files that a run was started from. A finished model has its weights in the checkpoint."""
 
 MAX_LENGTH, MAX_DEPTH = 10_000, 20
 """Of the text of a literal and of the list that it makes; how deep a configuration may be."""
 
 
 def mend() -> None:
-    """Wrap the host's ``_upgrade_state_dict``, which is given whatever a checkpoint holds, and replace its ``eval``."""
+    """Wrap fairseq's ``_upgrade_state_dict``, which is given whatever a checkpoint holds, and replace its ``eval``."""
     wrap(checkpoint_utils, "_upgrade_state_dict", _check_and_upgrade)
     for name in EVALUATING:
         with suppress(ModuleNotFoundError):  # versions of fairseq differ in them

@@ -12,7 +12,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from translation_commands import HOST_FLAGS
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
-from fairseq_plugins.host.checkpoint_fit import OF_TRAINING, _actions
+from fairseq_plugins.host.checkpoint_fit import OF_TRAINING, _actions, other_flags
 
 OLDER = ROOT / "tests/fixtures/older_checkpoints"
 LM_DATA, PAIR_DATA = OLDER / "data/lm", OLDER / "data/translation"
@@ -82,6 +82,19 @@ def test_so_are_fairseqs_models(run_here, tmp_path):
         assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
     run_here(fairseq_cli.train, *flags, "--dropout", 0.3, "--max-update", 2)
     assert (tmp_path / "checkpoint_last.pt").read_bytes() != before
+
+
+def test_one_value_may_be_written_in_several_ways():
+    saved = dict(
+        encoder_layers="[(8, 3)] * 2", decoder_layers="[(8,3)]", encoder_embed_dim="8", decoder_attention="True"
+    )
+    given = dict(encoder_layers="[(8,3),(8,3)]", decoder_layers="[(8, 3)]", encoder_embed_dim=8, decoder_attention=True)
+    assert not other_flags(Namespace(arch="fconv", **given), Namespace(arch="fconv", **saved))
+    given["decoder_layers"] = "[(8, 5)]"
+    (found,) = other_flags(Namespace(arch="fconv", **given), {"_name": "fconv", **saved})
+    assert found == "with --decoder-layers [(8,3)], this model has [(8, 5)]"
+    sizes = [Namespace(arch="lstm_lm_awd", hidden_sizes=text) for text in ("16  8", "16 8", "168")]
+    assert not other_flags(sizes[0], sizes[1]) and other_flags(sizes[1], sizes[2])
 
 
 def test_every_flag_that_is_not_compared_is_one_of_training():
