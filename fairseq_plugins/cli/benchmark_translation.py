@@ -21,7 +21,7 @@ from fairseq_plugins.benchmarks.translation import (
     speed_of_products,
     train_briefly,
 )
-from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
+from fairseq_plugins.evaluation.translation.binarised_pairs import split_languages
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import choose_device
 from fairseq_plugins.flags.values import check_at_least_one
@@ -71,7 +71,7 @@ appended."""
         recipe = in_output_precisions(recipe, systems, args.output_precision)
         variants = list(recipe.systems)
         flags = ["--cpu"] if args.cpu else []
-        target_language(args.data, "test")
+        split_languages(args.data, "test")
         with tempfile.TemporaryDirectory() as folder:
             # first, so that what does not train ends the command before it has measured the others
             checkpoints = train_briefly(recipe, variants, data=data, folder=Path(folder), flags=flags)

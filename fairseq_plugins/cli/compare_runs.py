@@ -4,7 +4,14 @@ import argparse
 from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
+from fairseq_plugins.evaluation.checkpoints import translation_languages
+from fairseq_plugins.evaluation.translation.binarised_pairs import (
+    Languages,
+    one_pair,
+    raw_reference,
+    split_languages,
+)
+from fairseq_plugins.evaluation.translation.decoding import decoded_languages
 from fairseq_plugins.evaluation.translation.rouge_flags import add_rouge_settings, read_rouge_settings
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
@@ -13,6 +20,7 @@ from fairseq_plugins.reports.comparison import compare_runs
 from fairseq_plugins.reports.metrics.metric import Metric
 from fairseq_plugins.reports.metrics.of_data import text_metric
 from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
+from fairseq_plugins.reports.trained_run import checkpoint_of
 from fairseq_plugins.scoring.rouge import DEFAULT_SETTINGS, NUM_BOOTSTRAP_SAMPLES
 
 METRICS = ("perplexity", "bleu", "rouge")
@@ -90,6 +98,14 @@ Writes table.md, runs.json and learning_curves.png."""
         print(f"written to {args.out}: table.md, runs.json, learning_curves.png")
 
 
+def _languages(run: Path, data: Path, split: str) -> Languages:
+    """Source and target language of a run: those of its checkpoint, or else of its decoding, or else of DATA."""
+    checkpoint = checkpoint_of(run)
+    if checkpoint.exists():
+        return translation_languages([checkpoint], data, split)
+    return decoded_languages(checkpoint.parent / split) or split_languages(data, split)
+
+
 def _metric(args: argparse.Namespace) -> Metric:
     rouge = read_rouge_settings(args)
     if args.metric != "rouge" and rouge != DEFAULT_SETTINGS:
@@ -99,8 +115,9 @@ def _metric(args: argparse.Namespace) -> Metric:
             raise ValueError("--reference, --split and --text go with --metric bleu or rouge")
         return PerplexityMetric(device=choose_device(args))
     split = args.split or "test"
-    reference = args.reference or raw_reference(args.data, split)
-    return text_metric(args.metric, reference, data=args.data, split=split, rouge=rouge)
+    _, target = one_pair(_languages(run, args.data, split) for _, run in named_paths(args.path))
+    reference = args.reference or raw_reference(args.data, split, target)
+    return text_metric(args.metric, reference, data=args.data, split=split, language=target, rouge=rouge)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Dict, List, Literal, Mapping, Sequence
+from typing import Dict, List, Literal, Mapping, Optional, Sequence
 
 import numpy as np
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
@@ -17,9 +17,10 @@ from fairseq_plugins.evaluation.rescoring.log_linear import weighted_sums
 from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeatures, candidate_features
 from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
 from fairseq_plugins.evaluation.rescoring.tuned_weights import distinct_digests, read_weights, tuned_weights
-from fairseq_plugins.evaluation.text.languages import check_language
+from fairseq_plugins.evaluation.text.languages import LANGUAGES, check_language
 from fairseq_plugins.evaluation.text.raw_text import recorded_unicode
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
+from fairseq_plugins.evaluation.translation.binarised_pairs import Languages, one_pair
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,
@@ -192,7 +193,7 @@ def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
 
 def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateFeatures:
     """The features of all candidates, and a warning where a model knows few of their tokens."""
-    device, models = choose_device(args), _load(args.path, args.data)
+    device, models = choose_device(args), _load(args.path, args.data, language=args.target_lang)
     if args.source is not None and not any(isinstance(one, FairseqEncoderDecoderModel) for one in models.values()):
         raise ValueError("--source is read by encoder-decoders, and --path has language models alone: leave it out")
     features = candidate_features(
@@ -212,11 +213,19 @@ def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateF
     return features
 
 
-def _load(paths: Sequence[str], data: Path) -> Dict[str, BaseFairseqModel]:
-    models = {}
+def _load(paths: Sequence[str], data: Path, *, language: Optional[str]) -> Dict[str, BaseFairseqModel]:
+    """The models by their paths; ``language`` is that of the candidates, where it is given."""
+    models: Dict[str, BaseFairseqModel] = {}
+    pairs: Dict[str, Languages] = {}
     for path in paths:
         with naming_checkpoint(path):
-            models[path], _ = load_checkpoint(path, data)
+            models[path], config = load_checkpoint(path, data)
+        if isinstance(models[path], FairseqEncoderDecoderModel):
+            pairs[path] = (str(config.task.source_lang), str(config.task.target_lang))
+    if pairs:
+        _, target = one_pair(pairs.values())
+        if language is not None and target in LANGUAGES and language != target:
+            raise ValueError(f"--target-lang {language}: {next(iter(pairs))} translates into {target}: give that")
     return models
 
 

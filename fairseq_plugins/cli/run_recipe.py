@@ -10,13 +10,14 @@ from typing import List, Mapping, Optional
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import is_binarised
 from fairseq_plugins.evaluation.text.subwords import subword_kind
-from fairseq_plugins.evaluation.translation.binarised_pairs import raw_reference
-from fairseq_plugins.evaluation.translation.decoding import Decoding
+from fairseq_plugins.evaluation.translation.binarised_pairs import check_split, raw_reference
+from fairseq_plugins.evaluation.translation.decoding import Decoding, languages_among
 from fairseq_plugins.flags.common_arguments import add_beam, add_cpu, add_out, choose_device
 from fairseq_plugins.flags.input_paths import data_folder
 from fairseq_plugins.flags.output_paths import check_output_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.host.translation_direction import complete_languages
 from fairseq_plugins.programs.side_by_side import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
 from fairseq_plugins.recipes.training import check_not_stopped_by_the_clock
@@ -175,9 +176,11 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
         return PerplexityMetric(device=choose_device(args))
     if ":" in str(args.save_dir):
         raise ValueError(f"--save-dir {args.save_dir}: a colon parts the models of an ensemble, give one without")
-    reference, split = raw_reference(args.data, args.split), args.split
+    languages = complete_languages(languages_among(args.more), str(args.data))
+    check_split(args.data, args.split, languages)
+    reference, split = raw_reference(args.data, args.split, languages[1]), args.split
     subword_kind(args.data)  # that there is one is seen before the trainings
-    return text_metric(recipe.compared_by, reference, data=args.data, split=split)
+    return text_metric(recipe.compared_by, reference, data=args.data, split=split, language=languages[1])
 
 
 def _decoding(planned: PlannedTraining, recipe: Recipe, args: argparse.Namespace) -> Decoding:

@@ -14,7 +14,13 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
 from fairseq_plugins.data.corpus import load_dictionary
-from fairseq_plugins.evaluation.translation.binarised_pairs import check_pair_dictionaries
+from fairseq_plugins.evaluation.translation.binarised_pairs import (
+    Languages,
+    check_pair_dictionaries,
+    one_pair,
+    split_languages,
+)
+from fairseq_plugins.host.translation_direction import languages_of
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.modules.carried_state import CarriesState
 
@@ -34,17 +40,24 @@ def training_config(state: Dict[str, Any]) -> DictConfig:
     return state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
 
 
-def check_no_language_models(paths: Sequence[Union[str, Path]]) -> None:
-    """Refuse checkpoints that cannot decode sentence pairs.
+def translation_languages(paths: Sequence[Union[str, Path]], data: Path, split: str) -> Languages:
+    """Source and target language of encoder-decoders, which their checkpoints say.
+
+    Where one does not, as those of fairseq without this package, the names of the files of ``split`` in ``data`` do.
 
     Raises:
-        ValueError: if a file is missing, unreadable or refused, or holds a language model.
+        ValueError: if a file is missing, unreadable or refused, or holds a language model, or the models translate
+            several pairs of languages.
     """
     check_checkpoints(paths)
+    pairs: List[Languages] = []
     for path in paths:
         task = trained_task(path)
         if _is_of(task, LanguageModelingTask):
             raise _not_for_translation(path, task)
+        source, target = languages_of(task)
+        pairs.append((source, target) if source and target else split_languages(data, split))
+    return one_pair(pairs)
 
 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:

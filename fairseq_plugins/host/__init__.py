@@ -37,6 +37,7 @@ from fairseq_plugins.host import (
     resumed_validation,
     save_dir_lock,
     sparse_gradients,
+    translation_direction,
     unread_log,
     unreadable_checkpoints,
     unreadable_dictionaries,
@@ -48,6 +49,7 @@ def mend_host() -> None:
     checkpoint_classes.mend()
     checkpoint_flags.mend()
     unreadable_checkpoints.mend()
+    translation_direction.mend()  # within that of checkpoint_fit, which takes models one by one
     checkpoint_fit.mend()
     best_checkpoint.mend()
     missing_checkpoint.mend()

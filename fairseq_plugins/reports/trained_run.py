@@ -53,6 +53,11 @@ class TrainedRun:
         }
 
 
+def checkpoint_of(path: Path) -> Path:
+    """The checkpoint of a run, given by its ``--save-dir`` or as a checkpoint in it; it need not be there."""
+    return path / "checkpoint_best.pt" if path.is_dir() else path
+
+
 def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     """Read a finished training.
 
@@ -68,7 +73,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
         ValueError, OSError: if the log, or a checkpoint that is named, is missing, or is not readable, or they are of
             different trainings.
     """
-    checkpoint = path / "checkpoint_best.pt" if path.is_dir() else path
+    checkpoint = checkpoint_of(path)
     if not path.is_dir():
         check_checkpoints([checkpoint])
     training = read_logged_training(checkpoint.parent)

@@ -211,7 +211,7 @@ def test_what_is_no_language_is_refused(flags, told, folder, capsys):
 
 def test_another_language_than_that_of_the_data_is_refused(decoded, folder, capsys):
     told = refusal(capsys, *decoded, "--reference", "raw.de", "--target-lang", "fr")
-    assert "--target-lang fr: data translates into de: leave it out" in told and not (folder / "out").exists()
+    assert "--target-lang fr: model.pt translates into de: leave it out" in told and not (folder / "out").exists()
 
 
 @pytest.mark.parametrize(

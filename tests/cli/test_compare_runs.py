@@ -31,9 +31,11 @@ def test_settings_of_rouge_are_those_asked_for(tmp_path, monkeypatch):
     class Asked(Exception):
         pass
 
-    def text_metric(name, reference, *, data, split, rouge):
+    (tmp_path / "valid.de-en.en.idx").touch()
+
+    def text_metric(name, reference, *, data, split, language, rouge):
         assert (name, rouge) == ("rouge", RougeSettings(tokenizer="unicode", max_words=9))
-        assert (str(reference), data, split) == ("x", tmp_path, "valid")
+        assert (str(reference), data, split, language) == ("x", tmp_path, "valid", "en")
         raise Asked
 
     monkeypatch.setattr(compare_runs, "text_metric", text_metric)

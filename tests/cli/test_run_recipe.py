@@ -261,7 +261,7 @@ def test_a_beam_without_translators_is_told_from_that_of_the_environment(run, tr
         (["demo_lm", LM, "--systems", "tied"], "recipe demo_lm has no system tied: choose one of"),
         (["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_doc"], "compared by BLEU or ROUGE"),
         (["multi30k", PAIRS, "--systems", "doc"], "raw/test.tgt does not exist: name the raw reference"),
-        (["multi30k", LM, "--systems", "doc"], "lm has no test set: it holds no pairs"),
+        (["multi30k", LM, "--systems", "doc"], "lm holds no sentence pairs: give the directory"),
         (["multi30k", PAIRS, "--systems", "doc", "--split", "none"], "translation has no none set"),
         (["wmt14_mmlstm", PAIRS, "--systems", "mmlstm"], "translation has no newstest2015 set"),
         (["multi30k", PAIRS, "--systems", "doc", "--save-dir", "a:b"], "--save-dir a:b: a colon parts the models"),

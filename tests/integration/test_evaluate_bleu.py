@@ -138,7 +138,7 @@ def test_a_system_against_itself_is_no_difference(evaluated, request_of, copy):
         ({"checkpoint": "test.src:nowhere.pt"}, [], "nowhere.pt does not exist: give a checkpoint.*"),
         ({"reference": "nowhere.tgt"}, [], "nowhere.tgt does not exist: give a text file"),
         ({"data": "."}, [], ". has no test set: it holds no pairs"),
-        ({"reference": "test.src"}, [], "has no test set with the target language src, which .*test.src ends in"),
+        ({"reference": "test.src"}, [], "test.src ends in src, and .* src into tgt: give a reference in tgt"),
         ({}, ["--lenpen", "3"], "--lenpen: flags of fairseq-generate come after --"),
         (
             {},

@@ -102,14 +102,13 @@ def test_a_text_has_no_perplexity_of_a_model(tmp_path):
 
 
 def test_the_language_of_translations_is_that_of_the_data_whatever_the_references_name(tmp_path):
-    (tmp_path / "test.en-fr.fr.idx").touch()
     (tmp_path / "references.txt").write_text("l'ami est là.\n", encoding="utf-8")
     (tmp_path / "test").mkdir()
     (tmp_path / "test/generate.txt").write_text(
         "T-0\tl&apos; ami est là .\nH-0\t-1\tl&apos; ami est là .\n", encoding="utf-8"
     )
     run = SimpleNamespace(save_dir=tmp_path, data=str(tmp_path), checkpoint=tmp_path / "checkpoint_best.pt")
-    figures = text_metric("bleu", tmp_path / "references.txt", data=tmp_path, split="test").measure(run)
+    figures = text_metric("bleu", tmp_path / "references.txt", data=tmp_path, split="test", language="fr").measure(run)
     assert figures["scores"][0]["value"] == pytest.approx(100)
 
 
@@ -201,8 +200,8 @@ def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, mo
 @pytest.mark.parametrize("name_of_metric", ["rouge", "bleu"])
 def test_the_table_tells_where_runs_were_decoded_otherwise(name_of_metric, flags, told, tmp_path):
     (tmp_path / "reference.de").write_text("oil prices rise\n")
-    (tmp_path / "test.en-de.de.idx").touch()
-    metric, found = text_metric(name_of_metric, tmp_path / "reference.de", data=tmp_path, split="test"), []
+    metric = text_metric(name_of_metric, tmp_path / "reference.de", data=tmp_path, split="test", language="de")
+    found = []
     first = "--user-dir /a --path a.pt --gen-subset test --beam 5 --max-tokens 4 --remove-bpe=subword_nmt"
     for name, given in (("a", first), ("b", flags)):
         folder = tmp_path / name / "test"
@@ -234,7 +233,7 @@ def test_rouge_is_counted_as_it_was_asked_for(tmp_path):
     (tmp_path / "reference").write_text("Öl wird teurer\n")
     (tmp_path / "text").write_text("Öl billiger\n")
     settings = RougeSettings(tokenizer="unicode", stemming="off")
-    metric = text_metric("rouge", tmp_path / "reference", data=tmp_path, split="test", rouge=settings)
+    metric = text_metric("rouge", tmp_path / "reference", data=tmp_path, split="test", language="de", rouge=settings)
     figures = metric.measure_text(tmp_path / "text")
     assert figures["scores"][0]["f1"] == pytest.approx(100 * 2 / 5)  # one word of two, and of three
     assert "tok:unicode|stem:off" in metric.note([figures])

@@ -1,10 +1,12 @@
 """A split decoded by ``fairseq-generate``, once for the same models, data and flags."""
 
+import argparse
 import os
 import shlex
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Collection, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
@@ -12,8 +14,9 @@ from fairseq import options
 from filelock import FileLock, Timeout
 
 from fairseq_plugins.data.file_digest import file_digest
-from fairseq_plugins.evaluation.checkpoints import check_no_language_models
-from fairseq_plugins.evaluation.translation.binarised_pairs import target_language
+from fairseq_plugins.evaluation.checkpoints import translation_languages
+from fairseq_plugins.evaluation.translation.binarised_pairs import Languages, check_split
+from fairseq_plugins.host.translation_direction import check_direction
 from fairseq_plugins.programs.host_program import USER_DIR, run_host
 
 GENERATED_FILE, ASKED_FILE, LOCK_FILE = "generate.txt", "asked.txt", ".decoding.lock"
@@ -55,10 +58,22 @@ class Decoding:
         """The output of ``fairseq-generate``, with subwords joined."""
         return self.out / GENERATED_FILE
 
+    @cached_property
+    def languages(self) -> Languages:
+        """Source and target, those of the models.
+
+        Raises:
+            ValueError: as :func:`translation_languages`.
+        """
+        return translation_languages(self.models, self.data, self.split)
+
     @property
     def arguments(self) -> List[str]:
         """Of ``fairseq-generate``."""
+        source, target = self.languages
         chosen = {
+            "--source-lang": source,
+            "--target-lang": target,
             "--user-dir": str(USER_DIR),
             "--path": os.pathsep.join(self.models),
             "--gen-subset": self.split,
@@ -72,12 +87,18 @@ class Decoding:
         """Refuse what could not be decoded.
 
         Raises:
-            ValueError: if a model, the data or the split is missing, a model is damaged or a language model, or
-                ``fairseq-generate`` has no such flag or value.
+            ValueError: if a model, the data or the split is missing, a model is damaged or a language model, the models,
+                or the flags, are of several directions, or ``fairseq-generate`` has no such flag or value.
         """
         check_flags(self.arguments)
-        target_language(self.data, self.split)
-        check_no_language_models(self.models)
+        given = languages_among(self.flags)
+        check_direction(given, self.languages, name=self.models[0])
+        if any(language not in (None, own) for language, own in zip(given, self.languages)):
+            raise ValueError(
+                f"{self.models[0]} translates {self.languages[0]} into {self.languages[1]}: leave --source-lang and "
+                "--target-lang out"
+            )
+        check_split(self.data, self.split, self.languages)
 
     @property
     def is_done(self) -> bool:
@@ -163,10 +184,19 @@ def check_flags(arguments: Sequence[str]) -> None:
     options.parse_args_and_arch(parser, _flags(["", *arguments], without=["--user-dir"]))
 
 
+def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:
+    """The source and the target language that are given among flags of fairseq; None where one is not."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("-s", "--source-lang")
+    parser.add_argument("-t", "--target-lang")
+    found, _ = parser.parse_known_args(list(flags))
+    return found.source_lang, found.target_lang
+
+
 PLACES = ("--path", "--user-dir")
 """Flags that say where something is; their values follow them."""
 
-NO_MATTER = (*PLACES, "--max-tokens")
+NO_MATTER = (*PLACES, "--max-tokens", "--source-lang", "--target-lang")
 """Flags with whose other values two models are decoded alike; their values follow them."""
 
 
@@ -203,6 +233,13 @@ def decoded_with(folder: Path) -> Optional[List[str]]:
     if asked is None:
         return None
     return [word for word in _flags(asked[1], without=NO_MATTER) if word != "--cpu"]
+
+
+def decoded_languages(folder: Path) -> Optional[Languages]:
+    """Source and target language of the output in the folder of a decoding; None if nothing tells them."""
+    asked = _read_asked(folder)
+    source, target = (None, None) if asked is None else languages_among(asked[1])
+    return (source, target) if source and target else None
 
 
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:

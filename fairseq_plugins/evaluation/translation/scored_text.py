@@ -12,7 +12,7 @@ from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.evaluation.text.languages import LANGUAGES, check_language, is_language
 from fairseq_plugins.evaluation.text.subwords import subword_kind
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
-from fairseq_plugins.evaluation.translation.binarised_pairs import num_sentences, raw_reference, target_language
+from fairseq_plugins.evaluation.translation.binarised_pairs import num_sentences, raw_reference
 from fairseq_plugins.evaluation.translation.decoding import Decoding
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references
 from fairseq_plugins.flags.common_arguments import (
@@ -64,11 +64,11 @@ class ScoredText:
 
     @property
     def language(self) -> str:
-        """Of the text: the target language of DATA, else that which the name of the first reference ends in, or ""."""
+        """Of the text: the models' target language, else that which the name of the first reference ends in, or ""."""
         if self.decoding is None:
             ending = _ending(self.references[0])
             return ending if is_language(ending) else ""
-        return target_language(self.decoding.data, self.decoding.split)
+        return self.decoding.languages[1]
 
     @property
     def case(self) -> LetterCase:
@@ -76,7 +76,7 @@ class ScoredText:
         return "kept" if self.decoding is None else compared_case(self.decoding.data)
 
     def check_language(self, language: str) -> None:
-        """Refuse a language of ``--target-lang`` that there is not, or that is not the one of DATA.
+        """Refuse a language of ``--target-lang`` that there is not, or that the models do not translate into.
 
         Raises:
             ValueError: with the remedy.
@@ -84,7 +84,7 @@ class ScoredText:
         check_language(language, flag="--target-lang")
         if self.decoding is not None and self.language in LANGUAGES and language != self.language:
             raise ValueError(
-                f"--target-lang {language}: {self.decoding.data} translates into {self.language}: leave it out"
+                f"--target-lang {language}: {self.decoding.models[0]} translates into {self.language}: leave it out"
             )
 
     def check_side(self) -> None:
@@ -95,12 +95,12 @@ class ScoredText:
         """
         if self.decoding is None:
             return
-        data, split = self.decoding.data, self.decoding.split
+        source, target = self.decoding.languages
         for reference in self.references:
-            side = _ending(reference)
-            if side != self.language and (data / f"{split}.{side}-{self.language}.{side}.idx").is_file():
+            if _ending(reference) == source != target:
                 raise ValueError(
-                    f"{data} has no {split} set with the target language {side}, which {reference} ends in"
+                    f"{reference} ends in {source}, and {self.decoding.models[0]} translates {source} into {target}: "
+                    f"give a reference in {target}"
                 )
 
     def decode(self, *, result: str) -> None:
@@ -120,7 +120,7 @@ class ScoredText:
             self.decoding.run()
 
     def _check_lengths(self, decoding: Decoding) -> None:
-        num_pairs = num_sentences(decoding.data, decoding.split)
+        num_pairs = num_sentences(decoding.data, decoding.split, decoding.languages)
         for reference in self.references:
             if (num_lines := len(read_lines(reference))) != num_pairs:
                 raise ValueError(
@@ -267,7 +267,7 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
         raise ValueError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
     decoding = read_decoding(args)
     decoding.check()
-    references = _existing(args.reference or [raw_reference(args.data, args.split)])
+    references = _existing(args.reference or [raw_reference(args.data, args.split, decoding.languages[1])])
     return ScoredText([decoding.generated], "generate", references, decoding)
 
 

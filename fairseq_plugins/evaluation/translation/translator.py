@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
 from fairseq_plugins.evaluation.text.text_preparation import TextPreparation, load_text_preparation
+from fairseq_plugins.evaluation.translation.binarised_pairs import one_pair
 from fairseq_plugins.flags.input_paths import check_data_folder
 from fairseq_plugins.flags.values import check_at_least_one, check_whole
 
@@ -144,10 +145,6 @@ def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *
     check_data_folder(Path(data))
     loaded = load_translation_models(paths, data)
     models, tasks = [model.to(device) for model, _ in loaded], [task for _, task in loaded]
-    languages = {(str(task.cfg.source_lang), str(task.cfg.target_lang)) for task in tasks}
-    if len(languages) > 1:
-        pairs = " and ".join(sorted("-".join(pair) for pair in languages))
-        raise ValueError(f"the models translate {pairs}: give models of one pair of languages")
-    ((source, target),) = languages
+    source, target = one_pair((str(task.cfg.source_lang), str(task.cfg.target_lang)) for task in tasks)
     preparation = load_text_preparation(Path(data), source=source, target=target)
     return Translator(models=models, task=tasks[0], preparation=preparation)

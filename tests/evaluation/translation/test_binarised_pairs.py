@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.evaluation.translation.binarised_pairs import num_sentences, target_language
+from fairseq_plugins.evaluation.translation.binarised_pairs import check_split, num_sentences, split_languages
 
 PAIRS = Path(__file__).parents[2] / "fixtures/older_checkpoints/data/translation"
 NUM_SENTENCES = 12
@@ -25,20 +25,24 @@ def add(data, split, pair):
 
 def test_language_and_number_of_sentences(data):
     add(data, "valid", "tgt-src")  # another split's pairs are its own
-    assert target_language(data, "test") == "tgt"
-    assert num_sentences(data, "test") == NUM_SENTENCES
+    assert split_languages(data, "test") == ("src", "tgt")
+    for languages in (("src", "tgt"), ("tgt", "src")):
+        assert num_sentences(data, "test", languages) == NUM_SENTENCES
 
 
 @pytest.mark.parametrize("pair", ["other-tgt", "tgt-src"])
-def test_several_pairs_of_languages_are_refused(pair, data):
+def test_of_several_pairs_of_languages_one_must_be_named(pair, data):
     add(data, "test", pair)
-    for ask in (target_language, num_sentences):
-        with pytest.raises(
-            ValueError, match=f"has test sets of several pairs of languages, .*{pair}.*: keep them apart"
-        ):
-            ask(data, "test")
+    with pytest.raises(ValueError, match=f"has test sets of several pairs of languages, .*{pair}.*: keep them apart"):
+        split_languages(data, "test")
+    check_split(data, "test", ("src", "tgt"))
+
+
+def test_a_pair_that_the_split_lacks_is_told(data):
+    with pytest.raises(ValueError, match="has no test set of de and tgt, which the model translates, but of src-tgt:"):
+        num_sentences(data, "test", ("de", "tgt"))
 
 
 def test_a_split_that_is_missing_is_told_with_those_that_are_there(data):
     with pytest.raises(ValueError, match="has no dev set: take one of test, train, valid"):
-        target_language(data, "dev")
+        split_languages(data, "dev")

@@ -10,7 +10,8 @@ from fairseq_plugins.evaluation.translation.decoding import Decoding, decoded_wi
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(decoding, "translation_languages", lambda models, data, split: ("en", "de"))
     for name in ("model.pt", "lm.pt", "data/dict.de.txt", "data/test.en-de.de.bin"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)

@@ -131,11 +131,11 @@ def test_references_that_do_not_fit_leave_earlier_scores(data, monkeypatch):
     for file in earlier:
         file.write_text("earlier\n")
     text = read_scored_text(read("--reference", "references.txt"))
-    monkeypatch.setattr(scored_text, "num_sentences", lambda data, split: 2)
+    monkeypatch.setattr(scored_text, "num_sentences", lambda *_: 2)
     with pytest.raises(ValueError, match="references.txt has 1 lines, and test of .* 2 sentences: line 2 has no"):
         text.decode(result="scores.txt")
     assert all(file.read_text() == "earlier\n" for file in earlier)
-    monkeypatch.setattr(scored_text, "num_sentences", lambda data, split: 1)
+    monkeypatch.setattr(scored_text, "num_sentences", lambda *_: 1)
     monkeypatch.setattr(type(text.decoding), "run", lambda decoding: None)
     text.decode(result="scores.txt")
     assert not any(file.exists() for file in earlier)
@@ -147,7 +147,7 @@ def test_the_language_of_a_decoding_is_that_of_the_data(data):
     assert text.language == "de"
     shutil.copy(data.parent / "test.en", data.parent / "test.en.gz")
     for name in ("test.en", "test.en.gz"):
-        with pytest.raises(ValueError, match=f"no test set with the target language en, which {name} ends in"):
+        with pytest.raises(ValueError, match=f"{name} ends in en, and model.pt translates en into de"):
             read_scored_text(read("--reference", name)).check_side()
 
 
