@@ -80,7 +80,9 @@ match nothing; only the former can be compared between papers. Plain text has no
     def run(self, args: argparse.Namespace) -> None:
         text = read_scored_text(args)
         if len(text.references) > 1:
-            raise ValueError("give one --reference")
+            raise ValueError(
+                f"--reference {' '.join(map(str, text.references))}: BLEU is of one file of references here: give one"
+            )
         text.check_side()
         against = None if args.against is None else _baseline_file(args.against)
         if args.write_hypotheses is not None:

@@ -12,6 +12,7 @@ from binarised_lines import write_split
 from filelock import FileLock
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
+from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
 from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
 from fairseq_plugins.evaluation.translation import decoding
 
@@ -90,7 +91,9 @@ def test_plain_text_is_scored_as_it_is(source, folder, monkeypatch, capsys):
     "arguments, told",
     [
         (["--write-hypotheses", "no/text"], "argument --write-hypotheses: no/text: no is no directory: make it first"),
-        (["--reference", "raw.de"], "give one --reference"),
+        (["raw.de"], "--reference reference raw.de: BLEU is of one file of references here: give one"),
+        (["--reference", "raw.de"], "--reference reference raw.de: BLEU is of one file of references here: give one"),
+        (["."], "--reference . is a folder: give a text file; DATA comes first, before all flags"),
         (["--against", "nowhere"], "nowhere has no generate.txt: evaluate the baseline first"),
         ([], "reference does not end in a language: name that of the detokeniser with --target-lang"),
     ],
@@ -181,6 +184,34 @@ def test_a_second_decoding_into_a_folder_waits_for_the_first(decoded, folder, mo
 def test_references_of_another_text_are_refused(content, told, folder, capsys):
     (folder / "raw.de").write_text(content)
     assert re.search(told, refusal(capsys, "--input", "generate.txt", "--reference", "raw.de"))
+
+
+def test_escapes_in_pieces_are_scored_as_all_lines(folder, capsys):
+    """The codes and the dictionary are those of another text, in which there was no &."""
+    lines = (Path(__file__).parents[1] / "cases/escapes.en").read_text(encoding="utf-8").splitlines()
+    (folder / "raw.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    targets = [
+        "He works for Müller <<unk>> amp; Sons .",
+        "She said <<unk>> quot; Come ! <<unk>> quot; and left .",
+        "R <<unk>> amp; D costs <<unk>> lt; 5 % of sales <<unk>> gt; 2019 .",
+        "It <<unk>> apos; s John <<unk>> apos; s dog <<unk>> apos; s <<unk>> <<unk>> 91; old <<unk>> 93; bowl .",
+    ]
+    texts = enumerate(targets)
+    (folder / "generate.txt").write_text("".join(f"T-{n}\t{text}\nH-{n}\t-1\t{text}\n" for n, text in texts))
+    EvaluateTranslation().main(["--input", "generate.txt", "--reference", "raw.en"])
+    shown = capsys.readouterr()
+    assert "BLEU, detokenised" in shown.out and shown.err == ""
+    EvaluateRouge().main(["--input", "generate.txt", "--reference", "raw.en"])
+    assert "ROUGE-1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mark", ["@@", "\u2581"])
+def test_marks_of_the_text_itself_are_scored(mark, folder, capsys):
+    (folder / "raw.de").write_text("".join(f"{line} {mark} eins\n" for line in RAW), encoding="utf-8")
+    pairs = enumerate(zip(TARGETS, LINES))
+    generated = (f"T-{n}\t{text} {mark} eins\nH-{n}\t-1\t{line} {mark} eins\n" for n, (text, line) in pairs)
+    (folder / "generate.txt").write_text("".join(generated))
+    assert "BLEU, detokenised" in output_of(capsys, "--input", "generate.txt", "--reference", "raw.de")
 
 
 def test_blank_references_of_plain_text_are_refused(folder, capsys):

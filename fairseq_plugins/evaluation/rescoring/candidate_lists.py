@@ -189,8 +189,8 @@ def write_nbest(lists: NBestLists, scores: Sequence[np.ndarray], *, form: str) -
 
 
 def marked_kind(texts: Sequence[str]) -> Optional[str]:
-    """The host's name for the subwords whose marks are in the texts, or None."""
-    for pattern, _, kind in SUBWORD_MARKS:
-        if any(pattern.search(text) for text in texts):
-            return kind
-    return None
+    """fairseq's name for the subwords whose marks are in the texts, or None; sentencepiece marks most texts."""
+    num_marked = {kind: sum(pattern.search(text) is not None for text in texts) for pattern, _, kind in SUBWORD_MARKS}
+    if 2 * num_marked["sentencepiece"] > len(texts):
+        return "sentencepiece"
+    return "subword_nmt" if num_marked["subword_nmt"] else None

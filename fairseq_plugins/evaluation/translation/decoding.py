@@ -87,8 +87,8 @@ class Decoding:
         """Refuse what could not be decoded.
 
         Raises:
-            ValueError: if a model, the data or the split is missing, a model is damaged or a language model, the models,
-                or the flags, are of several directions, or ``fairseq-generate`` has no such flag or value.
+            ValueError: if a model, the data or the split is missing, a model is damaged or a language model, the models
+                or the flags are of several directions, or ``fairseq-generate`` has no such flag or value.
         """
         check_flags(self.arguments)
         given = languages_among(self.flags)

@@ -9,7 +9,11 @@ from fairseq_plugins.evaluation.translation.generated_text import (
     check_words,
     read_generated,
 )
-from fairseq_plugins.evaluation.translation.raw_references import check_blank_references, check_raw_references
+from fairseq_plugins.evaluation.translation.raw_references import (
+    check_blank_references,
+    check_raw_references,
+    compare_with_references,
+)
 from fairseq_plugins.scoring.rouge import RougeScore, RougeSettings, check_tokens, score_corpus, without_escapes
 
 
@@ -24,16 +28,12 @@ def read_headlines(*paths: Path, references: Sequence[Path] = ()) -> List[str]:
         ValueError: if the files hold no hypothesis, sentences are missing, or the targets are those of no reference.
     """
     generated = read_generated(*paths)
-    refused: List[ValueError] = []
-    for reference in references:
-        lines = read_lines(reference)
-        check_pairs(generated.hypotheses, lines, name=name_of(*paths), reference_name=str(reference))
-        try:
-            check_raw_references(generated.references, lines, name=name_of(*paths), reference_name=str(reference))
-        except ValueError as error:
-            refused.append(error)
-    if refused and len(refused) == len(references):
-        raise refused[0]
+    texts = {str(reference): read_lines(reference) for reference in references}
+    for reference, lines in texts.items():
+        check_pairs(generated.hypotheses, lines, name=name_of(*paths), reference_name=reference)
+    if texts:
+        nearest = min(texts, key=lambda name: compare_with_references(generated.references, texts[name]).num_other)
+        check_raw_references(generated.references, texts[nearest], name=name_of(*paths), reference_name=nearest)
     return [without_escapes(line) for line in generated.hypotheses]
 
 
@@ -63,7 +63,7 @@ def score_headlines(
     texts = [read_lines(reference) for reference in references]
     for lines, reference in zip(texts, references):
         check_pairs(hypotheses, lines, name=name, reference_name=str(reference))
-    check_words(hypotheses, name=name)
+    check_words(hypotheses, name=name, references=["".join(lines) for lines in zip(*texts)])
     check_blank_references(["".join(lines) for lines in zip(*texts)], name=name_of(*references))
     check_tokens(list(zip(*texts)), settings)
     return score_corpus(

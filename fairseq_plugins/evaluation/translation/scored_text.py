@@ -237,8 +237,8 @@ def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool
         "--reference",
         type=Path,
         metavar="FILE",
-        nargs="+" if several_references else None,
-        action="extend" if several_references else "append",
+        nargs="+",
+        action="extend",
         help="raw, untokenised reference, a sentence a line"
         + (", or several, of which each sentence has one in each file" if several_references else "")
         + " (default, with DATA: DATA/raw/SPLIT.TARGET)",
@@ -273,7 +273,9 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
 
 def _existing(paths: Sequence[Path]) -> List[Path]:
     for path in paths:
-        if path == STANDARD_INPUT or (path.exists() and not path.is_file() and not path.is_dir()):
+        if path.is_dir():
+            raise ValueError(f"--reference {path} is a folder: give a text file; DATA comes first, before all flags")
+        if path == STANDARD_INPUT or (path.exists() and not path.is_file()):
             raise ValueError(f"--reference {path}: it is read several times, give a regular file")
         read_lines(path)
     return list(paths)

@@ -76,8 +76,8 @@ def read_translation(*paths: Path, references: Sequence[str], reference_name: st
     generated = read_generated(*paths)
     name = name_of(*paths)
     check_pairs(generated.hypotheses, references, name=name, reference_name=reference_name)
-    check_words(generated.hypotheses, name=f"{name}, hypotheses")
-    check_words(generated.references, name=f"{name}, references")
+    check_words(generated.hypotheses, name=f"{name}, hypotheses", references=references)
+    check_words(generated.references, name=f"{name}, references", references=references)
     check_blank_references(references, name=reference_name)
     check_raw_references(generated.references, references, name=name, reference_name=reference_name)
     return Translation(
@@ -96,7 +96,7 @@ def read_plain_translation(*paths: Path, references: Sequence[str], reference_na
     lines = [line for path in paths for line in read_lines(path)]
     name = name_of(*paths)
     check_pairs(lines, references, name=name, reference_name=reference_name)
-    check_words(lines, name=name)
+    check_words(lines, name=name, references=references)
     check_blank_references(references, name=reference_name)
     return Translation(tokenized=[], tokenized_references=[], detokenized=lines)
 

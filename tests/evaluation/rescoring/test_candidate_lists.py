@@ -124,6 +124,8 @@ def test_subwords_are_told_by_their_marks():
     assert marked_kind(["a b", "ne@@ w"]) == "subword_nmt"
     assert marked_kind(["\u2581a b"]) == "sentencepiece"
     assert marked_kind(["a b", "a@@b"]) is None
+    assert marked_kind(["a b", "ne@@ w", "a \u2581 b"]) == "subword_nmt"  # the text's own
+    assert marked_kind(["a b", "a \u2581 b"]) is None
 
 
 @pytest.mark.parametrize("unicode, text", [("NFC", "sch\u00f6n"), ("kept", "scho\u0308n")])

@@ -86,7 +86,13 @@ def test_a_large_number_is_a_sentence_that_is_missing(tmp_path):
 )
 def test_subword_marks_are_refused_with_their_line(line, remedy):
     with pytest.raises(ValueError, match=f"hyp, line 3: subword mark .*{remedy}"):
-        check_words(["ein Haus", "mail@@x.de @ _", line], name="hyp")
+        check_words(["ein Haus", "mail@@x.de @ _", line], name="hyp", references=["ein Haus", "an @", "@_"])
+
+
+@pytest.mark.parametrize("own", ["diff @@ -1 +1 @@", "a block \u2581 here"])
+def test_marks_that_the_references_have_are_the_texts_own(own):
+    check_words(["ein Haus", own], name="hyp", references=["ein Haus", own])
+    check_words(["ein Haus"] * 199 + [own], name="hyp", references=["ein Haus"] * 200)
 
 
 def test_text_that_cannot_be_compared_is_refused():
