@@ -7,6 +7,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.checkpoints import translation_languages
 from fairseq_plugins.evaluation.translation.binarised_pairs import (
     Languages,
+    check_split,
     one_pair,
     raw_reference,
     split_languages,
@@ -115,9 +116,10 @@ def _metric(args: argparse.Namespace) -> Metric:
             raise ValueError("--reference, --split and --text go with --metric bleu or rouge")
         return PerplexityMetric(device=choose_device(args))
     split = args.split or "test"
-    _, target = one_pair(_languages(run, args.data, split) for _, run in named_paths(args.path))
-    reference = args.reference or raw_reference(args.data, split, target)
-    return text_metric(args.metric, reference, data=args.data, split=split, language=target, rouge=rouge)
+    languages = one_pair(_languages(run, args.data, split) for _, run in named_paths(args.path))
+    check_split(args.data, split, languages)
+    reference = args.reference or raw_reference(args.data, split, languages[1])
+    return text_metric(args.metric, reference, data=args.data, split=split, language=languages[1], rouge=rouge)
 
 
 if __name__ == "__main__":

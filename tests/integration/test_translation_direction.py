@@ -130,3 +130,7 @@ def test_references_and_splits_are_those_of_the_models_languages(reference, flag
     out = ["--out", tmp_path / "out", "--reference", data / reference]
     result = run("fairseq_plugins.cli.evaluate_translation", data, "--path", model, *out, *flags)
     assert result.returncode == 2 and re.search(told, refused(result))
+    if flags:
+        table = ["--path", f"a={turned}", "--metric", "bleu", *flags, "--out", tmp_path]
+        compared = run("fairseq_plugins.cli.compare_runs", data, *table)
+        assert compared.returncode == 2 and re.search(told, refused(compared))

@@ -149,8 +149,8 @@ def _start(line: str) -> str:
 
 
 def _words(line: str) -> List[str]:
-    """The letters of each word that has any, without case."""
-    folded = unicodedata.normalize("NFKC", line).casefold()
+    """The letters of each word that has any, without case and accents, at which tokenisers tear decomposed text."""
+    folded = unicodedata.normalize("NFKD", line).casefold()
     return [word for word in ("".join(filter(str.isalpha, word)) for word in folded.split()) if word]
 
 

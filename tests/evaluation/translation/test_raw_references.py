@@ -75,6 +75,14 @@ def test_escapes_that_the_dictionary_lacks_are_no_fault_of_the_reference(missing
         assert found.num_other == 0 and found.first_joined is None and not found.is_other_text
 
 
+@pytest.mark.parametrize("name", ["nfd.de", "joiners.fa", "joiners.si", "emoji.en"])
+def test_words_that_tokenisers_tear_are_no_fault_of_the_reference(name):
+    lines = (TESTS / "cases" / name).read_text(encoding="utf-8").splitlines()
+    for missing in MISSING:
+        found = compare_with_references(targets_of(lines, name[-2:], missing), lines)
+        assert found.num_other == 0 and found.first_joined is None
+
+
 def check_corpus(lines, language):
     """Every line is its own reference, whatever the dictionary lacks; what is another text is found."""
     for missing in MISSING:
