@@ -11,6 +11,7 @@ from tqdm import tqdm
 from fairseq_plugins.evaluation.checkpoints import training_config
 from fairseq_plugins.flags.values import flag_of
 from fairseq_plugins.host.checkpoint_fit import other_flags
+from fairseq_plugins.host.translation_direction import languages_of
 from fairseq_plugins.models.checkpoint_files import check_checkpoints, read_state
 from fairseq_plugins.modules.column_norm import column_lengths, normalise_columns_
 
@@ -115,7 +116,8 @@ def _flags(state: Dict[str, Any]) -> Dict[str, Any]:
     """What tells one training from another, by flag."""
     config = training_config(state)
     model = {flag_of(name): getattr(config.model, name, None) for name in TRAINING_FLAGS}
-    return {**model, "--seed": config.common.seed}
+    languages = dict(zip(("--source-lang", "--target-lang"), languages_of(config.task)))
+    return {**model, **languages, "--seed": config.common.seed}
 
 
 def _check_flags(flags: Dict[str, Any], expected: Dict[str, Any], path: Path, first: Path) -> None:

@@ -189,6 +189,10 @@ def set_other_cell(state):
     state["cfg"]["model"].rnn_cell = "variational"
 
 
+def set_other_direction(state):
+    state["cfg"]["task"].update(source_lang="tgt", target_lang="src")
+
+
 def set_other_seed(state):
     state["cfg"]["common"]["seed"] = 77
 
@@ -202,6 +206,7 @@ def set_other_seed(state):
         ),
         (set_more_words, "1.pt holds another model than .*0.pt, they differ in decoder.embedding.weight: give checkp"),
         (set_other_cell, "1.pt was trained with --rnn-cell variational, .*0.pt with --rnn-cell lstm: give checkpoints"),
+        (set_other_direction, "1.pt was trained with --source-lang tgt, .*0.pt with --source-lang None: give checkpo"),
         (set_other_seed, "1.pt was trained with --seed 77, .*0.pt with --seed"),
         (set_other_setting, "1.pt and .*0.pt differ in encoder.stack.merge_name: give checkpoints of one training"),
         (set_other_words, "1.pt and .*0.pt differ in vocabularies: give checkpoints of one training"),
