@@ -7,10 +7,10 @@ from typing import Dict, List, Sequence, Tuple
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
-from sacremoses import MosesDetokenizer
 
 from fairseq_plugins.data.text_files import name_of, read_lines
 from fairseq_plugins.evaluation.text.languages import SIDE_LANGUAGES
+from fairseq_plugins.evaluation.text.moses import MosesWords
 from fairseq_plugins.evaluation.translation.generated_text import (
     check_pairs,
     check_words,
@@ -56,8 +56,8 @@ class Score:
 
 def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
     """Undo the tokenisation of Moses, in a language or the side of a headline corpus."""
-    detokenizer = MosesDetokenizer(lang=SIDE_LANGUAGES.get(language, language))
-    return [str(detokenizer.detokenize(line.split(), unescape=True)) for line in lines]
+    moses = MosesWords(SIDE_LANGUAGES.get(language, language))
+    return [moses.join(line.split()) for line in lines]
 
 
 def read_translation(*paths: Path, references: Sequence[str], reference_name: str, language: str) -> Translation:
