@@ -8,7 +8,7 @@ import sys
 from typing import Dict, Optional, Sequence
 
 import fairseq_plugins.cli
-from fairseq_plugins.flags.command import Command, OneLineParser
+from fairseq_plugins.flags.command import Command, OneLineParser, ended_in_a_line
 
 
 def all_commands() -> Dict[str, Command]:
@@ -34,11 +34,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     commands = all_commands()
     if given and given[0] in commands:
         parser.error(f"type: {shlex.join([*commands[given[0]].program.split(), *given[1:]])}")
-    parser.parse_args(given)
-    print("python -m fairseq_plugins.cli.NAME --help explains a command:\n")
-    width = max(map(len, commands))
-    for name, command in sorted(commands.items()):
-        print(f"{name:<{width}}  {command.summary}")
+    with ended_in_a_line(parser):
+        parser.parse_args(given)
+        print("python -m fairseq_plugins.cli.NAME --help explains a command:\n")
+        width = max(map(len, commands))
+        for name, command in sorted(commands.items()):
+            print(f"{name:<{width}}  {command.summary}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ With --last N the one --path is a --save-dir, and its last N epoch checkpoints, 
 Recipes write them under --keep-last-epochs N."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_checkpoints(parser, help="two or more checkpoints, or with --last one --save-dir")
+        add_checkpoints(parser, help="two or more checkpoints, or with --last one --save-dir", folders="kept")
         parser.add_argument(
             "--last", type=int, metavar="N", help="average the last N epoch checkpoints of a --save-dir"
         )
@@ -40,6 +40,8 @@ Recipes write them under --keep-last-epochs N."""
             if len(paths) > 1:
                 raise ValueError(f"--last takes one --save-dir after --path; there are {len(paths)} paths")
             paths = last_epoch_checkpoints(paths[0], args.last)
+        elif len(paths) == 1 and paths[0].is_dir():
+            raise ValueError(f"{paths[0]} is a folder: give --last N to average its last N epoch checkpoints")
         check_not_read(args.out, paths, flag="--out")
         mean = average_checkpoints(paths, show_progress=sys.stderr.isatty())
         write_tensors(args.out, mean)

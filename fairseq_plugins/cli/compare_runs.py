@@ -1,7 +1,6 @@
 """Trained models compared in a table: ``python -m fairseq_plugins.cli.compare_runs --help``."""
 
 import argparse
-from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.checkpoints import translation_languages
@@ -14,8 +13,9 @@ from fairseq_plugins.evaluation.translation.binarised_pairs import (
 )
 from fairseq_plugins.evaluation.translation.decoding import decoded_languages
 from fairseq_plugins.evaluation.translation.rouge_flags import add_rouge_settings, read_rouge_settings
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_models, add_out, choose_device
+from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_folders, add_out, choose_device
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.comparison import compare_runs
 from fairseq_plugins.reports.metrics.metric import Metric
@@ -54,7 +54,7 @@ Writes table.md, runs.json and learning_curves.png."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="fairseq-preprocess or data-prep")
-        add_named_models(parser, help="runs to compare", model="SAVE_DIR")
+        add_named_folders(parser, help="runs to compare")
         parser.add_argument(
             "--metric", choices=METRICS, default="perplexity", help="what is compared (default: %(default)s)"
         )
@@ -63,7 +63,7 @@ Writes table.md, runs.json and learning_curves.png."""
         )
         parser.add_argument(
             "--reference",
-            type=Path,
+            type=given_path,
             metavar="FILE",
             help="raw reference text of the split, for bleu and rouge (default: DATA/raw/SPLIT.TARGET)",
         )

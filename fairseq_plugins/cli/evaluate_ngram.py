@@ -2,12 +2,12 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
 from fairseq_plugins.evaluation.ngram_perplexity import NGramPerplexity, evaluate_ngram_model
 from fairseq_plugins.evaluation.test_time.flags import FLAGS, read_methods
 from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_data, add_json, add_split
 from fairseq_plugins.ngrams.ngram_model import NGramModel
@@ -29,7 +29,7 @@ Words of dict.txt that the file lacks share the probability of its <unk>."""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser)
         parser.add_argument(
-            "--path", type=Path, required=True, metavar="ARPA", help="ARPA file, compressed by gzip or not"
+            "--path", type=given_path, required=True, metavar="ARPA", help="ARPA file, compressed by gzip or not"
         )
         add_split(parser)
         metavar, help = FLAGS["unigram-cache"]

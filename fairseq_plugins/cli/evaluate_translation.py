@@ -25,6 +25,7 @@ from fairseq_plugins.evaluation.translation.translations import (
     read_translation,
     score,
 )
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_json, add_output_file
 from fairseq_plugins.flags.output_paths import check_not_read
@@ -68,7 +69,7 @@ match nothing; only the former can be compared between papers. Plain text has no
         )
         parser.add_argument(
             "--against",
-            type=Path,
+            type=given_path,
             metavar="OUT",
             help="what a baseline made of the same text, --out of its decoding or a file: sacreBLEU's paired bootstrap "
             "test, whose p looks at the size of differences alone (compare_runs --baseline looks at their sign, too, "

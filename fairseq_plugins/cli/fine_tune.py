@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_plugins.flags.common_arguments import add_cpu, add_data, choose_device
+from fairseq_plugins.flags.common_arguments import add_cpu, add_data, checkpoint, choose_device
 from fairseq_plugins.flags.output_paths import output_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.flags.values import check_at_least_one
@@ -36,7 +36,11 @@ model in its training, such as --hidden-sizes, must be given again."""
             help=f"architecture of the checkpoint, with a fine-tuning in its paper: {', '.join(tuned)}",
         )
         parser.add_argument(
-            "--path", required=True, metavar="CKPT", help="model to start from, such as SAVE_DIR/checkpoint_best.pt"
+            "--path",
+            type=checkpoint,
+            required=True,
+            metavar="CKPT",
+            help="model to start from, such as SAVE_DIR/checkpoint_best.pt",
         )
         parser.add_argument(
             "--save-dir", type=output_folder, required=True, metavar="DIR", help="directory for what is written"

@@ -16,6 +16,7 @@ from fairseq_plugins.evaluation.text.line_stream import stream_lines
 from fairseq_plugins.evaluation.text.raw_text import load_side_text
 from fairseq_plugins.evaluation.text.text_generator import STOPS, UNKNOWN_WORDS, Continuation, TextGenerator
 from fairseq_plugins.evaluation.text.word_choice import Sampling
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,
@@ -51,7 +52,10 @@ object for each text, in which they are line breaks."""
         add_input(parser, help="beginnings, one a line (default: the standard input)")
         add_tokenised(parser)
         parser.add_argument(
-            "--after", type=Path, metavar="FILE", help="text that every beginning follows; for models that carry state"
+            "--after",
+            type=given_path,
+            metavar="FILE",
+            help="text that every beginning follows; for models that carry state",
         )
         parser.add_argument(
             "--num",

@@ -2,9 +2,9 @@
 
 import argparse
 import random
-from pathlib import Path
 
 from fairseq_plugins.data.text_files import read_lines
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import add_out
 from fairseq_plugins.flags.values import check_at_least_one
@@ -21,14 +21,14 @@ class HeadlineBaselines(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--articles",
-            type=Path,
+            type=given_path,
             required=True,
             metavar="FILE",
             help="articles, one a line, such as DATA/raw/test.article",
         )
         parser.add_argument(
             "--titles",
-            type=Path,
+            type=given_path,
             required=True,
             metavar="FILE",
             help="training headlines, such as WORK/article-title/text/train.title",

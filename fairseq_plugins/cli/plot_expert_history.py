@@ -22,7 +22,7 @@ from fairseq_plugins.flags.common_arguments import (
     add_cpu,
     add_data,
     add_json,
-    add_named_models,
+    add_named_folders,
     add_plot,
     add_split,
     choose_device,
@@ -52,7 +52,7 @@ state."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
-        add_named_models(parser, model="DIR", help="trainings, by the directory of their checkpoints")
+        add_named_folders(parser, metavar="NAME=DIR", help="trainings, by the directory of their checkpoints")
         add_split(parser, help="split whose sentences are read", default="valid")
         parser.add_argument(
             "--num", type=int, default=200, metavar="N", help="sentences that are read (default: %(default)s)"

@@ -3,7 +3,7 @@
 import argparse
 
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_json, add_named_models, add_plot
+from fairseq_plugins.flags.common_arguments import add_json, add_named_folders, add_plot
 from fairseq_plugins.flags.values import check_positive, named_paths
 from fairseq_plugins.reports.generalization import (
     draw_generalization,
@@ -30,7 +30,7 @@ learns fast within an epoch, as in the first or behind a fall of the rate, looks
 estimation logs none. Date, code and machine of --json are those of the drawing."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_named_models(parser, help="trainings, finished or not", model="SAVE_DIR")
+        add_named_folders(parser, help="trainings, finished or not")
         parser.add_argument(
             "--at",
             nargs="+",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_json, add_named_models, add_plot
+from fairseq_plugins.flags.common_arguments import add_json, add_named_folders, add_plot
 from fairseq_plugins.flags.values import named_paths
 from fairseq_plugins.reports.curves import draw_learning_curves
 from fairseq_plugins.reports.json_text import json_text
@@ -30,7 +30,7 @@ differ in their seed and have their mean and standard deviation. Date, code and 
 drawing. For finished trainings compare_runs measures the test set, too."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_named_models(parser, help="trainings, finished or not", model="SAVE_DIR")
+        add_named_folders(parser, help="trainings, finished or not")
         add_plot(parser, help="draw the curves, such as learning_curves.png")
         add_json(parser)
 

@@ -12,6 +12,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.data.corpus import load_dictionary
 from fairseq_plugins.data.text_files import check_file
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,
@@ -78,7 +79,7 @@ line, from 0. Files may be compressed by gzip."""
             "--lists",
             nargs="+",
             action="extend",
-            type=Path,
+            type=given_path,
             required=True,
             metavar="FILE",
             help="candidates, a file for each split",
@@ -87,7 +88,7 @@ line, from 0. Files may be compressed by gzip."""
             "--gold",
             nargs="+",
             action="extend",
-            type=Path,
+            type=given_path,
             required=True,
             metavar="FILE",
             help="gold trees, a file for each of --lists",

@@ -21,6 +21,7 @@ from fairseq_plugins.evaluation.text.languages import LANGUAGES, check_language
 from fairseq_plugins.evaluation.text.raw_text import recorded_unicode
 from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import Languages, one_pair
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.command import Command
 from fairseq_plugins.flags.common_arguments import (
     add_checkpoints,
@@ -73,13 +74,13 @@ keep them."""
         )
         parser.add_argument(
             "--source",
-            type=Path,
+            type=given_path,
             metavar="FILE",
             help="sources that encoder-decoders read, tokens of DATA (default: those in the lists)",
         )
         parser.add_argument(
             "--reference",
-            type=Path,
+            type=given_path,
             metavar="FILE",
             help="references: raw text with --target-lang, otherwise tokens as in the lists (default: those in the "
             "lists, if they have any)",
@@ -97,7 +98,9 @@ keep them."""
             metavar="FILE",
             help="tune weights to the references and write them to this file",
         )
-        weights.add_argument("--weights", type=Path, metavar="FILE", help="weights that --tune wrote, for these models")
+        weights.add_argument(
+            "--weights", type=given_path, metavar="FILE", help="weights that --tune wrote, for these models"
+        )
         parser.add_argument(
             "--metric",
             choices=CORPUS_METRICS,

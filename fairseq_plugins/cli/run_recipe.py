@@ -4,7 +4,6 @@ import argparse
 import itertools
 import os
 import sys
-from pathlib import Path
 from typing import List, Mapping, Optional
 
 import fairseq_plugins  # noqa: F401  registers the architectures
@@ -12,6 +11,7 @@ from fairseq_plugins.data.corpus import is_binarised
 from fairseq_plugins.evaluation.text.subwords import subword_kind
 from fairseq_plugins.evaluation.translation.binarised_pairs import check_split, raw_reference
 from fairseq_plugins.evaluation.translation.decoding import Decoding, languages_among
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.common_arguments import add_beam, add_cpu, add_out, choose_device
 from fairseq_plugins.flags.input_paths import data_folder
 from fairseq_plugins.flags.output_paths import check_output_folder
@@ -68,7 +68,7 @@ this command does not know go to every fairseq-train after those of the recipe, 
             help="every system is trained with each (default: 1)",
         )
         parser.add_argument(
-            "--save-dir", type=Path, required=True, metavar="DIR", help="directory for a folder of each training"
+            "--save-dir", type=given_path, required=True, metavar="DIR", help="directory for a folder of each training"
         )
         parser.add_argument(
             "--baseline",

@@ -2,9 +2,9 @@
 
 import argparse
 import textwrap
-from pathlib import Path
 from typing import Any, Optional, Sequence, Union
 
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.input_paths import check_data_folder
 from fairseq_plugins.flags.training_command import TrainingCommand
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
@@ -45,9 +45,9 @@ class Train(TrainingCommand):
         parser.usage = "%(prog)s RECIPE SYSTEM DATA --save-dir DIR [--seed N] [fairseq-train flags]"
         parser.add_argument("recipe", metavar="RECIPE", help=", ".join(RECIPES))
         parser.add_argument("system", metavar="SYSTEM", help="a row of the recipe's table; --list RECIPE prints them")
-        parser.add_argument("data", metavar="DATA", type=Path, help="directory that data-prep wrote")
+        parser.add_argument("data", metavar="DATA", type=given_path, help="directory that data-prep wrote")
         parser.add_argument(
-            "--save-dir", type=Path, required=True, metavar="DIR", help="directory for checkpoints and train.log"
+            "--save-dir", type=given_path, required=True, metavar="DIR", help="directory for checkpoints and train.log"
         )
         parser.add_argument("--seed", type=int, metavar="N", help="default: that of the architecture's preset, or 1")
         parser.add_argument(

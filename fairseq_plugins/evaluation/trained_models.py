@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
 
 import torch
+from fairseq import utils
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -20,6 +21,7 @@ from fairseq_plugins.evaluation.text.text_scorer import Context, ScoredLine, Tex
 from fairseq_plugins.evaluation.text.word_choice import Sampling
 from fairseq_plugins.evaluation.translation.translator import TranslatedSentence, Translator, load_translator
 from fairseq_plugins.evaluation.translation.word_attention import WordAttention, word_attention
+from fairseq_plugins.flags.input_paths import checkpoint_of
 from fairseq_plugins.flags.values import check_at_least_one
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
 
@@ -214,7 +216,7 @@ def load_trained(
     _check_device(device)
     check_checkpoints(paths)
     config = trained_task(paths[0])
-    folder = Path(data if data is not None else str(config.data).split(":")[0])
+    folder = Path(data if data is not None else utils.split_paths(str(config.data))[0])
     if not folder.is_dir():
         told = "" if data is not None else f", where {paths[0]} was trained,"
         raise ValueError(f"{folder}{told} is no folder: give data, the folder that data-prep wrote")
@@ -244,10 +246,8 @@ def _check_device(device: str) -> None:
 
 
 def _checkpoint(path: Path) -> Path:
-    """The file itself, or the best or else the last checkpoint of a folder."""
-    if not path.is_dir():
-        return path
-    found = [path / name for name in ("checkpoint_best.pt", "checkpoint_last.pt") if (path / name).is_file()]
-    if not found:
+    """The file itself, or the checkpoint of a folder."""
+    found = checkpoint_of(path)
+    if found.is_dir():
         raise ValueError(f"{path} has no checkpoint_best.pt and no checkpoint_last.pt: give a checkpoint's file")
-    return found[0]
+    return found

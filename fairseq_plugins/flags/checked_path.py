@@ -5,13 +5,25 @@ from pathlib import Path
 from typing import Callable
 
 
+def given_path(text: str) -> Path:
+    """The path that was typed; one that begins with a dash is made absolute, so that no program takes it for a flag.
+
+    Raises:
+        ArgumentTypeError: if it is empty, as where a variable of the shell is not set, and would be the working folder.
+    """
+    if not text:
+        raise ArgumentTypeError("the path is empty")
+    path = Path(text)
+    return path.absolute() if str(path).startswith("-") and text != "-" else path
+
+
 def checked_path(text: str, check: Callable[[Path], None]) -> Path:
     """The path that was typed.
 
     Raises:
-        ArgumentTypeError: with what ``check`` says in its ValueError.
+        ArgumentTypeError: if it is empty, or with what ``check`` says in its ValueError.
     """
-    path = Path(text)
+    path = given_path(text)
     try:
         check(path)
     except ValueError as error:

@@ -9,7 +9,8 @@ import shlex
 import signal
 import sys
 from abc import ABC, abstractmethod
-from typing import ClassVar, List, NoReturn, Optional, Sequence, Tuple
+from contextlib import contextmanager
+from typing import ClassVar, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
 from fairseq_plugins.flags.refusal import is_refusal
 
@@ -59,6 +60,43 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with the message; line breaks in it, such as those of a file's name, become blanks."""
         self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())}\n")
+
+
+@contextmanager
+def ended_in_a_line(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """End the process as :meth:`Command.main` says where the block fails."""
+    try:
+        _check_streams()
+        try:
+            yield
+        except SystemExit:  # after --help
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(UNREAD)
+    except (ValueError, OSError) as error:
+        if not (isinstance(error, (OSError, UnicodeError)) or is_refusal(error)):
+            raise
+        parser.exit(2, f"{parser.prog}: error: {_in_a_line(error)}{_discard_unwritable_output()}\n")
+    except ProgramFailed as failure:
+        parser.exit(1, f"{failure}\n")
+    except KeyboardInterrupt:
+        parser.exit(INTERRUPTED, f"{parser.prog}: interrupted\n")
+
+
+def _check_streams() -> None:
+    """Refuse an output that was closed, as by ``>&-``; what else is closed is empty, or goes nowhere.
+
+    Otherwise the next file that is opened would take its place, and what is printed.
+    """
+    is_closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
+    if is_closed:
+        raise ValueError("the standard output is closed: let it go to a file, or to /dev/null")
 
 
 class Command(ABC):
@@ -126,20 +164,8 @@ class Command(ABC):
             sys.stdout.reconfigure(errors=_ESCAPED)
         given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
         parser = self.get_parser()
-        try:
+        with ended_in_a_line(parser):
             self.run(self._parse(parser, given))
-            sys.stdout.flush()
-        except BrokenPipeError:
-            _discard_output()
-            sys.exit(UNREAD)
-        except (ValueError, OSError) as error:
-            if not (isinstance(error, (OSError, UnicodeError)) or is_refusal(error)):
-                raise
-            parser.exit(2, f"{parser.prog}: error: {_in_a_line(error)}{_discard_unwritable_output()}\n")
-        except ProgramFailed as failure:
-            parser.exit(1, f"{failure}\n")
-        except KeyboardInterrupt:
-            parser.exit(INTERRUPTED, f"{parser.prog}: interrupted\n")
 
     def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
         """The values of the arguments; a subclass may take flags that it does not declare."""

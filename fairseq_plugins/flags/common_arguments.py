@@ -3,17 +3,17 @@
 import argparse
 import os
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, List, Literal, Optional, Sequence, Union
 
 import torch
-from fairseq.utils import split_paths
 
-from fairseq_plugins.flags.input_paths import data_folder
+from fairseq_plugins.flags.checked_path import given_path
+from fairseq_plugins.flags.input_paths import checkpoint_of, data_folder, listed_paths
 from fairseq_plugins.flags.output_paths import output_file, output_folder, picture_file
 
 
-class _SplitAtColons(argparse.Action):
-    """Keeps the paths of ``A.pt B.pt``, and of ``A.pt:B.pt`` as the host writes ensembles, as one list.
+class _Paths(argparse.Action):
+    """Keeps the paths of ``A.pt B.pt``, and of ``A.pt:B.pt`` as fairseq writes ensembles, as one list.
 
     A flag that is given again adds to it, as one that has the action ``extend``.
     """
@@ -25,15 +25,36 @@ class _SplitAtColons(argparse.Action):
         values: Any,
         option_string: Optional[str] = None,
     ) -> None:
-        paths: List[str] = [path for text in values for path in split_paths(text)]
+        listed: List[str] = [path for text in values for path in listed_paths(text)]
+        if not all(listed):
+            raise argparse.ArgumentError(self, f"{' '.join(values)}: a path is empty")
+        paths = [self.read(path) for path in listed]
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *paths])
+
+    def read(self, text: str) -> str:
+        """A path of the list."""
+        return text
+
+
+class _Checkpoints(_Paths):
+    def read(self, text: str) -> str:
+        return checkpoint(text)
 
 
 def _model(text: str) -> str:
     """A value of ``--path``, which takes all words behind it, DATA among them if that does not come first."""
-    if any(Path(text).glob("dict*.txt")) and not any(Path(text).glob("*.pt")):
+    path = given_path(text)
+    if any(path.glob("dict*.txt")) and not any(path.glob("*.pt")):
         raise argparse.ArgumentTypeError(f"{text} is no model: give DATA first, before --path")
     return text
+
+
+def checkpoint(text: str) -> str:
+    """A value of ``--path``: a path, or NAME=PATH, with the checkpoint of the folder of a run in place of the folder."""
+    if Path(text).exists() or "=" not in text:
+        return str(checkpoint_of(given_path(text)))
+    name, _, path = text.partition("=")
+    return f"{name}={checkpoint_of(Path(path)) if path else ''}"
 
 
 def add_data(
@@ -52,18 +73,40 @@ def add_data(
     )
 
 
-def add_checkpoints(parser: argparse.ArgumentParser, *, help: str, required: bool = True) -> None:
-    """Declare ``--path CKPT...``, ``args.path``: a list of texts; those joined by colons are parted."""
+RUN = "; the folder of a run stands for its checkpoint_best.pt, or else checkpoint_last.pt"
+"""Ends the help of what takes checkpoints."""
+
+
+def add_checkpoints(
+    parser: argparse.ArgumentParser, *, help: str, required: bool = True, folders: Literal["runs", "kept"] = "runs"
+) -> None:
+    """Declare ``--path CKPT...``, ``args.path``: a list of texts.
+
+    Those joined by colons are parted, where no file has the whole name.
+
+    Args:
+        folders: whether the folder of a run stands for its checkpoint, or itself.
+    """
+    action, help = (_Checkpoints, help + RUN) if folders == "runs" else (_Paths, help)
+    parser.add_argument("--path", nargs="+", type=_model, required=required, metavar="CKPT", action=action, help=help)
+
+
+def add_named_models(parser: argparse.ArgumentParser, *, help: str) -> None:
+    """Declare ``--path NAME=CKPT...``, ``args.path``: texts for ``named_paths``, as :func:`add_checkpoints`."""
     parser.add_argument(
-        "--path", nargs="+", type=_model, required=required, metavar="CKPT", action=_SplitAtColons, help=help
+        "--path",
+        nargs="+",
+        type=lambda text: checkpoint(_model(text)),
+        action="extend",
+        required=True,
+        metavar="NAME=CKPT",
+        help=help + RUN,
     )
 
 
-def add_named_models(parser: argparse.ArgumentParser, *, help: str, model: str = "CKPT") -> None:
-    """Declare ``--path NAME=CKPT...``, ``args.path``: texts for ``named_paths``."""
-    parser.add_argument(
-        "--path", nargs="+", type=_model, action="extend", required=True, metavar=f"NAME={model}", help=help
-    )
+def add_named_folders(parser: argparse.ArgumentParser, *, help: str, metavar: str = "NAME=SAVE_DIR") -> None:
+    """Declare ``--path NAME=SAVE_DIR...``, ``args.path``: texts for ``named_paths``."""
+    parser.add_argument("--path", nargs="+", type=_model, action="extend", required=True, metavar=metavar, help=help)
 
 
 def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score", default: str = "test") -> None:
@@ -75,7 +118,7 @@ def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score", 
 
 def add_input(parser: argparse.ArgumentParser, *, help: str) -> None:
     """Declare ``--input FILE...``, ``args.input``: a list of paths, or None; ``-`` is the standard input."""
-    parser.add_argument("--input", nargs="+", action="extend", type=Path, metavar="FILE", help=help)
+    parser.add_argument("--input", nargs="+", action="extend", type=given_path, metavar="FILE", help=help)
 
 
 def add_tokenised(parser: argparse.ArgumentParser) -> None:

@@ -58,7 +58,7 @@ def named_paths(
     """
     named = [text.partition("=") for text in texts]
     for text, (name, _, path) in zip(texts, named):
-        if not name or not path:
+        if not name or not path or (Path(text).exists() and not Path(path).exists()):  # such as runs/lr=0.1
             raise ValueError(f"{text}: give it as NAME=PATH")
     if repeated_names == "refused" and len({name for name, _, _ in named}) < len(named):
         raise ValueError("give each NAME once")

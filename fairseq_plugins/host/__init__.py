@@ -31,6 +31,7 @@ from fairseq_plugins.host import (
     numpy_compat,
     one_line_errors,
     out_of_memory,
+    path_lists,
     replace_unk,
     resumed_clock,
     resumed_epoch,
@@ -56,6 +57,7 @@ def mend_host() -> None:
     unreadable_dictionaries.mend()
     damaged_binaries.mend()
     missing_pairs.mend()
+    path_lists.mend()
     broadcast.mend()
     accumulation.mend()
     out_of_memory.mend()

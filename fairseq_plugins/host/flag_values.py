@@ -1,8 +1,8 @@
 """Values that a flag of the host cannot have are refused.
 
 Mends: the host takes ``nan`` for a number, so that ``--dropout nan`` drops nothing, and ``--clip-norm -1`` clips
-nothing; ``--update-freq 0``, ``--seed -1``, ``--adam-betas nan`` and a training with ``--fp16`` on a CPU end in
-tracebacks.
+nothing; ``--update-freq 0``, ``--seed -1``, ``--adam-betas nan``, a training with ``--fp16`` on a CPU, and names of
+files with ``${`` end in tracebacks.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_takes_them`` passes.
 """
@@ -10,6 +10,7 @@ Needed as long as ``test_the_host_alone_takes_them`` passes.
 import argparse
 import ast
 import math
+import re
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import torch
@@ -39,7 +40,7 @@ def _refuse(parse_args_and_arch: Callable[..., Any], parser: argparse.ArgumentPa
     parsed = parse_args_and_arch(parser, *args, **kwargs)
     values = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
     of_numbers = [_fault(name, number) for name, number in _numbers(values)]
-    faults = [*of_numbers, _fault_of_betas(values), _fault_of_fp16(values)]
+    faults = [*of_numbers, *_faults_of_texts(values), _fault_of_betas(values), _fault_of_fp16(values)]
     for fault in filter(None, faults):
         parser.exit(2, f"{parser.prog}: error: {fault}\n")
     return parsed
@@ -54,6 +55,18 @@ def _fault(name: str, number: float) -> Optional[str]:
     if name in BELOW and number >= BELOW[name]:
         return f"{flag}: give less than {BELOW[name]:,}"
     return None
+
+
+def _faults_of_texts(values: Dict[str, Any]) -> Iterator[str]:
+    """Of texts that hydra, through which fairseq passes every value, reads as references, or quotes wrongly."""
+    for name, text in values.items():
+        if not isinstance(text, str) or re.fullmatch(r"\$\{\w+\.\w+\}", text):  # a default of fairseq's own
+            continue
+        if "${" in text or text == "???" or re.search(r"\\('|$)", text):
+            yield (
+                f"--{name.replace('_', '-')} {text}: fairseq cannot read ${{, ???, or a backslash before a quotation "
+                "mark or the end: give another name"
+            )
 
 
 def _fault_of_betas(values: Dict[str, Any]) -> Optional[str]:

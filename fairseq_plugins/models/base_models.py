@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional
 
-from fairseq.utils import split_paths
-
 from fairseq_plugins.data.file_digest import file_digest
 from fairseq_plugins.data.text_task import TextTask
+from fairseq_plugins.flags.input_paths import listed_paths
 from fairseq_plugins.host.checkpoint_fit import building_model
 from fairseq_plugins.models.base_model_checkpoints import BaseFlags, build_base_model, read_base_model
 from fairseq_plugins.models.checkpoint_files import check_checkpoints
@@ -66,7 +65,7 @@ def base_models(args: Namespace, task: TextTask, *, overrides: BaseFlags) -> Bas
 def _paths(args: Namespace) -> List[str]:
     """The checkpoints that ``--base-model`` names; none where it is not given."""
     given: str = getattr(args, "base_model", None) or ""
-    paths = split_paths(given) if given else []
+    paths = listed_paths(given) if given else []
     if not all(paths):
         raise ValueError(_NO_PATH)
     files = [Path(path).resolve() for path in paths]

@@ -112,7 +112,7 @@ def plausible_values(action: argparse.Action, models: Sequence[str], data: str) 
         return st.just("picture.png")
     if kind in ("output_file", "output_folder"):
         return st.just("written")
-    if kind == "Path":
+    if kind == "given_path":
         return st.sampled_from(TEXTS)
     return st.sampled_from(["1", "2", "0.5"])
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -55,12 +56,13 @@ def test_values_and_the_line_that_was_typed(capsys):
     assert capsys.readouterr().out == f"my data|['a.pt', 'b.pt', 'c.pt']|False|[]|{line}\n"
 
 
-def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
+@pytest.mark.parametrize("arguments", [["data", "--path", "a.pt"], ["--help"]])
+def test_a_reader_that_has_gone_ends_it_quietly(arguments, monkeypatch, capsys):
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as output:
         monkeypatch.setattr("sys.stdout", output)
-        code, told = ends(Show(), ["data", "--path", "a.pt"], capsys)
+        code, told = ends(Show(), arguments, capsys)
         print("what is left goes nowhere", flush=True)
     assert (code, told) == (128 + signal.SIGPIPE, "")
 
@@ -71,6 +73,15 @@ def test_output_on_a_full_disk_ends_with_one_line(monkeypatch, capsys):
         code, told = ends(Show(), ["data", "--path", "a.pt"], capsys)
         assert code == 2 and told.endswith("No space left on device: the output is cut short\n")
         assert told.count("\n") == 1
+
+
+def test_a_closed_output_is_refused_and_other_closed_streams_are_opened(monkeypatch, capsys):
+    for name in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, name, None)
+    told = "error: the standard output is closed: let it go to a file, or to /dev/null\n"
+    code, line = ends(Show(), ["data", "--path", "a.pt"], capsys)
+    assert code == 2 and line.endswith(told) and line.count("\n") == 1
+    assert sys.stdin.read() == ""
 
 
 def test_flags_of_another_program_follow_two_dashes(capsys):

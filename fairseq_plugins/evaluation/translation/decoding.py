@@ -254,8 +254,8 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     if asked is None:
         return
     sums, words = asked
-    models = words[words.index("--path") + 1].split(os.pathsep) if "--path" in words else []
-    digests = [line.partition(" ")[0] for line in sums[: len(models)]]  # those of the models stand first
+    models = _models(sums, words[words.index("--path") + 1]) if "--path" in words else []
+    digests = [line.partition(" ")[0] for line in sums[: len(models)]]
     if not checkpoint.exists():
         if [Path(model).name for model in models] != [checkpoint.name]:
             raise ValueError(
@@ -267,6 +267,13 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
             f"{folder} was not decoded by {checkpoint} alone, or it was before the training went on: decode with "
             f"--path {checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"
         )
+
+
+def _models(sums: Sequence[str], joined: str) -> List[str]:
+    """The models of a decoding: the first of the files that were read, as many as are joined in ``--path``."""
+    files = [line.partition("  ")[2] for line in sums]
+    counts = range(1, len(files) + 1)
+    return next((files[:count] for count in counts if os.pathsep.join(files[:count]) == joined), [])
 
 
 def _read_asked(folder: Path) -> Optional[Tuple[List[str], List[str]]]:

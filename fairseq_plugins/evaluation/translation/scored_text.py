@@ -15,6 +15,7 @@ from fairseq_plugins.evaluation.text.text_preparation import compared_case
 from fairseq_plugins.evaluation.translation.binarised_pairs import num_sentences, raw_reference
 from fairseq_plugins.evaluation.translation.decoding import Decoding
 from fairseq_plugins.evaluation.translation.raw_references import check_blank_references
+from fairseq_plugins.flags.checked_path import given_path
 from fairseq_plugins.flags.common_arguments import (
     add_beam,
     add_checkpoints,
@@ -235,7 +236,7 @@ def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool
     )
     parser.add_argument(
         "--reference",
-        type=Path,
+        type=given_path,
         metavar="FILE",
         nargs="+",
         action="extend",

@@ -1,0 +1,119 @@
+"""Folders with names that programs tend to misread."""
+
+import shutil
+from pathlib import Path
+
+import fairseq_cli.eval_lm
+import fairseq_cli.generate
+import fairseq_cli.train
+import fairseq_cli.validate
+import pytest
+import torch
+
+from fairseq_plugins import load
+from fairseq_plugins.cli.__main__ import all_commands
+
+COMMANDS = all_commands()
+OLDER = Path(__file__).resolve().parents[1] / "fixtures/older_checkpoints"
+NAMES = ["2024-01-01T10:00:00", "lr=0.1, Müller's\nrun", "-dash"]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request, tmp_path_factory):
+    """A link in the working folder to one with data and trained models."""
+    parent = tmp_path_factory.mktemp("awkward")
+    folder = parent / "folder"
+    (parent / request.param).symlink_to("folder", target_is_directory=True)
+    shutil.copytree(OLDER / "data", folder)
+    shutil.copy(OLDER / "mmlstm_lm_mos.pt", folder)
+    shutil.copy(OLDER / "lstm_encdec_doc.pt", folder)
+    (folder / "run").mkdir()
+    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "run/checkpoint_best.pt")
+    (folder / "run/train.log").write_text(
+        "2026-11-21 09:59:50 | INFO | fairseq_cli.train | {'_name': None, 'common': {'_name': None, 'seed': 1}}\n"
+        "2026-11-21 10:00:01 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000\n"
+        "2026-11-21 10:00:02 | INFO | train | epoch 001 | loss 3 | ppl 8 | wps 900.5 | wall 10\n"
+    )
+    (folder / "text").write_text("the big cat\n")
+    (folder / "sources").write_text("a b c\n")
+    (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    (folder / "translation/prepared.txt").write_text("generated src-tgt, 1 merges of subword-nmt, any ratio\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(parent)
+        yield request.param
+
+
+def words(line: str, name: str):
+    """The arguments of a line, in which @ stands for the folder, as a user types them."""
+    typed = f"./{name}" if name.startswith("-") else name
+    return [word.replace("@", typed) for word in line.split()]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "evaluate_lm @/lm --path @/run/checkpoint_best.pt",
+        "evaluate_lm @/lm --path @/run @/mmlstm_lm_mos.pt",
+        "evaluate_lm @/lm --path @/run/checkpoint_best.pt:@/mmlstm_lm_mos.pt",
+        "score_text @/lm --path @/run --input @/text --tokenised --plot @/surprisal.png",
+        "generate_text @/lm --path @/run --input @/text --tokenised --max-length 2",
+        "translate @/translation --path @/lstm_encdec_doc.pt --input @/sources",
+        "average_checkpoints --path @/run/checkpoint_best.pt @/run/checkpoint_last.pt --out @/mean.pt",
+        "average_checkpoints --path @/run --last 2 --out @/mean.pt",
+        "compare_by_frequency @/lm --path A=@/run B=@/mmlstm_lm_mos.pt",
+        "compare_runs @/lm --path A=@/run --out @/comparison",
+        "plot_experts @/lm --path A=@/run --num 1 --out @/experts",
+        "plot_learning_curves --path A=@/run --plot @/curves.png",
+        "train_ngram @/lm --order 2 --out @/ngram.arpa",
+        "generate_split @/translation --path @/lstm_encdec_doc.pt --out @/decoded",
+    ],
+)
+def test_a_command_finds_what_is_in_it(line, name, capsys):
+    command, *arguments = words(line, name)
+    if command == "average_checkpoints":
+        _write_checkpoints_of_two_updates(Path(name, "run"))
+    COMMANDS[command].main(
+        [*arguments, *(["--cpu"] if "--cpu" in COMMANDS[command].get_parser().format_help() else [])]
+    )
+    shown = capsys.readouterr()
+    assert "rror" not in shown.err and (shown.out or command == "generate_split")
+
+
+def _write_checkpoints_of_two_updates(run: Path) -> None:
+    state = torch.load(run / "checkpoint_best.pt")
+    for number, path in enumerate(("checkpoint_last.pt", "checkpoint1.pt", "checkpoint2.pt")):
+        state["optimizer_history"][-1]["num_updates"] = number
+        torch.save(state, run / path)
+
+
+def test_loading_finds_what_is_in_it(name):
+    assert load(f"{name}/run", f"{name}/lm", text="tokenised").score(["the big cat"])
+
+
+GATED = (
+    "@/lm --task stateful_lm --arch gated_lm --base-model @/run/checkpoint_best.pt:@/mmlstm_lm_mos.pt --gate-dim 2 "
+    "--save-dir @/gated --batch-size 2 --tokens-per-sample 5 --max-update 1 --optimizer sgd --lr 1"
+)
+PAIRS = "@/translation --arch lstm_encdec --embed-dim 4 --hidden-sizes 4 --save-dir @/encdec --batch-size 9"
+
+
+@pytest.mark.parametrize("name", NAMES[:2], indirect=True)
+@pytest.mark.parametrize(
+    "program, line",
+    [
+        (fairseq_cli.generate, "@/translation --path @/lstm_encdec_doc.pt:@/lstm_encdec_doc.pt --beam 1"),
+        (fairseq_cli.validate, "@/lm --path @/run/checkpoint_best.pt --task stateful_lm --batch-size 2"),
+        (fairseq_cli.eval_lm, "@/lm --path @/run/checkpoint_best.pt --task stateful_lm"),
+        (fairseq_cli.train, GATED),
+        (fairseq_cli.train, f"{PAIRS} --max-epoch 2 --optimizer sgd --lr 1"),
+    ],
+)
+def test_fairseq_finds_what_is_in_it(program, line, name, run_here):
+    run_here(program, *words(line, name))
+
+
+def test_a_name_that_is_also_the_value_of_a_pair_is_asked_for_a_name(tmp_path, monkeypatch, refuse):
+    monkeypatch.chdir(tmp_path)
+    Path("lr=0.1").mkdir()
+    line = refuse(COMMANDS["plot_learning_curves"], "--path", "lr=0.1", "--plot", "curves.png")
+    assert line == "lr=0.1: give it as NAME=PATH"
