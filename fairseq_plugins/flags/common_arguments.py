@@ -50,7 +50,7 @@ def _model(text: str) -> str:
 
 
 def checkpoint(text: str) -> str:
-    """A value of ``--path``: a path, or NAME=PATH, with the checkpoint of the folder of a run in place of the folder."""
+    """A value of ``--path``, a path or NAME=PATH; the folder of a run is its checkpoint."""
     if Path(text).exists() or "=" not in text:
         return str(checkpoint_of(given_path(text)))
     name, _, path = text.partition("=")
