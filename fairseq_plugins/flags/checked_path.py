@@ -9,10 +9,13 @@ def given_path(text: str) -> Path:
     """The path that was typed; one that begins with a dash is made absolute, so that no program takes it for a flag.
 
     Raises:
-        ArgumentTypeError: if it is empty, as where a variable of the shell is not set, and would be the working folder.
+        ArgumentTypeError: if it is empty, as where a variable of the shell is not set, and would be the working folder,
+            or holds what fairseq takes for a reference.
     """
     if not text:
         raise ArgumentTypeError("the path is empty")
+    if "${" in text:
+        raise ArgumentTypeError(f"{text}: fairseq cannot read ${{ in a path: give another name")
     path = Path(text)
     return path.absolute() if str(path).startswith("-") and text != "-" else path
 

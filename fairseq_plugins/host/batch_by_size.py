@@ -25,7 +25,17 @@ def mend() -> None:
 def _keep_the_last_batch(
     batch_by_size: Callable[..., Sequence[Batch]], indices: Iterable[int], *args: Any, **kwargs: Any
 ) -> Sequence[Batch]:
+    """Batches of all sentences.
+
+    Raises:
+        ValueError: if a sentence is longer than ``--max-tokens``.
+    """
     indices = numpy.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=numpy.int64)
-    batches = batch_by_size(indices, *args, **kwargs)
+    try:
+        batches = batch_by_size(indices, *args, **kwargs)
+    except AssertionError as error:
+        if "max_tokens" not in str(error):
+            raise
+        raise ValueError(f"{error}: give a higher --max-tokens, or leave long sentences out") from None
     num_kept = sum(len(batch) for batch in batches)
     return batches if num_kept == len(indices) else [*batches, indices[num_kept:]]

@@ -342,6 +342,14 @@ def _check_checkpoint(
             f"{filename} is of a training with another --{part.lower()} ({names}): give that one, or train on from its "
             "weights alone with --reset-optimizer, or give another --save-dir"
         ) from None
+    except KeyError as error:  # a state that this training has and the checkpoint lacks
+        if type(error) is not KeyError:
+            raise
+        raise ValueError(
+            f"{filename} lacks the state '{error.args[0]}': it is of a training with another --lr-scheduler, or "
+            "without --store-ema; give the flags that it was trained with, or another --save-dir and "
+            f"--finetune-from-model {filename}"
+        ) from None
     except Exception as error:
         cause = error.__context__
         if isinstance(cause, ValueError):

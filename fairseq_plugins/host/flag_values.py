@@ -37,11 +37,16 @@ def mend() -> None:
 
 def _refuse(parse_args_and_arch: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
     """The values of all flags; the command ends with one line and status 2 where one cannot be."""
-    parsed = parse_args_and_arch(parser, *args, **kwargs)
+    try:
+        parsed = parse_args_and_arch(parser, *args, **kwargs)
+    except KeyError as error:
+        if error.args != (None,):
+            raise
+        parser.exit(2, f"{parser.prog}: error: --task is missing: give that of the training, such as stateful_lm\n")
     values = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
     of_numbers = [_fault(name, number) for name, number in _numbers(values)]
-    faults = [*of_numbers, *_faults_of_texts(values), _fault_of_betas(values), _fault_of_fp16(values)]
-    for fault in filter(None, faults):
+    others = [_fault_of_overrides(values), _fault_of_betas(values), _fault_of_fp16(values)]
+    for fault in filter(None, [*of_numbers, *_faults_of_texts(values), *_faults_of_missing(values), *others]):
         parser.exit(2, f"{parser.prog}: error: {fault}\n")
     return parsed
 
@@ -58,15 +63,35 @@ def _fault(name: str, number: float) -> Optional[str]:
 
 
 def _faults_of_texts(values: Dict[str, Any]) -> Iterator[str]:
-    """Of texts that hydra, through which fairseq passes every value, reads as references, or quotes wrongly."""
+    """Texts that hydra, through which fairseq passes every value, reads as references, or quotes wrongly."""
     for name, text in values.items():
         if not isinstance(text, str) or re.fullmatch(r"\$\{\w+\.\w+\}", text):  # a default of fairseq's own
             continue
-        if "${" in text or text == "???" or re.search(r"\\('|$)", text):
+        if "${" in text or re.search(r"\\('|$)", text):
             yield (
-                f"--{name.replace('_', '-')} {text}: fairseq cannot read ${{, ???, or a backslash before a quotation "
-                "mark or the end: give another name"
+                f"--{name.replace('_', '-')} {text}: fairseq cannot read ${{, or a backslash before a quotation mark "
+                "or the end: give another name"
             )
+
+
+def _faults_of_missing(values: Dict[str, Any]) -> Iterator[str]:
+    if values.get("path", "given") in (None, ""):  # a flag of what reads trained models
+        yield "--path is missing or empty: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt"
+    if values.get("save_dir") == "":
+        yield "--save-dir is empty: give a folder"
+    for name in ("lr", "update_freq"):
+        if values.get(name) == []:
+            yield f"--{name.replace('_', '-')} is empty: give a number"
+
+
+def _fault_of_overrides(values: Dict[str, Any]) -> Optional[str]:
+    text = values.get("model_overrides", "{}")
+    try:
+        if isinstance(ast.literal_eval(text), dict):
+            return None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    return f'--model-overrides "{text}": give a dictionary, such as "{{\'dropout\': 0.1}}"'
 
 
 def _fault_of_betas(values: Dict[str, Any]) -> Optional[str]:

@@ -1,8 +1,9 @@
-"""A checkpoint that ``--restore-file`` or ``--continue-once`` names is there, or the training does not begin.
+"""A checkpoint that a flag names is there, or the training does not begin.
 
 ``--restore-file ''`` names none: the training begins anew.
 
-Mends: the host begins anew where it is not, and says so in the log alone; of ``--finetune-from-model`` it refuses it.
+Patches: fairseq begins anew where ``--restore-file`` or ``--continue-once`` names none, or ``--finetune-from-model`` a
+folder, and says so in the log alone.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as ``test_the_host_alone_begins_anew`` passes.
 """
@@ -52,4 +53,7 @@ def _named_checkpoint(cfg: CheckpointConfig, suffix: str) -> Tuple[str, Optional
     if cfg.restore_file != LAST:
         return "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt")
     begins = not PathManager.exists(str(Path(cfg.save_dir, LAST.replace(".pt", f"{suffix}.pt"))))
-    return "--continue-once", getattr(cfg, "continue_once", None) if begins else None
+    if not begins:
+        return "--restore-file", None
+    once = getattr(cfg, "continue_once", None)
+    return ("--continue-once", once) if once else ("--finetune-from-model", cfg.finetune_from_model)

@@ -2,32 +2,43 @@
 
 Mends: fairseq lets Python print a traceback above the line, with status 1. With ``--num-workers 0`` and
 ``--data-buffer-size`` a background thread still makes batches while the interpreter ends, which then dies by SIGABRT,
-status 134, whatever ended the command. Errors of other kinds, and those that no ``raise`` of this package made, keep
-their traceback; so do all errors in processes that fairseq starts, one for each GPU.
+status 134, whatever ended the command. What fairseq itself refuses with a text, such as flags that do not go together,
+and files that cannot be read or written are told in a line as well. Other errors keep their traceback; so do all errors
+in processes that fairseq starts, one for each GPU. Where nobody reads the output any more, as after ``| head -1``, a
+command ends quietly.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
 Needed as long as fairseq's ``call_main`` lets ``ValueError`` pass, and its ``BackgroundConsumer`` is a daemon thread
 that nothing stops.
 """
 
 import atexit
+import os
 import queue
+import re
 import sys
 import threading
 import time
-import traceback
 import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Iterable, Iterator, Optional, Type
 
-from fairseq import tasks
+import fairseq_cli
+from fairseq import options
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.distributed import utils as distributed_utils
+from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 
-from fairseq_plugins.flags.refusal import is_refusal
+from fairseq_plugins.flags.command import UNREAD
+from fairseq_plugins.flags.refusal import HOST, is_raised_in, is_refusal
+from fairseq_plugins.flags.values import flag_of
 from fairseq_plugins.host.wrapping import wrap
 
+PROGRAMS = Path(fairseq_cli.__file__).resolve().parent
+REFUSALS_OF_FAIRSEQ = (AssertionError, ImportError, NotImplementedError, OSError, ValueError)
+"""What fairseq raises, with a text, for flags, files and libraries that are not as they should be."""
+STANDARD_OUTPUT = 1
 USER_ERROR = 2
 """Exit status of a command that was given something wrong, as argparse has it."""
 LONGEST_BATCH = 60
@@ -38,12 +49,12 @@ _consumers: "weakref.WeakSet[BackgroundConsumer]" = weakref.WeakSet()
 
 
 def mend() -> None:
-    """Wrap ``call_main``, by which fairseq runs a command, and ``setup_task``, the first call of its generate.
+    """Wrap ``parse_args_and_arch``, with which fairseq's programs read their flags, and ``call_main``, which runs them.
 
     Threads that make batches are stopped before the interpreter ends.
     """
     wrap(distributed_utils, "call_main", _show_lines)
-    wrap(tasks, "setup_task", _show_lines_of_generate)
+    wrap(options, "parse_args_and_arch", _show_lines_of_programs)
     wrap(BackgroundConsumer, "run", _make_batches)
     atexit.register(_stop_threads)
 
@@ -53,11 +64,11 @@ def _show_lines(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kw
     return call_main(cfg, *args, **kwargs)
 
 
-def _show_lines_of_generate(setup_task: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _show_lines_of_programs(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     program = Path(sys.argv[0])
-    if program.name == "fairseq-generate" or (program.parent.name, program.name) == ("fairseq_cli", "generate.py"):
+    if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
         _show_errors()
-    return setup_task(*args, **kwargs)
+    return parse_args_and_arch(*args, **kwargs)
 
 
 def _show_errors() -> None:
@@ -66,16 +77,33 @@ def _show_errors() -> None:
 
 
 def show_error(kind: Type[BaseException], error: BaseException, frames: Optional[TracebackType]) -> None:
-    """Print a ``ValueError`` of this package as one line, and other errors as Python does.
+    """Print a user's error as one line, and other errors as Python does.
 
     Raises:
         SystemExit: after the line; Python would end with status 1.
     """
-    if not is_refusal(error):
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)  # what is left would fail again
+        raise SystemExit(UNREAD)
+    told = _told(error)
+    if told is None:
         sys.__excepthook__(kind, error, frames)
         return
-    print(*"".join(traceback.format_exception_only(kind, error)).splitlines(), file=sys.stderr)
+    print("ValueError:", *told.splitlines(), file=sys.stderr)
     raise SystemExit(USER_ERROR)
+
+
+def _told(error: BaseException) -> Optional[str]:
+    """What a user's error says; None of a fault."""
+    if is_refusal(error):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ConfigCompositionException):  # hydra's, of a flag that must be given
+        flag = re.search(r"override [\w.]*?(\w+)=null$", str(error))
+        return flag and f"{flag_of(flag.group(1))} is missing: give it"
+    is_told = isinstance(error, REFUSALS_OF_FAIRSEQ) and str(error)
+    return str(error) if is_told and is_raised_in(error, HOST, PROGRAMS) else None
 
 
 def _make_batches(run: Callable[..., None], consumer: Any) -> None:

@@ -20,7 +20,9 @@ def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
     """
     for path in paths:
         if not Path(path).is_file():
-            wrong = "is a directory" if Path(path).is_dir() else "does not exist"
+            wrong = (
+                "is a directory" if Path(path).is_dir() else "is no file" if Path(path).exists() else "does not exist"
+            )
             raise ValueError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
 
 

@@ -42,6 +42,14 @@ def test_a_refusal_is_told_and_not_what_it_was_made_of():
         _check_checkpoint(refuse, TRAINER, "a.pt")
 
 
+def test_a_state_that_is_not_there_is_named():
+    def look_up(trainer, filename):
+        return {}["best"]
+
+    with pytest.raises(ValueError, match="^a.pt lacks the state 'best': it is of a training with another --lr-sched"):
+        _check_checkpoint(look_up, TRAINER, "a.pt")
+
+
 def test_weights_that_do_not_fit_are_named():
     cause = RuntimeError("Error(s) in loading state_dict for Model:\n\tsize mismatch for weight: 1.\n\tand more")
     with pytest.raises(ValueError, match=r"^a.pt does not fit this model: .*--arch.* \(size mismatch for weight: 1\)$"):

@@ -1,13 +1,15 @@
 """Flags of the host whose values cannot be."""
 
 import argparse
-import inspect
+from inspect import unwrap
 
 import pytest
 import torch
 from fairseq import options
 
 import fairseq_plugins  # noqa: F401
+
+BACKSLASH = "a backslash before a quotation mark or the end"
 
 
 def read(parse_args_and_arch, *flags):
@@ -17,6 +19,8 @@ def read(parse_args_and_arch, *flags):
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--patience", type=int, default=-1)
+    parser.add_argument("--save-dir", default="checkpoints")
+    parser.add_argument("--model-overrides", default="{}")
     parser.add_argument("--adam-betas", default="(0.9, 0.999)")
     parser.add_argument("--lr", type=options.eval_str_list, default=[0.25])
     parser.add_argument("--update-freq", type=lambda text: options.eval_str_list(text, type=int), default=[1])
@@ -35,6 +39,15 @@ def read(parse_args_and_arch, *flags):
         ("--seed", "-1", "-1: give at least 0"),
         ("--seed", "4294967296", "4294967296: give less than 4,294,967,296"),
         ("--momentum", "1", "1.0: give less than 1"),
+        ("--save-dir", "", "is empty: give a folder"),
+        *(
+            ("--save-dir", name, f"{name}: fairseq cannot read ${{, or {BACKSLASH}: give another name")
+            for name in ("${x}/a", "a${b", "a\\", "a\\'b")
+        ),
+        *(
+            ("--model-overrides", text, f'"{text}": give a dictionary, such as "{{\'dropout\': 0.1}}"')
+            for text in ("x", "{'a':", "1", "print(1)")
+        ),
         ("--patience", "-2", "-2: give at least -1"),
         *(
             ("--adam-betas", value, f'{value}: give two numbers from 0 on, below 1, as in "(0.9, 0.999)"')
@@ -88,5 +101,21 @@ def test_values_are_what_they_were():
 
 
 def test_the_host_alone_takes_them():
-    args = read(inspect.unwrap(options.parse_args_and_arch), "--clip-norm", "nan", "--update-freq", "0", "--seed", "-1")
+    args = read(unwrap(options.parse_args_and_arch), "--clip-norm", "nan", "--update-freq", "0", "--seed", "-1")
     assert args.clip_norm != args.clip_norm and (args.update_freq, args.seed) == ([0], -1)
+
+
+@pytest.mark.parametrize("given, told", [([], "missing or empty"), (["--path", ""], "missing or empty")])
+def test_what_reads_trained_models_needs_a_path(given, told, capsys):
+    parser = argparse.ArgumentParser(prog="fairseq-validate")
+    parser.add_argument("--path")
+    parser.add_argument("--batch-size", type=int, default=1)
+    with pytest.raises(SystemExit) as error:
+        options.parse_args_and_arch(parser, given)
+    assert error.value.code == 2 and f"--path is {told}: give a checkpoint" in capsys.readouterr().err
+
+
+def test_a_validation_needs_a_task(capsys):
+    with pytest.raises(SystemExit) as error:
+        options.parse_args_and_arch(options.get_validation_parser(), ["data", "--path", "a.pt"])
+    assert error.value.code == 2 and "--task is missing: give that of the training" in capsys.readouterr().err

@@ -18,7 +18,8 @@ def go_on(tmp_path, monkeypatch):
         for file in files:
             (tmp_path / file).parent.mkdir(exist_ok=True)
             (tmp_path / file).touch()
-        cfg = SimpleNamespace(**{"save_dir": "runs", "restore_file": LAST, "continue_once": None, **flags})
+        others = {"save_dir": "runs", "restore_file": LAST, "continue_once": None, "finetune_from_model": None}
+        cfg = SimpleNamespace(**{**others, **flags})
         trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix=suffix)
         return _check_named(lambda *args, **options: (args, options) == ((cfg, trainer), {"x": 1}), cfg, trainer, x=1)
 
@@ -33,6 +34,8 @@ def go_on(tmp_path, monkeypatch):
         ({"restore_file": "other/model.pt"}, ["other/model.pt"]),
         ({"continue_once": "other/model.pt"}, ["other/model.pt"]),
         ({"continue_once": "other/model.pt"}, [f"runs/{LAST}"]),  # once it has begun, the flag is not heeded
+        ({"finetune_from_model": "other/model.pt"}, ["other/model.pt"]),
+        ({"finetune_from_model": "other/model.pt"}, [f"runs/{LAST}"]),
     ],
     ids=str,
 )
@@ -40,7 +43,7 @@ def test_what_is_there_is_loaded(flags, files, go_on):
     assert go_on(flags, files)
 
 
-@pytest.mark.parametrize("flag", ["restore_file", "continue_once"])
+@pytest.mark.parametrize("flag", ["restore_file", "continue_once", "finetune_from_model"])
 def test_what_is_not_there_is_refused(flag, go_on):
     name = f"--{flag.replace('_', '-')}"
     with pytest.raises(ValueError) as refused:

@@ -7,14 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from fairseq import options
+from fairseq.data.data_utils import post_process
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 from warm_process import PYTHON
 
 from fairseq_plugins.data.contiguous_streams import ContiguousStreams
 from fairseq_plugins.flags.values import check_positive
-from fairseq_plugins.host.one_line_errors import _show_lines_of_generate, show_error
+from fairseq_plugins.host.one_line_errors import _show_lines_of_programs, show_error
 
 
 def refuse(cfg):
@@ -32,7 +35,7 @@ def unpack(cfg):
 def run(monkeypatch, call_main, main):
     """Run a command of fairseq to its error, and show that as Python does at the end of a process; the status."""
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(Exception) as error:
         call_main(OmegaConf.structured(FairseqConfig), main)
     try:
         sys.excepthook(error.type, error.value, error.tb)
@@ -51,6 +54,39 @@ def test_other_errors_keep_their_traceback(monkeypatch, capsys):
     assert run(monkeypatch, distributed_utils.call_main, fail) == 1
     told = capsys.readouterr().err
     assert told.startswith("Traceback") and told.endswith("ValueError: not of this package\n")
+
+
+def build_unknown_bpe(cfg):
+    post_process("a b", "nonsense")
+
+
+def read_missing(cfg):
+    open("no/such file")
+
+
+def leave_out_a_flag(cfg):
+    words = ["data", "--task", "stateful_lm", "--arch", "lstm_lm_awd", "--lr-scheduler", "polynomial_decay"]
+    convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+
+
+@pytest.mark.parametrize(
+    "main, told",
+    [
+        (build_unknown_bpe, "Unknown post_process option: nonsense"),
+        (read_missing, "no/such file: No such file or directory"),
+        (leave_out_a_flag, "--total-num-update is missing: give it"),
+    ],
+)
+def test_what_fairseq_and_the_system_refuse_is_one_line(main, told, monkeypatch, capsys):
+    assert run(monkeypatch, distributed_utils.call_main, main) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"ValueError: {told}"
+
+
+def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
+    monkeypatch.setattr(os, "dup2", lambda *files: None)
+    with pytest.raises(SystemExit) as end:
+        show_error(BrokenPipeError, BrokenPipeError(32, "Broken pipe"), None)
+    assert end.value.code == 141 and capsys.readouterr().err == ""
 
 
 def test_a_fault_of_the_package_keeps_its_traceback(monkeypatch, capsys):
@@ -73,13 +109,13 @@ def test_the_host_alone_prints_a_traceback(monkeypatch, capsys):
         ("bin/fairseq-generate", show_error),
         ("site-packages/fairseq_cli/generate.py", show_error),
         ("mine/generate.py", sys.__excepthook__),
-        ("fairseq_cli/train.py", sys.__excepthook__),
+        ("mine/fairseq_cli.py", sys.__excepthook__),
     ],
 )
 def test_a_program_of_ones_own_keeps_its_tracebacks(program, expected, monkeypatch):
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     monkeypatch.setattr(sys, "argv", [program])
-    _show_lines_of_generate(lambda: None)
+    _show_lines_of_programs(lambda: None)
     assert sys.excepthook is expected
 
 
