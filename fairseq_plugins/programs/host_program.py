@@ -1,6 +1,7 @@
 """A program of the host, such as ``fairseq-train``, in a process of its own."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -16,8 +17,8 @@ from fairseq_plugins.programs.logged_process import LONGEST_WAIT, forwarded_to, 
 USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 """Value of ``--user-dir``."""
 
-WRONGLY_GIVEN = "ValueError: "
-"""Begins the last line of a program that was stopped by what the user gave wrongly."""
+WRONGLY_GIVEN = re.compile(r"ValueError: |\S+: error: ")
+"""Begins the last line of a program that was stopped by what the user gave wrongly; the second is argparse's."""
 
 TRACEBACK = "Traceback (most recent call last):"
 """A line above it where that error was a fault of the program."""
@@ -67,8 +68,8 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         told = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if told and told[-1].startswith(WRONGLY_GIVEN) and TRACEBACK not in told:
-            raise ValueError(f"{told[-1].removeprefix(WRONGLY_GIVEN)} (log: {log})")
+        if told and WRONGLY_GIVEN.match(told[-1]) and TRACEBACK not in told:
+            raise ValueError(f"{WRONGLY_GIVEN.sub('', told[-1], count=1)} (log: {log})")
         ended = f"fairseq-{program} ended with status {process.returncode} and told nothing"
         raise ProgramFailed("\n".join(told[-NUM_TOLD_LINES:]) or ended)
     return usage.ru_maxrss / 1024

@@ -22,6 +22,8 @@ if sys.argv[1] == "failing":
     sys.exit("\\n".join(f"line {number}" for number in range(9)))
 if sys.argv[1] == "refusing":
     sys.exit("ValueError: --lr 0: give more")
+if sys.argv[1] == "parsing":
+    sys.exit("generate.py: error: unrecognized arguments: --nonsense")
 if sys.argv[1] == "broken":
     one, two = [1]
 if sys.argv[1] == "silent":
@@ -68,6 +70,8 @@ def test_a_failure_is_told_with_the_end_of_the_log(log):
 def test_a_refusal_of_the_program_is_one_and_a_fault_of_it_is_none(log):
     with pytest.raises(ValueError, match="^--lr 0: give more .log: .*log.$"):
         run_host("generate", ["refusing"], log=log)
+    with pytest.raises(ValueError, match="^unrecognized arguments: --nonsense .log: .*log.$"):
+        run_host("generate", ["parsing"], log=log)
     with pytest.raises(ProgramFailed, match="not enough values to unpack"):
         run_host("generate", ["broken"], log=log)
 
