@@ -1,6 +1,7 @@
 """Trained models compared in a table: ``python -m fairseq_plugins.cli.compare_runs --help``."""
 
 import argparse
+from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.evaluation.checkpoints import translation_languages
