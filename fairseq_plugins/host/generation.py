@@ -217,6 +217,10 @@ def _faults_of_models(
         yield f"{values.shown('beam')}: with groups it must be below {num_words:,}, the words of the dictionary"
     if 2 * beam > num_words and values.has("diversity_rate"):
         yield f"{values.shown('beam')}: with --diversity-rate it may be up to {num_words // 2:,}, half the dictionary"
+    if any(isinstance(model, FairseqLanguageModel) for model in models):
+        for name in ("print_alignment", "match_source_len", "constraints"):
+            if values.has(name):
+                yield f"{flag_of(name)}: a language model has no source: leave it out"
     if values.has("print_alignment") and not all(map(_attends, models)):
         yield "--print-alignment needs a model with attention: leave it out, or train with --attention"
     if language_model is not None:

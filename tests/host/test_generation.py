@@ -10,7 +10,7 @@ import fairseq_cli.generate
 import fairseq_cli.interactive
 import pytest
 import torch
-from builders import SOURCE_SIZE, VOCAB_SIZE, build_tiny_encdec, build_tiny_transformer, make_task
+from builders import SOURCE_SIZE, VOCAB_SIZE, build_tiny_encdec, build_tiny_lm, build_tiny_transformer, make_task
 from fairseq.dataclass.configs import (
     CommonConfig,
     CommonEvalConfig,
@@ -387,6 +387,15 @@ def test_what_cannot_be_obeyed_is_told_in_one_line_before_anything_is_read(progr
 def test_from_python_too_what_a_model_cannot_do_is_refused(flags, told):
     with pytest.raises(ValueError, match=told):
         Searched(MODELS["Transformer"]())(**flags)
+
+
+@pytest.mark.parametrize(
+    "name, value", [("print_alignment", "hard"), ("match_source_len", True), ("constraints", "ordered")]
+)
+def test_a_language_model_has_no_source(name, value):
+    flag = f"--{name.replace('_', '-')}"
+    with pytest.raises(ValueError, match=f"{flag}: a language model has no source: leave it out"):
+        Searched(build_tiny_lm("doc"))(**{name: value}, max_len_b=200)
 
 
 def test_alignments_need_attention():
