@@ -103,6 +103,9 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
                 f"{path} is damaged (its record {record.filename} is not as it was written): take an earlier one, or "
                 "remove it to start anew"
             )
+    names = {record.filename.rpartition("/")[2] for record in records}
+    if "data.pkl" not in names or "constants.pkl" in names:  # torch warns that the second is a program, TorchScript
+        raise ValueError(_no_checkpoint(path))
     return True
 
 
