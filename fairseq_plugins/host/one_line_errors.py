@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Callable, Iterable, Iterator, Optional, Type
 
 import fairseq_cli
+import torch
 from fairseq import options
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.distributed import utils as distributed_utils
@@ -89,7 +90,9 @@ def show_error(kind: Type[BaseException], error: BaseException, frames: Optional
     if told is None:
         sys.__excepthook__(kind, error, frames)
         return
-    print("ValueError:", *told.splitlines(), file=sys.stderr)
+    # Among several processes torch's hook calls this one with a buffer as sys.stderr, which an exit would lose.
+    stream = sys.__stderr__ if torch.distributed.is_initialized() else sys.stderr
+    print("ValueError:", *told.splitlines(), file=stream, flush=True)
     raise SystemExit(USER_ERROR)
 
 

@@ -114,7 +114,7 @@ class StreamPosition:
                 "the checkpoint stopped inside an epoch whose rows begin elsewhere: use the same --row-offsets and "
                 f"--seed, {_ANEW}"
             )
-        if saved.get("text") != self._streams.digest:
+        if saved.get("text", self._streams.digest) != self._streams.digest:
             raise ValueError(
                 f"the checkpoint stopped inside an epoch of another text: use the text that it was trained on, {_ANEW}"
             )

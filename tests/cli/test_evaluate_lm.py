@@ -44,8 +44,8 @@ def test_probabilities_are_averaged_token_by_token(log_probs, capsys):
         assert found["nll"] != pytest.approx(-alone.mean().item(), rel=1e-3)
 
 
-@pytest.mark.parametrize("path", [".", ""])
-def test_a_choice_is_written_beside_no_folder(path, capsys):
+@pytest.mark.parametrize("path, told", [(".", "is a directory: give a checkpoint"), ("", "the path is empty")])
+def test_a_choice_is_written_beside_no_folder(path, told, capsys):
     with pytest.raises(SystemExit) as end:
         EvaluateLanguageModels().main([str(DATA), "--path", path, "--tune", "temperature=1", "--cpu"])
-    assert end.value.code == 2 and "is a directory: give a checkpoint" in capsys.readouterr().err
+    assert end.value.code == 2 and told in capsys.readouterr().err

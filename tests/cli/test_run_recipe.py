@@ -106,7 +106,7 @@ def test_what_began_with_a_model_that_was_trained_anew_is_refused(run, trained, 
 
 
 def test_models_of_another_text_make_no_table(run, trained, tmp_path):
-    data = shutil.copytree(LM, tmp_path / "data")
+    data = shutil.copytree(LM, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
     given = ["demo_lm", data, "--systems", "lstm_lm_doc"]
     assert run(*given)[0] == 0
     for suffix in ("bin", "idx"):
@@ -223,7 +223,7 @@ def test_translators_decode_as_the_recipe_says(
     jobs, recipe, systems, more, split, beam, flags, run, trained, calls, tmp_path, monkeypatch
 ):
     data = tmp_path / "pairs"
-    shutil.copytree(PAIRS, data)
+    shutil.copytree(PAIRS, data, ignore=shutil.ignore_patterns("digests.json"))
     words = Dictionary.load(str(data / "dict.tgt.txt"))
     lines = [words.string(one) for one in data_utils.load_indexed_dataset(str(data / f"{split}.src-tgt.tgt"), words)]
     (data / "raw").mkdir()

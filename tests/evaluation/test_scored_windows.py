@@ -106,7 +106,8 @@ def test_gradients_are_off_unless_asked_for_and_the_readers_setting_stays(build_
 
 @pytest.mark.parametrize("cell, name", CELLS_AND_LAYERS)
 def test_gradients_of_a_window_are_finite_differences_from_the_state_before_it(cell, name, build_tiny_lm, tokens):
-    model = build_tiny_lm(name, rnn_cell=cell, dropout_output=0.5).double()
+    # weights that are not beside a kink: the Mogrifier caps its input gate by min(i, 1 - f)
+    model = build_tiny_lm(name, rnn_cell=cell, dropout_output=0.5, seed=1).double()
     windows = score_windows([model], tokens, num_rows=3, window=6, with_gradients=True)
     before, window = next(windows), next(windows)
     assert not model.training

@@ -24,14 +24,16 @@ CODES = "#version: 0.2\nx a</w>\n"
 
 @pytest.fixture
 def lm_data(tmp_path):
-    folder = shutil.copytree(FIXTURES / "data/lm", tmp_path / "data bin")
+    folder = shutil.copytree(FIXTURES / "data/lm", tmp_path / "data bin", ignore=shutil.ignore_patterns("digests.json"))
     (folder / "text.json").write_text(RECORD)
     return folder
 
 
 @pytest.fixture
 def pair_data(tmp_path):
-    folder = shutil.copytree(FIXTURES / "data/translation", tmp_path / "pairs")
+    folder = shutil.copytree(
+        FIXTURES / "data/translation", tmp_path / "pairs", ignore=shutil.ignore_patterns("digests.json")
+    )
     (folder / "bpe.codes").write_text(CODES)
     return folder
 

@@ -1,5 +1,6 @@
 """What a training is told about a checkpoint that does not fit."""
 
+import inspect
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -120,7 +121,7 @@ def test_a_training_says_the_reason(trainer, save_checkpoint):
 
 def test_the_host_alone_says_that_architectures_must_match(trainer, save_checkpoint):
     with pytest.raises(Exception, match="please ensure that the architectures match.$") as told:
-        Trainer.load_checkpoint.__wrapped__(trainer, save_checkpoint())
+        inspect.unwrap(Trainer.load_checkpoint)(trainer, save_checkpoint())
     assert type(told.value) is Exception and "the reason" not in str(told.value)
 
 

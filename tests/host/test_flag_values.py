@@ -33,7 +33,6 @@ def read(parse_args_and_arch, *flags):
         ("--clip-norm", "nan", "nan: give a number"),
         ("--clip-norm", "-NaN", "nan: give a number"),
         ("--clip-norm", "-1", "-1.0: give at least 0"),
-        ("--lr", "float('nan')", "nan: give a number"),
         ("--lr", "0.1,-1", "-1.0: give at least 0"),
         ("--update-freq", "2,0", "0: give at least 1"),
         ("--seed", "-1", "-1: give at least 0"),

@@ -123,7 +123,7 @@ PAIRS = Path(__file__).resolve().parents[1] / "fixtures/older_checkpoints/data/t
 
 
 def test_a_first_update_that_is_refused_while_a_thread_makes_batches(tmp_path):
-    data = shutil.copytree(PAIRS, tmp_path / "data")
+    data = shutil.copytree(PAIRS, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
     for path in data.glob("train.*"):  # many sentences: two data sets, of which the first is read 1500 times
         shutil.copy(path, data / path.name.replace("train", "train1"))
     flags = ["--user-dir", "fairseq_plugins", "--task", "translation", "--arch", "lstm_encdec", "--embed-dim", "8"]

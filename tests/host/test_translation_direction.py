@@ -62,7 +62,7 @@ def test_fairseq_alone_forgets_the_languages(data):
 
 def test_generation_begins_with_the_languages_of_the_model(data, save_checkpoint):
     trained = flags(data, source_lang="en", target_lang="de")
-    path = save_checkpoint(cfg=OmegaConf.to_container(trained, enum_to_str=True))
+    path = save_checkpoint(cfg=OmegaConf.to_container(trained, resolve=True, enum_to_str=True))
     cfg = flags(data, path=f"{path}:missing.pt")
     assert tasks.setup_task(cfg.task).cfg.source_lang == "en"
     assert tasks.setup_task(flags(data, path="missing.pt").task).cfg.source_lang == "de"

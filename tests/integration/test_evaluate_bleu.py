@@ -107,7 +107,9 @@ def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data
         ("pairs, 9 merges", ["--lowercase"], "c:lc"),
         ("pairs, 9 merges, lowercase tokens", [], "c:lc"),
     ):
-        data = shutil.copytree(pair_data, tmp_path / f"{record} {len(flags)}")
+        data = shutil.copytree(
+            pair_data, tmp_path / f"{record} {len(flags)}", ignore=shutil.ignore_patterns("digests.json")
+        )
         (data / "prepared.txt").write_text(f"{record}\n")
         given = request_of(tmp_path / f"out of {data.name}", data=data, reference=upper)
         result = evaluate_bleu(*given, *flags, "--", "--cpu")
@@ -174,7 +176,7 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_translated(
 
 
 def test_data_prepared_again_is_translated_again_only_where_it_is_other_data(request_of, pair_data, replay, tmp_path):
-    data = shutil.copytree(pair_data, tmp_path / "data bin")
+    data = shutil.copytree(pair_data, tmp_path / "data bin", ignore=shutil.ignore_patterns("digests.json"))
     (data / "digests.json").unlink(missing_ok=True)  # preparing anew rewrites it
     asked, stamp = request_of(tmp_path / "out", data=data), "2001-01-01"
     first = evaluate_bleu(*asked, environment=replay)

@@ -19,7 +19,11 @@ DOC, MOS = (FIXTURES / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos")
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    folder = shutil.copytree(FIXTURES / "data/lm", tmp_path_factory.mktemp("prepared") / "data bin")
+    folder = shutil.copytree(
+        FIXTURES / "data/lm",
+        tmp_path_factory.mktemp("prepared") / "data bin",
+        ignore=shutil.ignore_patterns("digests.json"),
+    )
     (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
     return folder
 

@@ -95,7 +95,10 @@ STREAMS = [LM_DATA, "--task", "stateful_lm"]
 FAIRSEQ_COMMANDS = {
     "generate": (fairseq_cli.generate, [*PAIRS, "--path", TRANSLATOR]),
     "generate, the second of an ensemble": (fairseq_cli.generate, [*PAIRS, "--path", f"{TRANSLATOR}:{TRANSLATOR}"]),
-    "generate --lm-path": (fairseq_cli.generate, [*PAIRS, "--path", OLDER / "lstm_encdec_doc.pt", "--lm-path", LM]),
+    "generate --lm-path": (
+        fairseq_cli.generate,
+        [*PAIRS, "--path", OLDER / "lstm_encdec_doc.pt", "--lm-weight", 0.5, "--lm-path", LM],
+    ),
     "generate --model-overrides": (
         fairseq_cli.generate,
         [*PAIRS, "--model-overrides", "{'dropout': 0}", "--path", TRANSLATOR],
@@ -245,7 +248,10 @@ def test_other_archives_are_no_checkpoints_and_no_advice_of_torch_is_shown(write
 
 def test_a_folder_in_place_of_the_last_checkpoint_is_told(run_here, tmp_path):
     (tmp_path / "checkpoint_last.pt").mkdir()
-    with pytest.raises(ValueError, match="checkpoint_last.pt is a folder: remove it to start anew"):
+    with pytest.raises(
+        ValueError,
+        match="checkpoint_last.pt is no file, and a run that begins anew would replace what is there: give another",
+    ):
         run_here(fairseq_cli.train, *training_arguments(LM_DATA, tmp_path, "--max-epoch", 1))
 
 

@@ -17,7 +17,7 @@ SECTIONS = [
 
 @pytest.mark.slow
 def test_commands(data, trained, tmp_path):
-    shutil.copytree(data, tmp_path / "data-bin/ptb")
+    shutil.copytree(data, tmp_path / "data-bin/ptb", ignore=shutil.ignore_patterns("digests.json"))
     shutil.copytree(trained, tmp_path / "checkpoints/doc")
     run_sections(SECTIONS, tmp_path)
     assert "perplexity" in (tmp_path / "results/my_comparison/table.md").read_text()

@@ -18,7 +18,9 @@ def test_text(tmp_path):
     ):
         (tmp_path / "checkpoints" / folder).mkdir(parents=True)
         shutil.copy(FIXTURES / model, tmp_path / "checkpoints" / folder / "checkpoint_best.pt")
-        shutil.copytree(FIXTURES / "data" / data, tmp_path / "data-bin" / corpus)
+        shutil.copytree(
+            FIXTURES / "data" / data, tmp_path / "data-bin" / corpus, ignore=shutil.ignore_patterns("digests.json")
+        )
     (tmp_path / "data-bin/ptb/text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
     (tmp_path / "data-bin/m30k-joined.en-de/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     printed, by_commands = run_sections(SECTIONS, tmp_path)

@@ -118,7 +118,7 @@ def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
 def test_a_language_model_of_the_target_stands_beside_an_encoder_decoder(
     pairs, pair_data, translator, rescore, run_here, tmp_path
 ):
-    both = shutil.copytree(pair_data, tmp_path / "both")
+    both = shutil.copytree(pair_data, tmp_path / "both", ignore=shutil.ignore_patterns("digests.json"))
     shutil.copy(both / "dict.tgt.txt", both / "dict.txt")
     for split in ("train", "valid", "test"):
         shutil.copy(pairs / f"{split}.tgt", tmp_path / f"{split}.txt")

@@ -31,7 +31,11 @@ class Terminal(io.BytesIO):
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Data with the record of its text, as data-prep leaves it."""
-    folder = shutil.copytree(FIXTURES / "data/lm", tmp_path_factory.mktemp("prepared") / "data bin")
+    folder = shutil.copytree(
+        FIXTURES / "data/lm",
+        tmp_path_factory.mktemp("prepared") / "data bin",
+        ignore=shutil.ignore_patterns("digests.json"),
+    )
     (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
     return folder
 

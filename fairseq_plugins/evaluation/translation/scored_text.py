@@ -186,7 +186,6 @@ NOT_FORWARDED = {
     "--score-reference": "leave it out, references would be scored as if a model had written them",
     "--prefix-size": "leave it out, what is written would begin with the reference",
     "--skip-invalid-size-inputs-valid-test": "leave it out, all sentences are scored; raise --max-source-positions",
-    "--scoring": "leave it out, the output is scored after it",
     "--tokenizer": "leave it out, the text is detokenised when it is scored",
     "--bpe": "give --bpe KIND before the --",
     "--results-path": "leave it out, --out is where the output goes",

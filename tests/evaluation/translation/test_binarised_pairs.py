@@ -13,7 +13,7 @@ NUM_SENTENCES = 12
 
 @pytest.fixture
 def data(tmp_path):
-    return shutil.copytree(PAIRS, tmp_path / "data")
+    return shutil.copytree(PAIRS, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
 
 
 def add(data, split, pair):

@@ -18,7 +18,9 @@ FIXTURES = Path(__file__).parents[2] / "fixtures/older_checkpoints"
 
 @pytest.fixture
 def pair_data(tmp_path):
-    folder = shutil.copytree(FIXTURES / "data/translation", tmp_path / "pairs")
+    folder = shutil.copytree(
+        FIXTURES / "data/translation", tmp_path / "pairs", ignore=shutil.ignore_patterns("digests.json")
+    )
     (folder / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     return folder
 
