@@ -19,7 +19,7 @@ setup(
         "ve-fairseq>=0.12.3",  # imports as fairseq; the official 0.12.2 cannot be imported on Python >= 3.11
         "numpy",
         "filelock",
-        "sacrebleu>=2.6,<2.7",  # scoring/corpus_metrics.py calls two of its private methods
+        "sacrebleu>=2.6,<2.7",  # metrics/corpus.py calls two of its private methods
         "rouge-score",
         "regex",
         "sentencepiece",

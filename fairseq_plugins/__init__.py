@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Optional, Sequence, Union
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fairseq_plugins.evaluation.text.raw_text import TextKind
-    from fairseq_plugins.evaluation.trained_models import TrainedLanguageModel, TrainedTranslator
+    from fairseq_plugins.evaluation.api import TrainedLanguageModel, TrainedTranslator
+    from fairseq_plugins.evaluation.raw_text import TextKind
 
 _ROOT = logging.getLogger()
 _ROOT_LEVEL, _ROOT_HANDLERS = _ROOT.level, [*_ROOT.handlers]  # one of the host's models sets DEBUG when imported
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX when imported
 
-from fairseq_plugins.host import mend_host  # noqa: E402
+from fairseq_plugins.fairseq_patches import mend_host  # noqa: E402
 
 mend_host()
 
 from fairseq_plugins.criterions import noise_contrastive, regularized_cross_entropy  # noqa: E402, F401
+from fairseq_plugins.metrics import rouge  # noqa: E402, F401
 from fairseq_plugins.models import gated_lm, recurrent_encdec, recurrent_lm, transformer  # noqa: E402, F401
-from fairseq_plugins.optim import damped_adagrad, l2_adam, nt_asgd  # noqa: E402, F401
-from fairseq_plugins.scoring import rouge_scorer  # noqa: E402, F401
+from fairseq_plugins.optim import adaptive, nt_asgd  # noqa: E402, F401
 from fairseq_plugins.tasks import scored_translation, stateful_lm  # noqa: E402, F401
 
 _ROOT.setLevel(_ROOT_LEVEL)
@@ -35,7 +35,7 @@ for _model in (gated_lm, recurrent_encdec, recurrent_lm, transformer):
     _model.FLAGS.stand_beside(
         (regularized_cross_entropy.RegularizedCrossEntropyConfig, noise_contrastive.NoiseContrastiveConfig),
         (stateful_lm.StatefulLanguageModelingConfig, scored_translation.EvalScorerConfig),
-        (damped_adagrad.DampedAdagradConfig, l2_adam.L2AdamConfig, nt_asgd.NTASGDConfig),
+        (adaptive.DampedAdagradConfig, adaptive.L2AdamConfig, nt_asgd.NTASGDConfig),
     )
 
 
@@ -67,6 +67,6 @@ def load(
         ValueError: if a file is missing, unreadable or refused, if the vocabulary is not the data's, or if the folder
             lacks what raw text needs; the message names it.
     """
-    from fairseq_plugins.evaluation.trained_models import load_trained  # importing the package stays as fast
+    from fairseq_plugins.evaluation.api import load_trained  # importing the package stays as fast
 
     return load_trained(path, data, device=device, text=text, precision=precision, max_tokens=max_tokens)

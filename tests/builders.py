@@ -10,11 +10,11 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import nn
 
 import fairseq_plugins  # noqa: F401
-from fairseq_plugins.flags.registry import option_names
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.components import option_names
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers import base
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, Sharing
-from fairseq_plugins.output_layers.decoder_states import DecoderStates
+from fairseq_plugins.output_layers.scores import DecoderStates
 
 SOURCE_SIZE, VOCAB_SIZE = 19, 23
 """Words of the tiny models' dictionaries, the host's four included."""

@@ -1,4 +1,4 @@
-"""What every recurrent cell keeps to, alone and in a stack; see modules/test_cell_contract.py for who is tested."""
+"""What every recurrent cell keeps to, alone and in a stack; see modules/test_cell.py for who is tested."""
 
 import copy
 
@@ -6,10 +6,18 @@ import pytest
 import torch
 from nearness import assert_near
 
-from fairseq_plugins.flags.registry import option_names
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, RecurrentCell
-from fairseq_plugins.modules.recurrent_stack import RecurrentStack
-from fairseq_plugins.modules.recurrent_state import map_state, named_tensors, select_rows, state_tensors
+from fairseq_plugins.components import option_names
+from fairseq_plugins.modules.cell import (
+    RECURRENT_CELLS,
+    CellContext,
+    Late,
+    RecurrentCell,
+    map_state,
+    named_tensors,
+    select_rows,
+    state_tensors,
+)
+from fairseq_plugins.modules.stack import RecurrentStack
 
 B, T, C = 3, 8, 5
 WIDTHS = [9, 8]

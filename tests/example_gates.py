@@ -8,7 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import nn
 
 from fairseq_plugins.ops.logit_gate import LogitGate
-from fairseq_plugins.output_layers.gate import OUTPUT_GATES, OutputGate
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES, OutputGate
 
 
 class TopGate(OutputGate):

@@ -1,6 +1,6 @@
 """What every recurrent model keeps to: its initial values, flags and checkpoints.
 
-For who is tested see models/test_recurrent_model_contract.py, for the decoders decoder_contract.py.
+For who is tested see models/test_recurrent_lm.py, for the decoders decoder_contract.py.
 """
 
 import argparse
@@ -11,8 +11,8 @@ import pytest
 from builders import VOCAB_SIZE
 from torch import nn
 
-from fairseq_plugins.modules.initialisation import BIASES
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.modules.layers import BIASES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 INIT_RANGE = 0.07

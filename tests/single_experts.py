@@ -6,7 +6,7 @@ from typing import Callable, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.models.gated_decoder import GatedDecoder
+from fairseq_plugins.models.gated_lm import GatedDecoder
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.scores import Scores
 

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fairseq_plugins"
-(LISTED,) = re.findall(r"^```text\n(flags.*?)^```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+(LISTED,) = re.findall(r"^```text\n(options.*?)^```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.M | re.S)
 ROWS = {name: row for row, line in enumerate(LISTED.splitlines()) for name in line.split(", ")}
 
 
@@ -24,11 +24,12 @@ def imported(path):
 
 
 def test_every_package_has_a_row():
-    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == ROWS.keys()
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages | {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"} == ROWS.keys()
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_imports_point_down(name):
-    for path in (PACKAGE / name).rglob("*.py"):
+    for path in [*(PACKAGE / name).rglob("*.py"), *PACKAGE.glob(f"{name}.py")]:
         for other in imported(path):
             assert other == name or ROWS[other] < ROWS[name], f"{path.relative_to(ROOT)} imports {other}"

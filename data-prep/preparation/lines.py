@@ -11,6 +11,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +23,24 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from .errors import DataError
 from .moses import clean
+
+# What went wrong, and what is going on, in one line for a person.
+
+
+PASS_OTHERS = "pass the right files with --from DIR"
+CHECK_OR_PASS = f"delete it and run again, or {PASS_OTHERS}"
+ACTIVATE = "activate the environment that fairseq is installed in"
+
+
+class DataError(Exception):
+    """The user's files, options or machine do not allow to go on; the text is the whole message."""
+
+
+def note(message: str) -> None:
+    """Tell on the standard error stream what is being done."""
+    print(message, file=sys.stderr, flush=True)
+
 
 CHUNK = 500  # items that a process works on at a time
 CHUNKS_AHEAD = 3  # of each process: being worked on, waiting for it, waiting for the reader

@@ -8,15 +8,20 @@ from functools import partial
 from pathlib import Path
 
 from .corpora import CORPORA
-from .corpus import Corpus
-from .errors import ACTIVATE, DataError, note
-from .finished import files_line, is_finished
-from .make_binaries import make_binaries
-from .make_text import make_text
-from .options import parse_options
+from .corpus import Corpus, parse_options
+from .lines import ACTIVATE, DataError, note
 from .sources import digest
-from .steps import check_writable, locked, reserved, run_step
-from .text_record import complete_text_record
+from .steps import (
+    check_writable,
+    complete_text_record,
+    files_line,
+    is_finished,
+    locked,
+    make_binaries,
+    make_text,
+    reserved,
+    run_step,
+)
 
 FORMAT = 5  # of the work folder; another number makes every step again
 

@@ -4,12 +4,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairseq_plugins.trees.linearisation import KEPT_WORDS, Linearisation, count_words, frequent_words
-from fairseq_plugins.trees.tree import Tree, read_tree
+from fairseq_plugins.trees.trees import KEPT_WORDS, Linearisation, Tree, count_words, frequent_words, read_tree
 
-from .errors import DataError
-from .lines import progress, read_lines, write_lines, write_rows
-from .make_text import splits_of, write_splits
+from .lines import DataError, progress, read_lines, write_lines, write_rows
+from .steps import splits_of, write_splits
 
 
 def make_symbols(options: Namespace, text: Path, folder: Path) -> None:

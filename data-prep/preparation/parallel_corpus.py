@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from . import subwords
-from .corpus import Corpus, Step
-from .make_subwords import make_subwords
-from .make_tokens import RAW, make_tokens
+from .corpus import Corpus, Step, natural, next_command, positive, ratio
 from .moses import MosesWords
-from .next_command import next_command
-from .options import natural, positive, ratio
-from .tokens import moses
+from .subwords import make_subwords
+from .tokens import RAW, make_tokens, moses
 
 PAIR_OPTIONS = ("bpe", "merges", "min_length", "max_length", "max_ratio", "joined_dictionary")
 

@@ -1,16 +1,28 @@
 """Steps that survive an interruption: each makes a folder under another name and renames it at the end."""
 
+import ctypes
 import fcntl
+import itertools
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from .errors import DataError, note
+from .corpus import Corpus
+from .lines import PASS_OTHERS, DataError, Row, note, progress, read_lines, read_rows, write_lines, write_rows
+from .moses import TokenSigns, composed
+from .sources import digest, digest_of_all
 
 RECORD = "step.json"
 
@@ -114,3 +126,323 @@ def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path
 
 def _is_of_a_step(folder: Path) -> bool:
     return (folder / RECORD).is_file() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+# The first step: the raw text of every split, one line a row and side.
+
+
+SPLITS = "splits.json"  # of a step's folder: the splits in their order, with their numbers of rows
+
+
+def splits_of(folder: Path) -> dict[str, int]:
+    """Numbers of rows of the splits that a step wrote: train, valid, test, then the others."""
+    try:
+        return json.loads((folder / SPLITS).read_text(encoding="utf-8"))
+    except ValueError:
+        raise DataError(f"{folder / SPLITS} is damaged: delete {folder} and run again") from None
+
+
+def write_splits(folder: Path, splits: dict[str, int]) -> None:
+    """Record what a step wrote, for ``splits_of``."""
+    (folder / SPLITS).write_text(json.dumps(splits), encoding="utf-8")
+
+
+def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder: Path) -> None:
+    """Write the sides that are kept, in the composed form of Unicode if asked for; DataError if a split is empty.
+
+    Warns of text that looks tokenised, and of lines of test that are in train.
+    """
+    note(f"reading {corpus.name} {options.subject}".rstrip())
+    scratch = folder / "unpacked"
+    scratch.mkdir()
+    chosen = [options.sides.index(side) for side in options.kept_sides]
+    signs = TokenSigns(is_moses=corpus.words_of_text(options)["tokenizer"] == "moses")
+
+    def kept(row: Row) -> Row:
+        sides = tuple(composed(row[number]) if options.nfc else row[number] for number in chosen)
+        for line in sides:
+            signs.see(line)
+        return sides
+
+    splits = {}
+    for split, rows in corpus.read(files, options, scratch).items():
+        with progress(rows, desc=f"reading {split}", unit=" lines") as bar:
+            splits[split] = write_rows(folder, split, options.kept_sides, map(kept, bar))
+        if not splits[split]:
+            raise DataError(f"nothing of {split} is left: see what was removed")
+    shutil.rmtree(scratch)
+    write_splits(folder, splits)
+    if warning := signs.warning(f"the text of {corpus.name}"):
+        note(f"warning: {warning}")
+    if num_common := _num_common(folder, options):
+        note(
+            f"warning: test: {num_common:,} of its {splits['test']:,} lines are in train as well: figures on them "
+            "look better than on new text"
+        )
+
+
+def _num_common(folder: Path, options: Namespace) -> int:
+    """How many rows of test with a word in them are in train; only their hashes are held."""
+
+    def hashes(split: str) -> Iterator[int]:
+        return (hash(row) for row in read_rows(folder, split, options.kept_sides) if any(row))
+
+    in_test = Counter(hashes("test"))
+    return sum(in_test[one] for one in in_test.keys() & set(filter(in_test.__contains__, hashes("train"))))
+
+
+# Whether a result is there already, and whether it is the one that is wanted.
+
+
+FINISHED_RECORD = "prepared.txt"
+FILES = "files: "  # begins the line of the record that tells from which ones the result was made
+FINISHED_SPLITS = ("train", "valid", "test")  # of every corpus; some have more
+DIGESTS = "digests.json"  # of dictionaries and binaries; a training writes it where there is none
+DATA = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
+OF_THE_HOST = re.compile(rf"{DATA.pattern}|preprocess\.log|{re.escape(DIGESTS)}")
+
+
+def binary_name(split: str, side: str, options: Namespace) -> str:
+    """Name of a split's binaries, without ``.bin`` and ``.idx``."""
+    return split if len(options.kept_sides) == 1 else f"{split}.{'-'.join(options.kept_sides)}.{side}"
+
+
+def dictionary_name(side: str, options: Namespace) -> str:
+    """Name of a side's dictionary."""
+    return "dict.txt" if len(options.kept_sides) == 1 else f"dict.{side}.txt"
+
+
+def files_line(digests: Mapping[str, str]) -> str:
+    """The record's line that tells from which files a result was made, by their names and checksums."""
+    return f"{FILES}{digest_of_all(digests)}"
+
+
+def read_record(dest: Path) -> tuple[str, list[str]]:
+    """The recipe of what a folder holds, or "", and the other lines of its record."""
+    if not (dest / FINISHED_RECORD).is_file():
+        return "", []
+    try:
+        recipe, *others = [*read_lines(dest / FINISHED_RECORD)] or [""]
+    except UnicodeDecodeError:
+        return "", []
+    return recipe, others
+
+
+def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
+    """Whether the destination needs no work; DataError if it holds something else than what is wanted."""
+    dest = options.dest
+    if (dest / FINISHED_RECORD).is_file():
+        found, others = read_record(dest)
+        if not found:
+            raise DataError(
+                f"{dest / FINISHED_RECORD} does not say what {dest} holds: delete it or pass another --dest"
+            )
+        if recipe not in (found, f"{found}, not checked"):
+            raise DataError(f"{dest} already holds '{found}', not '{recipe}': delete it or pass another --dest")
+        _check_whole(_names(_splits(others, options), options), options, remedy="delete it to prepare it again")
+        if any(line.startswith(FILES) for line in others):
+            _check_files(corpus, others, options)
+        note(f"{dest} is already complete; delete it to prepare it again")
+        return True
+    if not dest.exists():
+        return False
+    if not dest.is_dir():
+        raise DataError(f"{dest} is not a directory: pass another --dest")
+    found = {file.name for file in dest.iterdir()}
+    if any(not OF_THE_HOST.fullmatch(name) for name in found):
+        raise DataError(f"{dest} holds files that this script did not write: pass another --dest")
+    wanted = _names(FINISHED_SPLITS, options)
+    if found.issuperset(wanted):
+        _check_whole(wanted, options, remedy="delete it or pass another --dest")
+        note(f"{dest} already holds a binarised corpus that this script did not write; left alone, not checked")
+        return True
+    if any(name.endswith((".bin", ".idx")) for name in found):
+        # this script's own binaries come all at once
+        raise DataError(
+            f"{dest} holds other binaries than {recipe.partition(',')[0]}: delete it or pass another --dest"
+        )
+    if found:
+        note(f"{dest} is incomplete and will be made again")
+    return False
+
+
+def _splits(record: Iterable[str], options: Namespace) -> list[str]:
+    """The splits that the lines of a record count."""
+    suffix = rf"\.{re.escape(options.kept_sides[0])}" if len(options.kept_sides) > 1 else ""
+    counted = [re.match(rf"(.+){suffix}: \d+ lines, ", line) for line in record]
+    return list(dict.fromkeys([*FINISHED_SPLITS, *(found[1] for found in counted if found)]))
+
+
+def _names(splits: Iterable[str], options: Namespace) -> list[str]:
+    """Names of the dictionaries and the binaries."""
+    binaries = [binary_name(split, side, options) for split, side in itertools.product(splits, options.kept_sides)]
+    ends = itertools.product(binaries, ("bin", "idx"))
+    return [*(dictionary_name(side, options) for side in options.kept_sides), *map(".".join, ends)]
+
+
+def _check_whole(names: Iterable[str], options: Namespace, *, remedy: str) -> None:
+    """DataError unless the destination has files of all names, none of which is empty or has changed."""
+    digests = _read_digests(options.dest / DIGESTS)
+    for name in names:
+        path = options.dest / name
+        if not path.is_file():
+            raise DataError(f"{options.dest} lacks {name}: {remedy}")
+        if not path.stat().st_size:
+            raise DataError(f"{options.dest} has an empty {name}: {remedy}")
+        if name in digests and digests[name] != digest(path):
+            raise DataError(f"{path} is not as it was when {DIGESTS} was written: {remedy}")
+
+
+def _read_digests(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError):
+        raise DataError(f"{path} is damaged: delete it") from None
+
+
+def _check_files(corpus: Corpus, record: Iterable[str], options: Namespace) -> None:
+    """DataError if the record is of other files than those that are at hand; they may be gone."""
+    folder = options.source or options.work
+    try:
+        files = corpus.find(folder, options)
+    except DataError:
+        return
+    if files_line({name: digest(path) for name, path in files.items()}) not in record:
+        raise DataError(
+            f"{options.dest} was made from other files than those in {folder}: delete it or pass another --dest"
+        )
+
+
+# ``text.json`` beside the dictionary of a result of one side: how a raw line becomes words.
+
+
+NAME = "text.json"
+
+
+def add_text_record(corpus: Corpus, folder: Path, options: Namespace) -> None:
+    """Write it for a corpus of one side."""
+    if len(options.kept_sides) > 1:
+        return
+    aside = folder / f".{NAME}.{os.getpid()}"
+    record = {**corpus.words_of_text(options), "unicode": "NFC" if options.nfc else "kept"}
+    aside.write_text(f"{json.dumps(record, indent=1)}\n", encoding="utf-8")
+    aside.replace(folder / NAME)
+
+
+def complete_text_record(corpus: Corpus, options: Namespace) -> None:
+    """Add it to a finished result from before there was one; nothing else of the result changes."""
+    folder = options.dest
+    is_from_before = (folder / FINISHED_RECORD).is_file() and not (folder / NAME).exists()
+    if is_from_before and len(options.kept_sides) == 1 and os.access(folder, os.W_OK | os.X_OK):
+        add_text_record(corpus, folder, options)
+        note(f"{folder / NAME} is added, which tells how raw text becomes words")
+
+
+# The last step: the host's binaries and dictionaries, checked against the text, and the result's folder.
+
+
+HOST_WORKER_BYTES = 1 << 27  # of training text for each process of fairseq-preprocess
+
+
+def make_binaries(
+    corpus: Corpus, files: dict[str, Path], folders: dict[str, Path], record: list[str], options: Namespace
+) -> list[str]:
+    """Make the destination from the folder of the last step; its counts as lines of a table.
+
+    ``record`` is what ``prepared.txt`` says before them.
+    """
+    pieces = list(folders.values())[-1]
+    sizes = splits_of(pieces)
+    splits = list(sizes)
+    with new_folder(options.dest) as folder:
+        # The host splits --testpref at commas and writes its arguments to a log: hence names without folders.
+        (folder / "text").symlink_to(pieces.resolve())
+        command = _command(pieces, splits[2:], options)
+        run_host(command, folder, pieces.parent / "preprocess.log", num_files=len(splits) * len(options.kept_sides))
+        (folder / "text").unlink()
+        for index, split in enumerate(splits[3:], 1):
+            for path in folder.glob(f"test{index}.*"):
+                path.rename(path.with_name(path.name.replace(f"test{index}.", f"{split}.", 1)))
+        table = _check_binaries(folder, pieces, sizes, options)
+        for side in options.kept_sides:
+            num_rows = sum(1 for _ in read_lines(folder / dictionary_name(side, options)))
+            if not num_rows:
+                remedy = "give a smaller --threshold" if options.threshold else PASS_OTHERS
+                raise DataError(f"no word of train is left for {dictionary_name(side, options)}: {remedy}")
+            if options.check:
+                corpus.check_dictionary(num_rows, files, options)
+            table.append(f"{dictionary_name(side, options)}: {num_rows} rows")
+        corpus.add_files(folders, folder, options)
+        add_text_record(corpus, folder, options)
+        data = sorted(path for path in folder.iterdir() if DATA.fullmatch(path.name))
+        digests = json.dumps({path.name: digest(path) for path in data}, indent=1)
+        (folder / DIGESTS).write_text(f"{digests}\n", encoding="utf-8")
+        write_lines(folder / FINISHED_RECORD, [*record, *table])
+    return table
+
+
+def _command(pieces: Path, tests: list[str], options: Namespace) -> list[str]:
+    command = ["fairseq-preprocess", "--destdir", "."]
+    suffix = ""
+    if len(options.kept_sides) == 1:
+        suffix = f".{options.kept_sides[0]}"
+        command += ["--only-source", "--padding-factor", "1"]
+    else:
+        command += ["--source-lang", options.kept_sides[0], "--target-lang", options.kept_sides[1]]
+    command += ["--trainpref", f"text/train{suffix}", "--validpref", f"text/valid{suffix}"]
+    command += ["--testpref", ",".join(f"text/{split}{suffix}" for split in tests)]
+    command += ["--thresholdsrc", str(options.threshold)] if options.threshold else []
+    command += ["--joined-dictionary"] if options.joined_dictionary else []
+    train_bytes = sum((pieces / f"train.{side}").stat().st_size for side in options.kept_sides)
+    return [*command, "--workers", str(min(options.workers, 1 + train_bytes // HOST_WORKER_BYTES))]
+
+
+def run_host(command: list[str], folder: Path, log: Path, *, num_files: int) -> None:
+    """Run the host's command in ``folder``; DataError with the last line of its log if it fails."""
+    note(f"binarising, log in {log}")
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    environment = {**os.environ, "LOGLEVEL": "INFO", "PYTHONUNBUFFERED": "1"}
+    die_with_parent = partial(_die_with_parent, os.getpid())
+    with (
+        open(log, "wb") as file,
+        subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=die_with_parent, **streams) as host,
+        progress(None, total=num_files, desc="binarising", unit=" files") as bar,
+    ):
+        for line in host.stdout:
+            file.write(line)
+            bar.update(b" sents, " in line)
+    if host.returncode:
+        last = (log.read_text(encoding="utf-8", errors="replace").strip() or "no output").rpartition("\n")[2]
+        raise DataError(f"fairseq-preprocess failed, see {log} ({last})")
+
+
+def _die_with_parent(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it died before
+        os._exit(1)
+
+
+def _check_binaries(folder: Path, pieces: Path, sizes: dict[str, int], options: Namespace) -> list[str]:
+    """Compare the text with its recorded numbers of lines and with what the host counted; a table's lines."""
+    log = (folder / "preprocess.log").read_text(encoding="utf-8")
+    table = []
+    for split, side in itertools.product(sizes, options.kept_sides):
+        num_lines = num_tokens = 0
+        for line in read_lines(pieces / f"{split}.{side}"):
+            num_lines += 1
+            num_tokens += len(line.split()) + 1
+        if num_lines != sizes[split]:
+            raise DataError(
+                f"{pieces / f'{split}.{side}'} has {num_lines} lines, not the {sizes[split]} that were written: "
+                f"delete {pieces} and run again"
+            )
+        if f" text/{split}.{side}: {num_lines} sents, {num_tokens} tokens," not in log:
+            raise DataError(f"fairseq-preprocess did not binarise {split}.{side} as it should have: report this")
+        name = split if len(options.kept_sides) == 1 else f"{split}.{side}"
+        table.append(f"{name}: {num_lines} lines, {num_tokens} tokens with one end mark a line")
+        for end in ("bin", "idx"):
+            assert (folder / f"{binary_name(split, side, options)}.{end}").is_file()
+    return table

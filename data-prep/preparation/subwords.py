@@ -1,6 +1,8 @@
 """Subwords, learnt jointly on both sides: subword-nmt, or the BPE or unigram model of sentencepiece."""
 
 import io
+import itertools
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,9 +11,10 @@ from typing import NamedTuple
 import sentencepiece
 from subword_nmt import apply_bpe, learn_bpe
 
-from .errors import DataError, note
-from .lines import progress
+from .lines import DataError, map_in_order, note, progress, read_lines, read_rows, write_rows
 from .moses import ESCAPES
+from .steps import splits_of, write_splits
+from .tokens import on_each_side
 
 MARK = "\u2581"  # sentencepiece's space
 COUNTED_WORDS = 4_000_000  # different words whose counts are held at a time: at most 1 GB
@@ -166,3 +169,27 @@ def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: t
     except RuntimeError as error:
         raise DataError(f"sentencepiece failed: {error}") from None
     path.write_bytes(output.getvalue())
+
+
+# Subwords: the model that was learnt on both sides of train, and every split in its pieces.
+
+
+def make_subwords(symbols: tuple[str, ...], options: Namespace, tokens: Path, folder: Path) -> None:
+    """Write the model and the pieces; ``symbols`` stay whole."""
+    splits = splits_of(tokens)
+    model = folder / KINDS[options.bpe].file
+    sides = [read_lines(tokens / f"train.{side}") for side in options.kept_sides]
+    with progress(itertools.chain(*sides), total=2 * splits["train"], desc="counting words", unit=" lines") as train:
+        note(f"learning {options.merges} merges with {options.bpe}")
+        learn(options.bpe, train, options.merges, model, symbols)
+    for split, total in splits.items():
+        rows = map_in_order(
+            on_each_side,
+            (load, [(options.bpe, model)] * len(options.kept_sides)),
+            read_rows(tokens, split, options.kept_sides),
+            workers=options.workers,
+            label=f"splitting {split}",
+            total=total,
+        )
+        write_rows(folder, split, options.kept_sides, rows)
+    write_splits(folder, splits)

@@ -6,13 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from .archives import is_sound, unpack
-from .corpus import Corpus
-from .downloads import mirror_urls, no_mirror_worked, try_download
-from .errors import CHECK_OR_PASS, DataError
-from .lines import Row
-from .next_command import next_command
-from .sources import check_digest, content_digest, file_lines, plain_or_gz
+from .corpus import Corpus, next_command
+from .lines import CHECK_OR_PASS, DataError, Row
+from .sources import (
+    check_digest,
+    content_digest,
+    file_lines,
+    is_sound,
+    mirror_urls,
+    no_mirror_worked,
+    plain_or_gz,
+    try_download,
+    unpack,
+)
 
 SPLITS = ("train", "valid", "test")
 ARCHIVE = "archive"  # name of the file when there is one for all splits

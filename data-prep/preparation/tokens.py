@@ -1,10 +1,15 @@
 """Tokens of a line, and the filters of rows."""
 
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
 
-from .lines import Row
+from .lines import DataError, Row, RowWriter, map_in_order, read_rows
 from .moses import MosesWords
+from .steps import splits_of, write_splits
 
 
 def moses(language: str, lowercase: bool) -> Callable[[str], str]:
@@ -62,3 +67,131 @@ def screen(pairs: Iterable[Row], fault_of: Callable[[Row], str], split: str, dro
 def listed(counts: Counter) -> str:
     """Reasons with their counts, in the order of the alphabet."""
     return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "none"
+
+
+# Tokenised text; training rows are filtered, in the other splits every row stays.
+
+
+RAW = "raw"  # folder of the raw text of all splits but train, beside the tokens
+
+
+class TokenisedCorpus(Protocol):
+    """What this step asks of a corpus; :class:`~.parallel_corpus.ParallelCorpus` says what each means."""
+
+    def tokenizer_of(self, options: Namespace) -> Callable[..., Callable[[str], str]]: ...
+
+    def words_of_text(self, options: Namespace) -> dict[str, str]: ...
+
+    def joiner(self, side: str) -> Callable[[str], str]: ...
+
+    def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]: ...
+
+    def validation_interval(self, options: Namespace) -> int: ...
+
+
+def make_tokens(corpus: TokenisedCorpus, options: Namespace, text: Path, folder: Path) -> None:
+    """Write the tokens of all splits, and the references: raw text of all splits but train.
+
+    Tells how many lines of valid detokenising does not give back.
+    """
+    (folder / RAW).mkdir()
+    splits = {}
+    for split, total in splits_of(text).items():
+        rows = zip(_tokenised(corpus, options, text, split, total), read_rows(text, split, options.kept_sides))
+        if split == "train":
+            splits |= _write_training(corpus, options, folder, rows, total)
+        else:
+            splits[split] = _write_held_out(corpus, options, folder, rows, split)
+    write_splits(folder, splits)
+
+
+def _tokenised(corpus: TokenisedCorpus, options: Namespace, text: Path, split: str, total: int) -> Iterator[Row]:
+    return map_in_order(
+        on_each_side,
+        (corpus.tokenizer_of(options), [(side, options.lowercase) for side in options.kept_sides]),
+        read_rows(text, split, options.kept_sides),
+        workers=options.workers,
+        label=f"tokenising {split}",
+        total=total,
+    )
+
+
+def _write_training(
+    corpus: TokenisedCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], total: int
+) -> dict[str, int]:
+    """Write train and, if the corpus takes it from there, valid; their numbers of rows."""
+    limits = {name: getattr(options, name) for name in ("min_length", "max_length", "max_ratio")}
+    interval = corpus.validation_interval(options)
+    dropped: Counter = Counter()
+    num_kept = 0
+    with ExitStack() as stack:
+        train = stack.enter_context(RowWriter(folder, "train", options.kept_sides))
+        valid = stack.enter_context(_HeldOut(corpus, options, folder, "valid")) if interval else None
+        for tokens, raw in rows:
+            if fault := length_fault(tokens, **limits):
+                dropped[fault] += 1
+                continue
+            num_kept += 1
+            if valid and num_kept % interval == 0:
+                valid.write(tokens, raw)
+            else:
+                train.write(tokens)
+    unit = "pairs" if len(options.kept_sides) > 1 else "lines"
+    print(f"train: {num_kept} of {total} {unit} kept; dropped: {listed(dropped)}", flush=True)
+    splits = {"train": train.num_rows, **({"valid": valid.num_rows} if valid else {})}
+    if not all(splits.values()):
+        raise DataError(
+            f"the filter left no training pair: see {', '.join(f'--{name}'.replace('_', '-') for name in limits)}"
+            if not num_kept
+            else f"the filter left {num_kept} training pairs, too few for valid, one in {interval} of them"
+        )
+    return splits
+
+
+def _write_held_out(
+    corpus: TokenisedCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], split: str
+) -> int:
+    num_empty = 0
+    with _HeldOut(corpus, options, folder, split) as held_out:
+        for tokens, raw in rows:
+            num_empty += not all(tokens)
+            held_out.write(tokens, raw)
+    if num_empty:
+        unit = "pairs with an empty side" if len(options.kept_sides) > 1 else "empty lines"
+        print(f"{split}: {num_empty} {unit}, kept in their places", flush=True)
+    return held_out.num_rows
+
+
+class _HeldOut(ExitStack):
+    """Writes the tokens and the references of a split that is not trained on; of valid, tells how many come back."""
+
+    def __init__(self, corpus: TokenisedCorpus, options: Namespace, folder: Path, split: str) -> None:
+        super().__init__()
+        self.reference = on_each_side(corpus.reference_of(options), [(side,) for side in options.kept_sides])
+        self.tokens = self.enter_context(RowWriter(folder, split, options.kept_sides))
+        self.raw = self.enter_context(RowWriter(folder / RAW, split, options.kept_sides))
+        is_moses = corpus.words_of_text(options)["tokenizer"] == "moses"
+        measured = options.kept_sides if split == "valid" and is_moses else ()
+        self.joiners = {side: corpus.joiner(side) for side in measured}
+        self.lowercase = options.lowercase
+        self.num_torn: Counter = Counter()
+
+    @property
+    def num_rows(self) -> int:
+        return self.tokens.num_rows
+
+    def write(self, tokens: Row, raw: Row) -> None:
+        self.tokens.write(tokens)
+        self.raw.write(self.reference(raw))
+        for (side, join), own, line in zip(self.joiners.items(), tokens, raw):
+            line = " ".join(line.split())  # one kind of blank: fairseq splits words at all of them
+            self.num_torn[side] += join(own) != (line.lower() if self.lowercase else line)
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool:
+        for side, num_torn in self.num_torn.items() if kind is None else ():
+            print(
+                f"valid.{side}: tokenising and detokenising gives {self.num_rows - num_torn:,} of {self.num_rows:,} "
+                f"lines back; {num_torn:,} are changed",
+                flush=True,
+            )
+        return super().__exit__(kind, *error)

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairseq_plugins.trees.cleaning import clean_tree
-from fairseq_plugins.trees.tree import read_trees
+from fairseq_plugins.trees.trees import clean_tree, read_trees
 
-from .errors import PASS_OTHERS, DataError
-from .lines import Row
+from .lines import PASS_OTHERS, DataError, Row
 from .sources import file_lines
 
 

@@ -15,12 +15,11 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_plugins.evaluation.scored_windows import score_windows
-from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
-from fairseq_plugins.evaluation.test_time.flags import FlagValues, read_methods
-from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
-from fairseq_plugins.evaluation.text.text_scorer import TextScorer
-from fairseq_plugins.modules.frozen_parameters import every_parameter_learns
+from fairseq_plugins.evaluation.evaluator import Evaluator, FlagValues, read_methods
+from fairseq_plugins.evaluation.scoring import score_windows
+from fairseq_plugins.evaluation.test_time import EvaluatedText
+from fairseq_plugins.evaluation.text_scorer import TextScorer
+from fairseq_plugins.modules.layers import every_parameter_learns
 from fairseq_plugins.reports.tables import as_table
 
 SEGMENT = 5

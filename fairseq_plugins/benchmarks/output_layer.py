@@ -5,6 +5,7 @@ Noise-contrastive estimation, which is another loss, stands beside them where th
 Shapes: N tokens, J experts, d width, V vocabulary, K noise words.
 """
 
+import argparse
 import math
 import multiprocessing
 import re
@@ -13,25 +14,110 @@ import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from fairseq.data import Dictionary
+from torch import Tensor, nn
+from torch.utils.benchmark import Timer
 
-from fairseq_plugins.benchmarks.output_layer_inputs import NUM_NOISE_WORDS, Case, Inputs
-from fairseq_plugins.ops.chunks import default_chunk_size
-from fairseq_plugins.ops.matmul import add_matmul, matmul
-from fairseq_plugins.ops.mixture_nll import mixture_nll
-from fairseq_plugins.ops.native_bfloat16 import has_native_bfloat16
-from fairseq_plugins.ops.noise_contrast import noise_contrast
-from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.output_layers.noise import Noise
-from fairseq_plugins.output_layers.noise_log_odds import noise_log_odds
-from fairseq_plugins.output_layers.word_projection import WordProjection
+from fairseq_plugins.criterions.noise_contrastive import UnigramNoise
+from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, has_native_bfloat16, matmul
+from fairseq_plugins.ops.mixture_chunk import default_chunk_size
+from fairseq_plugins.ops.mixture_loss import mixture_nll
+from fairseq_plugins.ops.noise_contrastive import noise_contrast
+from fairseq_plugins.output_layers.projected import WordProjection
+from fairseq_plugins.output_layers.scores import Noise
+from fairseq_plugins.output_layers.softmax import noise_log_odds
+from fairseq_plugins.recipes.recipe import Recipe
+from fairseq_plugins.reports.tables import as_table, new_picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Random inputs of the loss of an output layer, by their sizes.
+#
+# Shapes: N tokens, J experts, d width, V vocabulary, K noise words.
+
+
+NUM_NOISE_WORDS = 25
+"""K, that each target is told from."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sizes of one comparison.
+
+    Attributes:
+        vocab_size: V.
+        num_experts: J, softmaxes that are mixed.
+        width: d, of an expert's input.
+        num_tokens: N.
+    """
+
+    vocab_size: int
+    num_experts: int
+    width: int
+    num_tokens: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Case":
+        """Read ``VOCABULARY,EXPERTS,WIDTH,TOKENS``.
+
+        Raises:
+            ArgumentTypeError: if these are not four whole numbers above zero.
+        """
+        if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){3}", text):
+            raise argparse.ArgumentTypeError(f'"{text}": give four numbers, VOCABULARY,EXPERTS,WIDTH,TOKENS')
+        return cls(*map(int, text.split(",")))
+
+
+class Inputs:
+    """Random inputs of a loss: latents (N, J, d), scores of the prior (N, J), W (V, d), b (V), targets (N).
+
+    ``single`` holds the latents (N, 1, d) of one softmax over the same words.
+    """
+
+    def __init__(self, case: Case, *, device: torch.device, dtype: torch.dtype) -> None:
+        torch.manual_seed(0)
+        options = {"device": device, "dtype": dtype}
+        self.latents = torch.tanh(torch.randn(case.num_tokens, case.num_experts, case.width, **options))
+        self.scores = torch.randn(case.num_tokens, case.num_experts, **options)
+        self.weight = 0.1 * torch.randn(case.vocab_size, case.width, **options)
+        self.bias = torch.zeros(case.vocab_size, **options)
+        self.target = torch.randint(case.vocab_size, (case.num_tokens,), device=device)
+        self.single = self.latents[:, :1].clone()
+        for leaf in self.leaves:
+            leaf.requires_grad_()
+
+    @property
+    def leaves(self) -> List[Tensor]:
+        """The tensors that have gradients."""
+        return [self.latents, self.single, self.scores, self.weight, self.bias]
+
+    @cached_property
+    def noise(self) -> UnigramNoise:
+        """Every word is as likely drawn: as many rows of W as can be are read."""
+        counts = torch.ones(len(self.weight), dtype=torch.long)
+        return UnigramNoise(counts, num_samples=NUM_NOISE_WORDS)
+
+    def clear_gradients(self) -> None:
+        """Forget the gradients of an earlier pass."""
+        for leaf in self.leaves:
+            leaf.grad = None
+
+    def gradient_bytes(self) -> int:
+        """What the gradients take."""
+        gradients = [leaf.grad for leaf in self.leaves if leaf.grad is not None]
+        parts = [[x.coalesce().indices(), x.coalesce().values()] if x.is_sparse else [x] for x in gradients]
+        return sum(part.nbytes for gradient in parts for part in gradient)
+
 
 DEFAULT_CASES = [
     "10000,20,280,420",
@@ -49,7 +135,7 @@ STATUS = Path("/proc/self/status")
 
 
 def fused(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[torch.dtype] = None) -> None:
-    """The loss of this package, ``fairseq_plugins.ops.mixture_nll``, in chunks of its own size and type or of these."""
+    """The loss of this package, ``fairseq_plugins.ops.mixture_loss``, in chunks of its own or this size and type."""
     log_prior = torch.log_softmax(x.scores, dim=-1, dtype=accumulation_dtype(x.scores))
     found = mixture_nll(
         x.latents, log_prior, x.weight, x.target, bias=x.bias, chunk_size=chunk_size, chunk_dtype=chunk_dtype
@@ -229,3 +315,204 @@ def measure(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetit
     times = median_times(x, methods_of(case, device=device, dtype=dtype), num_repetitions=num_repetitions)
     memory = {name: peak_memory(case, name, device=device, dtype=dtype) for name in times}
     return {**asdict(case), "seconds": times, "memory_bytes": memory}
+
+
+# The figures of :mod:`~fairseq_plugins.benchmarks.output_layer` as a table and as a picture.
+
+
+METHODS = ("fused", "published", "plain", "floor", "tied", "torch")
+NARROW, NARROW_FLOOR = "fused, bfloat16 chunks", "floor, bfloat16 chunks"
+SIZES = ("vocab_size", "num_experts", "width", "num_tokens")
+BARS = {
+    "published": ("as the papers' programs do it", "#b0b0b0"),
+    "plain": ("fastest plain PyTorch", "#7f7f7f"),
+    "torch": ("PyTorch's chunked loss", "#7f7f7f"),
+    "fused": ("this package", "#d1495b"),
+    NARROW: ("this package, bfloat16 chunks", "#a02c4a"),
+    "floor": ("its matrix products alone (time only)", "#edae49"),
+    NARROW_FLOOR: ("those in bfloat16 (time only)", "#c4822b"),
+    "tied": ("one softmax instead", "#30638e"),
+}
+"""Words and colour of each method in the picture, from top to bottom."""
+
+
+def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
+    """Times, memory, and the ratios, a case a line; of chunks in bfloat16 and of noise where they were measured."""
+    columns = [
+        "V",
+        "J",
+        "d",
+        "tokens",
+        *METHODS,
+        "fused / floor",
+        "fused / published",
+        "fused / plain",
+        "memory: fused",
+        "published",
+        "plain",
+        "tied",
+        "fused / published",
+        "fused, beyond gradients",
+    ]
+    has_narrow = any(NARROW in result["seconds"] for result in results)
+    if has_narrow:
+        columns += [NARROW, NARROW_FLOOR, f"{NARROW} / fused", "/ their floor", f"memory: {NARROW}", "/ fused"]
+    has_noise = any(NOISE in result["seconds"] for result in results)
+    if has_noise:
+        columns += [NOISE, f"fused / {NOISE}", f"memory: {NOISE}"]
+    rows = []
+    for result in results:
+        seconds, peaks = result["seconds"], _peaks(result)
+        fused = result["memory_bytes"]["fused"]
+        beyond = {} if fused is None else {"fused": fused["peak"] - fused["gradients"]}
+        rows.append(
+            [
+                *(f"{result[name]:,}" for name in SIZES),
+                *(_milliseconds(seconds, name) for name in METHODS),
+                *(_ratio(seconds, "fused", name, digits=2) for name in ("floor", "published", "plain")),
+                *(_mebibytes(peaks, name) for name in ("fused", "published", "plain", "tied")),
+                *(_ratio(peaks, "fused", "published", digits=3), _mebibytes(beyond, "fused")),
+            ]
+        )
+        if has_narrow:
+            rows[-1] += [
+                *(_milliseconds(seconds, name) for name in (NARROW, NARROW_FLOOR)),
+                *(_ratio(seconds, NARROW, name, digits=2) for name in ("fused", NARROW_FLOOR)),
+                *(_mebibytes(peaks, NARROW), _ratio(peaks, NARROW, "fused", digits=3)),
+            ]
+        if has_noise:
+            rows[-1] += [
+                _milliseconds(seconds, NOISE),
+                _ratio(seconds, "fused", NOISE, digits=1),
+                _mebibytes(peaks, NOISE),
+            ]
+    return as_table(columns, rows)
+
+
+def draw(results: Sequence[Mapping[str, Any]], *, hardware: str) -> "Figure":
+    """Time and memory of each method as bars, a group for each case of several softmaxes, or of one where that is all.
+
+    The floors' memory is left out: they hold whole gradients, which the methods whose products they repeat need not.
+
+    Args:
+        results: of :func:`~fairseq_plugins.benchmarks.output_layer.measure`.
+        hardware: where they were measured, for the title.
+    """
+    mixtures = [result for result in results if result["num_experts"] > 1]
+    shown = mixtures or results
+    names = [name for name in BARS if any(name in result["seconds"] for result in shown)]
+    picture = new_picture(inches=(9, 1.4 + 0.19 * (len(names) + 1.2) * len(shown)))
+    times, memories = picture.subplots(1, 2, sharey=True)
+    _draw_bars(times, [result["seconds"] for result in shown], names, unit="ms", scale=1e3)
+    floors = ("floor", NARROW_FLOOR)
+    peaks = [{name: peak for name, peak in _peaks(result).items() if name not in floors} for result in shown]
+    _draw_bars(memories, peaks, names, unit="MiB", scale=2**-20)
+    times.set_title("time")
+    memories.set_title("memory")
+    centre = (len(names) - 1) / 2
+    times.set_yticks([_top(case, names) + centre for case in range(len(shown))], [_describe(case) for case in shown])
+    times.invert_yaxis()
+    numbers = sorted({result["num_experts"] for result in shown})
+    softmaxes = f"a mixture of {' or '.join(map(str, numbers))} softmaxes" if mixtures else "one softmax"
+    picture.suptitle(f"One training step through {softmaxes}: the loss and its gradients\n({hardware})", fontsize=12)
+    picture.legend(*times.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    return picture
+
+
+def _draw_bars(
+    axes: "Axes", cases: Sequence[Mapping[str, float]], names: Sequence[str], *, unit: str, scale: float
+) -> None:
+    longest = max((value for values in cases for value in values.values()), default=0.0)
+    for place, name in enumerate(names):
+        known = [(case, values[name]) for case, values in enumerate(cases) if name in values]
+        if not known:
+            continue
+        lengths = [value * scale for _, value in known]
+        label, colour = BARS[name]
+        places = [_top(case, names) + place for case, _ in known]
+        bars = axes.barh(places, lengths, height=0.9, color=colour, label=label)
+        axes.bar_label(bars, [f"{length:,.0f} {unit}" for length in lengths], padding=3, fontsize=8)
+    axes.set_xlim(0, 1.2 * longest * scale or 1)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xticks([])
+
+
+def _top(case: int, names: Sequence[str]) -> float:
+    """Place of the first bar of a case."""
+    return case * (len(names) + 1.2)
+
+
+def _describe(case: Mapping[str, Any]) -> str:
+    return f"{case['vocab_size']:,} words,\n{case['num_tokens']:,} tokens"
+
+
+def _peaks(result: Mapping[str, Any]) -> Dict[str, int]:
+    return {name: value["peak"] for name, value in result["memory_bytes"].items() if value is not None}
+
+
+def _milliseconds(seconds: Mapping[str, float], name: str) -> Optional[str]:
+    return f"{seconds[name] * 1e3:,.0f} ms" if name in seconds else None
+
+
+def _mebibytes(bytes_of: Mapping[str, int], name: str) -> Optional[str]:
+    return f"{bytes_of[name] / 2**20:,.0f} MiB" if name in bytes_of else None
+
+
+def _ratio(values: Mapping[str, float], name: str, other: str, *, digits: int) -> Optional[str]:
+    return f"{values[name] / values[other]:.{digits}f}" if name in values and values.get(other) else None
+
+
+# Matrix products of one softmax alone, at their own shapes.
+#
+# Shapes: N tokens, C width of the labels, V vocabulary.
+
+
+MIN_SECONDS = 5.0
+"""That the products of a system are repeated for."""
+
+
+def words_per_second(case: Case, device: str) -> float:
+    """Words that a second of these products would train on: N hidden vectors with V labels, and both gradients."""
+    x = Inputs(case, device=torch.device(device), dtype=torch.float32)
+    timer = Timer("floor(x)", globals={"floor": floor, "x": x}, num_threads=torch.get_num_threads())
+    return case.num_tokens / timer.blocked_autorange(min_run_time=MIN_SECONDS).median
+
+
+def speed_of_output_products(recipe: Recipe, systems: Sequence[str], *, data: Path, device: str) -> Dict[str, float]:
+    """Words per second of the products of each linear network that learns by maximum likelihood, by its label.
+
+    Its cell multiplies no matrix, so that these are all the products of a training.
+
+    Args:
+        recipe: that has the systems.
+        systems: their names in the recipe; what has another cell, output layer or criterion is left out.
+        data: directory that data-prep wrote.
+        device: "cpu" or "cuda".
+    """
+    found = {}
+    for system in systems:
+        settings = recipe.settings(system)
+        is_linear = settings.get("rnn_cell") == "diagonal" and settings.get("transition") == "diagonal"
+        if not is_linear or settings.get("output_layer") != "full" or settings["criterion"] == "noise_contrastive":
+            continue
+        products = Case(
+            vocab_size=len(Dictionary.load(str(data / "dict.txt"))),
+            num_experts=1,
+            width=int(settings["hidden_sizes"]),
+            num_tokens=int(settings["batch_size"]) * int(settings["tokens_per_sample"]),
+        )
+        found[recipe.label(system)] = words_per_second(products, device)
+    return found
+
+
+# Names of the files that hold reports.
+
+
+MAX_NAME_LENGTH = 200
+"""A file's name, with what is added while it is written, has at most 255 bytes."""
+
+
+def report_name(*parts: str) -> str:
+    """A file's name of the given parts, joined by underscores; what such a name should not hold becomes a dash."""
+    return re.sub(r"[^\w.-]+", "-", "_".join(parts), flags=re.ASCII)[:MAX_NAME_LENGTH]

@@ -8,7 +8,7 @@ import sys
 from typing import Dict, Optional, Sequence
 
 import fairseq_plugins.cli
-from fairseq_plugins.flags.command import Command, OneLineParser, ended_in_a_line
+from fairseq_plugins.command_line import Command, OneLineParser, ended_in_a_line
 
 
 def all_commands() -> Dict[str, Command]:

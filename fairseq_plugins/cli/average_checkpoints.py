@@ -5,12 +5,10 @@ import sys
 from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.checkpoint_average import average_checkpoints
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_checkpoints, add_output_file
-from fairseq_plugins.flags.output_paths import check_not_read
-from fairseq_plugins.flags.written_file import write_tensors
-from fairseq_plugins.models.checkpoint_files import last_epoch_checkpoints
+from fairseq_plugins.command_line import Command, add_checkpoints, add_output_file
+from fairseq_plugins.evaluation.average import average_checkpoints
+from fairseq_plugins.models.checkpoints import last_epoch_checkpoints
+from fairseq_plugins.options import check_not_read, write_tensors
 
 
 class AverageCheckpoints(Command):

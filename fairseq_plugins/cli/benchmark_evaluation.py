@@ -19,16 +19,15 @@ from fairseq_plugins.benchmarks.evaluation import (
     median_speeds,
     method_readings,
 )
-from fairseq_plugins.benchmarks.report_name import report_name
+from fairseq_plugins.benchmarks.output_layer import report_name
+from fairseq_plugins.command_line import Command, add_checkpoints, add_cpu, add_data, add_out, add_split, choose_device
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
-from fairseq_plugins.evaluation.test_time.methods import EvaluatedText, Methods
-from fairseq_plugins.evaluation.text.raw_text import load_side_text
-from fairseq_plugins.evaluation.text.text_scorer import TextScorer
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_checkpoints, add_cpu, add_data, add_out, add_split, choose_device
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.reports.report import Report
+from fairseq_plugins.evaluation.evaluator import Evaluator
+from fairseq_plugins.evaluation.raw_text import load_side_text
+from fairseq_plugins.evaluation.test_time import EvaluatedText, Methods
+from fairseq_plugins.evaluation.text_scorer import TextScorer
+from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.reports.tables import Report
 
 
 class BenchmarkEvaluation(Command):

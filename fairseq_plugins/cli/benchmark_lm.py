@@ -4,21 +4,21 @@ import argparse
 from dataclasses import asdict
 from typing import Dict, Sequence
 
-from fairseq_plugins.benchmarks.language_models import SUITES
-from fairseq_plugins.benchmarks.output_products import speed_of_output_products
-from fairseq_plugins.benchmarks.recurrent_products import speed_of_highway_products
-from fairseq_plugins.benchmarks.report_name import report_name
-from fairseq_plugins.benchmarks.suite import in_output_precisions
-from fairseq_plugins.benchmarks.training_limits import (
+from fairseq_plugins.benchmarks.output_layer import report_name, speed_of_output_products
+from fairseq_plugins.benchmarks.training import (
+    SUITES,
     add_training_limits,
+    as_markdown,
     check_training_limits,
+    in_output_precisions,
+    measure_trainings,
     measured_with,
+    products_as_markdown,
+    speed_of_highway_products,
 )
-from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings, products_as_markdown
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import choose_device
+from fairseq_plugins.command_line import Command, choose_device
 from fairseq_plugins.recipes.recipe import Recipe
-from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.tables import Report
 
 
 class BenchmarkLanguageModels(Command):

@@ -6,13 +6,10 @@ import sys
 import torch
 from tqdm import tqdm
 
-from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, measure
-from fairseq_plugins.benchmarks.output_layer_inputs import Case
-from fairseq_plugins.benchmarks.output_layer_report import as_markdown, draw
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_cpu, add_out, choose_device
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.reports.report import Report
+from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, Case, as_markdown, draw, measure
+from fairseq_plugins.command_line import Command, add_cpu, add_out, choose_device
+from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.reports.tables import Report
 
 
 class BenchmarkOutputLayer(Command):
@@ -23,7 +20,7 @@ class BenchmarkOutputLayer(Command):
     description = """\
 Compares, forward and backward, on random inputs of each CASE = VOCABULARY,EXPERTS,WIDTH,TOKENS:
 
-  fused      fairseq_plugins.ops.mixture_nll
+  fused      fairseq_plugins.ops.mixture_loss
   published  softmax of every expert, times the prior, summed, logarithm, by autograd, as the papers' programs do it
              (one expert: cross-entropy of all logits)
   plain      the same with the weighted sum as a matrix product, the fastest form we know without a fused loss

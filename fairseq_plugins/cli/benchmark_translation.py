@@ -6,26 +6,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Dict, List
 
-from fairseq_plugins.benchmarks.report_name import report_name
-from fairseq_plugins.benchmarks.suite import in_output_precisions
-from fairseq_plugins.benchmarks.training_limits import (
+from fairseq_plugins.benchmarks.output_layer import report_name
+from fairseq_plugins.benchmarks.training import (
+    TRANSLATION_SUITES,
     add_training_limits,
+    as_markdown,
     check_training_limits,
-    measured_with,
-)
-from fairseq_plugins.benchmarks.training_speed import as_markdown, measure_trainings, products_as_markdown
-from fairseq_plugins.benchmarks.translation import (
-    SUITES,
     decoding_as_markdown,
+    in_output_precisions,
     measure_decoding,
+    measure_trainings,
+    measured_with,
+    products_as_markdown,
     speed_of_products,
     train_briefly,
 )
-from fairseq_plugins.evaluation.translation.binarised_pairs import split_languages
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import choose_device
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.reports.report import Report
+from fairseq_plugins.command_line import Command, choose_device
+from fairseq_plugins.evaluation.checkpoints import split_languages
+from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.reports.tables import Report
 
 
 class BenchmarkTranslation(Command):
@@ -49,7 +48,7 @@ translation_cpu.md and .json, or transformer_cpu (on a GPU _cuda), with the name
 appended."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_training_limits(parser, suites=SUITES, written_by="data-prep/multi30k/prepare.sh", num_rounds=3)
+        add_training_limits(parser, suites=TRANSLATION_SUITES, written_by="data-prep/multi30k/prepare.sh", num_rounds=3)
         parser.add_argument("--length", type=int, default=15, help="tokens of every hypothesis (default: %(default)s)")
         parser.add_argument(
             "--systems",
@@ -62,7 +61,7 @@ appended."""
     def run(self, args: argparse.Namespace) -> None:
         check_training_limits(args)
         check_at_least_one(args.length, flag="--length")
-        suite = SUITES[args.suite]
+        suite = TRANSLATION_SUITES[args.suite]
         recipe, data, device = suite.recipe, str(args.data), choose_device(args)
         unknown = set(args.systems or ()) - set(suite.system_names)
         if unknown:

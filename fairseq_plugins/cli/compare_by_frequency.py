@@ -5,11 +5,8 @@ import sys
 from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_token_stream, load_training_stream
-from fairseq_plugins.evaluation.analyses.frequency_bands import compare_bands, losses_by_type
-from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
+from fairseq_plugins.command_line import (
+    Command,
     add_cpu,
     add_data,
     add_json,
@@ -18,11 +15,13 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.flags.values import named_paths
-from fairseq_plugins.reports.frequency_bands import as_markdown, draw
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.data.text import load_token_stream, load_training_stream
+from fairseq_plugins.evaluation.analyses.words import compare_bands, losses_by_type
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.options import named_paths
+from fairseq_plugins.reports.analyses import draw, frequency_bands_as_markdown
+from fairseq_plugins.reports.tables import json_text, save_picture
+from fairseq_plugins.reports.training_log import with_origin
 
 
 class CompareByFrequency(Command):
@@ -72,7 +71,7 @@ whole band's loss. The end mark is left out."""
             figures = {"bands": [asdict(band) for band in bands]}
             print(json_text(with_origin(figures, command=args.command_line)))
         else:
-            print(as_markdown(bands))
+            print(frequency_bands_as_markdown(bands))
         if args.plot:
             save_picture(draw(bands, names=names), args.plot)
 

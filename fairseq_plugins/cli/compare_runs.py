@@ -4,26 +4,22 @@ import argparse
 from pathlib import Path
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.checkpoints import translation_languages
-from fairseq_plugins.evaluation.translation.binarised_pairs import (
+from fairseq_plugins.command_line import Command, add_cpu, add_data, add_named_folders, add_out, choose_device
+from fairseq_plugins.evaluation.checkpoints import (
     Languages,
     check_split,
     one_pair,
     raw_reference,
     split_languages,
+    translation_languages,
 )
-from fairseq_plugins.evaluation.translation.decoding import decoded_languages
-from fairseq_plugins.evaluation.translation.rouge_flags import add_rouge_settings, read_rouge_settings
-from fairseq_plugins.flags.checked_path import given_path
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_cpu, add_data, add_named_folders, add_out, choose_device
-from fairseq_plugins.flags.values import named_paths
+from fairseq_plugins.evaluation.decoding import decoded_languages
+from fairseq_plugins.evaluation.references import add_rouge_settings, read_rouge_settings
+from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, NUM_BOOTSTRAP_SAMPLES
+from fairseq_plugins.options import given_path, named_paths
 from fairseq_plugins.reports.comparison import compare_runs
-from fairseq_plugins.reports.metrics.metric import Metric
-from fairseq_plugins.reports.metrics.of_data import text_metric
-from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
-from fairseq_plugins.reports.trained_run import checkpoint_of
-from fairseq_plugins.scoring.rouge import DEFAULT_SETTINGS, NUM_BOOTSTRAP_SAMPLES
+from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
+from fairseq_plugins.reports.training_log import checkpoint_of
 
 METRICS = ("perplexity", "bleu", "rouge")
 

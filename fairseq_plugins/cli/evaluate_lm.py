@@ -7,14 +7,8 @@ from pathlib import Path
 from typing import List, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.score_precision import prepare_to_score
-from fairseq_plugins.evaluation.scored_windows import check_cut
-from fairseq_plugins.evaluation.test_time.evaluator import Evaluation, Evaluator
-from fairseq_plugins.evaluation.test_time.flags import FlagValues, add_method_flags, given_flags, read_methods
-from fairseq_plugins.evaluation.test_time.tuning import TunedPoint, grid_points
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
+from fairseq_plugins.command_line import (
+    Command,
     add_checkpoints,
     add_cpu,
     add_data,
@@ -23,12 +17,24 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.flags.written_file import check_replaceable, write_text
-from fairseq_plugins.models.checkpoint_files import check_checkpoints
-from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.perplexity import as_figures, as_lines
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.evaluator import (
+    Evaluation,
+    Evaluator,
+    FlagValues,
+    TunedPoint,
+    add_method_flags,
+    given_flags,
+    grid_points,
+    read_methods,
+)
+from fairseq_plugins.evaluation.scoring import check_cut, prepare_to_score
+from fairseq_plugins.models.checkpoints import check_checkpoints
+from fairseq_plugins.options import check_replaceable, write_text
+from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.analyses import as_figures, as_lines
+from fairseq_plugins.reports.tables import json_text
+from fairseq_plugins.reports.training_log import with_origin
 
 TUNED_SPLIT = "valid"
 CHOICE_SUFFIX = ".methods.json"

@@ -3,17 +3,16 @@
 import argparse
 import sys
 
-from fairseq_plugins.data.corpus import load_dictionary, load_token_stream
-from fairseq_plugins.evaluation.ngram_perplexity import NGramPerplexity, evaluate_ngram_model
-from fairseq_plugins.evaluation.test_time.flags import FLAGS, read_methods
-from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
-from fairseq_plugins.flags.checked_path import given_path
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_data, add_json, add_split
-from fairseq_plugins.ngrams.ngram_model import NGramModel
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.perplexity import as_figures, as_lines
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.command_line import Command, add_data, add_json, add_split
+from fairseq_plugins.data.text import load_dictionary, load_token_stream
+from fairseq_plugins.evaluation.evaluator import FLAGS, read_methods
+from fairseq_plugins.evaluation.ngrams import NGramPerplexity, evaluate_ngram_model
+from fairseq_plugins.evaluation.test_time import EvaluatedText
+from fairseq_plugins.ngrams.model import NGramModel
+from fairseq_plugins.options import given_path
+from fairseq_plugins.reports.analyses import as_figures, as_lines
+from fairseq_plugins.reports.tables import json_text
+from fairseq_plugins.reports.training_log import with_origin
 
 
 class EvaluateNGram(Command):

@@ -5,22 +5,22 @@ import sys
 from dataclasses import asdict
 from typing import List
 
-from fairseq_plugins.data.text_files import read_lines
-from fairseq_plugins.evaluation.translation.headlines import read_headlines, score_headlines
-from fairseq_plugins.evaluation.translation.rouge_flags import add_rouge_settings, read_rouge_settings
-from fairseq_plugins.evaluation.translation.scored_text import (
+from fairseq_plugins.command_line import Command, add_json
+from fairseq_plugins.data.text import read_lines
+from fairseq_plugins.evaluation.references import (
     DECODING_HELP,
     HYPOTHESES_FILE,
+    add_rouge_settings,
     add_scored_text,
+    read_headlines,
+    read_rouge_settings,
     read_scored_text,
+    score_headlines,
 )
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_json
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.flags.written_file import write_text
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES, RougeScore
+from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES, RougeScore
+from fairseq_plugins.options import check_at_least_one, write_text
+from fairseq_plugins.reports.tables import json_text
+from fairseq_plugins.reports.training_log import with_origin
 
 
 class EvaluateRouge(Command):

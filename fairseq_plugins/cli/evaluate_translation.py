@@ -6,33 +6,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import List, Sequence
 
-from fairseq_plugins.data.text_files import STANDARD_INPUT, read_lines
-from fairseq_plugins.evaluation.translation.decoding import GENERATED_FILE
-from fairseq_plugins.evaluation.translation.scored_text import (
+from fairseq_plugins.command_line import Command, add_json, add_output_file
+from fairseq_plugins.data.text import STANDARD_INPUT, read_lines
+from fairseq_plugins.evaluation.decoding import GENERATED_FILE
+from fairseq_plugins.evaluation.references import (
     DECODING_HELP,
     HYPOTHESES_FILE,
-    ScoredText,
-    add_scored_text,
-    read_scored_text,
-)
-from fairseq_plugins.evaluation.translation.translations import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,
     Score,
+    ScoredText,
     Translation,
+    add_scored_text,
     compare,
     read_plain_translation,
+    read_scored_text,
     read_translation,
     score,
 )
-from fairseq_plugins.flags.checked_path import given_path
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_json, add_output_file
-from fairseq_plugins.flags.output_paths import check_not_read
-from fairseq_plugins.flags.written_file import write_text
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.scoring.corpus_metrics import LetterCase, bleu_of_text
+from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
+from fairseq_plugins.options import check_not_read, given_path, write_text
+from fairseq_plugins.reports.tables import json_text
+from fairseq_plugins.reports.training_log import with_origin
 
 HYPOTHESIS = re.compile(r"H-[0-9]+\t")
 """Begins a line of ``fairseq-generate``."""

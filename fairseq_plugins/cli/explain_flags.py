@@ -11,7 +11,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_plugins.flags.command import Command
+from fairseq_plugins.command_line import Command
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS
 from fairseq_plugins.tasks.scored_translation import EvalScorerConfig
 

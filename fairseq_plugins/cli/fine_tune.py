@@ -2,11 +2,9 @@
 
 import argparse
 
-from fairseq_plugins.flags.common_arguments import add_cpu, add_data, checkpoint, choose_device
-from fairseq_plugins.flags.output_paths import output_folder
-from fairseq_plugins.flags.training_command import TrainingCommand
-from fairseq_plugins.flags.values import check_at_least_one
+from fairseq_plugins.command_line import TrainingCommand, add_cpu, add_data, checkpoint, choose_device
 from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.options import check_at_least_one, output_folder
 from fairseq_plugins.recipes.fine_tuning import FineTuning
 from fairseq_plugins.recipes.training import check_not_stopped_by_the_clock
 

@@ -4,15 +4,13 @@ import argparse
 from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_dictionary, load_training_stream
-from fairseq_plugins.evaluation.analyses.gate_words import raised_words, word_gate, word_indices
+from fairseq_plugins.command_line import Command, add_checkpoints, add_data, add_json
+from fairseq_plugins.data.text import load_dictionary, load_training_stream
+from fairseq_plugins.evaluation.analyses.words import raised_words, word_gate, word_indices
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_checkpoints, add_data, add_json
-from fairseq_plugins.flags.values import check_at_least_one, check_not_negative
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.options import check_at_least_one, check_not_negative
+from fairseq_plugins.reports.tables import as_table, json_text
+from fairseq_plugins.reports.training_log import with_origin
 
 
 class GateWords(Command):

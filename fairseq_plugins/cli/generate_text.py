@@ -9,16 +9,8 @@ from typing import List
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of, read_lines
-from fairseq_plugins.evaluation.checkpoints import load_scoring_models
-from fairseq_plugins.evaluation.score_precision import prepare_to_score
-from fairseq_plugins.evaluation.text.line_stream import stream_lines
-from fairseq_plugins.evaluation.text.raw_text import load_side_text
-from fairseq_plugins.evaluation.text.text_generator import STOPS, UNKNOWN_WORDS, Continuation, TextGenerator
-from fairseq_plugins.evaluation.text.word_choice import Sampling
-from fairseq_plugins.flags.checked_path import given_path
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
+from fairseq_plugins.command_line import (
+    Command,
     add_checkpoints,
     add_cpu,
     add_data,
@@ -27,9 +19,14 @@ from fairseq_plugins.flags.common_arguments import (
     add_tokenised,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one, check_not_negative
-from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
-from fairseq_plugins.reports.json_text import json_text
+from fairseq_plugins.data.text import STANDARD_INPUT, name_of, read_lines
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models
+from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continuation, Sampling, TextGenerator
+from fairseq_plugins.evaluation.raw_text import load_side_text, stream_lines
+from fairseq_plugins.evaluation.scoring import prepare_to_score
+from fairseq_plugins.options import check_at_least_one, check_not_negative, given_path
+from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.tables import json_text
 
 SEED = 1
 """Of sampling."""

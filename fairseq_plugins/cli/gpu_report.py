@@ -15,11 +15,8 @@ from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.step import Step
 from fairseq_plugins.benchmarks.device.timed_training import TimedTraining
 from fairseq_plugins.benchmarks.device.translation import Translation
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_cpu, add_out, choose_device
-from fairseq_plugins.flags.input_paths import check_data_folder
-from fairseq_plugins.flags.output_paths import output_folder
-from fairseq_plugins.flags.values import check_positive
+from fairseq_plugins.command_line import Command, add_cpu, add_out, choose_device
+from fairseq_plugins.options import check_data_folder, check_positive, output_folder
 
 STEPS: Dict[str, Type[Step]] = {step.name: step for step in (Check, Output, Models, Translation)}
 TRAIN = "train"

@@ -3,12 +3,9 @@
 import argparse
 import random
 
-from fairseq_plugins.data.text_files import read_lines
-from fairseq_plugins.flags.checked_path import given_path
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_out
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.flags.written_file import write_text
+from fairseq_plugins.command_line import Command, add_out
+from fairseq_plugins.data.text import read_lines
+from fairseq_plugins.options import check_at_least_one, given_path, write_text
 
 
 class HeadlineBaselines(Command):

@@ -5,12 +5,8 @@ import sys
 from dataclasses import asdict
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.evaluation.analyses.layer_masking import LAYER_MASKS, masking_curves
-from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
-from fairseq_plugins.evaluation.scored_windows import check_rows
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
+from fairseq_plugins.command_line import (
+    Command,
     add_cpu,
     add_data,
     add_json,
@@ -19,11 +15,14 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one, named_paths
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.masked_layers import as_markdown, draw
-from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.data.text import load_token_stream
+from fairseq_plugins.evaluation.analyses.layers import LAYER_MASKS, masking_curves
+from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
+from fairseq_plugins.evaluation.scoring import check_rows
+from fairseq_plugins.options import check_at_least_one, named_paths
+from fairseq_plugins.reports.analyses import masked_layers_as_markdown, masked_layers_draw
+from fairseq_plugins.reports.tables import json_text, save_picture
+from fairseq_plugins.reports.training_log import with_origin
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 
@@ -98,9 +97,9 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
             figures = {"curves": [asdict(runs) for runs in curves]}
             print(json_text(with_origin(figures, command=args.command_line)))
         else:
-            print(as_markdown(curves))
+            print(masked_layers_as_markdown(curves))
         if args.plot:
-            save_picture(draw(curves), args.plot)
+            save_picture(masked_layers_draw(curves), args.plot)
 
 
 if __name__ == "__main__":

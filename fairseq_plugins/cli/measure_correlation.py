@@ -4,11 +4,8 @@ import argparse
 import sys
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.evaluation.analyses.feature_correlation import layer_correlations
-from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
+from fairseq_plugins.command_line import (
+    Command,
     add_cpu,
     add_data,
     add_json,
@@ -16,10 +13,13 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.flags.values import named_paths
-from fairseq_plugins.reports.correlation import as_markdown, as_row
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.data.text import load_token_stream
+from fairseq_plugins.evaluation.analyses.experts import layer_correlations
+from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
+from fairseq_plugins.options import named_paths
+from fairseq_plugins.reports.analyses import as_markdown, as_row
+from fairseq_plugins.reports.tables import json_text
+from fairseq_plugins.reports.training_log import with_origin
 
 
 class MeasureCorrelation(Command):

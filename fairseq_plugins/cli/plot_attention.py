@@ -8,12 +8,8 @@ from typing import List
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
-from fairseq_plugins.evaluation.score_precision import prepare_to_score
-from fairseq_plugins.evaluation.text.line_stream import stream_lines
-from fairseq_plugins.evaluation.translation.translator import load_translator
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
+from fairseq_plugins.command_line import (
+    Command,
     add_beam,
     add_checkpoints,
     add_cpu,
@@ -23,9 +19,13 @@ from fairseq_plugins.flags.common_arguments import (
     add_output_precision,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
-from fairseq_plugins.reports.attention_map import save_attention_map
+from fairseq_plugins.data.text import STANDARD_INPUT, name_of
+from fairseq_plugins.evaluation.raw_text import stream_lines
+from fairseq_plugins.evaluation.scoring import prepare_to_score
+from fairseq_plugins.evaluation.translation import load_translator
+from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.plots import save_attention_map
 
 
 class PlotAttention(Command):

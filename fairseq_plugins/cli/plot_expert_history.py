@@ -12,13 +12,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.evaluation.analyses.expert_use import expert_layers
-from fairseq_plugins.evaluation.analyses.layer_learning import LayerLearning, lines_learning, pairs_learning
-from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
-from fairseq_plugins.evaluation.split_sentences import split_lines, split_pairs
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
+from fairseq_plugins.command_line import (
+    Command,
     add_cpu,
     add_data,
     add_json,
@@ -27,12 +22,16 @@ from fairseq_plugins.flags.common_arguments import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one, named_paths
-from fairseq_plugins.models.checkpoint_files import checkpoints_of_updates, naming_checkpoint
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.layer_learning import draw_history, history_table
-from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.data.text import load_token_stream
+from fairseq_plugins.evaluation.analyses.experts import expert_layers
+from fairseq_plugins.evaluation.analyses.layers import LayerLearning, lines_learning, pairs_learning
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
+from fairseq_plugins.evaluation.scoring import split_lines, split_pairs
+from fairseq_plugins.models.checkpoints import checkpoints_of_updates, naming_checkpoint
+from fairseq_plugins.options import check_at_least_one, named_paths
+from fairseq_plugins.reports.plots import draw_history, history_table
+from fairseq_plugins.reports.tables import json_text, save_picture
+from fairseq_plugins.reports.training_log import with_origin
 
 Sentences = Tuple[List[Tensor], ...]
 """Lines, or sources and targets."""

@@ -14,26 +14,8 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.data.text_files import name_of, read_lines
-from fairseq_plugins.evaluation.analyses.expert_use import (
-    ExpertUse,
-    WordExperts,
-    expert_layers,
-    line_experts,
-    pair_experts,
-    pairs_expert_use,
-    stream_expert_use,
-)
-from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
-from fairseq_plugins.evaluation.score_precision import prepare_to_score
-from fairseq_plugins.evaluation.scored_windows import check_rows
-from fairseq_plugins.evaluation.split_sentences import split_lines, split_pairs
-from fairseq_plugins.evaluation.text.encoded_lines import LineEncoder, encode_lines
-from fairseq_plugins.evaluation.text.raw_text import load_side_text
-from fairseq_plugins.evaluation.translation.translator import load_translator
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
+from fairseq_plugins.command_line import (
+    Command,
     add_checkpoints,
     add_cpu,
     add_data,
@@ -44,13 +26,25 @@ from fairseq_plugins.flags.common_arguments import (
     add_tokenised,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one, optionally_named_paths
-from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
-from fairseq_plugins.reports.expert_map import draw_expert_map, expert_names
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.data.text import load_token_stream, name_of, read_lines
+from fairseq_plugins.evaluation.analyses.experts import (
+    ExpertUse,
+    WordExperts,
+    expert_layers,
+    line_experts,
+    pair_experts,
+    pairs_expert_use,
+    stream_expert_use,
+)
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
+from fairseq_plugins.evaluation.raw_text import LineEncoder, encode_lines, load_side_text
+from fairseq_plugins.evaluation.scoring import check_rows, prepare_to_score, split_lines, split_pairs
+from fairseq_plugins.evaluation.translation import load_translator
+from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
+from fairseq_plugins.options import check_at_least_one, optionally_named_paths
+from fairseq_plugins.reports.plots import draw_expert_map, expert_names
+from fairseq_plugins.reports.tables import as_table, json_text, save_picture
+from fairseq_plugins.reports.training_log import with_origin
 
 
 class PlotExperts(Command):

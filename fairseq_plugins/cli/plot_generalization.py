@@ -2,18 +2,16 @@
 
 import argparse
 
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_json, add_named_folders, add_plot
-from fairseq_plugins.flags.values import check_positive, named_paths
-from fairseq_plugins.reports.generalization import (
+from fairseq_plugins.command_line import Command, add_json, add_named_folders, add_plot
+from fairseq_plugins.options import check_positive, named_paths
+from fairseq_plugins.reports.plots import (
     draw_generalization,
     generalization_record,
     generalization_table,
     read_generalization,
 )
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.reports.tables import json_text, save_picture
+from fairseq_plugins.reports.training_log import with_origin
 
 
 class PlotGeneralization(Command):

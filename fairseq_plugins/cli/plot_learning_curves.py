@@ -4,17 +4,12 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict
 
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_json, add_named_folders, add_plot
-from fairseq_plugins.flags.values import named_paths
-from fairseq_plugins.reports.curves import draw_learning_curves
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.learning_table import learning_table
-from fairseq_plugins.reports.logged_training import read_logged_training
-from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.seeds import check_seeds
-from fairseq_plugins.reports.training_log import find_log, read_seed
+from fairseq_plugins.command_line import Command, add_json, add_named_folders, add_plot
+from fairseq_plugins.options import named_paths
+from fairseq_plugins.reports.comparison import learning_table
+from fairseq_plugins.reports.plots import draw_learning_curves
+from fairseq_plugins.reports.tables import json_text, save_picture
+from fairseq_plugins.reports.training_log import check_seeds, find_log, read_logged_training, read_seed, with_origin
 
 
 class PlotLearningCurves(Command):

@@ -5,15 +5,13 @@ from dataclasses import asdict
 from typing import Mapping, Sequence
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.evaluation.analyses.timescales import Timescales, timescales
+from fairseq_plugins.command_line import Command, add_data, add_json, add_named_models, add_plot
+from fairseq_plugins.evaluation.analyses.layers import Timescales, timescales
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_data, add_json, add_named_models, add_plot
-from fairseq_plugins.flags.values import named_paths
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.timescales import draw_timescales, timescale_table
+from fairseq_plugins.options import named_paths
+from fairseq_plugins.reports.analyses import draw_timescales, timescale_table
+from fairseq_plugins.reports.tables import json_text, save_picture
+from fairseq_plugins.reports.training_log import with_origin
 
 
 class PlotTimescales(Command):

@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_plugins.flags.command import Command
+from fairseq_plugins.command_line import Command
 from fairseq_plugins.models.presets import ARCHITECTURES, command_line
 from fairseq_plugins.recipes.fine_tuning import fine_tuning_flags
 

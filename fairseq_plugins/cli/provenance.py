@@ -2,8 +2,8 @@
 
 import argparse
 
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.reports.provenance import describe_provenance
+from fairseq_plugins.command_line import Command
+from fairseq_plugins.reports.training_log import describe_provenance
 
 
 class Provenance(Command):

@@ -9,34 +9,29 @@ from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple, get_ar
 from torch import Tensor
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import load_dictionary
-from fairseq_plugins.data.text_files import check_file
+from fairseq_plugins.command_line import Command, add_checkpoints, add_cpu, add_data, add_json, add_out, choose_device
+from fairseq_plugins.data.text import check_file, load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models
-from fairseq_plugins.flags.checked_path import given_path
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
-    add_checkpoints,
-    add_cpu,
-    add_data,
-    add_json,
-    add_out,
-    choose_device,
-)
-from fairseq_plugins.flags.values import check_at_least_one, check_choice, optionally_named_paths
-from fairseq_plugins.flags.written_file import write_text
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.report import Report
+from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
+from fairseq_plugins.options import check_at_least_one, check_choice, given_path, optionally_named_paths, write_text
 from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
-from fairseq_plugins.scoring.rouge import NUM_BOOTSTRAP_SAMPLES
-from fairseq_plugins.trees.bracket_scores import PunctuationOf
-from fairseq_plugins.trees.choices import best_by_models
-from fairseq_plugins.trees.gold_sentences import read_gold_sentences
-from fairseq_plugins.trees.hypothesis_scores import Combination, check_lengths, score_hypotheses
-from fairseq_plugins.trees.linearisation import read_linearisation
-from fairseq_plugins.trees.parse_lists import read_parse_lists
-from fairseq_plugins.trees.sentences import Sentence, read_sentences
-from fairseq_plugins.trees.systems import ORACLE, PARSER, ensembles_of, score_systems
+from fairseq_plugins.reports.tables import Report, json_text
+from fairseq_plugins.reports.training_log import with_origin
+from fairseq_plugins.trees.reranking import (
+    ORACLE,
+    PARSER,
+    Combination,
+    Sentence,
+    best_by_models,
+    check_lengths,
+    ensembles_of,
+    read_gold_sentences,
+    read_parse_lists,
+    read_sentences,
+    score_hypotheses,
+    score_systems,
+)
+from fairseq_plugins.trees.trees import PunctuationOf, read_linearisation
 
 SCORES_COLUMNS = ("sentence", "candidate")
 """The first of the written scores."""

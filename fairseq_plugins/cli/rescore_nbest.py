@@ -10,37 +10,37 @@ import numpy as np
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
-from fairseq_plugins.evaluation.checkpoints import load_checkpoint
-from fairseq_plugins.evaluation.rescoring.candidate_lists import LIST_FORMATS, NBestLists, read_nbest, write_nbest
-from fairseq_plugins.evaluation.rescoring.log_linear import weighted_sums
-from fairseq_plugins.evaluation.rescoring.nbest_features import CandidateFeatures, candidate_features
-from fairseq_plugins.evaluation.rescoring.nbest_texts import CandidateTexts
-from fairseq_plugins.evaluation.rescoring.tuned_weights import distinct_digests, read_weights, tuned_weights
-from fairseq_plugins.evaluation.text.languages import LANGUAGES, check_language
-from fairseq_plugins.evaluation.text.raw_text import recorded_unicode
-from fairseq_plugins.evaluation.text.text_preparation import compared_case
-from fairseq_plugins.evaluation.translation.binarised_pairs import Languages, one_pair
-from fairseq_plugins.flags.checked_path import given_path
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
-    add_checkpoints,
-    add_cpu,
-    add_data,
-    add_input,
-    add_json,
-    choose_device,
+from fairseq_plugins.command_line import Command, add_checkpoints, add_cpu, add_data, add_input, add_json, choose_device
+from fairseq_plugins.data.text import STANDARD_INPUT, name_of
+from fairseq_plugins.evaluation.checkpoints import Languages, load_checkpoint, one_pair
+from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, recorded_unicode
+from fairseq_plugins.evaluation.rescoring import (
+    LIST_FORMATS,
+    CandidateFeatures,
+    CandidateTexts,
+    NBestLists,
+    candidate_features,
+    distinct_digests,
+    read_nbest,
+    read_weights,
+    tuned_weights,
+    weighted_sums,
+    write_nbest,
 )
-from fairseq_plugins.flags.output_paths import check_not_read, output_file
-from fairseq_plugins.flags.values import check_at_least_one, check_not_negative, flag_of
-from fairseq_plugins.flags.written_file import write_text
-from fairseq_plugins.models.checkpoint_files import check_checkpoints, naming_checkpoint
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.tables import as_table
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, TITLES, check_script
-from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores, paired_difference
-from fairseq_plugins.scoring.rouge import METRICS as ROUGE_METRICS
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS, TITLES, bootstrap_scores, check_script, paired_difference
+from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
+from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
+from fairseq_plugins.options import (
+    check_at_least_one,
+    check_not_negative,
+    check_not_read,
+    flag_of,
+    given_path,
+    output_file,
+    write_text,
+)
+from fairseq_plugins.reports.tables import as_table, json_text
+from fairseq_plugins.reports.training_log import with_origin
 
 OUTPUTS = ("text", "lists", "scores")
 DEFAULT_METRIC = "bleu"

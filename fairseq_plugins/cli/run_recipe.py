@@ -7,25 +7,18 @@ import sys
 from typing import List, Mapping, Optional
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.corpus import is_binarised
-from fairseq_plugins.evaluation.text.subwords import subword_kind
-from fairseq_plugins.evaluation.translation.binarised_pairs import check_split, raw_reference
-from fairseq_plugins.evaluation.translation.decoding import Decoding, languages_among
-from fairseq_plugins.flags.checked_path import given_path
-from fairseq_plugins.flags.common_arguments import add_beam, add_cpu, add_out, choose_device
-from fairseq_plugins.flags.input_paths import data_folder
-from fairseq_plugins.flags.output_paths import check_output_folder
-from fairseq_plugins.flags.training_command import TrainingCommand
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.host.translation_direction import complete_languages
-from fairseq_plugins.programs.side_by_side import Task, run_side_by_side
+from fairseq_plugins.command_line import TrainingCommand, add_beam, add_cpu, add_out, choose_device
+from fairseq_plugins.data.text import is_binarised
+from fairseq_plugins.evaluation.checkpoints import check_split, raw_reference
+from fairseq_plugins.evaluation.decoding import Decoding, languages_among
+from fairseq_plugins.evaluation.raw_text import subword_kind
+from fairseq_plugins.fairseq_patches.translation_direction import complete_languages
+from fairseq_plugins.options import check_at_least_one, check_output_folder, data_folder, given_path
+from fairseq_plugins.processes import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
-from fairseq_plugins.recipes.training import check_not_stopped_by_the_clock
-from fairseq_plugins.recipes.training_plan import PlannedTraining, TrainingPlan
+from fairseq_plugins.recipes.training import PlannedTraining, TrainingPlan, check_not_stopped_by_the_clock
 from fairseq_plugins.reports.comparison import compare_runs
-from fairseq_plugins.reports.metrics.metric import Metric
-from fairseq_plugins.reports.metrics.of_data import text_metric
-from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
+from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
 
 
 class RunRecipe(TrainingCommand):

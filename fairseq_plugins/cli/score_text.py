@@ -9,14 +9,8 @@ from typing import Iterable, Iterator, List, Optional
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.data.text_files import STANDARD_INPUT, name_of
-from fairseq_plugins.evaluation.checkpoints import load_scoring_models
-from fairseq_plugins.evaluation.score_precision import prepare_to_score
-from fairseq_plugins.evaluation.text.line_stream import raise_empty, stream_lines
-from fairseq_plugins.evaluation.text.raw_text import load_side_text
-from fairseq_plugins.evaluation.text.text_scorer import CONTEXTS, ScoredLine, TextScorer
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import (
+from fairseq_plugins.command_line import (
+    Command,
     add_checkpoints,
     add_cpu,
     add_data,
@@ -26,11 +20,15 @@ from fairseq_plugins.flags.common_arguments import (
     add_tokenised,
     choose_device,
 )
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.output_layers.output_precision import OUTPUT_PRECISIONS
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.surprisal import draw_surprisal
+from fairseq_plugins.data.text import STANDARD_INPUT, name_of
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models
+from fairseq_plugins.evaluation.raw_text import load_side_text, raise_empty, stream_lines
+from fairseq_plugins.evaluation.scoring import prepare_to_score
+from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
+from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.plots import draw_surprisal
+from fairseq_plugins.reports.tables import json_text, save_picture
 
 LINES_AT_ONCE = 4096
 

@@ -4,9 +4,8 @@ import argparse
 import textwrap
 from typing import Any, Optional, Sequence, Union
 
-from fairseq_plugins.flags.checked_path import given_path
-from fairseq_plugins.flags.input_paths import check_data_folder
-from fairseq_plugins.flags.training_command import TrainingCommand
+from fairseq_plugins.command_line import TrainingCommand
+from fairseq_plugins.options import check_data_folder, given_path
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import AVERAGED
 from fairseq_plugins.recipes.training import FINISHED_FILE, Training

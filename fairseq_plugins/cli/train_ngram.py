@@ -5,14 +5,12 @@ import sys
 from dataclasses import asdict
 from typing import List
 
-from fairseq_plugins.data.corpus import load_dictionary, load_training_stream
-from fairseq_plugins.flags.command import Command
-from fairseq_plugins.flags.common_arguments import add_data, add_json, add_output_file, add_split
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.ngrams.discounts import FALLBACK
-from fairseq_plugins.ngrams.kneser_ney import Estimate, estimate_model
-from fairseq_plugins.reports.json_text import json_text
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.command_line import Command, add_data, add_json, add_output_file, add_split
+from fairseq_plugins.data.text import load_dictionary, load_training_stream
+from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model
+from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.reports.tables import json_text
+from fairseq_plugins.reports.training_log import with_origin
 
 
 class TrainNGram(Command):

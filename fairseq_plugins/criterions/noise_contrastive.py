@@ -5,7 +5,7 @@ Shapes: B batch, T time, V vocabulary.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Dict, List, Mapping, Optional, Tuple, Union, get_args
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_args
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -15,11 +15,42 @@ from omegaconf import II
 from torch import Tensor, distributed, nn
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy, check_architecture, log_mean
-from fairseq_plugins.criterions.unigram_noise import UnigramNoise
-from fairseq_plugins.data.word_counts import training_counts
-from fairseq_plugins.flags.choices import OnOff, choices
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.output_layers.noise import Gradients, Hits, Noise
+from fairseq_plugins.data.text import training_counts
+from fairseq_plugins.ops.noise_contrastive import AliasTable
+from fairseq_plugins.options import OnOff, check_at_least_one, choices
+from fairseq_plugins.output_layers.scores import Gradients, Hits, Noise
+
+# Noise words, drawn as often as words occur in the training text.
+#
+# Shapes: V vocabulary.
+
+
+class UnigramNoise:
+    """The unigram distribution q(w) of a text, with a word that does not occur counted once.
+
+    Words that do not occur, such as ``<s>`` and ``<pad>``, are so drawn now and then, and learn to be improbable, as
+    they do by maximum likelihood. Otherwise a model that is normalised would leave them what they start with.
+
+    Args:
+        counts: of the words in the text, (V), int64.
+        num_samples: k, noise words of a target.
+    """
+
+    def __init__(self, counts: Tensor, *, num_samples: int):
+        smoothed = counts.clamp_min(1).double()
+        self.num_samples = num_samples
+        self._table = AliasTable(smoothed)
+        self._log_expected = torch.log(smoothed / smoothed.sum()) + math.log(num_samples)
+
+    def draw(self, shape: Sequence[int], *, device: torch.device) -> Tensor:
+        """Words of this shape, int64, by the device's default generator."""
+        return self._table.draw(shape, device=device)
+
+    def log_expected(self, words: Tensor) -> Tensor:
+        """log(k q(w)), the expected number of draws for a target, of words of any shape; float64."""
+        self._log_expected = self._log_expected.to(words.device)
+        return self._log_expected[words]
+
 
 NoiseSharing = choices(["none", "batch"])
 Normaliser = choices(["fixed", "learned"])

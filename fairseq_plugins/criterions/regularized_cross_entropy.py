@@ -16,8 +16,6 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_not_negative
 from fairseq_plugins.ops.regularizers import (
     absolute_sum,
     activation_regularization,
@@ -26,6 +24,7 @@ from fairseq_plugins.ops.regularizers import (
     prior_balance_by_row,
     temporal_activation_regularization,
 )
+from fairseq_plugins.options import check_not_negative, choices
 
 logger = logging.getLogger(__name__)
 

@@ -6,32 +6,214 @@ Shapes: B sentences, S source positions, T target steps, C embedding width, D_n 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple, TypedDict
 
+from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
+    FairseqEncoder,
     FairseqEncoderDecoderModel,
     register_model,
     register_model_architecture,
 )
 from torch import Tensor, nn
 
-from fairseq_plugins.data.text_task import TextTask, check_reads_pairs, check_target_padding
-from fairseq_plugins.flags.choices import OnOff, check_choices, choices
-from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_dropout, check_positive, flag_of, parse_int_list
-from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
-from fairseq_plugins.models.presets.encoder_decoders import ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
-from fairseq_plugins.models.recurrent_attentional_decoder import RecurrentAttentionalDecoder
-from fairseq_plugins.models.recurrent_encoder import RecurrentEncoder
-from fairseq_plugins.modules.attention import ATTENTIONS
-from fairseq_plugins.modules.attentional_stack import AttentionalStack
-from fairseq_plugins.modules.encoder_stack import DIRECTIONS, MERGES, EncoderStack
-from fairseq_plugins.modules.initialisation import STARTS, BiasStart, initialise_by_layer, initialise_uniformly
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
+from fairseq_plugins.components import ModelFlags
+from fairseq_plugins.data.text import TextTask, check_reads_pairs, check_target_padding
+from fairseq_plugins.models.checkpoints import keep_vocabularies
+from fairseq_plugins.models.presets.translation import (
+    ENCODER_DECODERS_ARCHITECTURES,
+    SHARING_FLAGS,
+    apply_encdec_preset,
+)
+from fairseq_plugins.models.recurrent_lm import CachingDecoder, IncrementalState
+from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
+from fairseq_plugins.modules.layers import STARTS, BiasStart, initialise_by_layer, initialise_uniformly
+from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, EncoderStack, StackState
+from fairseq_plugins.options import (
+    OnOff,
+    check_choices,
+    check_dropout,
+    check_positive,
+    choices,
+    flag_of,
+    parse_int_list,
+)
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
-from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+from fairseq_plugins.output_layers.scores import DecoderStates, Noise
+
+# Encoder of recurrent encoder-decoders.
+#
+# Shapes: B sentences, S source positions, C embedding width, D_N width of the last layer.
+
+
+MAX_POSITIONS = 100_000
+"""Tokens of the longest sentence that the host may ask for; recurrent networks have no limit of their own."""
+
+
+class EncoderOutput(TypedDict):
+    """What the encoder returns, a row or an entry for each sentence.
+
+    Attributes:
+        encoder_out: one tensor of annotations, (B, S, D_N).
+        encoder_padding_mask: one tensor, (B, S), True at padding; none where nothing is padded.
+        src_tokens: one tensor, the tokens, (B, S).
+        start: the state where the layers of the decoder start.
+        start_rows: the row of ``start`` that belongs to each sentence, (B); None where it is the sentence's own.
+    """
+
+    encoder_out: List[Tensor]
+    encoder_padding_mask: List[Tensor]
+    src_tokens: List[Tensor]
+    start: StackState
+    start_rows: Optional[Tensor]
+
+
+class RecurrentEncoder(FairseqEncoder):
+    """Reads source sentences, wherever their padding stands; each ends with the host's end mark.
+
+    Args:
+        dictionary: the source dictionary.
+        embedding: (source words, C).
+        stack: all directions and layers.
+    """
+
+    def __init__(self, dictionary: Dictionary, *, embedding: nn.Embedding, stack: EncoderStack):
+        super().__init__(dictionary)
+        self.embedding = embedding
+        self.stack = stack
+        self.padding_idx = dictionary.pad()
+
+    def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused: Any) -> EncoderOutput:
+        """Annotations of tokens (B, S)."""
+        padding = src_tokens.eq(self.padding_idx)
+        has_padding = bool(padding.any())
+        annotations, state = self.stack(self.embedding(src_tokens), padding if has_padding else None, tokens=src_tokens)
+        return {
+            "encoder_out": [annotations],
+            "encoder_padding_mask": [padding] if has_padding else [],
+            "src_tokens": [src_tokens],
+            "start": state,
+            "start_rows": None,
+        }
+
+    def reorder_encoder_out(self, encoder_out: EncoderOutput, new_order: Tensor) -> EncoderOutput:
+        """Reorder the sentences, as beam search asks at every step; the start, read at the first, stays as it is."""
+        rows = encoder_out["start_rows"]
+        return {
+            "encoder_out": select_rows(encoder_out["encoder_out"], new_order),
+            "encoder_padding_mask": select_rows(encoder_out["encoder_padding_mask"], new_order),
+            "src_tokens": select_rows(encoder_out["src_tokens"], new_order),
+            "start": encoder_out["start"],
+            "start_rows": new_order if rows is None else rows.index_select(0, new_order),
+        }
+
+    def max_positions(self) -> int:
+        return MAX_POSITIONS
+
+
+# Decoder of recurrent encoder-decoders: embedding, recurrent layers with attention, output layer.
+#
+# Shapes: B sentences, S source positions, T target steps, C embedding width, V target words.
+
+
+class RecurrentAttentionalDecoder(CachingDecoder):
+    """Predicts the next target token.
+
+    Args:
+        dictionary: the target dictionary; its size is V.
+        embedding: (V, C).
+        stack: recurrent layers and attention.
+        output_layer: reads the states of all layers; the attention's output is the last.
+    """
+
+    def __init__(
+        self, dictionary: Dictionary, *, embedding: nn.Embedding, stack: AttentionalStack, output_layer: OutputLayer
+    ):
+        super().__init__(dictionary)
+        self.embedding = embedding
+        self.stack = stack
+        self.output = output_layer
+
+    # pyrefly: ignore[bad-override]
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        *,
+        encoder_out: EncoderOutput,
+        incremental_state: IncrementalState = None,
+        target: Optional[Tensor] = None,
+        token_weights: Optional[Tensor] = None,
+        label_smoothing: float = 0.0,
+        noise: Optional[Noise] = None,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """Score the next token at every position.
+
+        Args:
+            prev_output_tokens: (B, T).
+            encoder_out: what the encoder returned.
+            incremental_state: the host's store for step-by-step decoding; only the last token is read then.
+            target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
+            token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
+
+        Returns:
+            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
+            dictionary: ``attn``, a list of the attention weights (B, T, S) or None, ``states``
+            (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
+        """
+        tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
+        embedded = self.embedding(tokens)
+        memory, state = self._start(encoder_out, incremental_state)
+        outputs = self.stack(embedded, memory, state, tokens=tokens)
+        states = DecoderStates(
+            layers=[embedded, *outputs.layers],
+            top=outputs.top,
+            tokens=tokens,
+            attention=outputs.attention,
+            source=encoder_out["src_tokens"][0],
+            incremental=incremental_state is not None,
+        )
+        scores = self.output(
+            states,
+            target,
+            token_weights=token_weights,
+            label_smoothing=label_smoothing,
+            noise=noise,
+            gate_state=self.cached(incremental_state).get("gate"),
+        )
+        if incremental_state is not None:
+            self._keep(incremental_state, memory, {"stack": outputs.state, "gate": scores.gate_state})
+        return scores.output, {"attn": [outputs.attention], "states": states, "scores": scores}
+
+    def _start(
+        self, encoder_out: EncoderOutput, incremental_state: IncrementalState
+    ) -> Tuple[Optional[Memory], AttentionalState]:
+        (annotations,) = encoder_out["encoder_out"]
+        padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
+        cached = self.cached(incremental_state)
+        attention = self.stack.attention
+        memory = None
+        if attention is not None:
+            keys = cached["keys"] if "keys" in cached else attention.keys(annotations)
+            memory = Memory(annotations=annotations, keys=keys, padding=padding)
+        if cached:
+            return memory, cached["stack"]
+        start = encoder_out["start"]
+        if encoder_out["start_rows"] is not None:
+            start = select_rows(start, encoder_out["start_rows"])
+        return memory, self.stack.initial_state(start)
+
+    def _keep(self, incremental_state: IncrementalState, memory: Optional[Memory], state: Dict[str, Any]) -> None:
+        if memory is not None and memory.keys is not memory.annotations:
+            state = {**state, "keys": memory.keys}
+        self.cache(incremental_state, state)
+
+    def max_positions(self) -> int:
+        return MAX_POSITIONS
+
 
 Directions = choices(DIRECTIONS)
 Merge = choices(MERGES)
@@ -226,5 +408,5 @@ def _build_decoder_stack(
     )
 
 
-for name, preset in ARCHITECTURES.items():
+for name, preset in ENCODER_DECODERS_ARCHITECTURES.items():
     register_model_architecture("recurrent_encdec", name)(partial(apply_encdec_preset, preset))

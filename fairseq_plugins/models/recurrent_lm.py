@@ -6,34 +6,300 @@ Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V v
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.models import (
+    FairseqIncrementalDecoder,
     FairseqLanguageModel,
     register_model,
     register_model_architecture,
 )
+from torch import Tensor
 
-from fairseq_plugins.data.text_task import TextTask, check_reads_one_text
-from fairseq_plugins.flags.choices import check_choices, choices
-from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.values import check_dropout, check_positive, parse_int_list
-from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
+from fairseq_plugins.components import ModelFlags
+from fairseq_plugins.data.text import TextTask, check_reads_one_text
+from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
-from fairseq_plugins.models.recurrent_decoder import RecurrentDecoder, layer_widths
-from fairseq_plugins.modules.column_norm import ColumnNorm
-from fairseq_plugins.modules.dropout import MASKS, BroadcastDropout
-from fairseq_plugins.modules.embedding import WORD_MASKS, WordDropoutEmbedding
-from fairseq_plugins.modules.feed_forward import FeedForward
-from fairseq_plugins.modules.initialisation import BiasStart, initialise_uniformly
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, provide_dictionary
-from fairseq_plugins.modules.recurrent_stack import OUTPUT_SKIPS, RecurrentStack
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
-from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.modules.cell import (
+    RECURRENT_CELLS,
+    CarriedState,
+    DecoderState,
+    map_state,
+    provide_dictionary,
+    select_rows,
+    state_tensors,
+)
+from fairseq_plugins.modules.layers import (
+    MASKS,
+    WORD_MASKS,
+    BiasStart,
+    BroadcastDropout,
+    FeedForward,
+    SavesSettings,
+    WordDropoutEmbedding,
+    initialise_uniformly,
+)
+from fairseq_plugins.modules.simple_rnn import ColumnNorm
+from fairseq_plugins.modules.stack import OUTPUT_SKIPS, RecurrentStack, StackState
+from fairseq_plugins.options import check_choices, check_dropout, check_positive, choices, parse_int_list
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, SharingFlags, build_output_layer
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
-from fairseq_plugins.output_layers.sharing import SharingFlags
+from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
+
+# Decoders that keep their state from step to step of a beam search.
+
+
+IncrementalState = Optional[Dict[str, Dict[str, Any]]]
+"""The host's store for step-by-step decoding, or None outside of it."""
+
+
+# the second base is one that the host adds by a decorator, which type checkers do not see
+class CachingDecoder(FairseqIncrementalDecoder, FairseqIncrementalState):
+    """Keeps a state by name, a row (B, ...) for each hypothesis, in the host's store."""
+
+    def cached(self, incremental_state: IncrementalState) -> Dict[str, Any]:
+        """What the step before kept; nothing at the first one."""
+        if incremental_state is None:
+            return {}
+        return self.get_incremental_state(incremental_state, "decoder") or {}
+
+    def cache(self, incremental_state: IncrementalState, state: Dict[str, Any]) -> None:
+        """Keep a state for the next step."""
+        self.set_incremental_state(incremental_state, "decoder", state)
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
+        """Take the rows ``new_order`` of what is kept, as beam search asks."""
+        self.cache(incremental_state, select_rows(self.cached(incremental_state), new_order))
+
+
+# Decoders of language models that read streams of text, separate sequences, or the steps of a search.
+#
+# Shapes: B batch rows, T time steps, V vocabulary.
+
+
+class ScoredTokens(NamedTuple):
+    """What a decoder makes of tokens.
+
+    Attributes:
+        states: what its output layer read.
+        scores: what its output layer returned.
+        state: its state after the last token.
+    """
+
+    states: DecoderStates
+    scores: Scores
+    state: DecoderState
+
+
+class StreamDecoder(CachingDecoder):
+    """Predicts the next token, and keeps its state between the windows of a stream and the steps of a search.
+
+    A subclass implements :meth:`initial_state` and :meth:`score`.
+
+    Args:
+        dictionary: the host's dictionary; its size is V.
+
+    Attributes:
+        state_dropout: probability that a row of a window starts from the state of the start of a stream, in training,
+            where the window before would hand over its own (Melis et al. 2020). It brings training nearer to
+            evaluation, which starts there. Rows are drawn with torch's generator, which fairseq seeds at every update,
+            so that a run resumes with the same ones.
+    """
+
+    state_dropout: float = 0.0
+
+    def __init__(self, dictionary: Dictionary):
+        super().__init__(dictionary)
+        self.carried_state = CarriedState()
+
+    def initial_state(self, num_rows: int) -> DecoderState:
+        """The zero state of ``num_rows`` rows."""
+        raise NotImplementedError
+
+    def score(
+        self,
+        tokens: Tensor,
+        state: DecoderState,
+        *,
+        incremental: bool,
+        target: Optional[Tensor],
+        token_weights: Optional[Tensor],
+        label_smoothing: float,
+        noise: Optional[Noise],
+    ) -> ScoredTokens:
+        """Read tokens (B, T) from a state.
+
+        Args:
+            tokens: (B, T).
+            state: that before the first of them.
+            incremental: whether they are a step of a search.
+            target, token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
+        """
+        raise NotImplementedError
+
+    # pyrefly: ignore[bad-override]
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        *,
+        src_lengths: Optional[Tensor] = None,
+        encoder_out: Optional[Dict[str, List[Tensor]]] = None,
+        incremental_state: IncrementalState = None,
+        stream: Optional[str] = None,
+        position: int = 0,
+        target: Optional[Tensor] = None,
+        token_weights: Optional[Tensor] = None,
+        label_smoothing: float = 0.0,
+        noise: Optional[Noise] = None,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """Score the next token at every position.
+
+        Args:
+            prev_output_tokens: (B, T).
+            src_lengths, encoder_out: ignored; the host passes them.
+            incremental_state: the host's store for step-by-step decoding; only the last token is read then.
+            stream: None for separate sequences, which start from a zero state; or the name of a stream whose parallel
+                rows these are, such as "train": they go on from its carried state.
+            position: of the first of these tokens in the rows of the stream; at 0 it starts from a zero state.
+            target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
+            token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
+
+        Returns:
+            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
+            dictionary: ``states`` (:class:`DecoderStates`), ``scores`` (:class:`Scores`) and ``attn``, [None], which
+            the host asks for.
+
+        Raises:
+            ValueError: in training with :attr:`state_dropout` on separate sequences, which carry no state.
+        """
+        tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
+        state: Optional[DecoderState] = self.cached(incremental_state)
+        if stream is not None:
+            state = self.carried_state.get(stream, position)
+        if self.state_dropout > 0 and self.training:
+            if stream is None:
+                raise ValueError(
+                    f"--dropout-carried-state {self.state_dropout:g}: no state is carried from window to window here: "
+                    "train with --task stateful_lm, or give 0"
+                )
+            state = None if state is None else self._drop_rows(state)
+        scored = self.score(
+            tokens,
+            state or self.initial_state(len(tokens)),
+            incremental=incremental_state is not None,
+            target=target,
+            token_weights=token_weights,
+            label_smoothing=label_smoothing,
+            noise=noise,
+        )
+        if incremental_state is not None:
+            self.cache(incremental_state, scored.state)
+        elif stream is not None:
+            self.carried_state.set(stream, position + tokens.size(1), scored.state)
+        return scored.scores.output, {"attn": [None], "states": scored.states, "scores": scored.scores}
+
+    def _drop_rows(self, state: DecoderState) -> DecoderState:
+        """The state with some rows, drawn at random, as at the start of a stream."""
+        num_rows, device = next((len(x), x.device) for x in state_tensors(state))
+        dropped = torch.rand(num_rows, device=device) < self.state_dropout
+
+        def choose(carried: Tensor, start: Tensor) -> Tensor:
+            return torch.where(dropped.view(-1, *[1] * (carried.dim() - 1)), start.to(carried), carried)
+
+        return map_state(choose, state, self.initial_state(num_rows))
+
+
+# Decoder of recurrent language models: embedding, recurrent stack, output layer.
+#
+# Shapes: B batch rows, T time steps, D_n width of layer n (D_0: embedding), V vocabulary.
+
+
+def layer_widths(
+    embedding: WordDropoutEmbedding, stack: RecurrentStack, feed_forward: Optional[FeedForward]
+) -> List[int]:
+    """D_0 .. D_N, of the embedding, of each recurrent layer, and of the last where it is not recurrent."""
+    last = [] if feed_forward is None else [feed_forward.size]
+    return [embedding.embedding_dim, *(layer.hidden_size for layer in stack.layers), *last]
+
+
+class RecurrentDecoder(StreamDecoder, SavesSettings):
+    """Predicts the next token of a stream or of separate sequences.
+
+    Args:
+        dictionary: the host's dictionary; its size is V.
+        embedding: input embedding, (V, D_0).
+        input_dropout: dropout of the embedded input.
+        stack: the recurrent layers.
+        feed_forward: the last layer, which reads that of the stack after its dropout, or None.
+        output_layer: reads the states of all layers.
+        state_dropout: see :class:`StreamDecoder`.
+    """
+
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        *,
+        embedding: WordDropoutEmbedding,
+        input_dropout: BroadcastDropout,
+        stack: RecurrentStack,
+        output_layer: OutputLayer,
+        feed_forward: Optional[FeedForward] = None,
+        state_dropout: float = 0.0,
+    ):
+        super().__init__(dictionary)
+        self.save_setting("output_skip_name", flag="--output-skip", value=stack.skip, older="none")
+        self.state_dropout = state_dropout
+        self.embedding = embedding
+        self.input_dropout = input_dropout
+        self.stack = stack
+        self.feed_forward = feed_forward
+        self.output = output_layer
+
+    @property
+    def layer_widths(self) -> List[int]:
+        """D_0 .. D_N; see :func:`layer_widths`."""
+        return layer_widths(self.embedding, self.stack, self.feed_forward)
+
+    def initial_layers(self, num_rows: int) -> StackState:
+        """The zero state of the recurrent layers."""
+        return self.stack.initial_state(self._rows(num_rows))
+
+    def initial_state(self, num_rows: int) -> DecoderState:
+        gate = self.output.gate.initial_state(self._rows(num_rows))
+        return {"layers": self.initial_layers(num_rows), "gate": gate}
+
+    def read(self, tokens: Tensor, layers: StackState, *, incremental: bool) -> Tuple[DecoderStates, StackState]:
+        """What the output layer reads of tokens (B, T), and the state of the recurrent layers after them.
+
+        Args:
+            tokens: (B, T).
+            layers: the state of the recurrent layers before them.
+            incremental: whether they are a step of a search.
+        """
+        embedded = self.input_dropout(self.embedding(tokens))
+        outputs = self.stack(embedded, layers, tokens=tokens)
+        last = [] if self.feed_forward is None else [self.feed_forward(outputs.layers[-1])]
+        states = DecoderStates(
+            layers=[embedded, *outputs.layers, *last],
+            top=last[0] if last else outputs.top,
+            tokens=tokens,
+            incremental=incremental,
+        )
+        return states, outputs.state
+
+    def score(self, tokens: Tensor, state: DecoderState, *, incremental: bool, **loss: Any) -> ScoredTokens:
+        states, layers = self.read(tokens, state["layers"], incremental=incremental)
+        scores = self.output(states, gate_state=state["gate"], **loss)
+        return ScoredTokens(states, scores, {"layers": layers, "gate": scores.gate_state})
+
+    def _rows(self, num_rows: int) -> Tensor:
+        return self.embedding.weight.new_empty(num_rows, 0)
+
 
 WordMasks = choices(WORD_MASKS)
 DropoutMasks = choices(sorted(MASKS))

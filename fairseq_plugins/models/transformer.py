@@ -5,7 +5,7 @@ Shapes: B sentences, S source positions, T target steps, D width, V target words
 
 from argparse import ArgumentParser, Namespace
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from fairseq.data import Dictionary
@@ -18,20 +18,75 @@ from fairseq.models.transformer import (
 )
 from torch import Tensor, nn
 
-from fairseq_plugins.data.text_task import TextTask, check_reads_pairs, check_target_padding
-from fairseq_plugins.flags.model_flags import ModelFlags
-from fairseq_plugins.flags.refusal import HOST, is_raised_in
-from fairseq_plugins.models.caching_decoder import CachingDecoder, IncrementalState
-from fairseq_plugins.models.checkpoint_vocabulary import keep_vocabularies
-from fairseq_plugins.models.presets.transformers import ARCHITECTURES, SHARING_FLAGS, apply_transformer_preset
-from fairseq_plugins.models.transformer_flags import LEFT_OUT, check_flags
-from fairseq_plugins.modules.recurrent_state import named_tensors
+from fairseq_plugins.components import ModelFlags
+from fairseq_plugins.data.text import TextTask, check_reads_pairs, check_target_padding
+from fairseq_plugins.models.checkpoints import keep_vocabularies
+from fairseq_plugins.models.presets.translation import (
+    TRANSFORMERS_ARCHITECTURES,
+    TRANSFORMERS_SHARING_FLAGS,
+    apply_transformer_preset,
+)
+from fairseq_plugins.models.recurrent_lm import CachingDecoder, IncrementalState
+from fairseq_plugins.modules.cell import named_tensors
+from fairseq_plugins.options import HOST, check_at_least_one, check_dropout, check_not_negative, flag_of, is_raised_in
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
-from fairseq_plugins.output_layers.decoder_states import DecoderStates
-from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.mixture import MixtureOutput
-from fairseq_plugins.output_layers.noise import Noise
+from fairseq_plugins.output_layers.scores import DecoderStates, Noise
+
+# The host's flags of its Transformer: those that are not offered here, and what the others may be.
+
+
+RATES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
+"""The host's flags of rates, which it takes unchecked."""
+
+LEFT_OUT = (
+    *("adaptive_input", "adaptive_softmax_cutoff", "adaptive_softmax_dropout", "adaptive_softmax_factor"),
+    *("tie_adaptive_weights", "tie_adaptive_proj", "char_inputs", "merge_src_tgt_embed"),
+    *("base_layers", "base_sublayers", "base_shuffle", "encoder_layers_to_keep", "decoder_layers_to_keep"),
+    *("encoder_xformers_att_config", "decoder_xformers_att_config", "min_params_to_wrap", "export", "relu_dropout"),
+    *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar"),
+)
+"""The host's flags that other models read, that its Transformer fails with, or that nothing here is tested with."""
+
+
+def check_flags(args: Namespace) -> None:
+    """See that the host can build what its flags ask for.
+
+    Raises:
+        ValueError: if it cannot, with the flag and the remedy.
+    """
+    check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
+    check_not_negative(args.encoder_layers, flag="--encoder-layers")
+    for side in ("encoder", "decoder"):
+        _check_sizes(args, side=side)
+    _check_output_width(args.decoder_output_dim)
+    for name in ("max_source_positions", "max_target_positions"):
+        if getattr(args, name, None) is not None:
+            check_at_least_one(getattr(args, name), flag=flag_of(name))
+    for name in RATES:
+        check_dropout(getattr(args, name), flag=flag_of(name))
+
+
+def _check_sizes(args: Namespace, *, side: str) -> None:
+    for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
+        check_at_least_one(getattr(args, f"{side}_{size}"), flag=flag_of(f"{side}_{size}"))
+    width, num_heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
+    if width % num_heads:
+        raise ValueError(f"--{side}-embed-dim {width}: give a multiple of --{side}-attention-heads {num_heads}")
+    if width < 4 and not (getattr(args, f"{side}_learned_pos") or args.no_token_positional_embeddings):
+        raise ValueError(f"--{side}-embed-dim {width}: give at least 4 for sines and cosines, or --{side}-learned-pos")
+
+
+def _check_output_width(width: Union[int, str]) -> None:
+    """Of ``--decoder-output-dim``, which the host reads as a number when it builds the model."""
+    try:
+        number = int(width)
+    except ValueError:
+        raise ValueError(f"--decoder-output-dim {width}: give a whole number") from None
+    check_at_least_one(number, flag="--decoder-output-dim")
+
 
 FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING, left_out=LEFT_OUT)
 
@@ -57,7 +112,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
             cfg,
             dictionary=dictionary,
             layer_widths=[*[cfg.decoder.embed_dim] * self.num_layers, self.output_embed_dim],
-            shared_weight=SHARING_FLAGS.shared_weight(cfg, embed_tokens),
+            shared_weight=TRANSFORMERS_SHARING_FLAGS.shared_weight(cfg, embed_tokens),
         )
 
     def build_output_projection(self, cfg: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
@@ -220,5 +275,5 @@ class TransformerWithOutputLayer(TransformerModel):
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
 
 
-for name, preset in ARCHITECTURES.items():
+for name, preset in TRANSFORMERS_ARCHITECTURES.items():
     register_model_architecture("transformer_with_output_layer", name)(partial(apply_transformer_preset, preset))

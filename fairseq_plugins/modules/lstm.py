@@ -10,16 +10,12 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_dropout
-from fairseq_plugins.modules.dropout import DropsAtRandom
-from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
-from fairseq_plugins.ops.dropout_mask import dropout_mask
-from fairseq_plugins.ops.linear import linear
-from fairseq_plugins.ops.matmul import matmul
-from fairseq_plugins.ops.precision import autocast_dtype
-from fairseq_plugins.ops.step_products import StepProducts
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.layers import BroadcastDropout, DropsAtRandom, glorot_uniform_, orthogonal_
+from fairseq_plugins.ops.matmul import autocast_dtype, linear, matmul
+from fairseq_plugins.ops.recurrence import StepProducts, masked_lstm
+from fairseq_plugins.ops.regularizers import dropout_mask
+from fairseq_plugins.options import check_dropout, choices
 
 CLOSED_GATE = -1e4
 """Pre-activation at which a gate is zero in every precision."""
@@ -221,3 +217,90 @@ def _share_storage(weights: List[Tensor]) -> List[Tensor]:
     buffer = torch.cat([weight.reshape(-1) for weight in weights])
     parts = buffer.split([weight.numel() for weight in weights])
     return [part.view_as(weight) for part, weight in zip(parts, weights)]
+
+
+# Dropout of what recurrent matrices read of the step before, with one mask a window and row.
+#
+# Shapes: B batch rows, D width.
+
+
+@dataclass
+class RecurrentDropoutOptions(FairseqDataclass):
+    """The flag of cells that have this dropout."""
+
+    dropout_recurrent: float = field(
+        default=0.0,
+        metadata={
+            "help": "rate at which features of the last hidden state are dropped before the recurrent matrices, the "
+            "same ones for all gates, micro-layers and steps of a window, 0 <= rate < 1 (default: 0.0)"
+        },
+    )
+
+
+class RecurrentDropout(BroadcastDropout):
+    """Draws the mask of a window (Gal & Ghahramani 2016).
+
+    Args:
+        options: with the rate.
+
+    Raises:
+        ValueError: on a rate outside [0, 1).
+    """
+
+    def __init__(self, options: RecurrentDropoutOptions):
+        super().__init__(options.dropout_recurrent, flag="--dropout-recurrent", shared_dims=())
+
+    def draw(self, x: Tensor, width: int) -> Optional[Tensor]:
+        """Fresh factors, (B, D), for the rows of x (B, *) and D = ``width``; None where nothing is dropped."""
+        return self.mask(x, (x.size(0), width))
+
+
+# LSTM with one mask of its hidden states a window (Gal & Ghahramani 2016).
+#
+# Shapes: B batch rows, T time steps, C input width, D width.
+
+
+@dataclass
+class VariationalOptions(BiasOptions, RecurrentDropoutOptions):
+    """Flags of ``--rnn-cell variational``."""
+
+
+@RECURRENT_CELLS.register("variational")
+class VariationalLSTM(LSTMLayer):
+    """LSTM whose recurrent matrix reads m h' in place of h', with a mask m drawn once a window and row.
+
+    Gal & Ghahramani 2016, with the mask tied between the gates. The other masks of a variational LSTM are those of the
+    language model: ``--dropout-masks locked`` and ``--word-masks row``.
+    """
+
+    Options = VariationalOptions
+
+    def __init__(self, input_size: int, hidden_size: int, *, options: VariationalOptions):
+        super().__init__(input_size, hidden_size, options=options)
+        self.recurrent_dropout = RecurrentDropout(options)
+
+    def hidden_mask(self, x: Tensor) -> Optional[Tensor]:
+        """Fresh factors of a window's hidden states, (B, D), for the rows of x; None where nothing is dropped."""
+        return self.recurrent_dropout.draw(x, self.hidden_size)
+
+    def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
+        return super().prepare(x, context)._replace(mask=self.hidden_mask(x))
+
+    def step(self, prepared: PreparedLSTM, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+        h = state["h"] if prepared.mask is None else state["h"] * prepared.mask
+        return super().step(prepared, t, late, {**state, "h": h})
+
+    def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
+        mask = self.hidden_mask(x)
+        if mask is None:
+            return super().forward(x, state, context)
+        steps_first = x.transpose(0, 1)
+        inputs = linear(steps_first.flatten(0, 1), self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
+        inputs = inputs.unflatten(0, steps_first.shape[:2])
+        if context.leading_padding is not None:
+            # with the input gate closed, c and h stay zero
+            input_gate, others = inputs.tensor_split([self.hidden_size], dim=-1)
+            closed = context.leading_padding.t().unsqueeze(-1)
+            inputs = torch.cat([input_gate.masked_fill(closed, CLOSED_GATE), others], dim=-1)
+        outputs, c = masked_lstm(inputs, self.weight_hh_l0, mask, state["h"], state["c"])
+        return outputs.transpose(0, 1), {"h": outputs[-1].clone(), "c": c}

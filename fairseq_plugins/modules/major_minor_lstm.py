@@ -11,12 +11,10 @@ from typing import Dict, List, Optional, Sequence, Tuple, TypeVar
 import torch
 from torch import Tensor
 
-from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import parse_float_list
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell, map_state
+from fairseq_plugins.modules.layers import SavesSettings
 from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
-from fairseq_plugins.modules.recurrent_state import map_state
-from fairseq_plugins.modules.saved_setting import SavesSettings
+from fairseq_plugins.options import choices, parse_float_list
 
 MINOR_INPUTS = ("embedding", "previous")
 """What the minor LSTMs read: what the first layer of the stack reads, or what their major LSTM reads."""

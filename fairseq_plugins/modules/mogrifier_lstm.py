@@ -10,13 +10,11 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.values import check_not_negative
-from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
-from fairseq_plugins.modules.lstm import zero_state
-from fairseq_plugins.modules.module_sequence import ModuleSequence
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
-from fairseq_plugins.modules.recurrent_dropout import RecurrentDropout, RecurrentDropoutOptions
-from fairseq_plugins.ops.step_products import StepProducts
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.layers import ModuleSequence, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.lstm import RecurrentDropout, RecurrentDropoutOptions, zero_state
+from fairseq_plugins.ops.recurrence import StepProducts
+from fairseq_plugins.options import check_not_negative
 
 
 @dataclass

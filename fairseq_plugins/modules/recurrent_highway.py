@@ -9,16 +9,12 @@ from typing import List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
-from fairseq_plugins.modules.module_sequence import ModuleSequence
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
-from fairseq_plugins.modules.recurrent_dropout import RecurrentDropout, RecurrentDropoutOptions
-from fairseq_plugins.modules.saved_setting import SavesSettings
-from fairseq_plugins.ops.linear import linear
-from fairseq_plugins.ops.recurrent_highway import recurrent_highway
-from fairseq_plugins.ops.step_products import StepProducts
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.layers import ModuleSequence, SavesSettings, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.lstm import RecurrentDropout, RecurrentDropoutOptions
+from fairseq_plugins.ops.matmul import linear
+from fairseq_plugins.ops.recurrence import StepProducts, recurrent_highway
+from fairseq_plugins.options import check_at_least_one, choices
 
 TRANSFORM_INPUTS = ("state", "candidate")
 """What the transform gate of a micro-layer reads: the masked state before it, or its own candidate."""

@@ -1,10 +1,13 @@
 """Matrix products without gradients, by the fastest kernel at hand."""
 
+import re
 from functools import lru_cache
-from typing import Callable, Optional
+from pathlib import Path
+from typing import Any, Callable, Iterable, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.utils.benchmark import Timer
 
 CACHED_BYTES = 2 * 2**20
 """A block of a sum that stays in a core's cache."""
@@ -82,3 +85,140 @@ def _onednn_linear(dtype: torch.dtype) -> Optional[Callable[[Tensor, Tensor, Opt
     except (AttributeError, RuntimeError, TypeError):
         return None
     return linear if works else None
+
+
+# Precision of matrix products, sums and logarithms.
+
+
+SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
+"""Sums of probabilities are exact from here on; below, a summand may have been rounded to zero."""
+
+
+def accumulation_dtype(x: Tensor) -> torch.dtype:
+    """float32 for 16-bit tensors, otherwise the tensor's own type."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
+    """The 16-bit type that autocast would take products of ``x`` in, or None where it would leave them alone."""
+    device = x.device.type
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
+def is_normal(totals: Tensor) -> Tensor:
+    """Where sums of e^z are far from the ends of the numbers of bfloat16 and float32."""
+    return (totals > 1e-8) & (totals < 1e30)
+
+
+# A linear map by the fastest kernel at hand, which may read chosen features only.
+#
+# Shapes: N rows, C features, K chosen features, D outputs.
+
+
+def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], *, features: Optional[Tensor] = None) -> Tensor:
+    """x[:, features] weight' + bias, at the price of the chosen features' products.
+
+    Args:
+        x: (N, C).
+        weight: (D, K), or (D, C) without ``features``.
+        bias: (D), or None.
+        features: indices of the features to read, (K), int64, without repeats; by default all.
+
+    Returns:
+        (N, D), differentiable once.
+    """
+    dtype = autocast_dtype(x) or x.dtype
+    with torch.autocast(x.device.type, enabled=False):
+        return _Linear.apply(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), features)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor], features: Optional[Tensor]) -> Tensor:
+        chosen = x if features is None else x.index_select(1, features)
+        ctx.save_for_backward(chosen, weight, features)
+        ctx.num_features = x.size(1)
+        return matmul(chosen, weight.t(), bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], None]:
+        chosen, weight, features = ctx.saved_tensors
+        d_x = d_weight = d_bias = None
+        if ctx.needs_input_grad[0]:
+            d_x = matmul(gradient, weight)
+            if features is not None:
+                d_x = gradient.new_zeros(len(gradient), ctx.num_features).index_copy_(1, features, d_x)
+        if ctx.needs_input_grad[1]:
+            d_weight = matmul(gradient.t(), chosen)
+        if ctx.needs_input_grad[2]:
+            d_bias = gradient.sum(dim=0)
+        return d_x, d_weight, d_bias, None
+
+
+# Whether a device multiplies matrices in bfloat16, and faster than in float32.
+
+
+CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+"""Of /proc/cpuinfo: x86 with vectors, x86 with tiles, Arm."""
+NUM_ROWS, WIDTH, VOCAB_SIZE = 512, 256, 4096
+"""Of the products that are timed: rows of a small batch, and a small model's output matrix."""
+SMALLEST_GAIN = 1.2
+"""Below it, the time of float32 over that of bfloat16 is not worth the rounding."""
+
+
+@lru_cache(maxsize=None)
+def has_native_bfloat16(device: torch.device) -> bool:
+    """Whether the processor has instructions for products in bfloat16; False where it does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    try:
+        described = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", described, flags=re.MULTILINE)
+    return flags is not None and not CPU_FLAGS.isdisjoint(flags.group(1).split())
+
+
+@lru_cache(maxsize=None)
+def bfloat16_gain(device: torch.device) -> float:
+    """Time of an output layer's products in float32 over that in bfloat16, measured in a fraction of a second."""
+    rows, matrix = torch.ones(NUM_ROWS, WIDTH, device=device), torch.ones(VOCAB_SIZE, WIDTH, device=device)
+    times = []
+    for dtype in (torch.float32, torch.bfloat16):
+        operands = {"matmul": matmul, "rows": rows.to(dtype), "matrix": matrix.to(dtype)}
+        timer = Timer(
+            "scores = matmul(rows, matrix.t()); matmul(scores, matrix); matmul(scores.t(), rows)",
+            globals=operands,
+            num_threads=torch.get_num_threads(),
+        )
+        with torch.autocast(device.type, enabled=False):
+            timer.timeit(2)
+            times.append(min(timer.timeit(2).median for _ in range(3)))
+    return times[0] / times[1]
+
+
+def is_bfloat16_faster(device: torch.device) -> bool:
+    """Whether products in bfloat16 are native and pay."""
+    return has_native_bfloat16(device) and bfloat16_gain(device) >= SMALLEST_GAIN
+
+
+# What autograd records, and what the running backward pass does with its graph.
+
+
+def is_recorded(inputs: Iterable[Tensor]) -> bool:
+    """Whether a backward pass may follow what is computed from these: gradients are enabled, and one needs its own."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+
+
+def backward_keeps_graph() -> bool:
+    """Whether the backward pass that is running may be followed by another through the same graph.
+
+    Where torch cannot tell, the answer is yes.
+    """
+    asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return True if asked is None else asked()

@@ -3,18 +3,140 @@
 import logging
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Optional, Protocol, Sequence, runtime_checkable
 
-from fairseq.optim import FairseqOptimizer, register_optimizer
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import AMPOptimizer, FairseqOptimizer, FP16Optimizer, register_optimizer
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import SGD
+from torch.optim.optimizer import ParamsT
 
-from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.values import check_not_negative
-from fairseq_plugins.optim.averaged_sgd import AveragedSGD
-from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
-from fairseq_plugins.optim.weight_decay import WeightDecayConfig
+from fairseq_plugins.modules.simple_rnn import ColumnNorm, column_norm
+from fairseq_plugins.options import check_not_negative, choices
+
+# SGD that can keep the running mean of its iterates.
+
+
+class AveragedSGD(SGD):
+    """SGD whose model holds the averaged weights between updates.
+
+    Once :meth:`start_averaging` was called, parameters hold the raw iterate only between
+    :meth:`zero_grad` and the end of :meth:`step`, that is during the forward and backward pass of an
+    update. At any other time, when one evaluates or saves, they hold the average and the raw iterate
+    lies in the optimiser's state. The exchange moves pointers, no data.
+
+    The average is the one of :class:`torch.optim.ASGD` with ``lambd=0, t0=0`` (Polyak & Juditsky 1992): the
+    mean of all iterates from the second averaged update on. Here a learning rate acts on the
+    update that it is set for; there it acts one update later.
+
+    Columns that keep their length (:class:`~fairseq_plugins.modules.simple_rnn.ColumnNorm`) do so in every iterate,
+    and in the average where the model holds it; the mean itself is that of the iterates.
+
+    All state lies in the parameter groups and the per-parameter state, so it is part of
+    ``state_dict()`` whatever wraps the optimiser.
+    """
+
+    def __init__(self, params: ParamsT, *, lr: float, weight_decay: float = 0.0):
+        super().__init__(params, lr=lr, weight_decay=weight_decay)
+        for group in self.param_groups:
+            group.update(num_averaged=None, model_holds_average=False)
+
+    @property
+    def is_averaging(self) -> bool:
+        """Whether :meth:`start_averaging` was called."""
+        return self.param_groups[0]["num_averaged"] is not None
+
+    def start_averaging(self) -> None:
+        """Average the iterates of all later updates."""
+        for group in self.param_groups:
+            group["num_averaged"] = 0
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear gradients; while averaging, put the raw iterate into the model."""
+        super().zero_grad(set_to_none)
+        for group in self.param_groups:
+            if group["model_holds_average"]:
+                self._exchange(group)
+
+    def show_average(self) -> None:
+        """Put the average into the model, where an update was begun but not made."""
+        for group in self.param_groups:
+            if group["num_averaged"] and not group["model_holds_average"]:
+                self._exchange(group)
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+        """One SGD update; while averaging, also update the mean and put it into the model."""
+        assert not self.param_groups[0]["model_holds_average"], "call zero_grad before the forward pass"
+        loss = super().step(closure)
+        for param in (param for group in self.param_groups for param in group["params"]):
+            norm = column_norm(param)
+            if norm is not None:
+                norm.normalise_(param.data)
+        for group in self.param_groups:
+            if group["num_averaged"] is not None:
+                self._average(group)
+                self._exchange(group)
+        return loss
+
+    def _average(self, group: Dict[str, Any]) -> None:
+        group["num_averaged"] += 1
+        if group["num_averaged"] == 1:
+            for param in group["params"]:
+                self.state[param]["exchanged"] = param.detach().clone()
+        else:
+            means = [self.state[param]["exchanged"] for param in group["params"]]
+            torch._foreach_lerp_(means, group["params"], 1 / (group["num_averaged"] - 1))
+
+    def _exchange(self, group: Dict[str, Any]) -> None:
+        for param in group["params"]:
+            state, norm = self.state[param], column_norm(param)
+            # an average that was saved before its columns kept their length has no divisors
+            if norm is not None and group["model_holds_average"] and "divisors" in state:
+                param.data.mul_(state["divisors"])
+            param.data, state["exchanged"] = state["exchanged"], param.data
+            if norm is not None and not group["model_holds_average"]:
+                state["divisors"] = norm.normalise_(param.data)
+        group["model_holds_average"] = not group["model_holds_average"]
+
+
+# How a task and an optimiser that follows validation meet.
+
+
+@runtime_checkable
+class ReportsValidation(Protocol):
+    """A task that tells an optimiser of validations, as :class:`FollowsValidation` needs; optimisers ask for it."""
+
+    def report_validation(self, loss: float) -> None:
+        """Hand ``loss``, of a validation at the end of an epoch, to an optimiser that follows it."""
+
+
+@runtime_checkable
+class FollowsValidation(Protocol):
+    """An optimiser that acts on the course of the validation loss, and may show other weights than it updates."""
+
+    def show_average(self) -> None:
+        """Put the weights to validate into the model; called before every validation."""
+
+    def record_validation(self, loss: float) -> None:
+        """Take the validation loss of an epoch; called once at the end of each."""
+
+
+# Weight decay that is a part of the gradient.
+
+
+@dataclass
+class WeightDecayConfig(FairseqDataclass):
+    """Flags of every optimiser that adds weight decay to the gradient."""
+
+    weight_decay: float = field(
+        default=0.0, metadata={"help": "coefficient of all weights, added to their gradient after clipping"}
+    )
+    lr: List[float] = II("optimization.lr")
+
 
 logger = logging.getLogger(__name__)
 
@@ -162,3 +284,59 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
         interval = self.cfg.nonmonotone_interval
         best = best_old_value(losses, interval)
         return f"validation loss {losses[-1]:.5f} is above {best:.5f}, the best of over {interval} validations ago"
+
+
+# Columns of weight matrices that are brought back to their length after every update.
+
+
+@runtime_checkable
+class HoldsColumns(Protocol):
+    """A model with columns that its task may hold.
+
+    Attributes:
+        column_norm: of its matrices, or None.
+    """
+
+    column_norm: Optional[ColumnNorm]
+
+
+def will_hold_columns(model: nn.Module) -> None:
+    """Note that :func:`hold_columns` will be called after every update; without it a model refuses to train."""
+    norm = _column_norm(model)
+    if norm is not None:
+        norm.is_held = True
+
+
+def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> None:
+    """Bring the columns of a model's matrices back after an update; a model that holds none stays as it is.
+
+    With ``--fp16`` and ``--bf16`` they are those of the optimiser's weights in 32 bits, which the model's then follow.
+    :class:`AveragedSGD` has brought them back itself.
+
+    Raises:
+        ValueError: if the optimiser holds all weights in one vector, as the host's does with ``--fp16``.
+    """
+    norm = _column_norm(model)
+    if norm is None:
+        return
+    wrapped = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
+    if not isinstance(wrapped, FP16Optimizer) and isinstance(wrapped.optimizer, AveragedSGD):
+        return
+    for weight in norm.weights:
+        learned = _learned(optimizer, weight)
+        norm.normalise_(learned.data)
+        if learned is not weight:
+            weight.data.copy_(learned.data)
+
+
+def _column_norm(model: Optional[nn.Module]) -> Optional[ColumnNorm]:
+    return model.column_norm if isinstance(model, HoldsColumns) else None
+
+
+def _learned(optimizer: FairseqOptimizer, weight: Tensor) -> Tensor:
+    """What the optimiser updates for a weight of the model: the weight, or its copy in 32 bits."""
+    if not isinstance(optimizer, FP16Optimizer):
+        return weight
+    if optimizer.has_flat_params:
+        raise ValueError("--column-norm finds no columns in the one vector of --fp16: add --fp16-no-flatten-grads")
+    return next(copy for model, copy in zip(optimizer.fp16_params, optimizer.fp32_params) if model is weight)

@@ -3,24 +3,25 @@
 Shapes: B batch, T time, D_n width of layer n (D_0: embedding), N index of the last layer, V vocabulary.
 """
 
+import logging
 from argparse import Namespace
-from dataclasses import replace
-from enum import Enum
-from typing import Callable, Optional, Sequence, Tuple
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union, cast
 
+import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.registry import Component, Registry
-from fairseq_plugins.modules.recurrent_state import State
-from fairseq_plugins.modules.saved_setting import SavesSettings
-from fairseq_plugins.ops.interpolation import Interpolation
-from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.components import Component, Registry
+from fairseq_plugins.modules.cell import State
+from fairseq_plugins.modules.layers import SavesSettings
+from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate
+from fairseq_plugins.ops.matmul import bfloat16_gain, has_native_bfloat16, is_bfloat16_faster
+from fairseq_plugins.options import check_choice, choices
 from fairseq_plugins.output_layers.copying import Copying, NoCopying
-from fairseq_plugins.output_layers.decoder_states import DecoderStates
-from fairseq_plugins.output_layers.gate import NoGate, OutputGate, build_output_gate
-from fairseq_plugins.output_layers.noise import Noise
-from fairseq_plugins.output_layers.scores import Scores
+from fairseq_plugins.output_layers.gates import NoGate, OutputGate, build_output_gate
+from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
 
 class Sharing(Enum):
@@ -207,3 +208,199 @@ def check_takes_gate(layer: OutputLayer, *, gate: str) -> None:
             f"--output-gate {gate}: --output-layer {layer.name} has no logits that a gate could multiply; leave the "
             "gate out or take another --output-layer"
         )
+
+
+# Whether the output layer of a model uses the input embedding: what the layer allows and what the user asks for.
+
+
+SharingValue = Union[str, bool]
+
+
+class Wish(IntEnum):
+    """What the user asks for."""
+
+    SEPARATE = 0
+    WHERE_POSSIBLE = 1
+    SHARED = 2
+
+
+@dataclass(frozen=True)
+class SharingFlags:
+    """The flags of a model that say whether the output layer uses the input embedding; without any it does if it may.
+
+    Attributes:
+        wishes: what the values of each flag ask for; of several flags the greatest wish holds. The first flag is the
+            one that :meth:`complete` sets.
+        substitute: the layer that is taken where sharing is asked for, no layer is named, and the preset's never
+            shares; None where that is an error.
+        cannot_share: the error where sharing is asked for and the ``{layer}`` that was named never shares.
+        must_share: the error where a separate matrix is asked for and the ``{layer}`` has none.
+    """
+
+    wishes: Mapping[str, Mapping[SharingValue, Wish]] = field(default_factory=dict)
+    substitute: Optional[str] = None
+    cannot_share: str = ""
+    must_share: str = ""
+
+    def wish(self, args: Namespace) -> Optional[Wish]:
+        """What ``args`` ask for; None where they leave it open."""
+        given = [values[getattr(args, flag)] for flag, values in self.wishes.items() if hasattr(args, flag)]
+        return max(given, default=None)
+
+    def complete(self, args: Namespace, preset: Mapping[str, Any]) -> None:
+        """Set the flag in ``args`` where the layer leaves no choice; called before the preset sets what is left open.
+
+        Where no layer is named, it is the preset's, or where sharing is asked for in vain the ``substitute``.
+        """
+        name = getattr(args, OUTPUT_LAYERS.destination, None)
+        if name is None:
+            name = preset[OUTPUT_LAYERS.destination]
+            never_shares = OUTPUT_LAYERS.find(name).sharing is Sharing.NEVER
+            if never_shares and self.substitute is not None and self.wish(args) is Wish.SHARED:
+                name = self.substitute
+                setattr(args, OUTPUT_LAYERS.destination, name)
+        only_wish = {Sharing.NEVER: Wish.SEPARATE, Sharing.REQUIRED: Wish.SHARED}.get(OUTPUT_LAYERS.find(name).sharing)
+        if only_wish is not None:
+            flag, value = self._setting(only_wish)
+            vars(args).setdefault(flag, value)
+
+    def shares(self, args: Namespace) -> bool:
+        """Whether the output layer that ``args`` name uses the embedding.
+
+        Raises:
+            ValueError: if the layer cannot do as ``args`` ask.
+        """
+        layer = OUTPUT_LAYERS.find(args.output_layer)
+        wish = self.wish(args)
+        if layer.sharing is Sharing.NEVER and wish is Wish.SHARED:
+            raise ValueError(self.cannot_share.format(layer=layer.name))
+        if layer.sharing is Sharing.REQUIRED and wish is Wish.SEPARATE:
+            raise ValueError(self.must_share.format(layer=layer.name))
+        return layer.sharing is not Sharing.NEVER and wish is not Wish.SEPARATE
+
+    def shared_weight(self, args: Namespace, embedding: nn.Embedding) -> Optional[nn.Parameter]:
+        """The matrix of the input embedding if the output layer uses it, as :meth:`shares` says, or None.
+
+        Raises:
+            ValueError: if the layer cannot do as ``args`` ask.
+        """
+        return cast(nn.Parameter, embedding.weight) if self.shares(args) else None
+
+    def _setting(self, wish: Wish) -> Tuple[str, SharingValue]:
+        flag, values = next(iter(self.wishes.items()))
+        return flag, next(value for value, meaning in values.items() if meaning is wish)
+
+
+# Precision of the output layer, apart from that of the rest of a model.
+
+
+logger = logging.getLogger(__name__)
+
+OUTPUT_PRECISIONS = ["float32", "bfloat16", "auto"]
+"""Values of ``--output-precision``."""
+OutputPrecisionName = choices(OUTPUT_PRECISIONS)
+
+
+class OutputPrecision(nn.Module):
+    """In which type an output layer holds and multiplies logits and probabilities.
+
+    Training takes the precision of the flag, and "auto" what is faster on the device of the first update. A checkpoint
+    keeps that choice, and "auto" keeps a checkpoint's. A search takes the same where the processor has such products,
+    and else float32. Scores are in float32. Where :attr:`scores_in` is set, both follow it.
+
+    Args:
+        name: a value of ``--output-precision``; "float32" leaves the precision of the model as it is.
+
+    Attributes:
+        scores_in: a value of ``--output-precision`` that scores and searches were asked to take, or None.
+        chosen: what "auto" took: above zero bfloat16, below zero float32, zero nothing yet. An average over checkpoints
+            or updates has the sign of those that chose.
+
+    Raises:
+        ValueError: if there is no such value.
+    """
+
+    chosen: Tensor
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.name = check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision")
+        self.scores_in: Optional[str] = None
+        self._choice: Optional[str] = None
+        self.register_buffer("chosen", torch.zeros(()))
+
+    def score_in(self, name: Optional[str]) -> None:
+        """Compute scores and search in the precision ``name``, a value of ``--output-precision``.
+
+        None leaves it to the training again.
+
+        Raises:
+            ValueError: if there is no such value, or the processor has no such products.
+        """
+        if name is not None:
+            self._required(check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision"))
+        self.scores_in = name
+
+    def for_training(self) -> Optional[torch.dtype]:
+        """torch.bfloat16, or None for the precision of the model.
+
+        Raises:
+            ValueError: if the processor has no products in bfloat16.
+        """
+        if self.name == "auto" and self._kept_choice() is None:
+            self._choose()
+        return self._required(self._trained_in())
+
+    def for_loss(self) -> Optional[torch.dtype]:
+        """That of :meth:`for_training` in training mode, and of :meth:`for_scores` in evaluation mode."""
+        return self.for_training() if self.training else self.for_scores()
+
+    def for_search(self) -> Optional[torch.dtype]:
+        """torch.bfloat16 where the processor has such products, or None for the precision of the model.
+
+        It is :meth:`for_scores` where :meth:`score_in` was asked for a precision.
+        """
+        if self.scores_in is not None:
+            return self.for_scores()
+        native = self._trained_in() == "bfloat16" and has_native_bfloat16(self.chosen.device)
+        return torch.bfloat16 if native else None
+
+    def for_scores(self) -> Optional[torch.dtype]:
+        """torch.bfloat16, or None for the precision of the model."""
+        if self.scores_in == "auto":
+            return torch.bfloat16 if is_bfloat16_faster(self.chosen.device) else None
+        return self._required(self.scores_in)
+
+    def _required(self, name: Optional[str]) -> Optional[torch.dtype]:
+        if name != "bfloat16":
+            return None
+        device = self.chosen.device
+        if not has_native_bfloat16(device):
+            raise ValueError(
+                f"--output-precision bfloat16: this {device.type} has no matrix products in bfloat16; give "
+                "--output-precision float32"
+            )
+        return torch.bfloat16
+
+    def _trained_in(self) -> Optional[str]:
+        """float32 or bfloat16, or None where "auto" has not chosen."""
+        return self.name if self.name != "auto" else self._kept_choice()
+
+    def _kept_choice(self) -> Optional[str]:
+        if self._choice is None and self.chosen != 0:
+            self._choice = "bfloat16" if self.chosen > 0 else "float32"
+        return self._choice
+
+    def _choose(self) -> None:
+        """What is faster here; one choice for all processes."""
+        device = self.chosen.device
+        self.chosen.fill_(1 if is_bfloat16_faster(device) else -1)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.broadcast(self.chosen, 0)
+        gain = f"{bfloat16_gain(device):.1f} times as fast" if has_native_bfloat16(device) else "not native"
+        logger.info(f"--output-precision auto: {self._kept_choice()} (products in bfloat16 are {gain} here)")
+
+    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
+        self._choice = None
+        state_dict.setdefault(f"{prefix}chosen", torch.zeros_like(self.chosen))  # from before the flag
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

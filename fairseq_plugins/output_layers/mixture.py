@@ -4,28 +4,31 @@ Shapes: B batch, T time, D_n width of layer n, V vocabulary, J experts, d latent
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Sequence, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.registry import option_names
-from fairseq_plugins.flags.values import parse_int_list
-from fairseq_plugins.modules.dropout import BroadcastDropout
-from fairseq_plugins.modules.initialisation import StartsByLayer, glorot_uniform_
-from fairseq_plugins.modules.label_network import ACTIVATIONS
-from fairseq_plugins.modules.linear import Linear
-from fairseq_plugins.modules.module_sequence import ModuleSequence
-from fairseq_plugins.modules.recurrent_state import State
-from fairseq_plugins.ops.precision import accumulation_dtype
-from fairseq_plugins.ops.softmax_entropies import softmax_entropies
-from fairseq_plugins.output_layers.decoder_states import DecoderStates
-from fairseq_plugins.output_layers.labels import LabelNetworkOptions, label_network
-from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput
-from fairseq_plugins.output_layers.word_projection import WordProjection
+from fairseq_plugins.components import option_names
+from fairseq_plugins.modules.cell import State
+from fairseq_plugins.modules.layers import (
+    ACTIVATIONS,
+    BroadcastDropout,
+    Linear,
+    ModuleSequence,
+    StartsByLayer,
+    glorot_uniform_,
+)
+from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.ops.matmul import accumulation_dtype
+from fairseq_plugins.ops.mixture_distribution import mean_log_probs, responsibilities, softmax_entropies
+from fairseq_plugins.options import check_not_negative, choices, parse_int_list
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer
+from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
+from fairseq_plugins.output_layers.scores import DecoderStates, Scores
+from fairseq_plugins.output_layers.softmax import LabelNetworkOptions, label_network
 
 LATENT_MASKS = {"shared": (1, 2), "per-expert": (1,)}
 """Dimensions of k, (B, T, J, d), that share a dropout mask: the words of a row always do."""
@@ -76,7 +79,7 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
 
     k_j = dropout(act(W_j h^{n(j)} + a_j)) with d features, pi = softmax(W_pi h^N) without a bias, L and b
     common to all experts, L the label embedding E, which is the input's where the model shares it, or with
-    ``--label-encoder drill`` E^(k) of :class:`fairseq_plugins.output_layers.drill.Drill`. Experts are ordered by the
+    ``--label-encoder drill`` E^(k) of :class:`fairseq_plugins.output_layers.softmax.Drill`. Experts are ordered by the
     layer they read. a_j follows the published programs, and so does act = tanh; in eq. 11 act is the identity.
 
     ``mixture_weights`` of its :class:`Scores` is pi, (B, T, J).
@@ -189,3 +192,191 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
 
     def mixture_weights(self, log_prior: Tensor) -> Tensor:
         return log_prior.exp()
+
+
+# Mixture of softmaxes of the last layer.
+
+
+@OUTPUT_LAYERS.register("mos")
+class MixtureOfSoftmaxes(MixtureOutput):
+    """Mixture of softmaxes that all read the last layer (Yang et al. 2018).
+
+    Raises:
+        ValueError: if ``--experts-per-layer`` names another layer.
+    """
+
+    default_mask = "per-expert"
+
+    @staticmethod
+    def default_experts(num_layers: int) -> List[int]:
+        return [0] * (num_layers - 1) + [4]
+
+    @classmethod
+    def read_experts(cls, text: Optional[str], *, num_layers: int) -> List[int]:
+        experts = super().read_experts(text, num_layers=num_layers)
+        if any(experts[:-1]):
+            raise ValueError(
+                f'--experts-per-layer "{text}": mos reads the last layer only, so all numbers but the last are 0; '
+                "take --output-layer doc to read other layers"
+            )
+        return experts
+
+
+# Direct Output Connection: a mixture of softmaxes of any layers.
+
+
+@dataclass
+class DirectOutputConnectionOptions(MixtureOptions):
+    """Flags of DOC."""
+
+    expert_warmup: int = field(
+        default=0,
+        metadata={
+            "help": "number of updates from the start in which only the experts of the last layer take part, so "
+            "that an attention is learned before experts below it compete (default: 0, as in the paper)"
+        },
+    )
+
+
+@OUTPUT_LAYERS.register("doc")
+class DirectOutputConnection(MixtureOutput):
+    """Mixture of softmaxes that read any layers (Takase et al. 2018).
+
+    The biases a_j start at zero, unless the model initialises all its parameters itself, and one latent dropout mask
+    serves all experts of a row, as in the published program.
+
+    During ``--expert-warmup`` the prior of the experts of lower layers is zero. Without it an encoder-decoder may
+    never learn its attention: experts below it soon are good language models, the prior sends most words to them,
+    and the attention's experts are left with too little gradient (results/multi30k).
+
+    Raises:
+        ValueError: if there is a warm-up but no expert reads the last layer.
+    """
+
+    Options = DirectOutputConnectionOptions
+    default_mask = "shared"
+
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        layer_widths: Sequence[int],
+        shared_weight: Optional[nn.Parameter],
+        options: DirectOutputConnectionOptions,
+    ):
+        super().__init__(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
+        self.save_setting("experts_text", flag="--experts-per-layer", value=" ".join(map(str, self.experts_per_layer)))
+        for linear in self.latents:
+            nn.init.zeros_(linear.bias)
+        check_not_negative(options.expert_warmup, flag="--expert-warmup")
+        if options.expert_warmup > 0 and self.experts_per_layer[-1] == 0:
+            raise ValueError("--expert-warmup needs an expert on the last layer: see --experts-per-layer, or give 0")
+        self.expert_warmup = options.expert_warmup
+        reads_lower = torch.arange(self.num_experts) < sum(self.experts_per_layer[:-1])
+        self.register_buffer("reads_lower", reads_lower, persistent=False)
+        # saved, because a checkpoint of the warm-up is evaluated as it was trained; 0 or 1, which every precision holds
+        # (and between them in averages over its end)
+        self.register_buffer("warmed_up", torch.zeros(()))
+
+    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
+        state_dict.setdefault(f"{prefix}warmed_up", torch.ones(()))  # older checkpoints knew no warm-up
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    @staticmethod
+    def default_experts(num_layers: int) -> List[int]:
+        return [0] * (num_layers - 2) + [1, 3]
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Called by the host before every update; fine-tuning, which counts from zero, has no second warm-up.
+
+        The updates of a gate are none of its base model's, which is in evaluation mode.
+        """
+        if self.training and num_updates >= self.expert_warmup:
+            self.warmed_up.fill_(1)
+
+    def prior_scores(self, layers: Sequence[Tensor]) -> Tensor:
+        scores = super().prior_scores(layers)
+        if self.expert_warmup > 0:
+            scores = scores.masked_fill(self.reads_lower & (self.warmed_up == 0), float("-inf"))
+        return scores
+
+
+# Output layers of several models under one gate, P = (1/M) sum_m softmax(g * s_m) (Takase et al. 2017).
+#
+# Shapes: M models, B batch, T time, D_0 and D_N widths of a model's embedding and last layer, V vocabulary, J_m
+# experts.
+
+
+def joint_states(states: Sequence[DecoderStates]) -> DecoderStates:
+    """What one gate reads of several models: their embeddings side by side, (B, T, sum D_0), and their last layers.
+
+    Those of one model stay as they are, with all layers.
+    """
+    if len(states) == 1:
+        return states[0]
+    embedding, last = (torch.cat([one.layers[n] for one in states], dim=-1) for n in (0, -1))
+    top = torch.cat([one.top for one in states], dim=-1)
+    return replace(states[0], layers=[embedding, last], top=top)
+
+
+def ensemble_log_probs(
+    layers: Sequence[OutputLayer], states: Sequence[DecoderStates], gate: Optional[LogitGate]
+) -> Scores:
+    """The distribution at every position; see :meth:`OutputLayer.log_probs`."""
+    scores = [layer.log_probs(one, gate) for layer, one in zip(layers, states)]
+    log_probs = [one.log_probs for one in scores if one.log_probs is not None]
+    return Scores(log_probs=mean_log_probs(log_probs), mixture_weights=_joint_weights(scores))
+
+
+def ensemble_loss(
+    layers: Sequence[OutputLayer],
+    states: Sequence[DecoderStates],
+    target: Tensor,
+    gate: Optional[LogitGate],
+    *,
+    token_weights: Optional[Tensor],
+    label_smoothing: float,
+) -> Scores:
+    """Loss and NLL of given targets, of each layer as in evaluation; see :meth:`OutputLayer.target_loss`.
+
+    Of several models each is scored first. The gradient of -log P is the sum of theirs, each weighted by its share in
+    P, so that their fused losses with these weights have it, and no probabilities of all words are held.
+
+    Raises:
+        ValueError: if there are several models and ``label_smoothing`` is above zero.
+    """
+    if len(layers) == 1:
+        return layers[0].target_loss(
+            states[0], target, gate, token_weights=token_weights, label_smoothing=label_smoothing
+        )
+    if label_smoothing > 0:
+        raise ValueError(
+            f"--label-smoothing {label_smoothing}: several base models have none; leave it out, or name one by "
+            "--base-model"
+        )
+    with torch.no_grad():
+        scores = [
+            layer.target_loss(one, target, gate, token_weights=token_weights) for layer, one in zip(layers, states)
+        ]
+        log_probs = [-one.nll for one in scores if one.nll is not None]
+        nll = -mean_log_probs(log_probs)
+        weights = torch.ones_like(nll) if token_weights is None else token_weights.to(nll.dtype)
+        nll = nll.masked_fill(weights == 0, 0)
+        loss = (weights * nll).sum()
+        shares = responsibilities(log_probs)
+    if torch.is_grad_enabled():
+        weighted: List[Tensor] = [
+            layer.target_loss(one, target, gate, token_weights=weights * share).output
+            for layer, one, share in zip(layers, states, shares)
+        ]
+        with_gradient = torch.stack(weighted).sum()
+        loss = loss + (with_gradient - with_gradient.detach())
+    return Scores(loss=loss, nll=nll, mixture_weights=_joint_weights(scores))
+
+
+def _joint_weights(scores: Sequence[Scores]) -> Optional[Tensor]:
+    """Prior of the softmaxes of all models, (B, T, sum J_m), or None unless all are mixtures."""
+    weights = [one.mixture_weights for one in scores if one.mixture_weights is not None]
+    if len(weights) < len(scores):
+        return None
+    return weights[0] if len(weights) == 1 else torch.cat(weights, dim=-1) / len(weights)

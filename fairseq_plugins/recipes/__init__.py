@@ -6,42 +6,55 @@ for each recipe.
 
 from typing import Dict
 
-from fairseq_plugins.recipes import (
-    demo,
-    drill,
-    fpnn,
-    gigaword,
-    headlines,
-    iog,
-    iwslt16,
-    joined_pairs,
-    mmlstm,
-    multi30k,
-    presets,
-    reduced,
-    reduced_base_models,
-    reduced_tricks,
-    reduced_wt2,
-    speed,
-    wmt14,
-    wsj,
-)
-from fairseq_plugins.recipes.recipe import Recipe, training_arguments
-from fairseq_plugins.recipes.system import System
+from fairseq_plugins.recipes import language_models, translation
+from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
 
 RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        presets.RECIPE,
-        *(reduced.RECIPE, reduced_base_models.RECIPE, reduced_tricks.RECIPE, reduced_wt2.RECIPE, iog.PTB, iog.WT2),
-        *(fpnn.PTB, fpnn.TEXT8_WORDS, fpnn.TEXT8_CHARACTERS),
-        *(drill.PTB, drill.WT2, mmlstm.PTB, mmlstm.WT2, mmlstm.WT103),
-        *(multi30k.RECURRENT, multi30k.TRANSFORMER, iwslt16.RECIPE, wmt14.MAJOR_MINOR, wmt14.TRANSFORMER),
-        *(joined_pairs.MULTI30K, joined_pairs.TRANSFORMER, joined_pairs.IWSLT14, joined_pairs.TATOEBA),
-        *(wsj.WSJ, wsj.SAMPLE),
-        *(headlines.AGNEWS, headlines.REUTERS, gigaword.RECIPE, demo.LANGUAGE_MODELS, demo.TRANSLATORS),
-        *(speed.PTB, speed.WT2, speed.LABELS, speed.MAJOR_MINOR, speed.WIKITEXT103, speed.FPNN, speed.HOST),
-        *speed.PRESETS.values(),
+        language_models.PRESETS_RECIPE,
+        *(
+            language_models.REDUCED,
+            language_models.REDUCED_BASE_MODELS,
+            language_models.REDUCED_TRICKS,
+            language_models.REDUCED_WT2,
+            language_models.IOG_PTB,
+            language_models.WT2,
+        ),
+        *(language_models.PTB, language_models.TEXT8_WORDS, language_models.TEXT8_CHARACTERS),
+        *(
+            language_models.DRILL_PTB,
+            language_models.DRILL_WT2,
+            language_models.MMLSTM_PTB,
+            language_models.MMLSTM_WT2,
+            language_models.WT103,
+        ),
+        *(
+            translation.RECURRENT,
+            translation.MULTI30K_TRANSFORMER,
+            translation.IWSLT16,
+            translation.MAJOR_MINOR,
+            translation.WMT14_TRANSFORMER,
+        ),
+        *(translation.MULTI30K, translation.TRANSFORMER, translation.IWSLT14, translation.TATOEBA),
+        *(language_models.WSJ, language_models.SAMPLE),
+        *(
+            translation.AGNEWS,
+            translation.REUTERS,
+            translation.GIGAWORD,
+            translation.LANGUAGE_MODELS,
+            translation.TRANSLATORS,
+        ),
+        *(
+            language_models.SPEED_PTB,
+            language_models.SPEED_WT2,
+            language_models.LABELS,
+            language_models.MAJOR_MINOR,
+            language_models.WIKITEXT103,
+            language_models.FPNN,
+            language_models.HOST,
+        ),
+        *language_models.PRESETS.values(),
     )
 }
 """All recipes by name."""

@@ -9,11 +9,11 @@ from typing import Dict, List, Optional, Sequence
 
 import torch
 
-from fairseq_plugins.data.corpus import load_token_stream
+from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.perplexity import evaluate_perplexity
-from fairseq_plugins.flags.written_file import replaced_file, write_text
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.models.presets import ARCHITECTURES, Value
+from fairseq_plugins.options import replaced_file, write_text
 from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE, host_arguments
 from fairseq_plugins.recipes.training import Training
 

@@ -7,16 +7,113 @@ from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Set, T
 
 from fairseq.utils import split_paths
 
-from fairseq_plugins.flags.registry import Registry, option_names
+from fairseq_plugins.components import Registry, option_names
+from fairseq_plugins.evaluation.raw_text import SubwordNMT, subword_kind
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, apply_preset, command_line
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import COPYING
-from fairseq_plugins.output_layers.gate import OUTPUT_GATES
-from fairseq_plugins.programs.host_program import USER_DIR
-from fairseq_plugins.recipes.decoding_settings import DecodingSettings
-from fairseq_plugins.recipes.scored_validation import JOINING_FLAG, joined_subwords
-from fairseq_plugins.recipes.system import Base, System
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+from fairseq_plugins.processes import USER_DIR
+
+# Systems: the rows of a recipe.
+
+
+Result = Literal["best", "last"]
+"""The checkpoint that a training is for: ``checkpoint_best.pt``, or ``checkpoint_last.pt``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """Trained models of another system of the recipe, which a training begins with.
+
+    Attributes:
+        system: its name.
+        flag: of ``fairseq-train``, that takes their checkpoints, joined by colons.
+        num: models, trained with different seeds.
+    """
+
+    system: str
+    flag: Literal["base-model", "finetune-from-model"]
+    num: int = 1
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of a recipe's table.
+
+    Attributes:
+        flags: of ``fairseq-train``, without the leading dashes; one that is True has no value. ``arch`` is among them.
+        label: how tables name the system; where empty, they take its name in the recipe.
+        published: figures of the paper by column, such as ``{"fine-tuned": "58.2 / 55.7"}``.
+        base: what it is trained on; a gate without stands on any number of models that the user names.
+        result: the checkpoint that tables are of, and that systems begin with whose base this is.
+    """
+
+    flags: Mapping[str, Value]
+    label: str = ""
+    published: Mapping[str, str] = field(default_factory=dict)
+    base: Optional[Base] = None
+    result: Result = "best"
+
+
+# How a recipe's translators are decoded for its table.
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingSettings:
+    """What published figures were decoded with.
+
+    Attributes:
+        split: whose translations are scored.
+        beam: hypotheses that are kept.
+        flags: more of ``fairseq-generate``.
+    """
+
+    split: str = "test"
+    beam: int = 5
+    flags: Sequence[str] = ()
+
+    def scoring_command(self, command: str) -> str:
+        """A line that decodes and scores a checkpoint with them, by a command of this package."""
+        split = [] if self.split == "test" else ["--split", self.split]
+        beam = [] if self.beam == DecodingSettings.beam else ["--beam", str(self.beam)]
+        more = ["--", *self.flags] if self.flags else []
+        words = ["DATA", "--path", "CKPT", *split, *beam, "--out", "OUT", *more]
+        return " ".join(["python", "-m", f"fairseq_plugins.cli.{command}", *words])
+
+
+# Validation that decodes, so that the log and the curves have BLEU or ROUGE by epoch.
+
+
+JOINING_FLAG = "eval-scorer-remove-bpe"
+
+
+def scored_validation(metric: str) -> Dict[str, Value]:
+    """Flags of ``fairseq-train`` for a training on subwords; it stays the same to the bit.
+
+    Args:
+        metric: a value of ``--eval-scorer``; texts for BLEU and chrF are detokenised.
+    """
+    detokenised = {"eval-scorer-detok": "moses"} if metric in ("bleu", "chrf") else {}
+    return {
+        "task": "scored_translation",
+        "eval-scorer": metric,
+        "eval-scorer-args": '{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}',
+        JOINING_FLAG: True,
+        **detokenised,
+    }
+
+
+def joined_subwords(data: Path) -> Value:
+    """The value of ``--eval-scorer-remove-bpe`` for a folder's text; True for ``@@``, which needs none.
+
+    Raises:
+        ValueError: if data-prep left subwords of several kinds there.
+    """
+    kind = subword_kind(data)
+    return True if kind == SubwordNMT.kind else kind
+
 
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
 """Flags of every recipe, before its own."""

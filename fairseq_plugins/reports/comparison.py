@@ -1,23 +1,95 @@
 """Trained models compared: figures of each run, means over seeds, learning curves."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+import numpy as np
 from tqdm import tqdm
 
-from fairseq_plugins.data.text_files import read_lines
-from fairseq_plugins.reports.curves import draw_learning_curves
-from fairseq_plugins.reports.differences import differences, differences_as_markdown
-from fairseq_plugins.reports.learning_table import best_valid_cells, cost_cells
-from fairseq_plugins.reports.metrics.metric import Figures, Metric
-from fairseq_plugins.reports.metrics.text import TextMetric
-from fairseq_plugins.reports.report import Report
-from fairseq_plugins.reports.seeds import check_seeds
-from fairseq_plugins.reports.tables import Cell, table_of_runs
-from fairseq_plugins.reports.trained_run import TrainedRun, read_run
-from fairseq_plugins.scoring.corpus_metrics import TITLES
-from fairseq_plugins.scoring.paired_bootstrap import bootstrap_scores
+from fairseq_plugins.data.text import read_lines
+from fairseq_plugins.metrics.corpus import TITLES, bootstrap_scores, paired_difference
+from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
+from fairseq_plugins.reports.plots import draw_learning_curves
+from fairseq_plugins.reports.tables import Cell, Report, as_table, table_of_runs
+from fairseq_plugins.reports.training_log import TrainedRun, check_seeds, read_run
+
+# Differences between systems and a baseline, tested by the paired bootstrap.
+#
+# Shapes: K samples.
+
+
+def differences(scores: Mapping[str, Mapping[str, np.ndarray]], *, baseline: str) -> List[Dict[str, Any]]:
+    """How far each system is above the baseline by each metric, its runs taken together.
+
+    Args:
+        scores: by metric and system, see :func:`~fairseq_plugins.metrics.corpus.bootstrap_means`, (1 + K).
+        baseline: a system's name.
+    """
+    others = [name for name in next(iter(scores.values())) if name != baseline]
+    return [
+        {
+            "name": name,
+            "differences": {
+                metric: asdict(paired_difference(by_system[name], by_system[baseline]))
+                for metric, by_system in scores.items()
+            },
+        }
+        for name in others
+    ]
+
+
+def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -> str:
+    """A line for each system but the baseline, of differences from 0 to 100."""
+    rows = [
+        [
+            one["name"],
+            *(f"{x['value']:+.2f} +- {x['interval']:.2f} (p = {x['p']:.3f})" for x in one["differences"].values()),
+        ]
+        for one in found
+    ]
+    columns = [f"minus {baseline}", *(found[0]["differences"] if found else ())]
+    told = "Paired bootstrap of the sentences, what all seeds made of one drawn together, p two-sided:"
+    return f"{told}\n\n{as_table(columns, rows)}"
+
+
+# How trainings went, as a table.
+
+
+def learning_table(runs: Sequence[Dict[str, Any]]) -> str:
+    """A line for each training, with means over the seeds of one name.
+
+    Args:
+        runs: each with ``name``, ``seed`` and the figures of a :class:`LoggedTraining`.
+    """
+    return table_of_runs(
+        runs,
+        lambda figures: {
+            "seed": Cell(figures["seed"], "d", mean="none"),
+            "epochs": Cell(figures["epochs"], "d", mean="none"),
+            "last valid perplexity": Cell(figures["valid_curve"][figures["epochs"]]),
+            **best_valid_cells(figures),
+            **cost_cells(figures),
+        },
+        column="training",
+    )
+
+
+def best_valid_cells(figures: Dict[str, Any]) -> Dict[str, Cell]:
+    """The best of all epochs, each figure by itself."""
+    return {
+        "lowest valid perplexity": Cell(figures["lowest_valid_perplexity"]),
+        **{f"highest valid {TITLES[metric]}": Cell(score) for metric, score in figures["highest_valid_scores"].items()},
+    }
+
+
+def cost_cells(figures: Dict[str, Any]) -> Dict[str, Cell]:
+    """What the training took."""
+    return {
+        "words per second": Cell(figures["words_per_second"], ",.0f", mean="none"),
+        "hours": Cell(figures["hours"], mean="none"),
+    }
 
 
 def compare_runs(

@@ -10,13 +10,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from fairseq_plugins.reports.differences import differences, differences_as_markdown
+from fairseq_plugins.metrics.corpus import bootstrap_means
+from fairseq_plugins.reports.comparison import differences, differences_as_markdown
 from fairseq_plugins.reports.tables import Cell, as_table, summary_names, summary_rows
-from fairseq_plugins.scoring.paired_bootstrap import bootstrap_means
-from fairseq_plugins.trees.bracket_scores import BracketCounts
-from fairseq_plugins.trees.choices import SystemScore
-from fairseq_plugins.trees.sentences import Sentence
-from fairseq_plugins.trees.systems import ORACLE, Systems
+from fairseq_plugins.trees.reranking import ORACLE, Sentence, Systems, SystemScore
+from fairseq_plugins.trees.trees import BracketCounts
 
 RATES = {"recall": "recall", "precision": "precision", "f1": "F1", "exact": "exact"}
 """Rates of :class:`BracketCounts`, parts of one, and how tables, which have percentages, call them."""

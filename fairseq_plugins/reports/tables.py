@@ -1,13 +1,29 @@
 """Tables in Markdown."""
 
+import json
 import math
 import statistics
+import unicodedata
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple
 
 from tabulate import tabulate
 
-from fairseq_plugins.reports.user_text import printable
+from fairseq_plugins.options import replaced_file, write_text
+from fairseq_plugins.reports.training_log import with_origin
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+
+# Texts of a user's, such as names of models, in reports.
+
+
+def printable(text: str) -> str:
+    """A text in one line, with a mark in place of what cannot be shown; blanks of any kind stay."""
+    return "".join(one if one.isprintable() or unicodedata.category(one) == "Zs" else "\ufffd" for one in text)
 
 
 @dataclass(frozen=True)
@@ -84,3 +100,110 @@ def table_of_runs(
         rows += [{column: row, **of_all} for row, of_all in summary_rows(name, same).items()]
     columns = list(dict.fromkeys(one for row in rows for one in row))
     return as_table(columns, [[row.get(one) for one in columns] for row in rows])
+
+
+# Figures as JSON that every reader takes.
+
+
+def json_text(
+    figures: Mapping[str, Any], *, indent: Optional[int] = None, letters: Literal["escaped", "kept"] = "escaped"
+) -> str:
+    """An object in JSON.
+
+    JSON has no number that is infinite or not a number; ``null`` stands for both.
+
+    Args:
+        figures: nested dictionaries, lists and tuples of texts, numbers and None.
+        indent: blanks of a level; None writes one line.
+        letters: whether those beyond ASCII are escaped.
+    """
+    return json.dumps(_finite(figures), indent=indent, ensure_ascii=letters == "escaped", allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return value
+
+
+# Pictures by matplotlib, which is imported only when one is drawn: its import is slow and logs much.
+
+
+DOTS_PER_INCH = 150
+
+
+def new_picture(*, inches: Tuple[float, float] = (7, 4.2)) -> "Figure":
+    """An empty picture of the given width and height."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=inches, layout="constrained")
+
+
+def as_label(text: str) -> str:
+    """A text of a user's as a picture shows it.
+
+    Matplotlib takes dollar signs for formulas, leaves labels that begin with an underscore out of legends, and draws no
+    controls.
+    """
+    shown = printable(text).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+def write_plain_numbers(axis: "Axis") -> None:
+    """Write the numbers of a logarithmic axis without powers, and so many that they do not touch."""
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+    lowest, highest = sorted(axis.get_view_interval())
+    is_wide = highest > 10 * lowest
+    if is_wide:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(ScalarFormatter())
+    axis.set_minor_formatter(NullFormatter() if is_wide else ScalarFormatter())
+
+
+def save_picture(picture: "Figure", path: Path) -> None:
+    """Write a picture in the format of the path's suffix."""
+    with replaced_file(path) as aside:
+        picture.savefig(aside, dpi=DOTS_PER_INCH)
+
+
+# A report: figures as a table in Markdown, as JSON for machines, and as a picture; each with where it comes from.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was measured.
+
+    Attributes:
+        text: tables in Markdown, with what explains them.
+        figures: the same for machines; the names of the origin (date, code, machine, command) are left to it.
+        command: what was typed.
+        picture: where there is one.
+    """
+
+    text: str
+    figures: Dict[str, Any]
+    command: str
+    picture: Optional["Figure"] = None
+
+    def write(self, folder: Path, *, name: str, figures: str = "", picture: str = "") -> str:
+        """Write the files; return the text with its origin.
+
+        Args:
+            folder: made if missing.
+            name: of the table, and of the other files, without suffix.
+            figures, picture: names of these files, suffix included, where they are others.
+        """
+        recorded = with_origin(self.figures, command=self.command)
+        text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **recorded)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / f"{name}.md", text)
+        content = json_text(recorded, indent=1)
+        write_text(folder / (figures or f"{name}.json"), f"{content}\n")
+        if self.picture is not None:
+            save_picture(self.picture, folder / (picture or f"{name}.png"))
+        return text

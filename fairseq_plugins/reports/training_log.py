@@ -1,12 +1,24 @@
 """What ``fairseq-train --log-format simple`` logs: validations, speed, memory."""
 
 import math
+import platform
 import re
 import statistics
+import subprocess
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+import torch
+from fairseq.models import BaseFairseqModel
+
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint, training_config
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS
+from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
+from fairseq_plugins.ops.matmul import has_native_bfloat16
 
 NUMBER = r"(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))"
 """As the host prints one."""
@@ -264,3 +276,254 @@ def read_hours(path: Path) -> float:
 def read_free_memory(text: str) -> List[float]:
     """Free memory of the GPU after each logged interval, in GiB; empty on a CPU."""
     return [float(gibibytes) for gibibytes in FREE_GIBIBYTES.findall(text)]
+
+
+# What the log of a training says of it, finished or not.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedTraining:
+    """A training by its log.
+
+    Attributes:
+        valid_curve: validation perplexity by epoch.
+        score_curves: scores of the decoded validation set by epoch, by metric, where the training logged them.
+        words_per_second: median speed of the training.
+        hours: that the training took.
+    """
+
+    valid_curve: Dict[int, float]
+    score_curves: Dict[str, Dict[int, float]]
+    words_per_second: float
+    hours: float
+
+    def figures(self) -> Dict[str, Any]:
+        """Epochs, the validation curves with their best points, cost."""
+        return {
+            "epochs": max(self.valid_curve),
+            "lowest_valid_perplexity": _best(min, self.valid_curve.values()),
+            "valid_curve": self.valid_curve,
+            "highest_valid_scores": {metric: _best(max, curve.values()) for metric, curve in self.score_curves.items()},
+            "score_curves": self.score_curves,
+            "words_per_second": self.words_per_second,
+            "hours": self.hours,
+        }
+
+
+def _best(choose: Callable[..., float], values: Iterable[float]) -> float:
+    """Of those that are numbers."""
+    return choose((value for value in values if not math.isnan(value)), default=math.nan)
+
+
+def read_logged_training(save_dir: Path) -> LoggedTraining:
+    """Read the log in the ``--save-dir`` of a training.
+
+    Raises:
+        ValueError, OSError: if it is missing, or holds no validation, speed or times.
+    """
+    log = find_log(save_dir)
+    return LoggedTraining(
+        valid_curve=read_valid_curve(log),
+        score_curves=read_score_curves(log),
+        words_per_second=read_median_speed(log),
+        hours=read_hours(log),
+    )
+
+
+# What a training by ``fairseq-train`` left in its ``--save-dir``.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRun:
+    """A finished training.
+
+    Attributes:
+        name: how tables name it; runs of one name differ in their seed.
+        checkpoint: in the ``--save-dir``, beside ``train.log``; it need not be there any more.
+        data: directory with the data.
+        model: that of the checkpoint, None where it is not there.
+        num_parameters: of the model.
+        num_learning_parameters: of those.
+        seed: of the training.
+        training: what its log says.
+    """
+
+    name: str
+    checkpoint: Path
+    data: str
+    model: Optional[BaseFairseqModel]
+    num_parameters: int
+    num_learning_parameters: int
+    seed: int
+    training: LoggedTraining
+
+    @property
+    def save_dir(self) -> Path:
+        """Where the training left it."""
+        return self.checkpoint.parent
+
+    def figures(self) -> Dict[str, Any]:
+        """What every report has: name, parameters, seed, epochs, the validation curves with their best points, cost."""
+        return {
+            "name": self.name,
+            "checkpoint": None if self.model is None else self.checkpoint.name,
+            "parameters": self.num_parameters,
+            "learning_parameters": self.num_learning_parameters,
+            "seed": self.seed,
+            **self.training.figures(),
+        }
+
+
+def checkpoint_of(path: Path) -> Path:
+    """The checkpoint of a run, given by its ``--save-dir`` or as a checkpoint in it; it need not be there."""
+    return path / "checkpoint_best.pt" if path.is_dir() else path
+
+
+def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
+    """Read a finished training.
+
+    Where ``checkpoint_best.pt`` is not there any more, as in what was fetched from another machine, the log tells the
+    seed and the size of the model.
+
+    Args:
+        name: how tables name it.
+        path: its ``--save-dir``, whose ``checkpoint_best.pt`` is taken, or a checkpoint in it.
+        data: directory with the data.
+
+    Raises:
+        ValueError, OSError: if the log, or a checkpoint that is named, is missing, or is not readable, or they are of
+            different trainings.
+    """
+    checkpoint = checkpoint_of(path)
+    if not path.is_dir():
+        check_checkpoints([checkpoint])
+    training = read_logged_training(checkpoint.parent)
+    if checkpoint.exists():
+        _check_log(checkpoint)
+        model, config = load_checkpoint(checkpoint, data)
+        sizes = _num_parameters(model)
+        seed = config.common.seed
+    else:
+        model = None
+        log = find_log(checkpoint.parent)
+        sizes = read_num_parameters(log)
+        seed = read_seed(log)
+    return TrainedRun(
+        name=name,
+        checkpoint=checkpoint,
+        data=data,
+        model=model,
+        num_parameters=sizes[0],
+        num_learning_parameters=sizes[1],
+        seed=seed,
+        training=training,
+    )
+
+
+def _check_log(checkpoint: Path) -> None:
+    """Refuse a log without the validation by which the checkpoint was saved; some are saved without one."""
+    state, log = read_state(checkpoint), find_log(checkpoint.parent)
+    value: Optional[float] = state["extra_state"].get("val_loss")
+    metric: str = training_config(state).checkpoint.best_checkpoint_metric
+    num_updates: int = state["optimizer_history"][-1]["num_updates"]
+    if value is not None and not holds_validation(log, num_updates=num_updates, metric=metric, value=value):
+        raise ValueError(
+            f"{log} is not the log of the training that left {checkpoint}: it has no validation with {metric} "
+            f"{value:g} after update {num_updates:,}; bring the log of that training there"
+        )
+
+
+def _num_parameters(model: BaseFairseqModel) -> Tuple[int, int]:
+    """All, and those that learn."""
+    learning = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    return sum(parameter.numel() for parameter in model.parameters()), sum(parameter.numel() for parameter in learning)
+
+
+# When, with which code and on what a figure was measured.
+
+
+HERE = Path(__file__).resolve()
+
+
+def describe_machine() -> str:
+    """Processor, what it multiplies by, cores, GPU and versions."""
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        models = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+        extension = torch.backends.cpu.get_cpu_capability()
+        bfloat16 = " with bfloat16" if has_native_bfloat16(torch.device("cpu")) else ""
+        cpu = f"{models[0]} ({extension}{bfloat16}), {len(models)} cores" if models else cpu
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {_host_version()}"
+
+
+@cache
+def _host_version() -> str:
+    """Of whatever distribution has fairseq."""
+    distributions = packages_distributions().get("fairseq")
+    return version(distributions[0]) if distributions else "without metadata"
+
+
+def describe_code() -> str:
+    """The commit of the checkout that runs, or the installed version of this package.
+
+    A commit is marked "-dirty" where its code was changed. Results, which are written one after the other, are not its
+    code. An installed package is no checkout, even where its folder lies within one.
+    """
+    if not _git("ls-files", HERE.name):
+        return f"fairseq-plugins {_installed_version()}"
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
+    return f"commit {_git('describe', '--always', '--exclude', '*')}{'-dirty' if changed else ''}"
+
+
+def _installed_version() -> str:
+    try:
+        return version("fairseq-plugins")
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
+def _git(*arguments: str) -> str:
+    """What git prints; nothing outside a checkout or without git."""
+    try:
+        result = subprocess.run(["git", *arguments], cwd=HERE.parent, capture_output=True, text=True)
+    except FileNotFoundError:
+        return ""
+    return result.stdout.strip()
+
+
+def provenance() -> Dict[str, str]:
+    """Date, code and machine."""
+    return {"date": date.today().isoformat(), "code": describe_code(), "machine": describe_machine()}
+
+
+def with_origin(figures: Mapping[str, Any], *, command: str) -> Dict[str, Any]:
+    """Figures after their date, code, machine and the command that was typed."""
+    return {**provenance(), "command": command, **figures}
+
+
+def describe_provenance() -> str:
+    """Date, code and machine as one line."""
+    return "{date}, {code}; {machine}.".format(**provenance())
+
+
+# Seeds of trainings that are taken for draws of one system.
+
+
+def check_seeds(trainings: Iterable[Tuple[str, int, Path]]) -> None:
+    """Refuse two trainings of one name and seed, over which no mean can be taken.
+
+    Args:
+        trainings: name, seed and ``--save-dir`` of each.
+
+    Raises:
+        ValueError: for the first such two.
+    """
+    first: Dict[Tuple[str, int], Path] = {}
+    for name, seed, path in trainings:
+        if (name, seed) in first:
+            raise ValueError(
+                f"--path: {first[name, seed]} and {path} are both {name} with seed {seed}, and trainings of a name "
+                "differ in their seed: leave one out, or give it another name"
+            )
+        first[name, seed] = path

@@ -24,11 +24,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
-from fairseq_plugins.flags.choices import choices
-from fairseq_plugins.flags.refusal import HOST, PACKAGE, is_raised_in
-from fairseq_plugins.flags.values import check_at_least_one, check_choice, flag_of
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS, check_script
-from fairseq_plugins.scoring.unknown_words import NO_HYPOTHESIS_HAS_THIS
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS, check_script
+from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS
+from fairseq_plugins.options import HOST, PACKAGE, check_at_least_one, check_choice, choices, flag_of, is_raised_in
 
 EvalScorer = choices(list(CORPUS_METRICS))
 

@@ -1,31 +1,121 @@
 """Language modelling over contiguous streams with carried recurrent state."""
 
 import logging
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Set, Tuple
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging.meters import MetersDict
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import register_task
+from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_plugins.data.contiguous_streams import ContiguousStreams, TokenStream
-from fairseq_plugins.data.corpus import load_dictionary, load_token_stream, load_training_stream
-from fairseq_plugins.flags.values import check_at_least_one
-from fairseq_plugins.modules.carried_state import CarriesState
-from fairseq_plugins.optim.held_columns import hold_columns, will_hold_columns
-from fairseq_plugins.optim.validation_protocol import FollowsValidation, ReportsValidation
-from fairseq_plugins.tasks.accumulated_windows import AccumulatedWindows, agreed_scale, scaled_learning_rate
-from fairseq_plugins.tasks.row_groups import RowGroups
-from fairseq_plugins.tasks.stateful_lm_config import StatefulLanguageModelingConfig
-from fairseq_plugins.tasks.stream_position import StreamPosition
-from fairseq_plugins.tasks.stream_reading import StreamReadingTask
-from fairseq_plugins.tasks.stream_windows import CutWindows, scoring_windows, training_windows
+from fairseq_plugins.data.streams import (
+    ROW_OFFSETS,
+    ContiguousStreams,
+    TokenStream,
+    Window,
+    fixed_windows,
+    random_row_offsets,
+    random_windows,
+)
+from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
+from fairseq_plugins.modules.cell import CarriesState
+from fairseq_plugins.optim.nt_asgd import FollowsValidation, ReportsValidation, hold_columns, will_hold_columns
+from fairseq_plugins.options import check_at_least_one, choices
+from fairseq_plugins.tasks.streams import (
+    AccumulatedWindows,
+    RowGroups,
+    StreamPosition,
+    StreamReadingTask,
+    agreed_scale,
+    scaled_learning_rate,
+)
+
+# Flags of stateful language modelling.
+
+
+WindowLengths = choices(["fixed", "random"])
+RowOffsets = choices(ROW_OFFSETS)
+
+
+@dataclass
+class StatefulLanguageModelingConfig(FairseqDataclass):
+    """Flags of ``--task stateful_lm``."""
+
+    data: Optional[str] = field(
+        default=None, metadata={"help": "directory that fairseq-preprocess --only-source wrote"}
+    )
+    tokens_per_sample: int = field(
+        default=70, metadata={"help": "window of truncated back-propagation through time, in tokens"}
+    )
+    window_lengths: WindowLengths = field(
+        default="fixed",
+        metadata={
+            "help": "fixed: every window has --tokens-per-sample tokens; random: training windows are drawn around "
+            "it and the learning rate of an update is scaled by length / --tokens-per-sample"
+        },
+    )
+    max_window: Optional[int] = field(
+        default=None, metadata={"help": "longest random window, in tokens (default: no limit)"}
+    )
+    row_offsets: RowOffsets = field(
+        default="none",
+        metadata={
+            "help": "random: partial shuffle, in every epoch each row of the training text begins at another token and "
+            "goes on with its start after its end; none: where it was cut"
+        },
+    )
+    row_groups: int = field(
+        default=1,
+        metadata={
+            "help": "groups into which the rows of a process are cut for training; they are computed one after the "
+            "other, each with dropout masks of its own, and make one update"
+        },
+    )
+    seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
+    valid_subset: str = II("dataset.valid_subset")
+
+
+# The windows of a stream, an epoch at a time, as the flags of ``stateful_lm`` say.
+
+
+CutWindows = Callable[[ContiguousStreams, int], List[List[Window]]]
+"""From rows and an epoch to the batches of windows that cover them."""
+
+
+def scoring_windows(
+    streams: ContiguousStreams, epoch: int, *, config: StatefulLanguageModelingConfig
+) -> List[List[Window]]:
+    """Windows of one length, the same in every epoch."""
+    windows = fixed_windows(streams.num_predictions_per_row, length=config.tokens_per_sample)
+    return [[window] for window in windows]
+
+
+def training_windows(
+    streams: ContiguousStreams, epoch: int, *, config: StatefulLanguageModelingConfig
+) -> List[List[Window]]:
+    """Windows of the lengths and from the offsets of rows that are drawn for the epoch."""
+    num_predictions, length = streams.num_predictions_per_row, config.tokens_per_sample
+    if config.window_lengths == "random":
+        seed = (config.seed, epoch)
+        windows = random_windows(num_predictions, length=length, max_length=config.max_window, seed=seed)
+    else:
+        windows = fixed_windows(num_predictions, length=length)
+    if config.row_offsets == "random":
+        seed = (config.seed, epoch, 1)  # a generator apart from that of the windows
+        offsets = random_row_offsets(streams.num_rows, streams.rows.size(1), seed=seed)
+        windows = [replace(window, row_offsets=offsets) for window in windows]
+    return [[window] for window in windows]
+
 
 logger = logging.getLogger(__name__)
 

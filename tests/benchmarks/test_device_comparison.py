@@ -16,7 +16,7 @@ from fairseq_plugins.benchmarks.device.backward_nodes import is_run_by_cudnn
 from fairseq_plugins.benchmarks.device.comparison import Computation, compare, outcome, random_inputs
 from fairseq_plugins.benchmarks.device.component_computations import component_computations, output_computations
 from fairseq_plugins.modules.attention import ATTENTIONS
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 INNER = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.programs.allocator import training_environment
+from fairseq_plugins.processes import training_environment
 from fairseq_plugins.recipes import training
 
 

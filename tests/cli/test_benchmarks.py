@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from fairseq_plugins.benchmarks import training_limits
-from fairseq_plugins.benchmarks.training_speed import TrainingSpeed
+from fairseq_plugins.benchmarks import training
+from fairseq_plugins.benchmarks.training import TrainingSpeed
 from fairseq_plugins.cli import benchmark_lm, benchmark_translation
 from fairseq_plugins.cli.__main__ import all_commands
 
@@ -146,7 +146,7 @@ def test_pairs_without_a_test_set_are_refused_before_anything_is_measured(folder
 
 @pytest.mark.parametrize("name", ["benchmark_lm", "benchmark_translation"])
 def test_a_precision_that_the_processor_lacks_is_refused(name, folder, asked, monkeypatch, capsys):
-    monkeypatch.setattr(training_limits, "has_native_bfloat16", lambda device: False)
+    monkeypatch.setattr(training, "has_native_bfloat16", lambda device: False)
     suite = "ptb" if name == "benchmark_lm" else "lstm"
     told = refused(name, f"data --suite {suite} --output-precision float32 bfloat16", capsys)
     assert "--output-precision bfloat16: this cpu has no matrix products in bfloat16" in told and not asked
@@ -170,7 +170,7 @@ def test_a_precision_that_the_processor_lacks_is_refused(name, folder, asked, mo
     ],
 )
 def test_systems_are_measured_in_both_precisions_in_one_run(name, typed, file, systems, folder, asked, monkeypatch):
-    monkeypatch.setattr(training_limits, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(training, "has_native_bfloat16", lambda device: True)
     monkeypatch.setattr(benchmark_translation, "speed_of_products", lambda path, *, device: 1000.0)
     COMMANDS[name].main(f"{typed} --cpu --out out --output-precision float32 bfloat16".split())
     trained = [call["systems"] for call in asked if "systems" in call]

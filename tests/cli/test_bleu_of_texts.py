@@ -14,7 +14,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
 from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
-from fairseq_plugins.evaluation.translation import decoding
+from fairseq_plugins.evaluation import decoding
 
 OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
 LINES = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt er .", "hier steht ein Haus ."]

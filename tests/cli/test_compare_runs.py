@@ -7,7 +7,7 @@ import pytest
 from fairseq_plugins.cli import compare_runs
 from fairseq_plugins.cli.compare_by_frequency import CompareByFrequency
 from fairseq_plugins.cli.compare_runs import CompareRuns
-from fairseq_plugins.scoring.rouge import RougeSettings
+from fairseq_plugins.metrics.rouge import RougeSettings
 
 
 @pytest.mark.parametrize(

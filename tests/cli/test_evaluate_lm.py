@@ -9,7 +9,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.cli.evaluate_lm import EvaluateLanguageModels
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.scored_windows import score_windows
+from fairseq_plugins.evaluation.scoring import score_windows
 
 OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
 DATA = OLDER / "data/lm"

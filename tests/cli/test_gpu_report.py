@@ -12,10 +12,10 @@ from fairseq_plugins.benchmarks.device.output import NUMBERS_OF_CHUNKS, PRECISIO
 from fairseq_plugins.benchmarks.device.scale import FULL, TOY
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.step import Item
-from fairseq_plugins.benchmarks.training_speed import TrainingSpeed
+from fairseq_plugins.benchmarks.training import TrainingSpeed
 from fairseq_plugins.cli.gpu_report import GpuReport
 from fairseq_plugins.models.presets import LANGUAGE_MODELS
-from fairseq_plugins.recipes.speed import PRESETS
+from fairseq_plugins.recipes.language_models import PRESETS
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 import fairseq_plugins.cli
 from fairseq_plugins.cli.__main__ import all_commands, main
-from fairseq_plugins.flags.command import Command
+from fairseq_plugins.command_line import Command
 
 NOT_COMMANDS = {"__init__", "__main__"}
 COMMANDS = all_commands()

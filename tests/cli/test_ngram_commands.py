@@ -9,8 +9,8 @@ from binarised_lines import write_split
 
 from fairseq_plugins.cli.evaluate_ngram import EvaluateNGram
 from fairseq_plugins.cli.train_ngram import TrainNGram
-from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.ngrams.ngram_model import NGramModel
+from fairseq_plugins.data.text import load_token_stream
+from fairseq_plugins.ngrams.model import NGramModel
 
 V = 10
 TEST = [[5, 3, 2], [2], [9, 5, 6, 2]]

@@ -20,9 +20,8 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.cli import rerank_trees
 from fairseq_plugins.cli.rerank_trees import RerankTrees
-from fairseq_plugins.trees import hypothesis_scores
-from fairseq_plugins.trees.linearisation import count_words, frequent_words, read_linearisation
-from fairseq_plugins.trees.tree import read_tree
+from fairseq_plugins.trees import reranking
+from fairseq_plugins.trees.trees import count_words, frequent_words, read_linearisation, read_tree
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
 
@@ -241,7 +240,7 @@ def test_a_tree_that_a_model_cannot_read_is_named_before_any_is_scored(rerank, h
     long = tree.replace("(S1 (S ", "(S1 (S " + "(NP (NNS dogs)) " * 30)
     (here / "my parses/table").write_text(f"0\t-1\t{tree}\n3\t-1\t{tree}\n3\t-2\t{long}\n")
     monkeypatch.setattr(rerank_trees, "score_hypotheses", lambda *_, **__: pytest.fail("trees have been scored"))
-    monkeypatch.setattr(hypothesis_scores, "longest_sequence", lambda _: 90)
+    monkeypatch.setattr(reranking, "longest_sequence", lambda _: 90)
     with pytest.raises(SystemExit) as error:
         rerank("a.pt", lists="table")
     told = capsys.readouterr().err

@@ -11,9 +11,9 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
-from fairseq_plugins.evaluation.translation.headlines import score_headlines
-from fairseq_plugins.scoring import rouge
-from fairseq_plugins.scoring.rouge import METRICS, RougeSettings
+from fairseq_plugins.evaluation.references import score_headlines
+from fairseq_plugins.metrics import rouge
+from fairseq_plugins.metrics.rouge import METRICS, RougeSettings
 
 TEXTS = {
     "my hypotheses": ["oil prices rise", "police killed the gunman", "rain in spain"],

@@ -11,7 +11,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.cli import run_recipe
 from fairseq_plugins.cli.run_recipe import RunRecipe
-from fairseq_plugins.evaluation.translation.decoding import Decoding
+from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.recipes import training
 
 OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"

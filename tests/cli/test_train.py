@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_plugins.cli.train import Train
-from fairseq_plugins.programs.host_program import USER_DIR
+from fairseq_plugins.processes import USER_DIR
 from fairseq_plugins.recipes import RECIPES, training_arguments
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/recipes"

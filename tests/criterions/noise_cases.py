@@ -7,7 +7,7 @@ import torch
 from binarised_lines import write_split
 from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer, make_task
 
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 
 V, B, T, S = 20, 3, 4, 5
 LOG_V = math.log(V)

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from preparation import make_binaries
-from preparation.corpus import Corpus
+from preparation import steps
+from preparation.corpus import Corpus, parse_options
 from preparation.main import main
-from preparation.options import parse_options
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATH = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # the environment may not be activated
 HOST = shutil.which("fairseq-preprocess", path=PATH)
-run_host_in_shell = make_binaries.run_host
+run_host_in_shell = steps.run_host
 
 
 def run_host_here(command: list[str], folder: Path, log: Path, *, num_files: int) -> None:
@@ -49,7 +48,7 @@ def prepare(corpus: str, *options: object, cwd: Path, check: bool = False, **env
     stdout, stderr = io.StringIO(), io.StringIO()
     with (
         mock.patch.dict(os.environ, {"NO_PROXY": "*", "EXPECTED_COUNTS": "check" if check else "skip", **env}),
-        mock.patch.object(make_binaries, "run_host", run_host_here),
+        mock.patch.object(steps, "run_host", run_host_here),
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),

@@ -1,17 +1,249 @@
 """Every corpus in small, in the originals' layout: what the contract of corpora is tested on."""
 
 import csv
+import functools
+import gzip
 import io
 import random
-from collections.abc import Callable
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from generated_corpora.parses import gold_trees
-from iwslt_files import iwslt14_files, iwslt16_files
-from preparation.errors import CHECK_OR_PASS, PASS_OTHERS
-from small_texts import LANGUAGES, SPLITS, sentences, text_of, tgz, write_files, zipped
-from wmt14_archives import release_files
+from preparation.lines import CHECK_OR_PASS, PASS_OTHERS
+
+LANGUAGES = ("de", "en")
+SPLITS = ("train", "valid", "test")
+WORDS = {
+    "de": "Hund Häuser läuft grüne Straße, am und's",
+    "en": "dog houses runs green street, at don't",
+    "fr": "chien maisons l'été vert « rue », aujourd'hui",
+}
+
+
+def sentences(language: str, count: int, seed: int = 1) -> list[str]:
+    """Sentences whose n-th has the number n in every language."""
+    rng = random.Random(f"{seed}")
+    words = WORDS[language].split()
+    return [" ".join([str(n), *rng.choices(words, k=rng.randint(3, 6)), "."]) for n in range(count)]
+
+
+def text_of(lines: list[str], end: str = "\n") -> bytes:
+    """The bytes of a file with these lines."""
+    return "".join(f"{line}{end}" for line in lines).encode()
+
+
+def tgz(members: dict[str, bytes]) -> bytes:
+    """A .tgz archive, the same at all times."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return gzip.compress(content.getvalue(), mtime=0)
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    """A .zip archive, the same at all times."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return content.getvalue()
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> Path:
+    """Write files below a folder, compressed where their names end in ``.gz`` but not ``.tar.gz``."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" and ".tar" not in name else data)
+    return folder
+
+
+YEARS = ["dev2010", "tst2010", "tst2011", "tst2012", "tst2013", "tst2014"]
+IWSLT14_SETS = ["TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"]
+
+
+def tagged(talks: list[list[str]], end: str = "\n") -> bytes:
+    """``train.tags`` text."""
+    out = []
+    for number, talk in enumerate(talks):
+        out += [
+            f"<url>http://www.ted.com/talks/{number}.html</url>",
+            "<keywords>talks, R & D</keywords>",
+            "<speaker>A. Speaker</speaker>",
+            f"<talkid>{number}</talkid>",
+            "<title>A <em>nested</em> title</title>",
+            "<description>TED Talk Subtitles and Transcript: <b>x</b> & y</description>",
+            *(f" {line} " for line in talk),
+            '<reviewer href="http://www.ted.com/profiles/1">Someone</reviewer>',
+            '<translator href="http://www.ted.com/profiles/2">Someone</translator>',
+        ]
+    return text_of(out, end)
+
+
+def xml(talks: dict[str, list[str]], end: str = "\n") -> bytes:
+    """A development or test set, with the campaign's own carelessness about ``&``."""
+    out = ['<?xml version="1.0" encoding="UTF-8"?>', "<mteval>", '<refset setid="iwslt2016" trglang="x" refid="ref">']
+    for number, talk in talks.items():
+        out += [f'<doc docid="{number}" genre="lectures">', f"<url>http://www.ted.com/talks/{number}?a=1&b=2</url>"]
+        out += ["<description>Q & A, 1 < 2</description>", f"<talkid>{number}</talkid>", "<title>A &eacute;</title>"]
+        out += [f'<seg id="{index}"> {line} </seg>' for index, line in enumerate(talk, 1)]
+        out += ["</doc>"]
+    return text_of([*out, "</refset>", "</mteval>"], end)
+
+
+def iwslt16_files(pair: str, *, end: str = "\n") -> dict[str, bytes]:
+    """A release of 2016: three talks for training, one talk of three lines for each year."""
+    files = {}
+    for language in pair.split("-"):
+        train = sentences(language, 60)
+        train[5] = "AT&amp;T &#8212; 1 < 2 &unknown; R&D"
+        train[7] = "<3 is no tag, <em>neither</em>"
+        files[f"train.tags.{pair}.{language}"] = tagged([train[:20], train[20:21], train[21:]], end)
+        for year in YEARS:
+            talk = [f"{year} first in {language} .", "Q&A with <b>Procter &amp; <i>Gamble</i></b>&nbsp;: 1 < 2", "bye"]
+            files[f"IWSLT16.TED.{year}.{pair}.{language}.xml"] = xml({"69": talk}, end)
+    return files
+
+
+def iwslt14_files() -> dict[str, bytes]:
+    """A release of 2014, German-English: two talks for training, one talk of two lines for each set."""
+    files = {}
+    for language in LANGUAGES:
+        train = sentences(language, 90)
+        train[9] = "word " * 176
+        files[f"train.tags.de-en.{language}"] = tagged([train[:20], train[20:]])
+        for name in IWSLT14_SETS:
+            talk = xml({"69": [f"{name} in {language} \u2019s", "The end"]})
+            files[f"IWSLT14.{name}.de-en.{language}.xml"] = talk
+    return files
+
+
+EXPONENT = 1.3  # of Zipf's law
+SYLLABLES = {
+    "de": [a + b for a in ["b", "d", "f", "g", "k", "l", "m", "sch", "t", "w"] for b in ["a", "e", "ei", "u", "ä"]],
+    "en": [a + b for a in ["b", "d", "f", "g", "k", "l", "m", "sh", "th", "w"] for b in ["a", "e", "i", "ou", "y"]],
+}
+SHARES = {"europarl-v7": 0.43, "commoncrawl": 0.53, "news-commentary-v9": 0.04}
+ARCHIVES = {
+    "europarl-v7": ("training-parallel-europarl-v7.tgz", "training/"),
+    "commoncrawl": ("training-parallel-commoncrawl.tgz", ""),
+    "news-commentary-v9": ("training-parallel-nc-v9.tgz", "training/"),
+}
+
+
+@functools.cache
+def word(language: str, rank: int) -> str:
+    """The word of a rank: the lower, the shorter."""
+    first, rest = rank % 50, rank // 50
+    return SYLLABLES[language][first] + (word(language, rest) if rest else "")
+
+
+def wmt14_archives_sentences(language: str, count: int, seed: int = 1) -> Iterator[str]:
+    """Lines of about 23 words; the n-th begins with n in every language."""
+    lengths = np.random.default_rng([seed, 0]).integers(6, 41, count)
+    rng = np.random.default_rng([seed, 1 + (language == "en")])
+    for number, length in enumerate(lengths.tolist()):
+        line = [word(language, rank) for rank in rng.zipf(EXPONENT, length).tolist()]
+        line[length // 2] += ","
+        yield f"{number} {' '.join(line)}."
+
+
+def sgm(test: str, kind: str, language: str, texts: list[str], *, end: str = "\n") -> bytes:
+    """A development or test set in the campaigns' SGML: two documents, the second of one segment."""
+    tag = f'<{kind}set setid="{test}" srclang="any"' + ("" if kind == "src" else f' trglang="{language}"') + ">"
+    lines = [tag]
+    for docid, segments in [("bbc.1", texts[:-1]), ("cnn.2", texts[-1:])]:
+        lines += [f'<doc sysid="ref" docid="{docid}" genre="news" origlang=en>', "<hl>"]
+        for number, text in enumerate(segments, 1):
+            lines += [f'<seg id="{number}">{text}</seg>', "</hl>", "<p>"] if number == 1 else []
+            lines += [f'<seg id="{number}"> {text} </seg>'] if number > 1 else []
+        lines += ["</p>", "</doc>"]
+    return "".join(f"{line}{end}" for line in [*lines, f"</{kind}set>"]).encode()
+
+
+def test_sets(texts: dict[str, list[str]], *, end: str = "\n") -> dict[str, dict[str, bytes]]:
+    """Members of dev.tgz and test-full.tgz by archive and name; ``texts`` are each set's after its name."""
+    dev: dict[str, bytes] = {}
+    full: dict[str, bytes] = {}
+    for test in ["newstest2012", "newstest2013", "newstest2014", "newstest2015", "newstest2016"]:
+        stems = [test] if test < "newstest2014" else [f"{test}-deen"]
+        stems += [f"{test}-ende"] if test > "newstest2014" else []
+        for stem in stems:
+            for kind in ["src", "ref"]:
+                for language, lines in texts.items():
+                    data = sgm(test, kind, language, [f"{test} {language}", *lines], end=end)
+                    members, folder = (full, "test-full") if test == "newstest2014" else (dev, "dev")
+                    members[f"{folder}/{stem}-{kind}.{language}.sgm"] = data
+    return {"dev.tgz": dev, "test-full.tgz": full}
+
+
+test_sets.__test__ = False
+
+
+TEXT = ["Q&amp;A with R&D &lt;b&gt;", "nested <b>bold <i>and</i></b> text", "caf&eacute; &#8211; 1 < 2 <3", "the end"]
+
+
+def release_files(*, end: str = "\n", without: str = "") -> dict[str, bytes]:
+    """All archives with 30, 20 and 10 training pairs; ``without`` names a member that is left out."""
+    archives: dict[str, dict[str, bytes]] = {}
+    for seed, (corpus, (archive, place)) in enumerate(ARCHIVES.items()):
+        members = archives[archive] = {}
+        for language in LANGUAGES:
+            lines = wmt14_archives_sentences(language, 30 - 10 * seed, seed)
+            members[f"{place}{corpus}.de-en.{language}"] = text_of([f"{corpus} {line}" for line in lines])
+            members[f"{place}{corpus}.fr-en.{language}"] = b"another pair\n"
+    archives |= test_sets(dict.fromkeys(LANGUAGES, TEXT), end=end)
+    return {
+        archive: tgz({name: data for name, data in members.items() if not without or without not in name})
+        for archive, members in archives.items()
+    }
+
+
+def write_tgz(path: Path, members: dict[str, bytes | Path]) -> None:
+    """An archive of contents or files."""
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for name, data in members.items():
+            if isinstance(data, Path):
+                archive.add(data, name)
+            else:
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+
+
+def write_archives(folder: Path, num_pairs: int) -> Path:
+    """All archives, with about so many training pairs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, (corpus, share) in enumerate(SHARES.items()):
+        archive, place = ARCHIVES[corpus]
+        members = {}
+        for language in ["de", "en"]:
+            path = folder / f"{corpus}.de-en.{language}"
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(
+                    f"{line}\n" for line in wmt14_archives_sentences(language, max(1, round(num_pairs * share)), seed)
+                )
+            members[f"{place}{path.name}"] = path
+        write_tgz(folder / archive, members)
+        for path in members.values():
+            path.unlink()
+    texts = {language: list(wmt14_archives_sentences(language, 20, seed=9)) for language in ["de", "en"]}
+    for archive, members in test_sets(texts).items():
+        write_tgz(folder / archive, members)
+    return folder
+
+
+if __name__ == "__main__":
+    write_archives(Path(sys.argv[1]), int(sys.argv[2]))
+
 
 PTB = {
     "train": b" a b <unk> b \n c a N \n",

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 from preparation_runs import binarised, fail, joined, succeed
-from small_texts import write_files
+from small_corpora import write_files
 
 from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
-from fairseq_plugins.evaluation.text.raw_text import load_side_text
-from fairseq_plugins.evaluation.text.text_preparation import load_text_preparation
+from fairseq_plugins.evaluation.raw_text import load_side_text, load_text_preparation
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
 PERSIAN = (CASES / "joiners.fa").read_text().splitlines()

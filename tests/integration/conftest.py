@@ -15,7 +15,7 @@ from commands import ENVIRONMENT, PLUGINS, preprocess, train
 from generated_corpora.stories import write_stories
 from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
 
-from fairseq_plugins.flags.command import Command
+from fairseq_plugins.command_line import Command
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,10 +13,10 @@ from commands import load
 from fairseq_cli import eval_lm, generate, train
 from translation_commands import TRANSFORMER_SIZES
 
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import COPYING
-from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
 RECURRENT = ["--embed-dim", "12", "--hidden-sizes", "16 12"]
 MODELS = {

@@ -8,7 +8,7 @@ import pytest
 from commands import ROOT, evaluate, run, train
 
 from fairseq_plugins.cli.mask_layers import MaskLayers
-from fairseq_plugins.evaluation.analyses import layer_masking
+from fairseq_plugins.evaluation.analyses import layers
 
 OLDER = ROOT / "tests/fixtures/older_checkpoints"
 
@@ -63,9 +63,7 @@ def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, t
 def test_layers_are_masked_as_asked_for(flags, kind, monkeypatch, capsys, caplog):
     caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
     kinds = []
-    monkeypatch.setattr(
-        layer_masking, "masked_perplexity", lambda model, tokens, mask, **_: kinds.append(mask.kind) or 2.0
-    )
+    monkeypatch.setattr(layers, "masked_perplexity", lambda model, tokens, mask, **_: kinds.append(mask.kind) or 2.0)
     model = ["--path", f"A={OLDER / 'lstm_lm_doc.pt'}", "--probabilities", "0.5", "--cpu", "--json"]
     MaskLayers().main([str(OLDER / "data/lm"), *model, *flags])
     curves = json.loads(capsys.readouterr().out)["curves"]

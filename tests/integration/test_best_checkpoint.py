@@ -9,9 +9,9 @@ import torch
 from commands import load, training_arguments
 from translation_commands import HOST_FLAGS, RECURRENT_SIZES, TRAINING_FLAGS
 
-from fairseq_plugins.data.file_digest import file_digest
-from fairseq_plugins.host import best_checkpoint
-from fairseq_plugins.host.best_checkpoint import FIRST_SAVE, VALIDATION
+from fairseq_plugins.data.text import file_digest
+from fairseq_plugins.fairseq_patches import saving
+from fairseq_plugins.fairseq_patches.saving import FIRST_SAVE, VALIDATION
 
 SHORT = ["--no-epoch-checkpoints", "--max-epoch", 3]
 """One epoch more than the fixture ``trained``."""
@@ -169,8 +169,8 @@ def test_values_of_another_validation_set_are_not_compared(trained, data, tmp_pa
 
 @pytest.mark.slow
 def test_fairseq_alone_replaces_the_best(lm, runs, monkeypatch):
-    monkeypatch.setattr(best_checkpoint, "_check_beginning", lambda *args: None)
-    monkeypatch.setattr(best_checkpoint, "_heed_best_file", lambda *args: None)
+    monkeypatch.setattr(saving, "_check_beginning", lambda *args: None)
+    monkeypatch.setattr(saving, "_heed_best_file", lambda *args: None)
     as_if(runs / "checkpoint_best.pt", 0.5)
     (runs / "checkpoint_last.pt").unlink()
     lm("--max-epoch", 1)

@@ -13,7 +13,7 @@ from commands import ROOT, training_arguments
 from translation_commands import training_flags
 
 from fairseq_plugins.cli.__main__ import all_commands
-from fairseq_plugins.host import damaged_binaries
+from fairseq_plugins.fairseq_patches import data as data_module
 
 OLDER = ROOT / "tests/fixtures/older_checkpoints"
 LM, DATA, PAIRS = OLDER / "lstm_lm_doc.pt", OLDER / "data/lm", OLDER / "data/translation"
@@ -177,7 +177,7 @@ def test_a_folder_that_cannot_be_written_to_is_trained_on(run_here, monkeypatch,
     def write_text(path, text):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(damaged_binaries, "write_text", write_text)
+    monkeypatch.setattr(data_module, "write_text", write_text)
     folder = shutil.copytree(DATA, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
     told = run_here(fairseq_cli.train, *training_arguments(folder, tmp_path / "model", "--max-update", 1))
     assert f"{folder} keeps no digests of its files (Permission denied)" in told

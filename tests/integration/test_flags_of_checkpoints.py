@@ -12,7 +12,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from translation_commands import HOST_FLAGS
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
-from fairseq_plugins.host.checkpoint_fit import OF_TRAINING, _actions, other_flags
+from fairseq_plugins.fairseq_patches.checkpoints import OF_TRAINING, _actions, other_flags
 
 OLDER = ROOT / "tests/fixtures/older_checkpoints"
 LM_DATA, PAIR_DATA = OLDER / "data/lm", OLDER / "data/translation"

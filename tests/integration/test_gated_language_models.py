@@ -15,7 +15,7 @@ from commands import assert_same, load, run
 from test_bad_input import exchange_words
 from translation_commands import HOST_FLAGS
 
-from fairseq_plugins.data.corpus import load_dictionary
+from fairseq_plugins.data.text import load_dictionary
 
 pytestmark = pytest.mark.slow
 

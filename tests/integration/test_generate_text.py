@@ -11,7 +11,7 @@ from commands import ROOT
 
 import fairseq_plugins
 from fairseq_plugins.cli.generate_text import GenerateText
-from fairseq_plugins.output_layers import output_precision
+from fairseq_plugins.output_layers import base
 
 FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
 DOC, MOS = (FIXTURES / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
@@ -79,7 +79,7 @@ def test_the_standard_input_is_read_for_one_thing(generate):
 
 
 def test_the_precision_of_the_output_layer(generate, monkeypatch):
-    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     flags = ["--beam", 1, "--max-length", 4, "--json", "--output-precision"]
     exact, narrow, default = (generate(*given)[1] for given in ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1]))
     assert exact == default != narrow

@@ -8,7 +8,7 @@ import torch
 
 from fairseq_plugins.benchmarks.device import translation
 from fairseq_plugins.cli.gpu_report import GpuReport
-from fairseq_plugins.recipes.speed import PRESETS
+from fairseq_plugins.recipes.language_models import PRESETS
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, evaluate, load, ru
 from fairseq.data import Dictionary
 
 from fairseq_plugins.models.presets import LANGUAGE_MODELS
-from fairseq_plugins.output_layers import output_precision
+from fairseq_plugins.output_layers import base
 from fairseq_plugins.recipes import find_recipe, training_arguments
 
 PUBLISHED = ("_ptb", "_wt2", "_wt103", "_text8_words", "_text8_chars")
@@ -35,7 +35,7 @@ def test_evaluation_equals_what_training_logged(trained, data):
 
 
 def test_scores_are_of_float32_unless_another_precision_is_asked_for(evaluate_here, monkeypatch):
-    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     flags = [OLDER / "data/lm", "--path", OLDER / "lstm_lm_doc.pt", "--output-precision"]
     asked = ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1])
     exact, narrow, default = (evaluate_here(*given)["nll"] for given in asked)

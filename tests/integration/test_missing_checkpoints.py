@@ -4,7 +4,7 @@ import fairseq_cli.train
 import pytest
 from commands import training_arguments
 
-from fairseq_plugins.host import missing_checkpoint
+from fairseq_plugins.fairseq_patches import saving
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +25,6 @@ def test_it_is_refused(train_from_nothing, tmp_path):
 
 
 def test_the_host_alone_begins_anew(train_from_nothing, tmp_path, monkeypatch):
-    monkeypatch.setattr(missing_checkpoint, "_named_checkpoint", lambda *args: ("", None))
+    monkeypatch.setattr(saving, "_named_checkpoint", lambda *args: ("", None))
     assert "No existing checkpoint found" in train_from_nothing()
     assert (tmp_path / "runs/checkpoint_last.pt").is_file()

@@ -11,8 +11,8 @@ from fairseq_plugins.cli import plot_attention, plot_expert_history, plot_expert
 from fairseq_plugins.cli.plot_attention import PlotAttention
 from fairseq_plugins.cli.plot_expert_history import PlotExpertHistory
 from fairseq_plugins.cli.plot_experts import PlotExperts
-from fairseq_plugins.data.corpus import load_token_stream
-from fairseq_plugins.evaluation.analyses.expert_use import stream_expert_use
+from fairseq_plugins.data.text import load_token_stream
+from fairseq_plugins.evaluation.analyses.experts import stream_expert_use
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 
 pytestmark = pytest.mark.slow

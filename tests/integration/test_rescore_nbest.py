@@ -12,7 +12,7 @@ from commands import MODEL_FLAGS, ROOT, preprocess
 from translation_commands import HOST_FLAGS
 
 from fairseq_plugins.cli.rescore_nbest import RescoreNbest
-from fairseq_plugins.data.file_digest import file_digest
+from fairseq_plugins.data.text import file_digest
 
 pytestmark = pytest.mark.slow
 

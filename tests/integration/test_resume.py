@@ -17,8 +17,8 @@ from commands import (
     wait_for,
 )
 
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.output_layers import output_precision
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers import base
 
 FLAGS = ["--max-epoch", "5", "--save-interval-updates", "9"]
 
@@ -145,10 +145,10 @@ def test_rotated_rows_go_on_with_no_others(changed, train_here, data, tmp_path):
 @pytest.mark.parametrize("precision", ["bfloat16", "auto"])
 def test_an_output_layer_in_bfloat16_resumes_bit_for_bit(precision, train_with_a_stop, tmp_path, monkeypatch):
     """With "auto" the first start finds bfloat16 faster and the second would not."""
-    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
-    monkeypatch.setattr(output_precision, "bfloat16_gain", lambda device: 2.0)
+    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(base, "bfloat16_gain", lambda device: 2.0)
     faster = iter([True, True] + [False] * 9)  # the whole training, and the first part of the other
-    monkeypatch.setattr(output_precision, "is_bfloat16_faster", lambda device: next(faster))
+    monkeypatch.setattr(base, "is_bfloat16_faster", lambda device: next(faster))
     train_with_a_stop("--output-precision", precision)
     whole, parts = tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt"
     assert_same_training(parts, whole)

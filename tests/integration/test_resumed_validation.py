@@ -7,7 +7,7 @@ import pytest
 from commands import TASK, assert_same, load, train
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
-from fairseq_plugins.host.resumed_validation import PATIENCE
+from fairseq_plugins.fairseq_patches.resume import PATIENCE
 
 pytestmark = pytest.mark.slow
 # steps so small that five digits of the loss stay as they are, and no epoch is better than the first: the rate is

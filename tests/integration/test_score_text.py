@@ -14,8 +14,8 @@ from commands import ENVIRONMENT, ROOT, command
 
 import fairseq_plugins
 from fairseq_plugins.cli.score_text import LINES_AT_ONCE, ScoreText
-from fairseq_plugins.evaluation.text.text_scorer import TextScorer
-from fairseq_plugins.output_layers import output_precision
+from fairseq_plugins.evaluation.text_scorer import TextScorer
+from fairseq_plugins.output_layers import base
 
 FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
 DOC, MOS = (FIXTURES / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
@@ -131,7 +131,7 @@ def test_documents_are_files(prepared, score, tmp_path):
 
 
 def test_the_precision_of_the_output_layer(prepared, score, monkeypatch):
-    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     flags = [prepared, "--path", DOC, "--json", "--output-precision"]
     exact, narrow, default = (score(*given)[1] for given in ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1]))
     assert exact == default != narrow and len(narrow) == len(LINES)

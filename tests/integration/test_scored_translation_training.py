@@ -13,8 +13,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from test_two_processes import run_two
 from translation_commands import parse, training_flags
 
-from fairseq_plugins.evaluation.translation.translator import load_translator
-from fairseq_plugins.scoring.corpus_metrics import CORPUS_METRICS
+from fairseq_plugins.evaluation.translation import load_translator
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS
 
 DECODES = ["--eval-scorer-args", '{"beam": 2, "min_len": 4, "max_len_b": 12}']
 SMALL = dict(model=("--arch", "lstm_encdec_mos"), sizes=("--embed-dim", "8", "--hidden-sizes", "8 8"))

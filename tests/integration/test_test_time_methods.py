@@ -8,8 +8,7 @@ import pytest
 from commands import run
 
 from fairseq_plugins.cli.evaluate_lm import write_choice
-from fairseq_plugins.evaluation.test_time.evaluator import Evaluator
-from fairseq_plugins.evaluation.test_time.tuning import TunedPoint
+from fairseq_plugins.evaluation.evaluator import Evaluator, TunedPoint
 
 ALL = [
     *("--cache", "50,0.1,0.5", "--cache-start", "first", "--unigram-cache", "20,0.05", "--temperature", "0.95"),

@@ -13,8 +13,8 @@ from translation_commands import TRANSFORMER, generate, train_to_the_end
 import fairseq_plugins
 from fairseq_plugins.cli import translate as translate_module
 from fairseq_plugins.cli.translate import Translate
-from fairseq_plugins.evaluation.translation.translator import load_translator
-from fairseq_plugins.output_layers import output_precision
+from fairseq_plugins.evaluation.translation import load_translator
+from fairseq_plugins.output_layers import base
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,7 @@ def test_lines_keep_their_order_and_blank_ones_their_place(batch_size, prepared,
 
 
 def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, translate, monkeypatch):
-    monkeypatch.setattr(output_precision, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     searched = []
 
     def load(*arguments, **options):

@@ -8,7 +8,7 @@ import pytest
 from commands import NT_ASGD, TASK, TRAINING_FLAGS, assert_same, load, run, started_training, train, training_arguments
 from translation_commands import TRANSFORMER, training_flags
 
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 
 pytestmark = pytest.mark.slow
 

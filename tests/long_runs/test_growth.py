@@ -20,9 +20,8 @@ from forks import in_fork
 from short_trainings import OLDER, train
 
 import fairseq_plugins
-from fairseq_plugins.evaluation.test_time.flags import read_methods
-from fairseq_plugins.evaluation.test_time.methods import EvaluatedText
-from fairseq_plugins.evaluation.test_time.token_scores import score_tokens
+from fairseq_plugins.evaluation.evaluator import read_methods
+from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
 
 pytestmark = pytest.mark.slow
 MEMORY_GROWTH, TIME_GROWTH = 1.05, 2

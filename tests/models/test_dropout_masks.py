@@ -12,9 +12,8 @@ import torch
 from builders import build_lm
 from torch import Tensor
 
-from fairseq_plugins.modules.lstm import LSTMLayer
-from fairseq_plugins.modules.recurrent_cell import RecurrentCell
-from fairseq_plugins.modules.variational_lstm import VariationalLSTM
+from fairseq_plugins.modules.cell import RecurrentCell
+from fairseq_plugins.modules.lstm import LSTMLayer, VariationalLSTM
 
 V, B, T, D = 12, 6, 20, 24
 BASES = [f"{family}_{size}" for family in ("zaremba", "variational") for size in ("medium", "large")]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from builders import build_lm
 
-from fairseq_plugins.modules.recurrent_cell import RecurrentCell
-from fairseq_plugins.modules.recurrent_dropout import RecurrentDropout
+from fairseq_plugins.modules.cell import RecurrentCell
+from fairseq_plugins.modules.lstm import RecurrentDropout
 
 V, B, T, D = 12, 6, 20, 24
 SIZES = {

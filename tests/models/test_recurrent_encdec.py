@@ -14,7 +14,8 @@ from decoder_contract import LENGTHS, PAD, SOURCES, B, T, V, pad
 from nearness import assert_near
 from torch.nn.utils import parameters_to_vector
 
-from fairseq_plugins.modules.recurrent_state import select_rows, state_tensors
+from fairseq_plugins.modules.attention import Attention
+from fairseq_plugins.modules.cell import select_rows, state_tensors
 
 
 @pytest.fixture
@@ -289,3 +290,58 @@ def test_a_transformer_alone_reads_no_padding():
     task = make_task(30)
     task.cfg = SimpleNamespace(left_pad_target=True)
     build_model("transformer_doc", task)
+
+
+@pytest.fixture
+def recurrent_encdec_dropout_source():
+    return pad([torch.randint(4, SOURCES, (length,)) for length in LENGTHS], side="left")
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Every query that the steps of attention read, with the memory."""
+    pairs, begin = [], Attention.steps
+
+    def steps(attention, memory, **options):
+        attend = begin(attention, memory, **options)
+        return lambda t, query: pairs.append((query, memory)) or attend(t, query)
+
+    monkeypatch.setattr(Attention, "steps", steps)
+    return pairs
+
+
+def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(recurrent_encdec_dropout_source, read):
+    model, tokens = build_tiny_encdec("full", dropout=0.5), torch.randint(4, V, (B, T))
+    states = model(*recurrent_encdec_dropout_source, tokens)[1]["states"]
+    assert torch.equal(states.layers[0], model.decoder.embedding.weight[tokens])
+    assert all(0.3 < layer.eq(0).float().mean() < 0.7 for layer in states.layers[1:])
+    assert len(read) == T
+    for query, memory in read:
+        assert (query != 0).all() and (memory.annotations[~recurrent_encdec_dropout_source[0].eq(PAD)] != 0).all()
+    assert (states.top != 0).all()
+    handed_over = list(state_tensors(model.encoder(recurrent_encdec_dropout_source[0])["start"]))
+    assert len(handed_over) == 4 and all(part.ne(0).all() for part in handed_over)
+
+
+def test_what_the_output_layer_alone_reads_may_be_kept(recurrent_encdec_dropout_source):
+    model = build_tiny_encdec("full", hidden_sizes="8 8", dropout=0.5, dropout_output=0.0)
+    encoded = model.encoder(recurrent_encdec_dropout_source[0])["encoder_out"][0]
+    _, below, last, attended = model(*recurrent_encdec_dropout_source, torch.randint(4, V, (B, T)))[1]["states"].layers
+    assert below.eq(0).any() and last.ne(0).all() and attended.ne(0).all()
+    assert not torch.equal(encoded, model.encoder(recurrent_encdec_dropout_source[0])["encoder_out"][0])
+
+
+@pytest.mark.parametrize("merge", ["top", "layer"])
+def test_the_encoder_drops_between_layers_only(merge, recurrent_encdec_dropout_source):
+    two, one = (
+        build_tiny_encdec("full", hidden_sizes=sizes, dropout=0.5, encoder_merge=merge).encoder
+        for sizes in ("8 8", "8")
+    )
+    assert not torch.equal(
+        two(recurrent_encdec_dropout_source[0])["encoder_out"][0],
+        two(recurrent_encdec_dropout_source[0])["encoder_out"][0],
+    )
+    assert torch.equal(
+        one(recurrent_encdec_dropout_source[0])["encoder_out"][0],
+        one(recurrent_encdec_dropout_source[0])["encoder_out"][0],
+    )

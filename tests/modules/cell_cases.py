@@ -2,8 +2,7 @@
 
 import torch
 
-from fairseq_plugins.modules.recurrent_cell import CellContext, Late
-from fairseq_plugins.modules.recurrent_state import state_tensors
+from fairseq_plugins.modules.cell import CellContext, Late, state_tensors
 
 
 def run(layer, x, state, *, leading_padding=None):

@@ -3,8 +3,8 @@
 import plain_formulas
 import torch
 
+from fairseq_plugins.modules.cell import CellContext
 from fairseq_plugins.modules.lstm import WeightDropLSTM, WeightDropOptions
-from fairseq_plugins.modules.recurrent_cell import CellContext
 
 B, T, C, D = 3, 6, 5, 7
 RATE = 0.5

@@ -1,10 +1,13 @@
 """Weight-drop LSTM against the recurrence written out and torch.nn.LSTM."""
 
+import copy
 import warnings
 
+import plain_formulas
 import pytest
 import torch
-from cell_cases import loss, run_steps
+from cell_cases import assert_as_by_hand, drawn_mask, loss, run_steps
+from cell_cases import run as variational_lstm_run
 from lstm_cases import (
     LENGTHS,
     NAMES,
@@ -22,7 +25,16 @@ from lstm_cases import (
 )
 from torch import nn
 
-from fairseq_plugins.modules.lstm import WeightDropLSTM, WeightDropOptions
+from fairseq_plugins.modules import lstm
+from fairseq_plugins.modules.cell import CellContext
+from fairseq_plugins.modules.lstm import (
+    LSTMLayer,
+    VariationalLSTM,
+    VariationalOptions,
+    WeightDropLSTM,
+    WeightDropOptions,
+)
+from fairseq_plugins.modules.stack import RecurrentStack
 
 
 @pytest.fixture
@@ -30,7 +42,7 @@ def inputs():
     return draw_inputs()
 
 
-def drawn_mask(seed):
+def lstm_drawn_mask(seed):
     """The mask that a call draws after ``torch.manual_seed(seed)``."""
     torch.manual_seed(seed)
     return torch.rand(4 * D, D).lt(1 - RATE).double() / (1 - RATE)
@@ -46,7 +58,7 @@ def test_evaluation_is_the_recurrence(inputs, with_state):
 
 def test_training_is_the_recurrence_with_a_masked_recurrent_matrix(inputs):
     layer, (x, state) = make(RATE), inputs
-    mask = drawn_mask(seed=5)
+    mask = lstm_drawn_mask(seed=5)
     torch.manual_seed(5)
     found = run(layer, x, state)
     assert set(mask.unique().tolist()) == {0.0, 1 / (1 - RATE)}
@@ -57,7 +69,7 @@ def test_gradients_reach_the_raw_weights_through_the_mask(inputs):
     layer, (x, state) = make(RATE), inputs
     x.requires_grad_()
     wanted = [x, *layer.parameters()]
-    mask = drawn_mask(seed=5)
+    mask = lstm_drawn_mask(seed=5)
     torch.manual_seed(5)
     ours = torch.autograd.grad(loss(*run(layer, x, state)), wanted)
     expected = torch.autograd.grad(loss(*by_hand(layer, x, state, mask)), wanted)
@@ -163,7 +175,7 @@ def test_a_row_after_leading_padding_is_the_row_alone(inputs, dtype, tolerance):
 
 
 def test_leading_padding_goes_with_weight_drop_and_the_gradients_are_those_of_the_rows_alone(inputs):
-    layer, x, mask = make_wide(RATE), inputs[0].requires_grad_(), drawn_mask(seed=5)
+    layer, x, mask = make_wide(RATE), inputs[0].requires_grad_(), lstm_drawn_mask(seed=5)
     wanted = [x, *layer.parameters()]
     torch.manual_seed(5)
     output, state = run(layer, x, leading_padding=leading_padding())
@@ -190,7 +202,7 @@ def test_rows_without_padding_are_as_without_the_argument(inputs):
 def test_all_steps_share_one_mask_and_gradients_pass_through_it(inputs, num_known):
     layer, (x, state) = make(RATE), inputs
     wanted = [x.requires_grad_(), *layer.parameters()]
-    mask = drawn_mask(seed=5)
+    mask = lstm_drawn_mask(seed=5)
     torch.manual_seed(5)
     found = run_steps(layer, x, state, num_known)
     expected = by_hand(layer, x, state, mask)
@@ -211,3 +223,361 @@ def test_the_initial_state_is_zero_for_each_row(inputs):
     state = layer.initial_state(x)
     assert list(state) == ["h", "c"]
     assert all(part.shape == (B, D) and part.dtype == torch.float64 and not part.any() for part in state.values())
+
+
+VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_T, VARIATIONAL_LSTM_C, VARIATIONAL_LSTM_D = 4, 6, 5, 7
+VARIATIONAL_LSTM_RATE = 0.4
+GATES = ("input", "forget", "cell", "output")
+
+every_biases = pytest.mark.parametrize("biases", ["one", "two"])
+
+
+@pytest.fixture
+def x():
+    return torch.randn(VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_T, VARIATIONAL_LSTM_C, dtype=torch.float64)
+
+
+@pytest.fixture
+def state():
+    return dict(zip("hc", torch.randn(2, VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D, dtype=torch.float64)))
+
+
+def variational_lstm_make(rate=VARIATIONAL_LSTM_RATE, biases="two", width=VARIATIONAL_LSTM_D):
+    layer = VariationalLSTM(
+        VARIATIONAL_LSTM_C, width, options=VariationalOptions(dropout_recurrent=rate, rnn_biases=biases)
+    ).double()
+    with torch.no_grad():
+        for param in layer.parameters():
+            param.uniform_(-0.7, 0.7)
+    return layer
+
+
+def variational_lstm_by_hand(layer, x, state, mask):
+    output, h, c = plain_formulas.lstm(x, state["h"], state["c"], *layer.parameters(), mask=mask)
+    return output, {"h": h, "c": c}
+
+
+@every_biases
+def test_values_are_those_of_the_equations(biases, x, state):
+    layer, mask = (
+        variational_lstm_make(biases=biases),
+        drawn_mask(5, (VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D), rate=VARIATIONAL_LSTM_RATE),
+    )
+    torch.manual_seed(5)
+    assert set(mask.unique().tolist()) == {0.0, 1 / (1 - VARIATIONAL_LSTM_RATE)}
+    torch.testing.assert_close(
+        variational_lstm_run(layer, x, state), variational_lstm_by_hand(layer, x, state, mask), rtol=1e-12, atol=1e-12
+    )
+
+
+@every_biases
+@pytest.mark.parametrize("num_known", [None, 0, 2, VARIATIONAL_LSTM_C])
+def test_gradients_are_those_of_the_equations(biases, num_known, x, state):
+    layer, mask = (
+        variational_lstm_make(biases=biases),
+        drawn_mask(5, (VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D), rate=VARIATIONAL_LSTM_RATE),
+    )
+    assert_as_by_hand(layer, x, state, lambda: variational_lstm_by_hand(layer, x, state, mask), num_known=num_known)
+
+
+def test_the_carried_state_is_not_masked(x, state):
+    output, new_state = variational_lstm_run(variational_lstm_make(0.9), x, state)
+    assert torch.equal(new_state["h"], output[:, -1]) and (output != 0).all()
+
+
+# the mask, read from what reaches the recurrent matrix
+
+
+def masks_of(layer, x, state, monkeypatch):
+    """Factors of the hidden state of every call of the recurrent matrix, (T, B, D)."""
+    read, gates = [], LSTMLayer.gates
+    monkeypatch.setattr(LSTMLayer, "gates", lambda self, p, t, late, h: read.append(h) or gates(self, p, t, late, h))
+    output, _ = run_steps(layer, x, state, VARIATIONAL_LSTM_C)
+    before = torch.cat([state["h"].unsqueeze(1), output[:, :-1]], dim=1).transpose(0, 1)
+    return torch.stack(read) / before
+
+
+def test_one_mask_serves_all_steps_of_a_window_and_each_row_has_its_own(x, state, monkeypatch):
+    masks = masks_of(variational_lstm_make(), x, state, monkeypatch)
+    values = torch.tensor([0, 1 / (1 - VARIATIONAL_LSTM_RATE)], dtype=torch.float64)
+    assert masks.shape == (VARIATIONAL_LSTM_T, VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D)
+    assert ((masks.unsqueeze(-1) - values).abs().min(-1).values < 1e-9).all()
+    assert torch.allclose(masks, masks[:1].expand_as(masks))
+    assert len({tuple(row.ne(0).tolist()) for row in masks[0]}) == VARIATIONAL_LSTM_B
+
+
+def test_every_window_draws_a_fresh_mask(x, state, monkeypatch):
+    layer = variational_lstm_make()
+    windows = [masks_of(layer, x, state, monkeypatch)[0].ne(0) for _ in range(5)]
+    assert len({tuple(mask.flatten().tolist()) for mask in windows}) == 5
+
+
+def test_all_gates_share_the_mask(x, state):
+    """A feature that the mask drops has no gradient in the columns of any gate; one that it keeps has in all."""
+    layer, x, state = variational_lstm_make(), x[:1], {name: part[:1] for name, part in state.items()}
+    variational_lstm_run(layer, x, state)[0].sum().backward()
+    columns = layer.weight_hh_l0.grad.abs().unflatten(0, (len(GATES), VARIATIONAL_LSTM_D)).sum(dim=1).ne(0)
+    assert torch.equal(columns, columns[:1].expand_as(columns)) and 0 < columns[0].sum() < VARIATIONAL_LSTM_D
+
+
+def test_every_layer_of_a_stack_has_a_mask_of_its_own(monkeypatch):
+    drawn, hidden_mask = [], VariationalLSTM.hidden_mask
+
+    def spy(self, x):
+        drawn.append(hidden_mask(self, x))
+        return drawn[-1]
+
+    monkeypatch.setattr(VariationalLSTM, "hidden_mask", spy)
+    RecurrentStack(
+        VARIATIONAL_LSTM_C, [16, 16], cell="variational", cell_options=VariationalOptions(dropout_recurrent=0.5)
+    )(torch.randn(VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_T, VARIATIONAL_LSTM_C))
+    first, second = drawn
+    assert first.shape == second.shape == (VARIATIONAL_LSTM_B, 16) and not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.3])
+def test_the_rate_is_the_share_of_dropped_features(rate):
+    layer = VariationalLSTM(1, 100, options=VariationalOptions(dropout_recurrent=rate))
+    mask = layer.prepare(torch.randn(1000, 1, 1), CellContext(stack_input=torch.randn(1000, 1, 1))).mask
+    n = mask.numel()
+    assert mask.eq(0).double().mean().item() == pytest.approx(rate, abs=4 * (rate * (1 - rate) / n) ** 0.5)
+
+
+# without a mask
+
+
+@every_biases
+@pytest.mark.parametrize("rate, training", [(VARIATIONAL_LSTM_RATE, False), (0.0, True), (0.0, False)])
+def test_evaluation_and_rate_zero_have_no_mask(biases, rate, training, x, state):
+    layer = variational_lstm_make(rate, biases).train(training)
+    torch.testing.assert_close(
+        variational_lstm_run(layer, x, state), variational_lstm_by_hand(layer, x, state, 1.0), rtol=1e-12, atol=1e-12
+    )
+    assert torch.equal(variational_lstm_run(layer, x, state)[0], variational_lstm_run(layer, x, state)[0])
+    torch.testing.assert_close(
+        run_steps(layer, x, state, 2), variational_lstm_by_hand(layer, x, state, 1.0), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    "rate, training, num_calls", [(VARIATIONAL_LSTM_RATE, True, 0), (VARIATIONAL_LSTM_RATE, False, 1), (0.0, True, 1)]
+)
+def test_without_a_mask_the_kernel_runs(rate, training, num_calls, x, state, monkeypatch):
+    library, calls = torch.lstm, []
+    monkeypatch.setattr(torch, "lstm", lambda *arguments: calls.append(1) or library(*arguments))
+    variational_lstm_run(variational_lstm_make(rate).train(training), x, state)
+    assert len(calls) == num_calls
+
+
+@every_biases
+def test_leading_padding_goes_with_the_mask(biases, x):
+    layer, lengths, mask = (
+        variational_lstm_make(biases=biases),
+        [VARIATIONAL_LSTM_T, 2, 0, 5],
+        drawn_mask(5, (VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D), rate=VARIATIONAL_LSTM_RATE),
+    )
+    padding = torch.arange(VARIATIONAL_LSTM_T) < VARIATIONAL_LSTM_T - torch.tensor(lengths).unsqueeze(1)
+    torch.manual_seed(5)
+    output, state = variational_lstm_run(layer, x, layer.initial_state(x), leading_padding=padding)
+    assert not output[padding].any()
+    for row, length in enumerate(lengths):
+        zeros = dict(zip("hc", torch.zeros(2, 1, VARIATIONAL_LSTM_D, dtype=torch.float64)))
+        rows = slice(row, row + 1)
+        if length == 0:
+            assert not state["h"][row].any() and not state["c"][row].any()
+            continue
+        expected = variational_lstm_by_hand(layer, x[rows, VARIATIONAL_LSTM_T - length :], zeros, mask[rows])
+        found = output[rows, VARIATIONAL_LSTM_T - length :], {name: part[rows] for name, part in state.items()}
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_one_bias_vector_less():
+    counts = {b: sum(param.numel() for param in variational_lstm_make(biases=b).parameters()) for b in ("one", "two")}
+    assert counts == {
+        "one": 4 * VARIATIONAL_LSTM_D * (VARIATIONAL_LSTM_C + VARIATIONAL_LSTM_D + 1),
+        "two": 4 * VARIATIONAL_LSTM_D * (VARIATIONAL_LSTM_C + VARIATIONAL_LSTM_D + 2),
+    }
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
+def test_variational_lstm_what_is_no_rate_is_refused(rate):
+    with pytest.raises(ValueError, match=f"--dropout-recurrent {rate}"):
+        variational_lstm_make(rate)
+
+
+def make_pair(rate=0.0):
+    """A layer with one bias vector, and one with two of which the second is zero, of equal weights."""
+    one, two = make(rate, "one"), make(rate)
+    with torch.no_grad():
+        two.bias_hh_l0.zero_()
+    assert not two.load_state_dict(one.state_dict(), strict=False).unexpected_keys
+    return one, two
+
+
+def test_one_bias_vector_is_the_second_less():
+    one, two = make_pair()
+    assert [name for name, _ in one.named_parameters()] == list(one.state_dict()) == NAMES[:3]
+    sizes = [sum(param.numel() for param in layer.parameters()) for layer in (one, two)]
+    assert sizes == [4 * D * (C + D + 1), 4 * D * (C + D + 2)]
+
+
+@pytest.mark.parametrize("rate", [0.0, RATE])
+@pytest.mark.parametrize("padded", [False, True])
+def test_one_bias_vector_is_two_of_which_one_is_zero(inputs, rate, padded):
+    x, state = inputs[0].requires_grad_(), None if padded else inputs[1]
+    results = []
+    for layer in make_pair(rate):
+        torch.manual_seed(5)
+        found = run(layer, x, state, leading_padding=leading_padding() if padded else None)
+        gradients = torch.autograd.grad(loss(*found), [x, *(getattr(layer, name) for name in NAMES[:3])])
+        results.append((found, gradients))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+    steps = [run_steps(layer.eval(), x, inputs[1], 2) for layer in make_pair()]
+    torch.testing.assert_close(*steps, rtol=0, atol=0)
+
+
+def test_one_bias_vector_against_the_recurrence(inputs):
+    layer, (x, state) = make(0.0, "one"), inputs
+    expected = by_hand(layer, x, state, 1.0)
+    torch.testing.assert_close(run(layer, x, state), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(run_steps(layer, x, state, 2), expected, rtol=1e-12, atol=1e-12)
+    assert not layer.bias_hh_l0.requires_grad and not layer.bias_hh_l0.any()
+
+
+def test_a_state_dict_with_one_bias_vector_goes_round(inputs):
+    layer, other = make(0.0, "one"), make(0.0, "one")
+    assert not torch.equal(run(layer, inputs[0])[0], run(other, inputs[0])[0])
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(run(layer, inputs[0])[0], run(other, inputs[0])[0])
+    with pytest.raises(RuntimeError, match="bias_hh_l0"):
+        other.load_state_dict(make(0.0).state_dict())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: layer.to(torch.float32).to("cpu"),
+        lambda layer: layer.float().double(),
+        lambda layer: copy.deepcopy(layer),
+        lambda layer: copy.deepcopy(layer).to(dtype=torch.float32),
+        lambda layer: layer.share_memory(),
+    ],
+)
+@pytest.mark.parametrize("biases", ["one", "two"])
+def test_a_layer_moves_and_is_copied_whole(change, biases, inputs):
+    layer, (x, state) = make(RATE, biases), inputs
+    expected = run(layer.eval(), x, state)
+    changed = change(layer)
+    dtype = changed.weight_ih_l0.dtype
+    assert {getattr(changed, name).dtype for name in NAMES} == {dtype}
+    found = run(changed, x.to(dtype), {name: part.to(dtype) for name, part in state.items()})
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, check_dtype=False)
+    with torch.no_grad():
+        changed.bias_ih_l0.add_(1)  # the kernel reads the parameter itself, no copy of it
+    again, _ = run(changed, x.to(dtype), {name: part.to(dtype) for name, part in state.items()})
+    assert not torch.allclose(again, found[0])
+
+
+def test_a_copy_has_weights_of_its_own(inputs):
+    layer = make(0.0, "one")
+    expected = run(layer, inputs[0])[0]
+    with torch.no_grad():
+        for param in copy.deepcopy(layer).parameters():
+            param.zero_()
+    assert torch.equal(run(layer, inputs[0])[0], expected)
+
+
+# a step of a search
+
+
+@pytest.mark.parametrize("layer_class", [LSTMLayer, WeightDropLSTM])
+def test_a_step_of_a_search_is_the_recurrence(layer_class, inputs, monkeypatch):
+    layer = layer_class(C, D, options=WeightDropOptions()).eval()
+    x, state = inputs[0][:, :1].float(), {name: one.float() for name, one in inputs[1].items()}
+    with torch.no_grad():
+        kernel = run(layer, *inputs_of_two(x, state))
+        monkeypatch.setattr(torch, "lstm", None)  # its kernel takes no part
+        found = run(layer, x, state)
+    layer.double()
+    expected = by_hand(layer, x.double(), {name: one.double() for name, one in state.items()}, 1.0)
+    torch.testing.assert_close(found[0].double(), expected[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close({k: v.double() for k, v in found[1].items()}, expected[1], rtol=0, atol=1e-6)
+    torch.testing.assert_close(found[0], kernel[0][:, :1], rtol=0, atol=1e-6)
+
+
+def inputs_of_two(x, state):
+    """The same step with another one after it, which torch's kernel takes."""
+    return torch.cat([x, torch.zeros_like(x)], dim=1), state
+
+
+@pytest.mark.parametrize("rows_begin_late", [False, True])
+def test_a_step_with_gradients_or_padding_is_torchs(rows_begin_late, inputs, monkeypatch):
+    library, calls = torch.lstm, []
+    monkeypatch.setattr(torch, "lstm", lambda *args: calls.append(args) or library(*args))
+    layer, x = make(0.0).float(), inputs[0][:, :1].float()
+    state = {name: one.float() for name, one in inputs[1].items()}
+    with torch.set_grad_enabled(not rows_begin_late):
+        run(layer, x, state, **({"leading_padding": torch.ones(B, 1, dtype=torch.bool)} if rows_begin_late else {}))
+    assert len(calls) == 1
+
+
+# gradients in evaluation
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("with_gradient", [True, False])
+def test_the_kernel_keeps_what_a_backward_pass_needs_where_there_can_be_one(
+    inputs, training, with_gradient, monkeypatch
+):
+    library, flags = torch.lstm, []
+
+    def spy(x, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+        flags.append(train)
+        return library(x, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+    monkeypatch.setattr(torch, "lstm", spy)
+    layer = make(0.0).train(training)
+    with torch.set_grad_enabled(with_gradient):
+        run(layer, *inputs)
+    assert flags == [with_gradient]
+
+
+@pytest.mark.parametrize("layer_class", [LSTMLayer, WeightDropLSTM])
+def test_gradients_in_evaluation_are_those_of_training_without_dropout(layer_class, inputs):
+    layer = layer_class(C, D, options=WeightDropOptions()).double()
+    wanted = [inputs[0].requires_grad_(), *layer.parameters()]
+    gradients = [torch.autograd.grad(loss(*run(layer.train(mode), *inputs)), wanted) for mode in (True, False)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
+    assert all(gradient.abs().sum() > 0 for gradient in gradients[1])
+
+
+def one_kernel(input_gates, hidden_gates, c):
+    """What torch's kernel computes, which no CPU has: gates in its order, products added."""
+    i, f, g, o = (input_gates + hidden_gates).chunk(4, dim=1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c, None
+
+
+def test_a_step_on_a_gpu_is_that_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(torch.ops.aten, "_thnn_fused_lstm_cell", one_kernel)
+    gates, c = torch.randn(B, 4, D, dtype=torch.float64), torch.randn(D, dtype=torch.float64).expand(B, D)
+    assert all(map(torch.equal, lstm._update_on_cuda(gates.flatten(1), c), lstm.update(gates, c)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_torchs_kernel_is_that_formula():
+    gates = torch.randn(B, 4, D, dtype=torch.float64, device="cuda", requires_grad=True)
+    c = torch.randn(B, D, dtype=torch.float64, device="cuda", requires_grad=True)
+    found, expected = lstm.update(gates, c), one_kernel(gates.flatten(1), 0, c)[:2]
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    results = [torch.autograd.grad((h.sin() + new).sum(), [gates, c]) for h, new in (found, expected)]
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
+def test_torch_has_the_kernel_that_a_step_takes_on_a_gpu():
+    schema = torch.ops.aten._thnn_fused_lstm_cell.default._schema
+    assert [(argument.name, str(argument.type)) for argument in schema.arguments] == [
+        *((name, "Tensor") for name in ("input_gates", "hidden_gates", "cx")),
+        *((name, "Optional[Tensor]") for name in ("input_bias", "hidden_bias")),
+    ]
+    assert len(schema.returns) == 3

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from fairseq_plugins.modules.cell import CellContext
 from fairseq_plugins.modules.lstm import WeightDropLSTM, WeightDropOptions
 from fairseq_plugins.modules.major_minor_lstm import MINOR_INPUTS, MajorMinorLSTM, MajorMinorOptions
-from fairseq_plugins.modules.recurrent_cell import CellContext
-from fairseq_plugins.modules.recurrent_stack import RecurrentStack
+from fairseq_plugins.modules.stack import RecurrentStack
 
 B, T, C = 3, 6, 5
 WIDTHS, PROPORTIONS = [10, 8, 5], "0.7 0.5 0.6"

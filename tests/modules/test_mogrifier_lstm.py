@@ -7,8 +7,8 @@ import pytest
 import torch
 from cell_cases import assert_as_by_hand, drawn_mask, run, run_steps
 
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.modules.mogrifier_lstm import MogrifierLSTM, MogrifierOptions, MogrifierRound
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
 
 B, T, C, D = 4, 6, 5, 7
 RATE = 0.4

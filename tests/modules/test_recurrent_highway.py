@@ -5,14 +5,14 @@ import pytest
 import torch
 from cell_cases import assert_as_by_hand, drawn_mask, run, run_steps
 
-from fairseq_plugins.modules.recurrent_cell import CellContext
+from fairseq_plugins.modules.cell import CellContext
 from fairseq_plugins.modules.recurrent_highway import (
     TRANSFORM_INPUTS,
     RecurrentHighway,
     RecurrentHighwayOptions,
 )
-from fairseq_plugins.modules.recurrent_stack import RecurrentStack
-from fairseq_plugins.ops.step_products import StepProducts
+from fairseq_plugins.modules.stack import RecurrentStack
+from fairseq_plugins.ops.recurrence import StepProducts
 
 B, T, C, D, DEPTH = 4, 6, 5, 7, 3
 RATE, START = 0.4, -1.5

@@ -10,7 +10,8 @@ from fairseq.data import Dictionary
 from plain_kneser_ney import FALLBACK, PlainKneserNey
 from small_texts_of_ngrams import random_lines, stream_of, vocabulary_of
 
-from fairseq_plugins.ngrams.kneser_ney import estimate_model
+from fairseq_plugins.ngrams.kneser_ney import FALLBACK as DISCOUNTS_FALLBACK
+from fairseq_plugins.ngrams.kneser_ney import Discounts, count_ngrams, estimate_discounts, estimate_model
 
 V = 44
 TEXTS = {
@@ -93,3 +94,103 @@ def test_penn_treebank_has_the_published_perplexity():
     # 141.2 in Mikolov et al. 2011; the digits are those of KenLM's lmplz 0.3.0
     assert perplexity("test") == (82_430, pytest.approx(141.1862, rel=1e-4))
     assert perplexity("valid") == (73_760, pytest.approx(148.0074, rel=1e-4))
+
+
+def counts_with(*numbers):
+    """Counts of which so many are one, two ..., and some zeros and large ones."""
+    return torch.tensor([count for count, n in enumerate(numbers, 1) for _ in range(n)] + [0, 0, 9, 12])
+
+
+def test_they_are_the_closed_form():
+    discounts = estimate_discounts(counts_with(10, 5, 3, 2))
+    y = 10 / 20
+    assert discounts.source == "counts"
+    assert discounts.values == pytest.approx((1 - 2 * y * 5 / 10, 2 - 3 * y * 3 / 5, 3 - 4 * y * 2 / 3))
+
+
+def test_no_count_of_four_is_no_obstacle():
+    assert estimate_discounts(counts_with(10, 5, 3, 0)).values == pytest.approx((0.5, 1.1, 3.0))
+
+
+@pytest.mark.parametrize("numbers", [(0, 5, 3, 2), (10, 0, 3, 2), (10, 5, 0, 2), (10, 5, 9, 2), (1, 1, 2, 1), ()])
+def test_undefined_and_negative_ones_fall_back(numbers):
+    assert estimate_discounts(counts_with(*numbers)) == Discounts(DISCOUNTS_FALLBACK, "fallback")
+
+
+def test_each_count_has_its_own():
+    discounts = Discounts((0.3, 0.7, 1.2), "counts")
+    assert discounts.of(torch.tensor([[0, 1, 2], [3, 4, 100]])).tolist() == [[0, 0.3, 0.7], [1.2, 1.2, 1.2]]
+
+
+NGRAM_COUNTS_V = 24
+K = 4
+
+
+@pytest.fixture
+def dictionary(make_dictionary):
+    return make_dictionary(NGRAM_COUNTS_V)
+
+
+@pytest.fixture
+def lines():
+    return random_lines(num_words=20)
+
+
+def by_words(counts, values, order, dictionary):
+    """Counts that are not zero, by the words of the n-gram."""
+    words = counts.index.words(order, torch.arange(counts.index.num_ngrams(order)))
+    named = [tuple(dictionary[word] for word in row) for row in words.tolist()]
+    assert len(set(named)) == len(named)
+    return {name: value for name, value in zip(named, values.tolist()) if value}
+
+
+def test_occurrences_and_adjusted_counts(lines, dictionary):
+    counts = count_ngrams(stream_of(lines, dictionary), dictionary, order=K)
+    plain = PlainKneserNey(lines, order=K, vocabulary=vocabulary_of(dictionary))
+    for k in range(1, K + 1):
+        assert by_words(counts, counts.occurrences[k - 1], k, dictionary) == dict(plain.counts[k])
+        assert by_words(counts, counts.adjusted(k), k, dictionary) == dict(plain.adjusted[k])
+
+
+def test_adjusted_counts_of_unigrams_leave_the_occurrences_as_they_are(lines, dictionary):
+    counts = count_ngrams(stream_of(lines, dictionary), dictionary, order=1)
+    assert counts.adjusted(1)[dictionary.bos()] == 0
+    assert counts.occurrences[0][dictionary.bos()] == len(lines)
+
+
+def test_suffixes_are_the_ngrams_without_their_first_words(lines, dictionary):
+    counts = count_ngrams(stream_of(lines, dictionary), dictionary, order=K)
+    for k in range(2, K + 1):
+        words = counts.index.words(k, torch.arange(counts.index.num_ngrams(k)))
+        assert torch.equal(counts.index.words(k - 1, counts.suffixes[k - 1]), words[:, 1:])
+
+
+def test_the_last_line_may_lack_its_end(dictionary):
+    counts = count_ngrams(stream_of([["w1", "w2"]], dictionary)[:-1], dictionary, order=3)
+    assert by_words(counts, counts.occurrences[2], 3, dictionary) == {("<s>", "w1", "w2"): 1}
+
+
+@pytest.mark.parametrize("order", [0, -1])
+def test_an_order_below_one_is_refused(order, lines, dictionary):
+    with pytest.raises(ValueError, match=f"order {order}: give at least 1"):
+        count_ngrams(stream_of(lines, dictionary), dictionary, order=order)
+
+
+def test_an_order_above_the_longest_line_is_refused(dictionary):
+    stream = stream_of([["w1"], ["w2", "w3"], []], dictionary)
+    assert count_ngrams(stream, dictionary, order=4).index.num_ngrams(4) == 1
+    with pytest.raises(
+        ValueError, match="order 6: the longest line has 4 words, both its marks included: give at most"
+    ):
+        count_ngrams(stream, dictionary, order=6)
+
+
+def test_an_empty_text_is_refused(dictionary):
+    with pytest.raises(ValueError, match="the text is empty"):
+        count_ngrams(torch.zeros(0, dtype=torch.int64), dictionary, order=2)
+
+
+@pytest.mark.parametrize("symbol", ["<s>", "<pad>"])
+def test_what_stands_for_no_word_is_refused(symbol, dictionary):
+    with pytest.raises(ValueError, match=f"the text holds {symbol}, which stands for no word"):
+        count_ngrams(stream_of([["w1", symbol]], dictionary), dictionary, order=2)

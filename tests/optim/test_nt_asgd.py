@@ -1,17 +1,28 @@
 """The non-monotone trigger and the host's optimiser around it."""
 
+import copy
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
+from builders import build_tiny_lm
+from fairseq.optim import FP16Optimizer
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_plugins.optim.nt_asgd import NTASGD, is_triggered
-from fairseq_plugins.optim.validation_protocol import FollowsValidation
+from fairseq_plugins.modules.simple_rnn import ColumnNorm
+from fairseq_plugins.optim.nt_asgd import (
+    NTASGD,
+    AveragedSGD,
+    FollowsValidation,
+    NTASGDConfig,
+    hold_columns,
+    is_triggered,
+    will_hold_columns,
+)
 
 INF = math.inf
 
@@ -229,3 +240,346 @@ def test_states_of_earlier_versions_do_not_name_the_kind_of_averaging(averaging)
     _, resumed = make(averaging=averaging)
     resumed.load_state_dict(saved)
     assert resumed.state_dict()["param_groups"][0]["averaging"] == averaging
+
+
+LR, NUM_STEPS = 0.3, 10
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    """The library keeps step sizes and averaging weights in the default type."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def make_model(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+def batch(step):
+    return torch.randn(5, 4, generator=torch.Generator().manual_seed(step))
+
+
+def backward(model, step):
+    model(batch(step)).pow(2).sum().mul(0.1).backward()
+
+
+def averaged_sgd_update(model, optimizer, step):
+    """One update as the host makes it; returns the raw weights before it."""
+    optimizer.zero_grad()
+    raw = weights(model)
+    backward(model, step)
+    optimizer.step()
+    return raw
+
+
+def weights(model):
+    return [param.detach().clone() for param in model.parameters()]
+
+
+def equal(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a, b))
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.05])
+def test_averages_and_iterates_are_those_of_the_librarys_asgd(weight_decay):
+    model, reference = make_model(), make_model()
+    ours = AveragedSGD(model.parameters(), lr=LR, weight_decay=weight_decay)
+    theirs = torch.optim.ASGD(reference.parameters(), lr=LR, lambd=0, t0=0, weight_decay=weight_decay)
+    ours.start_averaging()
+    for step in range(NUM_STEPS):
+        raw = averaged_sgd_update(model, ours, step)
+        torch.testing.assert_close(raw, weights(reference), rtol=1e-13, atol=1e-14)
+        theirs.zero_grad()
+        backward(reference, step)
+        theirs.step()
+        means = [theirs.state[param]["ax"] for param in reference.parameters()]
+        torch.testing.assert_close(weights(model), means, rtol=1e-13, atol=1e-14)
+
+
+def test_the_average_is_the_mean_of_all_iterates_from_the_second_on():
+    model = make_model()
+    optimizer = AveragedSGD(model.parameters(), lr=LR)
+    optimizer.start_averaging()
+    start, *iterates = [averaged_sgd_update(model, optimizer, step) for step in range(NUM_STEPS)]
+    optimizer.zero_grad()
+    iterates.append(weights(model))
+    held = [optimizer.state[param]["exchanged"] for param in model.parameters()]
+    expected = [torch.stack(history[1:]).mean(0) for history in zip(*iterates)]
+    torch.testing.assert_close(held, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.05])
+def test_before_averaging_it_is_plain_sgd(weight_decay):
+    model, reference = make_model(), make_model()
+    ours = AveragedSGD(model.parameters(), lr=LR, weight_decay=weight_decay)
+    theirs = torch.optim.SGD(reference.parameters(), lr=LR, weight_decay=weight_decay)
+    for step in range(NUM_STEPS):
+        averaged_sgd_update(model, ours, step)
+        averaged_sgd_update(reference, theirs, step)
+        assert equal(weights(model), weights(reference))
+    assert not ours.is_averaging
+
+
+def test_averaging_can_start_in_mid_training():
+    model, reference = make_model(), make_model()
+    ours = AveragedSGD(model.parameters(), lr=LR)
+    theirs = torch.optim.SGD(reference.parameters(), lr=LR)
+    iterates = []
+    for step in range(NUM_STEPS):
+        if step == 4:
+            ours.start_averaging()
+        averaged_sgd_update(model, ours, step)
+        averaged_sgd_update(reference, theirs, step)
+        iterates.append(weights(reference))
+    expected = [torch.stack(history).mean(0) for history in zip(*iterates[5:])]
+    assert ours.is_averaging
+    torch.testing.assert_close(weights(model), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_the_model_holds_the_average_except_from_zero_grad_to_step():
+    model, reference = make_model(), make_model()
+    optimizer = AveragedSGD(model.parameters(), lr=LR)
+    raw_optimizer = torch.optim.SGD(reference.parameters(), lr=LR)
+    optimizer.start_averaging()
+    for step in range(4):
+        averaged_sgd_update(model, optimizer, step)
+        averaged_sgd_update(reference, raw_optimizer, step)
+    average, raw = weights(model), weights(reference)
+    assert not equal(average, raw)
+    optimizer.zero_grad()
+    assert equal(weights(model), raw)
+    assert equal([optimizer.state[param]["exchanged"] for param in model.parameters()], average)
+    backward(model, 4)
+    assert equal(weights(model), raw)
+
+
+def test_before_the_first_averaged_update_the_weights_are_shown_as_they_are():
+    model = make_model()
+    optimizer = AveragedSGD(model.parameters(), lr=LR)
+    optimizer.start_averaging()
+    before = weights(model)
+    optimizer.show_average()
+    assert equal(weights(model), before)
+
+
+def test_zero_grad_can_be_called_again():
+    model = make_model()
+    optimizer = AveragedSGD(model.parameters(), lr=LR)
+    optimizer.start_averaging()
+    for step in range(4):
+        averaged_sgd_update(model, optimizer, step)
+    optimizer.zero_grad()
+    raw = weights(model)
+    backward(model, 4)
+    optimizer.zero_grad()
+    assert equal(weights(model), raw)
+    assert all(param.grad is None for param in model.parameters())
+
+
+def test_a_step_on_the_average_is_a_programming_error():
+    model = make_model()
+    optimizer = AveragedSGD(model.parameters(), lr=LR)
+    optimizer.start_averaging()
+    averaged_sgd_update(model, optimizer, 0)
+    with pytest.raises(AssertionError, match="zero_grad"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("start, stop", [(0, 1), (0, 2), (0, 5), (3, 2), (3, 4), (3, 5)])
+def test_a_saved_state_goes_on_bit_for_bit(start, stop):
+    def run(model, optimizer, steps):
+        for step in steps:
+            if step == start:
+                optimizer.start_averaging()
+            averaged_sgd_update(model, optimizer, step)
+
+    model = make_model()
+    optimizer = AveragedSGD(model.parameters(), lr=LR, weight_decay=0.05)
+    run(model, optimizer, range(stop))
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    run(model, optimizer, range(stop, NUM_STEPS))
+
+    resumed = make_model(seed=9)
+    resumed_optimizer = AveragedSGD(resumed.parameters(), lr=LR, weight_decay=0.05)
+    resumed.load_state_dict(saved[0])
+    resumed_optimizer.load_state_dict(saved[1])
+    run(resumed, resumed_optimizer, range(stop, NUM_STEPS))
+    assert equal(weights(resumed), weights(model))
+    optimizer.zero_grad(), resumed_optimizer.zero_grad()
+    assert equal(weights(resumed), weights(model))
+
+
+def test_a_learning_rate_acts_on_the_update_it_is_set_for():
+    model, reference = make_model(), make_model()
+    ours = AveragedSGD(model.parameters(), lr=LR)
+    theirs = torch.optim.SGD(reference.parameters(), lr=LR)
+    ours.start_averaging()
+    for step, lr in enumerate([0.3, 0.1, 0.5]):
+        for optimizer in (ours, theirs):
+            optimizer.param_groups[0]["lr"] = lr
+        averaged_sgd_update(model, ours, step)
+        averaged_sgd_update(reference, theirs, step)
+    ours.zero_grad()
+    assert equal(weights(model), weights(reference))
+
+
+def test_several_groups_are_averaged():
+    model, reference = make_model(), make_model()
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.1}]
+    reference_groups = [{"params": reference[0].parameters()}, {"params": reference[2].parameters(), "lr": 0.1}]
+    ours, theirs = AveragedSGD(groups, lr=LR), torch.optim.ASGD(reference_groups, lr=LR, lambd=0, t0=0)
+    ours.start_averaging()
+    for step in range(5):
+        averaged_sgd_update(model, ours, step)
+        averaged_sgd_update(reference, theirs, step)
+    means = [theirs.state[param]["ax"] for param in reference.parameters()]
+    torch.testing.assert_close(weights(model), means, rtol=1e-13, atol=1e-14)
+
+
+LENGTH = 1.5
+
+
+class Model(nn.Module):
+    """Two matrices whose columns are held, and a vector that is free."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.encoding, self.decoding = (nn.Parameter(torch.randn(9, 4)) for _ in range(2))
+        self.free = nn.Parameter(torch.randn(4))
+        self.to(dtype)
+        self.column_norm = ColumnNorm([self.encoding, self.decoding], length=LENGTH)
+
+    def loss(self):
+        return ((self.decoding * self.free) @ self.encoding.t()).float().sub(1).square().sum()
+
+
+def lengths(weight):
+    return weight.detach().double().norm(dim=0)
+
+
+def assert_held(*weights):
+    for weight in weights:
+        torch.testing.assert_close(lengths(weight), torch.full((4,), LENGTH).double(), rtol=1e-6, atol=0)
+
+
+def make_optimizer(parameters, **options):
+    config = NTASGDConfig(**options)
+    config.lr, config.task, config.lr_scheduler, config.fp16, config.bf16 = [0.05], "stateful_lm", "fixed", False, False
+    return NTASGD(config, list(parameters))
+
+
+def make_16_bits(model):
+    copies = FP16Optimizer.build_fp32_params(None, list(model.parameters()), flatten=False)
+    config = SimpleNamespace(optimizer=None, common=SimpleNamespace(bf16=True, fp16_scale_window=1))
+    return FP16Optimizer(config, list(model.parameters()), make_optimizer(copies), copies)
+
+
+def held_columns_update(model, optimizer):
+    optimizer.zero_grad()
+    optimizer.backward(model.loss())
+    optimizer.step()
+    hold_columns(model, optimizer)
+
+
+@pytest.mark.parametrize("averaging", ["triggered", "immediate"])
+def test_every_update_leaves_the_columns_as_long_in_averages_too(averaging):
+    model = Model()
+    optimizer = make_optimizer(model.parameters(), averaging=averaging)
+    for _ in range(5):
+        before = model.encoding.detach().clone()
+        held_columns_update(model, optimizer)
+        assert_held(model.encoding, model.decoding)
+        assert not torch.equal(model.encoding, before)
+        optimizer.zero_grad()  # the raw weights
+        assert_held(model.encoding, model.decoding)
+        optimizer.show_average()
+        assert_held(model.encoding, model.decoding)
+    assert (lengths(model.free.unsqueeze(1)) - LENGTH).abs().item() > 1e-3
+
+
+def test_what_is_shown_is_the_mean_of_the_held_iterates_brought_to_the_length():
+    model = Model(torch.float64)
+    optimizer, iterates = make_optimizer(model.parameters(), averaging="immediate"), []
+    for _ in range(8):
+        held_columns_update(model, optimizer)
+        optimizer.zero_grad()
+        assert_held(model.encoding)
+        iterates.append(model.encoding.detach().clone())
+        optimizer.show_average()
+        mean = torch.stack(iterates[-max(1, len(iterates) - 1) :]).mean(dim=0)
+        expected = LENGTH * mean / lengths(mean)
+        torch.testing.assert_close(model.encoding.detach(), expected, rtol=1e-7, atol=1e-9)
+    assert (lengths(mean) < 0.999 * LENGTH).any()  # so that means of held means would differ
+
+
+def test_averages_go_on_from_a_checkpoint_bit_for_bit():
+    model = Model()
+    optimizer = make_optimizer(model.parameters(), averaging="immediate")
+    for _ in range(3):
+        held_columns_update(model, optimizer)
+    other = copy.deepcopy(model)
+    other.column_norm = ColumnNorm([other.encoding, other.decoding], length=LENGTH)
+    other.load_state_dict(model.state_dict())
+    resumed = make_optimizer(other.parameters(), averaging="immediate")
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for _ in range(3):
+        held_columns_update(model, optimizer)
+        held_columns_update(other, resumed)
+        assert torch.equal(model.encoding, other.encoding) and torch.equal(model.decoding, other.decoding)
+
+
+def test_copies_in_32_bits_are_held_and_the_model_follows_them():
+    model = Model(torch.bfloat16)
+    optimizer = make_16_bits(model)
+    for _ in range(3):
+        held_columns_update(model, optimizer)
+        copies = optimizer.fp32_params[:2]
+        assert all(one.dtype == torch.float32 for one in copies)
+        assert_held(*copies)
+        assert all(torch.equal(weight, one.bfloat16()) for weight, one in zip(model.column_norm.weights, copies))
+
+
+def test_one_vector_of_all_weights_is_refused():
+    model = Model(torch.bfloat16)
+    optimizer = make_16_bits(model)
+    optimizer.fp32_params = {0: torch.cat([one.detach().flatten() for one in optimizer.fp32_params])}
+    with pytest.raises(ValueError, match="--column-norm .* add --fp16-no-flatten-grads"):
+        hold_columns(model, optimizer)
+
+
+def test_a_model_without_such_columns_stays_as_it_is():
+    model = Model()
+    optimizer = make_optimizer(model.parameters())
+    with torch.no_grad():
+        model.encoding *= 2
+    before = copy.deepcopy(model.state_dict())
+    model.column_norm = None
+    hold_columns(model, optimizer)
+    hold_columns(None, optimizer)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_an_average_that_was_saved_without_lengths_gets_them():
+    model = Model()
+    free = [nn.Parameter(parameter.detach().clone()) for parameter in model.parameters()]
+    optimizer = make_optimizer(free, averaging="immediate")
+    for _ in range(3):
+        optimizer.zero_grad()
+        ((free[1] * free[2]) @ free[0].t()).sum().backward()
+        optimizer.step()
+    resumed = make_optimizer(model.parameters(), averaging="immediate")
+    resumed.load_state_dict(optimizer.state_dict())
+    for _ in range(2):
+        held_columns_update(model, resumed)
+        assert_held(model.encoding, model.decoding)
+
+
+def test_a_model_whose_columns_will_be_held_is_told():
+    model = build_tiny_lm("full", column_norm=1.0)
+    assert not model.column_norm.is_held
+    will_hold_columns(model)
+    assert model.column_norm.is_held
+    will_hold_columns(build_tiny_lm("full"))

@@ -13,9 +13,7 @@ from fairseq.data import Dictionary
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
-from fairseq_plugins.output_layers.decoder_states import DecoderStates
-from fairseq_plugins.output_layers.noise import Noise
-from fairseq_plugins.output_layers.scores import Scores
+from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
 B, T, S, WIDTHS = 2, 3, 5, [8, 8]
 EXPERTS = {"mos": "0 2", "doc": "1 2"}

@@ -7,9 +7,8 @@ from fairseq import options
 
 from fairseq_plugins.cli.fine_tune import FineTune
 from fairseq_plugins.cli.preset_flags import PresetFlags
-from fairseq_plugins.models.checkpoint_files import check_checkpoints
-from fairseq_plugins.programs.allocator import training_environment
-from fairseq_plugins.programs.host_program import USER_DIR
+from fairseq_plugins.models.checkpoints import check_checkpoints
+from fairseq_plugins.processes import USER_DIR, training_environment
 from fairseq_plugins.recipes import fine_tuning, training
 
 ARCH = "lstm_lm_awd_ptb"

@@ -7,10 +7,9 @@ from example_layers import OwnSoftmax
 
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-from fairseq_plugins.programs.host_program import USER_DIR
+from fairseq_plugins.processes import USER_DIR
 from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
-from fairseq_plugins.recipes.recipe import COMMON
-from fairseq_plugins.recipes.scored_validation import scored_validation
+from fairseq_plugins.recipes.recipe import COMMON, scored_validation
 
 SCORED_BY = {
     **dict.fromkeys(("multi30k", "multi30k_transformer", "multi30k_joined", "multi30k_joined_transformer"), "bleu"),

@@ -6,16 +6,12 @@ from types import SimpleNamespace
 import pytest
 import sacrebleu
 
-from fairseq_plugins.data.file_digest import file_digest
-from fairseq_plugins.evaluation.translation.decoding import ASKED_FILE
+from fairseq_plugins.data.text import file_digest
+from fairseq_plugins.evaluation.decoding import ASKED_FILE
+from fairseq_plugins.metrics.rouge import RougeSettings
 from fairseq_plugins.reports import comparison
-from fairseq_plugins.reports.comparison import as_markdown, compare_runs, text_differences
-from fairseq_plugins.reports.differences import differences_as_markdown
-from fairseq_plugins.reports.metrics.bleu import BleuMetric
-from fairseq_plugins.reports.metrics.of_data import text_metric
-from fairseq_plugins.reports.metrics.perplexity import PerplexityMetric
-from fairseq_plugins.reports.metrics.rouge import RougeMetric
-from fairseq_plugins.scoring.rouge import RougeSettings
+from fairseq_plugins.reports.comparison import as_markdown, compare_runs, differences_as_markdown, text_differences
+from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric, text_metric
 from tests.tables import rows_of
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]

@@ -4,7 +4,7 @@ import torch
 from builders import make_dictionary
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
-from fairseq_plugins.data.contiguous_streams import TokenStream
+from fairseq_plugins.data.streams import TokenStream
 from fairseq_plugins.optim.nt_asgd import NTASGD, NTASGDConfig
 from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig, StatefulLanguageModelingTask
 

@@ -14,7 +14,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import fairseq_plugins  # noqa: F401
-from fairseq_plugins.models.presets import encoder_decoders, transformers
+from fairseq_plugins.models.presets import translation
 from fairseq_plugins.tasks.scored_translation import ScoredTranslationConfig, ScoredTranslationTask
 
 # untrained models would repeat a word, so words are drawn
@@ -26,9 +26,9 @@ VOCABULARY = make_dictionary(12)  # small, so that drawn words are often the ref
 
 def flags_of(arch):
     """The architecture with layers a few units wide."""
-    if arch in transformers.ARCHITECTURES:
+    if arch in translation.TRANSFORMERS_ARCHITECTURES:
         return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in TRANSFORMER_SIZES.items()}
-    num_layers = len(str(encoder_decoders.ARCHITECTURES[arch].model["hidden_sizes"]).split())
+    num_layers = len(str(translation.ENCODER_DECODERS_ARCHITECTURES[arch].model["hidden_sizes"]).split())
     return dict(embed_dim=8, hidden_sizes=" ".join(["8"] * num_layers))
 
 
@@ -67,7 +67,9 @@ FAST = ["lstm_encdec_doc", "transformer_drill"]
 SAME_WHEN_SMALL = re.compile(r"_(iwslt|gigaword)$|^transformer_.*_wmt14$|^lstm_encdec_(mos|doc)_wmt14$")
 """With sizes, dropout and start of their own alone, which are taken from them here."""
 ARCHITECTURES = [
-    arch for arch in (*encoder_decoders.ARCHITECTURES, *transformers.ARCHITECTURES) if not SAME_WHEN_SMALL.search(arch)
+    arch
+    for arch in (*translation.ENCODER_DECODERS_ARCHITECTURES, *translation.TRANSFORMERS_ARCHITECTURES)
+    if not SAME_WHEN_SMALL.search(arch)
 ]
 
 

@@ -10,8 +10,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from stateful_training import Training, random_tokens
 
-from fairseq_plugins.data.contiguous_streams import TokenStream
-from fairseq_plugins.optim.validation_protocol import ReportsValidation
+from fairseq_plugins.data.streams import TokenStream
+from fairseq_plugins.optim.nt_asgd import ReportsValidation
 from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig, StatefulLanguageModelingTask
 
 

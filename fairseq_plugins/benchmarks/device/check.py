@@ -12,7 +12,7 @@ from fairseq_plugins.benchmarks.device.op_computations import op_computations
 from fairseq_plugins.benchmarks.device.short_training import PRECISIONS, RECIPE, check_precision
 from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, state_of
 from fairseq_plugins.benchmarks.device.two_processes import check_two_processes
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.reports.tables import as_table
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}

@@ -13,17 +13,14 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.benchmarks.device.comparison import Computation, Tensors, random_inputs
-from fairseq_plugins.modules.attention import ATTENTIONS, Memory
-from fairseq_plugins.modules.attentional_stack import AttentionalStack
-from fairseq_plugins.modules.encoder_stack import EncoderStack
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
-from fairseq_plugins.modules.recurrent_stack import RecurrentStack
-from fairseq_plugins.modules.recurrent_state import State, map_state, named_tensors
-from fairseq_plugins.ops.precision import accumulation_dtype
+from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, Memory
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, State, map_state, named_tensors
+from fairseq_plugins.modules.stack import EncoderStack, RecurrentStack
+from fairseq_plugins.ops.matmul import accumulation_dtype
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
-from fairseq_plugins.output_layers.decoder_states import DecoderStates
-from fairseq_plugins.output_layers.gate import OUTPUT_GATES, NoGate
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate
+from fairseq_plugins.output_layers.scores import DecoderStates
 
 B, T, S, V = 4, 9, 7, 301
 WIDTHS = (16, 24, 16)

@@ -6,9 +6,9 @@ from typing import List, Mapping
 from fairseq_plugins.benchmarks.device.corpora import random_text
 from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, failed_table
 from fairseq_plugins.benchmarks.device.timed_systems import speeds, timed_items
-from fairseq_plugins.benchmarks.training_speed import TrainingSpeed
+from fairseq_plugins.benchmarks.training import TrainingSpeed
 from fairseq_plugins.recipes import Recipe
-from fairseq_plugins.recipes.speed import PRESETS
+from fairseq_plugins.recipes.language_models import PRESETS
 from fairseq_plugins.reports.tables import as_table
 
 

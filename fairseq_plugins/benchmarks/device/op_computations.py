@@ -16,21 +16,19 @@ from torch import Tensor, nn
 
 from fairseq_plugins.benchmarks.device.comparison import Computation, Tensors, random_inputs
 from fairseq_plugins.ops import regularizers
-from fairseq_plugins.ops.chosen_logits import chosen_logits
-from fairseq_plugins.ops.ensemble import mean_log_probs, responsibilities
-from fairseq_plugins.ops.float16_scale import float16_scale
-from fairseq_plugins.ops.interpolation import Interpolation
-from fairseq_plugins.ops.linear import linear
-from fairseq_plugins.ops.linear_scan import linear_scan
-from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
-from fairseq_plugins.ops.masked_lstm import masked_lstm
-from fairseq_plugins.ops.matmul import add_matmul, matmul, project
-from fairseq_plugins.ops.mixture_log_probs import mixture_log_probs, mixture_log_probs_from_latents
-from fairseq_plugins.ops.mixture_nll import MixtureLoss, mixture_nll
-from fairseq_plugins.ops.noise_contrast import noise_contrast
-from fairseq_plugins.ops.recurrent_highway import recurrent_highway
-from fairseq_plugins.ops.softmax_entropies import softmax_entropies
-from fairseq_plugins.ops.step_products import StepProducts
+from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, apply_gate
+from fairseq_plugins.ops.matmul import add_matmul, linear, matmul, project
+from fairseq_plugins.ops.mixture_chunk import float16_scale
+from fairseq_plugins.ops.mixture_distribution import (
+    mean_log_probs,
+    mixture_log_probs,
+    mixture_log_probs_from_latents,
+    responsibilities,
+    softmax_entropies,
+)
+from fairseq_plugins.ops.mixture_loss import MixtureLoss, mixture_nll
+from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
+from fairseq_plugins.ops.recurrence import StepProducts, linear_scan, masked_lstm, recurrent_highway
 
 N, J, D, V = 37, 3, 24, 301
 B, T = 4, 9

@@ -9,6 +9,8 @@ import torch
 from fairseq_plugins.benchmarks.device.precision import float32_products
 from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, failed_table
 from fairseq_plugins.benchmarks.output_layer import (
+    Case,
+    Inputs,
     Method,
     allocated_peak,
     floor,
@@ -16,8 +18,7 @@ from fairseq_plugins.benchmarks.output_layer import (
     median_times,
     own_chunk_size,
 )
-from fairseq_plugins.benchmarks.output_layer_inputs import Case, Inputs
-from fairseq_plugins.ops.chunks import even_chunk_size
+from fairseq_plugins.ops.mixture_chunk import even_chunk_size
 from fairseq_plugins.reports.tables import as_table
 
 NUMBERS_OF_CHUNKS = (1, 2, 4, 8, 16, 32)

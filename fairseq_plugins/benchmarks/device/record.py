@@ -8,8 +8,8 @@ from typing import Any, Dict, Mapping, Optional
 import fairseq_plugins
 from fairseq_plugins.benchmarks.device.device_facts import as_markdown, device_facts
 from fairseq_plugins.benchmarks.device.step import Figures, Step
-from fairseq_plugins.reports.provenance import describe_code, describe_machine
-from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.tables import Report
+from fairseq_plugins.reports.training_log import describe_code, describe_machine
 
 PACKAGE = Path(fairseq_plugins.__file__).parent
 

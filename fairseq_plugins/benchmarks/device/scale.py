@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence
 
-from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES
-from fairseq_plugins.benchmarks.output_layer_inputs import Case
+from fairseq_plugins.benchmarks.output_layer import DEFAULT_CASES, Case
 from fairseq_plugins.models.presets import Value, command_line
 
 

@@ -8,9 +8,8 @@ from typing import List, Sequence
 from fairseq_plugins.benchmarks.device.corpora import demo_data
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.step import Figures
-from fairseq_plugins.benchmarks.training_speed import train
-from fairseq_plugins.recipes.recipe import Recipe, training_arguments
-from fairseq_plugins.recipes.system import System
+from fairseq_plugins.benchmarks.training import train
+from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
 from fairseq_plugins.reports.training_log import read_log, read_loss_scales, read_losses
 
 _COMMON = {"criterion": "regularized_cross_entropy", "optimizer": "adam", "lr": 0.002, "clip-norm": 1}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Sequence
 
 from fairseq_plugins.benchmarks.device.setting import Setting
-from fairseq_plugins.benchmarks.report_name import report_name
+from fairseq_plugins.benchmarks.output_layer import report_name
 from fairseq_plugins.reports.tables import as_table
 
 Figures = Dict[str, Any]

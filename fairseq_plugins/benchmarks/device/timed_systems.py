@@ -7,7 +7,7 @@ from typing import Callable, Dict, List, Mapping
 
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.step import Figures, Item
-from fairseq_plugins.benchmarks.training_speed import TrainingSpeed, measure_trainings
+from fairseq_plugins.benchmarks.training import TrainingSpeed, measure_trainings
 from fairseq_plugins.recipes import Recipe
 
 

@@ -10,15 +10,12 @@ from fairseq_plugins.benchmarks.device.corpora import demo_data
 from fairseq_plugins.benchmarks.device.device_facts import as_markdown, device_facts
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.timed_systems import width_flags
-from fairseq_plugins.benchmarks.report_name import report_name
-from fairseq_plugins.benchmarks.training_speed import allocated_mib
-from fairseq_plugins.flags.command import ProgramFailed
-from fairseq_plugins.programs.allocator import training_environment
-from fairseq_plugins.programs.host_program import host_command
-from fairseq_plugins.programs.logged_process import run_logged
+from fairseq_plugins.benchmarks.output_layer import report_name
+from fairseq_plugins.benchmarks.training import allocated_mib
+from fairseq_plugins.command_line import ProgramFailed
+from fairseq_plugins.processes import host_command, run_logged, training_environment
 from fairseq_plugins.recipes import find_recipe, training_arguments
-from fairseq_plugins.reports.report import Report
-from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.reports.tables import Report, as_table
 from fairseq_plugins.reports.training_log import (
     VALIDATION,
     intervals_by_epoch,

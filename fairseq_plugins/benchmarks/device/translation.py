@@ -7,10 +7,15 @@ from typing import Dict, List, Mapping
 from fairseq_plugins.benchmarks.device.corpora import demo_data
 from fairseq_plugins.benchmarks.device.step import Figures, Item, Step, failed_table
 from fairseq_plugins.benchmarks.device.timed_systems import speeds, timed_items, width_flags
-from fairseq_plugins.benchmarks.training_speed import as_markdown
-from fairseq_plugins.benchmarks.translation import SUITES, decoding_as_markdown, measure_decoding, train_briefly
+from fairseq_plugins.benchmarks.training import (
+    TRANSLATION_SUITES,
+    as_markdown,
+    decoding_as_markdown,
+    measure_decoding,
+    train_briefly,
+)
 
-RECIPE = SUITES["lstm"].recipe
+RECIPE = TRANSLATION_SUITES["lstm"].recipe
 DECODING = "decoding"
 LENGTH = 15
 """Tokens of every hypothesis."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.short_training import short_training
 from fairseq_plugins.benchmarks.device.step import Figures
-from fairseq_plugins.benchmarks.training_speed import train
+from fairseq_plugins.benchmarks.training import train
 
 ROWS, WINDOW = 8, 35
 CHANGE = 1.0

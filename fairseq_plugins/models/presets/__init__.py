@@ -2,39 +2,28 @@
 
 from typing import Dict
 
-from fairseq_plugins.models.presets import (
-    awd,
-    encoder_decoders,
-    fpnn,
-    gated,
-    major_minor,
-    mixtures,
-    mogrifier,
-    rhn,
-    transformers,
-    zaremba,
-)
+from fairseq_plugins.models.presets import language_models, translation
 from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset, command_line
 
 LANGUAGE_MODELS: Dict[str, Preset] = {
-    **awd.ARCHITECTURES,
-    **mixtures.ARCHITECTURES,
-    **zaremba.ARCHITECTURES,
-    **rhn.ARCHITECTURES,
-    **mogrifier.ARCHITECTURES,
-    **fpnn.ARCHITECTURES,
-    **major_minor.ARCHITECTURES,
+    **language_models.AWD_ARCHITECTURES,
+    **language_models.MIXTURES_ARCHITECTURES,
+    **language_models.ZAREMBA_ARCHITECTURES,
+    **language_models.RHN_ARCHITECTURES,
+    **language_models.MOGRIFIER_ARCHITECTURES,
+    **language_models.FPNN_ARCHITECTURES,
+    **language_models.MAJOR_MINOR_ARCHITECTURES,
 }
 """Architectures of the recurrent language models."""
 
-GATED_LANGUAGE_MODELS: Dict[str, Preset] = gated.ARCHITECTURES
+GATED_LANGUAGE_MODELS: Dict[str, Preset] = language_models.GATED_ARCHITECTURES
 """Architectures that put a gate on trained language models."""
 
 ARCHITECTURES: Dict[str, Preset] = {
     **LANGUAGE_MODELS,
     **GATED_LANGUAGE_MODELS,
-    **encoder_decoders.ARCHITECTURES,
-    **transformers.ARCHITECTURES,
+    **translation.ENCODER_DECODERS_ARCHITECTURES,
+    **translation.TRANSFORMERS_ARCHITECTURES,
 }
 """All values of ``--arch`` that this package adds, with their presets."""
 

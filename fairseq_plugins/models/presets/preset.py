@@ -8,10 +8,10 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import List, Mapping, Optional, Set, Union
 
-from fairseq_plugins.flags.registry import option_names
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.components import option_names
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
 Value = Union[bool, int, float, str]
 

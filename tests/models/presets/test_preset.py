@@ -9,7 +9,7 @@ import torch
 from fairseq import options
 from fairseq.dataclass import FairseqDataclass
 
-from fairseq_plugins.flags.registry import Component
+from fairseq_plugins.components import Component
 from fairseq_plugins.models.presets import (
     ARCHITECTURES,
     GATED_LANGUAGE_MODELS,
@@ -17,13 +17,13 @@ from fairseq_plugins.models.presets import (
     Preset,
     apply_preset,
     command_line,
-    encoder_decoders,
+    translation,
 )
-from fairseq_plugins.modules.recurrent_cell import RECURRENT_CELLS
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-from fairseq_plugins.output_layers.gate import OUTPUT_GATES
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
-RECURRENT = {**LANGUAGE_MODELS, **encoder_decoders.ARCHITECTURES}
+RECURRENT = {**LANGUAGE_MODELS, **translation.ENCODER_DECODERS_ARCHITECTURES}
 NO_MATCH = re.compile("give the last layer the width of the embedding|compares hidden states, .* wide, with")
 
 

@@ -1,0 +1,492 @@
+"""Corpora of headlines in plain English: what they have in common."""
+
+import csv
+import html
+import itertools
+import re
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from ..lines import DataError, Row, clean
+from ..parallel_corpus import ParallelCorpus
+from ..sources import (
+    aligned_files,
+    check_digest,
+    counted,
+    digest,
+    download,
+    file_lines,
+    is_sound,
+    mirror_urls,
+    opened,
+    plain_or_gz,
+    unpack,
+)
+from ..tokens import moses, screen
+
+
+class HeadlineCorpus(ParallelCorpus):
+    """A corpus of articles and titles, English text that is tokenised here, in lower case unless asked otherwise."""
+
+    pairs = ["article-title"]
+    max_ratio = 0.0
+    max_length = 250
+    lowercase = True
+    recipe_of_two_dictionaries = "gigaword"
+    recipe_of_one_dictionary = "agnews"
+
+    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
+        """Moses' for English."""
+        return moses("en", lowercase)
+
+    def joiner(self, side: str) -> Callable[[str], str]:
+        """English on either side."""
+        return super().joiner("en")
+
+    def words_of_text(self, options: Namespace) -> dict[str, str]:
+        """English ones on either side."""
+        return {**super().words_of_text(options), "language": "en"}
+
+
+def wordless(sides: Sequence[str], row: Row) -> str:
+    """Which side has no letter and no digit, as a fault of the row, or ""."""
+    return next((f"no word in {side}" for side, line in zip(sides, row) if not re.search(r"[^\W_]", line)), "")
+
+
+# AG News as headline generation: the description of a news item, its headline.
+
+
+FILES = ["sample.csv", "test.csv"]  # the second holds the first's items and 1,000 more
+MIRRORS = [
+    "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",
+    "https://github.com/mhjabreel/CharCnn_Keras/raw/master/data/ag_news_csv",
+]
+NUM_ITEMS = 6600
+NUM_HELD_OUT = 400  # in valid, and in test
+CHECKSUM = (
+    "1475efbca06a1fff8c0dc403807f0fd45c36800160101bf26fc7c3716ae946c7"  # SHA-256 of the items, fields joined by tabs
+)
+
+# What the corpus' authors left of an entity: " #39;" of "&#39;", " quot;" of "&quot;".
+ENTITY = re.compile(r" ?(?<![&\w])(?:(?:lt|gt|amp|quot|apos|nbsp|hellip|mdash|ndash|pound|euro)|#[0-9]{2,5});")
+TAG = re.compile(r"<[a-zA-Z/!][^<>]*(?:>|$)")
+SPACE = re.compile(r"\s+")
+
+AGENCY = re.compile(r" \(([^()]{2,30})\)$")  # at the end of a headline
+UPDATE = re.compile(r" \(Update ?\d+\)$")
+DATELINE = re.compile(
+    r"(?:[A-Z][^():;!?]{0,50} )?\([^()]{2,30}\) --? "  # (Sports Network) -, NEW YORK (Reuters) -
+    r"|[A-Z][A-Z .'/-]{1,30}(?:, [A-Z][A-Za-z. ]{1,20})?(?:,? [A-Z][a-z]{2,8}\.? [0-9]{1,2}(?:, [0-9]{4})?\.?)? --? "
+)  # the second: BAGHDAD, Iraq -, WASHINGTON --, LONDON, Aug. 28. -
+
+
+class AGNews(HeadlineCorpus):
+    """Zhang et al. 2015, *Character-level Convolutional Networks for Text Classification*."""
+
+    name = "agnews"
+    title = "AG News, descriptions and headlines"
+    num_merges = 4000
+    lowercase_recipe = "lowercase"
+
+    def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        """The first of FILES that is there."""
+        for name in FILES:
+            if path := plain_or_gz(folder, name):
+                return {"items": path}
+        raise DataError(f"{folder} has no {' or '.join(FILES)}: put it there, or leave out --from to download")
+
+    def download(self, folder: Path, options: Namespace) -> None:
+        """``test.csv``, from the first mirror that has it."""
+        if not any(plain_or_gz(folder, name) for name in FILES):
+            urls = mirror_urls(options.mirror or MIRRORS, "test.csv")
+            download([(url, folder / "test.csv") for url in urls], _has_items)
+
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+        """A fixed split of the items; those that share a description or headline with another are in train."""
+        path = files["items"]
+        rows = read_rows(path)
+        if options.check:
+            found = sha256("\n".join("\t".join(row) for row in rows).encode()).hexdigest()
+            check_digest(found, CHECKSUM, f"what is read of {path}")
+        splits = split_items([item(headline, description) for _, headline, description in rows])
+        return {
+            split: screen(pairs, partial(wordless, options.sides), split, drop=split == "train")
+            for split, pairs in splits.items()
+        }
+
+    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
+        """Moses' for English, of a line that is lower-cased already: elsewhere it is the tokens."""
+        # The results of this corpus were measured with this order.
+        tokenize = super().tokenizer(side, lowercase=False)
+        return (lambda line: tokenize(line.lower())) if lowercase else tokenize
+
+
+def read_rows(path: Path) -> list[list[str]]:
+    """Class, headline and description of the first NUM_ITEMS items."""
+    reader = csv.reader((f"{line}\n" for line in file_lines(path)), strict=True)
+    rows = []
+    try:
+        for row in islice(reader, NUM_ITEMS):
+            if len(row) != 3:
+                raise DataError(f"{path}:{reader.line_num}: {len(row)} fields, expected class, headline, description")
+            rows.append(row)
+    except csv.Error as error:
+        raise DataError(f"{path}:{reader.line_num}: not CSV ({error})") from None
+    if not rows:
+        raise DataError(f"{path} is empty")
+    return rows
+
+
+def item(headline: str, description: str) -> Row:
+    """The cleaned description and headline, without agencies and datelines."""
+    headline, description = plain_text(headline), plain_text(description)
+    agency = AGENCY.search(headline)
+    if agency and description.startswith(f"{agency[1]} - "):
+        headline = headline[: agency.start()]
+        description = description.removeprefix(f"{agency[1]} - ")
+    headline = UPDATE.sub("", headline)
+    dateline = DATELINE.match(description)
+    return description[dateline.end() :] if dateline else description, headline
+
+
+def plain_text(field: str) -> str:
+    """A field without the escaping of line breaks, entities and tags."""
+    text = field.replace("\\", " ")
+    for _ in range(2):  # " amp;#39;"
+        text = ENTITY.sub(lambda entity: html.unescape(f"&{entity[0].lstrip()}"), text)
+    text = TAG.sub(" ", html.unescape(text))
+    return SPACE.sub(" ", clean(text)).strip()
+
+
+def split_items(items: list[Row]) -> dict[str, list[Row]]:
+    """Train, valid and test: by a checksum, hence at random and the same everywhere; each in the items' order."""
+    owners = defaultdict(set)
+    keys = [[(side, re.sub(r"\W+", " ", text.lower()).strip()) for side, text in enumerate(pair)] for pair in items]
+    for index, pair in enumerate(keys):
+        for key in pair:
+            owners[key].add(index)
+    alone = [
+        index
+        for index, pair in enumerate(keys)
+        if all(len(owners[key]) == 1 for key in pair) and not wordless(("", ""), items[index])
+    ]
+    alone.sort(key=lambda index: sha256("\t".join(items[index]).encode()).digest())
+    size = NUM_HELD_OUT if len(items) == NUM_ITEMS else max(1, len(items) * NUM_HELD_OUT // NUM_ITEMS)
+    held_out = {"valid": sorted(alone[size : 2 * size]), "test": sorted(alone[:size])}
+    train = sorted(set(range(len(items))).difference(*held_out.values()))
+    return {split: [items[index] for index in chosen] for split, chosen in {"train": train, **held_out}.items()}
+
+
+def _has_items(path: Path) -> bool:
+    try:
+        read_rows(path)
+    except DataError:
+        return False
+    return True
+
+
+# Annotated English Gigaword as headline generation: first sentence of an article, its title; Rush et al.'s split.
+
+
+PLACES = [".", "train", "sumdata/train", "org_data", "sumdata", "Giga", "sumdata/Giga"]
+
+# File names of a split, article and title: sumdata of Rush et al., then org_data.
+LAYOUTS = {
+    "train": [("train.article.txt", "train.title.txt"), ("train.src.txt", "train.tgt.txt")],
+    "valid": [
+        ("valid.article.filter.txt", "valid.title.filter.txt"),
+        ("valid.article.txt", "valid.title.txt"),
+        ("dev.src.txt", "dev.tgt.txt"),
+        ("valid.src.txt", "valid.tgt.txt"),
+    ],
+    "test": [
+        ("test.article.txt", "test.title.txt"),
+        ("test.src.txt", "test.tgt.txt"),
+        ("input.txt", "task1_ref0.txt"),
+    ],
+}
+
+# Lines, by name of the article's file.
+NUM_PAIRS = {
+    "train.article.txt": 3803957,
+    "train.src.txt": 3803957,
+    "valid.article.filter.txt": 189651,
+    "dev.src.txt": 189651,
+    "test.src.txt": 1951,
+    "input.txt": 1951,
+}
+
+DIGITS = str.maketrans("0123456789", "#" * 10)
+UNKNOWN = "<unk>"
+UNKNOWN_WORDS = frozenset({"<unk>", "UNK", "unk", "[UNK]", "[unk]", "<UNK>"})
+SYMBOL = re.compile(r"<(/?s|pad|unk)>")  # of the host, inside a longer word
+WORD = re.compile(r"[^\W_]")
+BRACKET_NAMES = frozenset({"-lrb-", "-rrb-", "-lsb-", "-rsb-", "-lcb-", "-rcb-", "-LRB-", "-RRB-"})
+
+
+class Gigaword(ParallelCorpus):
+    """Rush et al. 2015, *A Neural Attention Model for Abstractive Sentence Summarization*; test: Zhou et al. 2017."""
+
+    name = "gigaword"
+    recipe_of_two_dictionaries = "gigaword"
+    recipe_of_one_dictionary = "agnews"
+    title = "annotated English Gigaword, articles and titles"
+    pairs = ["article-title"]
+    num_merges = 5000
+    max_ratio = 0.0
+    max_length = 250
+    symbols = (UNKNOWN,)
+    extra_options = {
+        "--test-source": dict(type=Path, metavar="FILE", help="articles of the test set, as of Zhou et al. 2017"),
+        "--test-target": dict(type=Path, metavar="FILE", help="titles of the test set"),
+        "--drop-invalid": dict(action="store_true", help="remove invalid items from valid and test as well"),
+    }
+
+    def variant(self, options: Namespace) -> str:
+        """Which test set, and what happens to invalid items."""
+        test = ""
+        if options.test_source and options.test_target:
+            marks = "+".join(digest(path)[:8] for path in (options.test_source, options.test_target) if path.is_file())
+            test = f"test set {marks}"
+        return ", ".join(filter(None, [test, "no invalid item" if options.drop_invalid else ""]))
+
+    def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        """Train, valid and test in any of the layouts; the layout's own test set is ``rush`` beside a given one."""
+        if bool(options.test_source) != bool(options.test_target):
+            raise DataError("--test-source and --test-target belong together: pass both")
+        found = {split: _find(folder, split) for split in LAYOUTS}
+        if options.test_source:
+            for path in (options.test_source, options.test_target):
+                if not path.is_file():
+                    raise DataError(f"{path} is not a file: pass the test set's files, one item a line")
+            found = {
+                "train": found["train"],
+                "valid": found["valid"],
+                "test": (options.test_source, options.test_target),
+                **({"rush": found["test"]} if found["test"] else {}),
+            }
+        if missing := [split for split, paths in found.items() if paths is None]:
+            wanted = "; ".join(f"{split}: " + " or ".join(" + ".join(p) for p in LAYOUTS[split]) for split in missing)
+            raise DataError(
+                f"{folder} has no {wanted}: put both files there, .gz or not, or name another folder with --from"
+                + (" or the test set with --test-source and --test-target" if "test" in missing else "")
+            )
+        return {f"{split}.{side}": path for split, paths in found.items() for side, path in zip(options.sides, paths)}
+
+    def download(self, folder: Path, options: Namespace) -> None:
+        """Nothing can be: the corpus has no stable address, and its text is licensed by the LDC."""
+        if _find(folder, "train") is None:
+            raise DataError(
+                "Gigaword cannot be downloaded by a script: see data-prep/gigaword/README.md for where to get "
+                "train.article.txt, train.title.txt and the others, then run again with --from DIR"
+            )
+
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+        """The splits with digits as ``#``; invalid items are removed from train, elsewhere only if asked for."""
+        splits = list(dict.fromkeys(name.partition(".")[0] for name in files))
+        return {split: self._read(files, split, options) for split in splits}
+
+    def _read(self, files: dict[str, Path], split: str, options: Namespace) -> Iterator[Row]:
+        source, target = (files[f"{split}.{side}"] for side in options.sides)
+        pairs = aligned_files(source, target)
+        expected = NUM_PAIRS.get(source.name.removesuffix(".gz"))
+        if options.check and expected and source != options.test_source:
+            pairs = counted(pairs, expected, source)
+        without_digits = ((source.translate(DIGITS), target.translate(DIGITS)) for source, target in pairs)
+        return screen(without_digits, partial(fault, options.sides), split, split == "train" or options.drop_invalid)
+
+    def words_of_text(self, options: Namespace) -> dict[str, str]:
+        """The text's own."""
+        return {"tokenizer": "blanks", "case": "lower tokens" if options.lowercase else "kept"}
+
+    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
+        """The text's own tokens, lower-cased only if asked for; every way to write an unknown word becomes one."""
+
+        def tokenize(line: str) -> str:
+            return " ".join(_token(word.lower() if lowercase else word) for word in line.split())
+
+        return tokenize
+
+
+def fault(sides: tuple[str, str], pair: Row) -> str:
+    """What makes an item useless, or ""."""
+    for side, line in zip(sides, pair):
+        words = line.split()
+        if not words:
+            return f"empty {side}"
+        if all(word in UNKNOWN_WORDS for word in words):
+            return f"only unknown words in {side}"
+        if not any(_is_word(word) for word in words):
+            return f"no word in {side}"
+    return ""
+
+
+def _is_word(word: str) -> bool:
+    return word not in UNKNOWN_WORDS and word not in BRACKET_NAMES and bool(WORD.search(word) or "#" in word)
+
+
+def _token(word: str) -> str:
+    if word in UNKNOWN_WORDS:
+        return UNKNOWN
+    while SYMBOL.search(word):  # what is left of <<s>> is another
+        word = SYMBOL.sub(r"\1", word)
+    return word if not word.endswith("@@") else word.rstrip("@") + "@"
+
+
+def _find(folder: Path, split: str) -> tuple[Path, Path] | None:
+    for names in LAYOUTS[split]:
+        for place in PLACES:
+            source, target = (plain_or_gz(folder / place, name) for name in names)
+            if source and target:
+                return source, target
+    return None
+
+
+# Reuters-21578 as headline generation: the first sentence of a newswire document, its title in lower case.
+
+
+RELEASE = "reuters21578.tar.gz"
+REUTERS21578_MIRRORS = [
+    "https://kdd.ics.uci.edu/databases/reuters21578",
+    "http://www.daviddlewis.com/resources/testcollections/reuters21578",
+]
+PARTS = [f"reut2-{number:03d}.sgm" for number in range(22)]
+JOINED = "reut2-000-020.sgm"  # the first 20 parts and half of the next, one after the other
+NUM_DOCUMENTS = 20500  # of that file; the first ones of the release
+REUTERS21578_CHECKSUM = "bee585e078bc89beb1d5df4823631cfe4f9596286273f7bc07c61f07bc1711b4"
+# The checksum is that of titles and bodies as they are written, joined by line breaks.
+REUTERS21578_NUM_HELD_OUT = 1000  # in valid, and in test
+
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+DOCUMENT_END = re.compile(r"</REUTERS>")
+TITLE = re.compile(r"<TITLE>(.*?)</TITLE>", re.DOTALL)
+BODY = re.compile(r"<BODY>(.*?)</BODY>", re.DOTALL)
+PARAGRAPH_END = re.compile(r"\n(?:[ \t]|\s*\n)")
+SIGNATURE = re.compile(r"(?:^|\s)reuters?\s*$", re.IGNORECASE)
+SENTENCE_END = re.compile(r"""(?P<word>\S*)[.!?]["')\]]*(?= +["'(<]?[A-Z0-9])""")
+INITIALS = re.compile(r"""["'(<]*(?:[\w/-]+[.-])?(?:[A-Za-z]\.)*[A-Za-z]""")
+ABBREVIATIONS = frozenset(
+    "Adm Bros Capt Co Col Corp Cos Dept Dr Fla Ft Ga Gen Gov Hon Inc Jr Lt Ltd Md Messrs Mr Mrs Ms Mt No Nos Pa Plc "
+    "Prof Rep Reps Rev Sen Sens Sgt Sr St Ste Va Wm Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec vs".split()
+)
+
+
+class Document(NamedTuple):
+    """Title and body as they are written, entities and all."""
+
+    title: str
+    body: str
+
+
+class Reuters21578(HeadlineCorpus):
+    """Lewis 1997, *Reuters-21578 text categorization test collection*: newswire of 1987."""
+
+    name = "reuters21578"
+    title = "Reuters-21578, first sentences and titles"
+    num_merges = 5000
+
+    def _find(self, folder: Path) -> dict[str, Path]:
+        if path := plain_or_gz(folder, JOINED):
+            return {JOINED: path}
+        parts = {name: plain_or_gz(folder, name) for name in PARTS}
+        if all(parts.values()):
+            return parts
+        return {RELEASE: folder / RELEASE} if (folder / RELEASE).is_file() else {}
+
+    def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        """The joined file, or all parts of the release, or its archive."""
+        if files := self._find(folder):
+            return files
+        raise DataError(
+            f"{folder} has no {RELEASE} (or {PARTS[0]} to {PARTS[-1]}, or {JOINED}): put it there, .gz or not, "
+            "or leave out --from to download"
+        )
+
+    def download(self, folder: Path, options: Namespace) -> None:
+        """The release's archive."""
+        if not self._find(folder):
+            urls = mirror_urls(options.mirror or REUTERS21578_MIRRORS, RELEASE)
+            download([(url, folder / RELEASE) for url in urls], is_sound)
+
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+        """Train, valid and test in the order of the files; a title or first sentence is in one split only."""
+        texts = unpack(files[RELEASE], set(PARTS), scratch) if RELEASE in files else files
+        names = [JOINED] if JOINED in texts else PARTS
+        where = " and ".join(str(path) for path in files.values()) if len(files) == 1 else f"{files[PARTS[0]].parent}"
+        found = list(itertools.islice(documents(texts[name] for name in names), NUM_DOCUMENTS))
+        written = [document for document in found if document]
+        if len(written) < 10:
+            raise DataError(f"{where} has {len(written)} documents with a title and a body: at least 10 are expected")
+        if options.check:
+            content = "\n".join(f"{document.title}\n{document.body}" for document in written)
+            check_digest(sha256(content.encode()).hexdigest(), REUTERS21578_CHECKSUM, f"what is read of {where}")
+        splits = split_rows([(first_sentence(document.body), title(document)) for document in written])
+        fault_of = partial(wordless, options.sides)
+        return {split: screen(rows, fault_of, split, drop=True) for split, rows in splits.items()}
+
+
+def documents(paths: Iterable[Path]) -> Iterator[Document | None]:
+    """The documents of SGML files in their order; None for one that lacks title or body."""
+    for path in paths:
+        with opened(path) as file:
+            *found, rest = DOCUMENT_END.split(file.read().decode("latin-1").replace("\r\n", "\n"))
+        if "<REUTERS" in rest:
+            raise DataError(f"{path}: the last <REUTERS> is not closed: is the file truncated?")
+        for text in found:
+            parts = TITLE.search(text), BODY.search(text)
+            yield Document(*(part[1] for part in parts)) if all(parts) else None
+
+
+def title(document: Document) -> str:
+    """The title in lower case, on one line."""
+    return one_line(html.unescape(document.title)).lower()
+
+
+def first_sentence(body: str) -> str:
+    """What comes before the end of the first sentence, or of the first paragraph, whichever is earlier.
+
+    A paragraph ends where the next line is indented or blank. A full stop ends no sentence after initials, after an
+    abbreviation, or before a word in lower case.
+    """
+    paragraph = one_line(PARAGRAPH_END.split(html.unescape(body).strip(), maxsplit=1)[0])
+    paragraph = SIGNATURE.sub("", paragraph)
+    for end in SENTENCE_END.finditer(paragraph):
+        word = end["word"]
+        stops = paragraph[end.end("word")] == "."
+        if not (stops and (INITIALS.fullmatch(word) or word.lstrip("\"'(<") in ABBREVIATIONS)):
+            return paragraph[: end.end()]
+    return paragraph
+
+
+def one_line(text: str) -> str:
+    """Text with one space between words and without control characters."""
+    return " ".join(CONTROL.sub(" ", text).split())
+
+
+def split_rows(rows: list[Row]) -> dict[str, list[Row]]:
+    """The last NUM_HELD_OUT rows for test, as many before them for valid, fewer of few rows.
+
+    A row leaves valid if its title or its first sentence is in train as well, and test if it is in train or valid.
+    """
+    size = min(REUTERS21578_NUM_HELD_OUT, len(rows) // 10)
+    splits = {"train": rows[: len(rows) - 2 * size], "valid": rows[-2 * size : -size], "test": rows[-size:]}
+    sentences: set[str] = set()
+    titles: set[str] = set()
+    for split, earlier in [("train", ""), ("valid", "train"), ("test", "train or valid")]:
+        if earlier:
+            other_titles = [row for row in splits[split] if row[1] not in titles]
+            kept = [row for row in other_titles if row[0] not in sentences]
+            print(
+                f"{split}: {size - len(other_titles)} of {size} documents leave, their titles are in {earlier}, "
+                f"and {len(other_titles) - len(kept)} more, their first sentences are"
+            )
+            splits[split] = kept
+        sentences.update(sentence for sentence, _ in splits[split])
+        titles.update(title for _, title in splits[split])
+    return splits

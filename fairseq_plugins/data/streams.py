@@ -1,0 +1,205 @@
+"""A corpus as B parallel streams of text.
+
+Shapes: B rows of this process, T length of a window.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from torch import Tensor
+
+# How a stream is cut into windows for truncated back-propagation through time.
+
+
+FULL_WINDOW_PROBABILITY = 0.95
+LENGTH_STANDARD_DEVIATION = 5.0
+SHORTEST_RANDOM_WINDOW = 5
+
+
+@dataclass(frozen=True)
+class Window:
+    """A run of predictions, the same for all rows.
+
+    Attributes:
+        start: index in the row of the first input token; targets are one token later.
+        length: number of predictions T.
+        nominal_length: the length that was asked for, larger than ``length`` where the row ended first.
+        row_offsets: the token that each row of all processes begins with; empty where it is the first of each.
+    """
+
+    start: int
+    length: int
+    nominal_length: int
+    row_offsets: Tuple[int, ...] = ()
+
+
+def fixed_windows(num_predictions: int, *, length: int) -> List[Window]:
+    """Windows of ``length`` predictions, the last one shorter where they do not divide the row."""
+    return _cut(num_predictions, lambda: length)
+
+
+def random_windows(
+    num_predictions: int, *, length: int, max_length: Optional[int], seed: Union[int, Sequence[int]]
+) -> List[Window]:
+    """Windows of random lengths (Merity et al. 2018, section 4.1).
+
+    The base is ``length`` with probability 0.95 and half of it otherwise; the length is drawn from
+    Normal(base, 5), cut to a whole number, at least 5 and at most ``max_length``. ``seed`` is whatever
+    :func:`numpy.random.default_rng` takes, for example (seed of the run, epoch).
+    """
+    generator = np.random.default_rng(seed)
+
+    def draw() -> int:
+        base = length if generator.random() < FULL_WINDOW_PROBABILITY else length / 2
+        drawn = max(SHORTEST_RANDOM_WINDOW, int(generator.normal(base, LENGTH_STANDARD_DEVIATION)))
+        return drawn if max_length is None else min(drawn, max_length)
+
+    return _cut(num_predictions, draw)
+
+
+def _cut(num_predictions: int, next_length: Callable[[], int]) -> List[Window]:
+    windows: List[Window] = []
+    start = 0
+    while start < num_predictions:
+        nominal_length = next_length()
+        windows.append(Window(start, min(nominal_length, num_predictions - start), nominal_length))
+        start += nominal_length
+    return windows
+
+
+TOKENS_AT_ONCE = 2**20
+"""Of those that a digest is taken of."""
+
+
+class TokenStream(FairseqDataset):
+    """A split as one token stream; it becomes :class:`ContiguousStreams` when the number of rows is known.
+
+    Args:
+        tokens: (n,) int64, with an end mark after every line.
+        split: name of the split.
+        use: what it was read for; the training text may be scored as well.
+    """
+
+    def __init__(self, tokens: Tensor, split: str, *, use: Literal["training", "scoring"] = "scoring"):
+        self.tokens = tokens
+        self.split = split
+        self.use = use
+
+    def __len__(self) -> int:
+        return self.tokens.numel()
+
+
+class ContiguousStreams(FairseqDataset):
+    """Cuts one long token stream into rows and hands out windows of all rows.
+
+    The stream is divided into ``num_rows`` rows of equal length; what does not fill a row is left over at
+    the end (:attr:`num_leftover_tokens`). Each process owns the rows ``first_row .. first_row + B - 1``.
+    Inside a row, inputs and targets overlap by one token, so every token but the first of the row is
+    predicted exactly once. Where a window has offsets, a row begins with the token at its offset, and goes on with its
+    first token after its last. The dataset is indexed by :class:`Window` and is the same in every epoch.
+
+    Args:
+        tokens: the corpus, (n,) int64, with an end mark after every line.
+        name: of the stream, under which models carry its state.
+        num_rows: rows of all processes together.
+        first_row: first row of this process.
+        num_own_rows: number of rows of this process, B.
+
+    Attributes:
+        rows: tokens of this process's rows, (B, L).
+        own_rows: their place among all rows.
+        num_rows: rows of all processes together.
+
+    Raises:
+        ValueError: if a row would have fewer than two tokens.
+    """
+
+    def __init__(self, tokens: Tensor, *, name: str, num_rows: int, first_row: int, num_own_rows: int):
+        row_length = tokens.numel() // num_rows
+        if row_length < 2:
+            raise ValueError(
+                f"the corpus has {tokens.numel():,} tokens, too few for {num_rows:,} rows of at least 2: "
+                "use a larger corpus or a smaller --batch-size (--batch-size-valid for validation)"
+            )
+        self.name = name
+        rows = tokens[: num_rows * row_length].view(num_rows, row_length)
+        self.num_rows = num_rows
+        self.own_rows = slice(first_row, first_row + num_own_rows)
+        self.rows = rows[self.own_rows]
+        self._all_rows = rows
+        self.num_leftover_tokens = tokens.numel() - rows.numel()
+
+    @property
+    def num_predictions_per_row(self) -> int:
+        """Targets of a row: all its tokens but the first."""
+        return self.rows.size(1) - 1
+
+    def __len__(self) -> int:
+        return self.num_predictions_per_row
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells the text of all rows from others: the SHA-256 of its tokens, in hexadecimal digits."""
+        found = hashlib.sha256()
+        for tokens in self._all_rows.flatten().split(TOKENS_AT_ONCE):
+            found.update(tokens.int().numpy().tobytes())
+        return found.hexdigest()
+
+    def describe(self) -> str:
+        """How the text was cut, for a log."""
+        return (
+            f"{self.name}: {self.num_rows:,} rows of {len(self) + 1:,} tokens, {self.num_rows * len(self):,} "
+            f"predictions; {self.num_leftover_tokens:,} leftover tokens at the end of the corpus do not fill a row and "
+            "are unused"
+        )
+
+    def __getitem__(self, window: Window) -> Dict[str, Any]:
+        num_rows = self.rows.size(0)
+        tokens = self._tokens(window)
+        return {
+            "id": torch.arange(num_rows),
+            "nsentences": num_rows,
+            "ntokens": num_rows * window.length,
+            "net_input": {
+                "src_tokens": tokens[:, :-1].contiguous(),
+                "src_lengths": torch.full((num_rows,), window.length),
+                "stream": self.name,
+                "position": window.start,
+            },
+            "target": tokens[:, 1:].contiguous(),
+            "nominal_length": window.nominal_length,
+        }
+
+    def _tokens(self, window: Window) -> Tensor:
+        """What a window reads and predicts, (B, T + 1)."""
+        end = window.start + window.length + 1
+        if not window.row_offsets:
+            return self.rows[:, window.start : end]
+        offsets = torch.tensor(window.row_offsets[self.own_rows])
+        places = (offsets.unsqueeze(1) + torch.arange(window.start, end)) % self.rows.size(1)
+        return self.rows.gather(1, places)
+
+    def collater(self, samples: List[Dict[str, Any]]) -> Dict[str, Any]:
+        """A batch is one window."""
+        (sample,) = samples
+        return sample
+
+
+# Where each row of a stream begins: partial shuffle (Press 2019).
+
+
+ROW_OFFSETS = ("none", "random")
+"""Whether rows begin where they were cut, or in every epoch somewhere else."""
+
+
+def random_row_offsets(num_rows: int, row_length: int, *, seed: Union[int, Sequence[int]]) -> Tuple[int, ...]:
+    """A number of tokens for each row by which it is rotated, uniform in [0, ``row_length``).
+
+    ``seed`` is whatever :func:`numpy.random.default_rng` takes.
+    """
+    return tuple(np.random.default_rng(seed).integers(row_length, size=num_rows).tolist())

@@ -1,0 +1,342 @@
+"""Which softmaxes of a mixture serve a text, its prior pi, word by word and summed, and how sure each is.
+
+Shapes: J experts, n words of a sentence, B rows, T steps.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.evaluation.scoring import score_pairs, score_windows, shifted
+from fairseq_plugins.models.gated_lm import GatedDecoder
+from fairseq_plugins.output_layers.mixture import MixtureOutput
+from fairseq_plugins.output_layers.scores import Scores
+
+
+@dataclass(frozen=True)
+class ExpertUse:
+    """How much of a text each expert served (Takase et al. 2018, section 5.3 and table 4).
+
+    Attributes:
+        layers: the layer that each expert reads, J; 0 is the embedding.
+        mass: the prior of each expert, summed over the words of the text, (J,) float64.
+        total_entropy: of each expert's own distribution in nats, summed over the words, (J,) float64.
+        num_words: predicted words, end marks included; the sum of ``mass``.
+        vocab_size: words of the distributions, whose entropy is at most its logarithm.
+    """
+
+    layers: List[int]
+    mass: Tensor
+    total_entropy: Tensor
+    num_words: int
+    vocab_size: int
+
+    @property
+    def shares(self) -> List[float]:
+        """Of each expert in the words; they sum to 1."""
+        return (self.mass / self.num_words).tolist()
+
+    @property
+    def entropies(self) -> List[float]:
+        """Of each expert's distribution in nats, the mean over all words: 0 where it is sure, log V where uniform."""
+        return (self.total_entropy / self.num_words).tolist()
+
+    @property
+    def balance(self) -> float:
+        """The root of beta: the population standard deviation of ``mass`` by its mean, 0 where all serve alike."""
+        return float(self.mass.std(correction=0) / self.mass.mean())
+
+    @property
+    def sample_balance(self) -> float:
+        """The same with the sample's standard deviation, divided by J - 1; NaN for one expert."""
+        if len(self.layers) == 1:
+            return float("nan")
+        return float(self.mass.std(correction=1) / self.mass.mean())
+
+
+@dataclass(frozen=True)
+class WordExperts:
+    """The experts of a sentence.
+
+    Attributes:
+        words: that are predicted, n, the end mark included.
+        weights: the prior before each, (n, J) float64; rows sum to 1.
+        layers: see :class:`ExpertUse`.
+    """
+
+    words: List[str]
+    weights: Tensor
+    layers: List[int]
+
+
+def mixture_output(model: BaseFairseqModel) -> MixtureOutput:
+    """The output layer of a model with a mixture.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    decoder = getattr(model, "decoder", None)
+    if isinstance(decoder, GatedDecoder):
+        raise ValueError(
+            "the model is a gate on trained models, which have the experts: give a base model's checkpoint"
+        )
+    output = getattr(decoder, "output", None)
+    if not isinstance(output, MixtureOutput):
+        raise ValueError("the model has no mixture of softmaxes: give one with --output-layer mos or doc")
+    return output
+
+
+def expert_layers(model: BaseFairseqModel) -> List[int]:
+    """The layer that each expert of a model reads, J.
+
+    Raises:
+        ValueError: if its output layer is no mixture.
+    """
+    experts_per_layer = mixture_output(model).experts_per_layer
+    return [layer for layer, number in enumerate(experts_per_layer) for _ in range(number)]
+
+
+def stream_expert_use(
+    model: FairseqLanguageModel, tokens: Tensor, *, num_rows: int = 1, device: str = "cpu", show_progress: bool = False
+) -> ExpertUse:
+    """Over a stream with carried state; the arguments are those of ``score_windows``.
+
+    Raises:
+        ValueError: if the model has no mixture, or as ``score_windows``.
+    """
+    output, uses, gate_state = mixture_output(model), _Sums(model), None
+    for window in score_windows([model], tokens, num_rows=num_rows, device=device, show_progress=show_progress):
+        (scores,), (states,) = window.scores, window.states
+        entropies = output.expert_entropies(states, gate_state)
+        uses.add(scores, entropies, torch.ones_like(window.target, dtype=torch.bool))
+        gate_state = scores.gate_state
+    return uses.result()
+
+
+def pairs_expert_use(
+    model: FairseqEncoderDecoderModel,
+    sources: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    *,
+    device: str = "cpu",
+    show_progress: bool = False,
+) -> ExpertUse:
+    """Over the targets of sentence pairs; the arguments are those of ``score_pairs``.
+
+    Raises:
+        ValueError: if the model has no mixture, or as ``score_pairs``.
+    """
+    output, uses = mixture_output(model), _Sums(model)
+    for scored in score_pairs(model, sources, targets, device=device, show_progress=show_progress):
+        assert scored.scores is not None and scored.states is not None
+        uses.add(scored.scores, output.expert_entropies(scored.states), scored.is_token)
+    return uses.result()
+
+
+class _Sums:
+    """What the batches of a text add up to."""
+
+    def __init__(self, model: BaseFairseqModel):
+        self._layers = expert_layers(model)
+        self._vocab_size = len(mixture_output(model).projection.weight)
+        self._mass = torch.zeros(len(self._layers), dtype=torch.float64)
+        self._entropy = torch.zeros_like(self._mass)
+        self._num_words = 0
+
+    def add(self, scores: Scores, entropies: Tensor, is_token: Tensor) -> None:
+        """A batch, whose entropies are (B, T, J), and where it has words, (B, T)."""
+        assert scores.mixture_weights is not None
+        self._mass += scores.mixture_weights[is_token].double().sum(0).cpu()
+        self._entropy += entropies[is_token].double().sum(0).cpu()
+        self._num_words += int(is_token.sum())
+
+    def result(self) -> ExpertUse:
+        return ExpertUse(
+            layers=self._layers,
+            mass=self._mass,
+            total_entropy=self._entropy,
+            num_words=self._num_words,
+            vocab_size=self._vocab_size,
+        )
+
+
+@torch.no_grad()
+def line_experts(model: FairseqLanguageModel, sequence: Tensor, *, device: str = "cpu") -> WordExperts:
+    """Of a line (n,) int64 with its end mark, from a fresh state.
+
+    Raises:
+        ValueError: if the model has no mixture.
+    """
+    layers = expert_layers(model)
+    dictionary = model.decoder.dictionary
+    inputs = shifted(sequence, first=dictionary.eos())
+    scores = model.eval()(inputs[None].to(device), target=sequence[None].to(device))[1]["scores"]
+    return _word_experts(scores.mixture_weights[0], sequence, layers, dictionary)
+
+
+def pair_experts(
+    model: FairseqEncoderDecoderModel, source: Tensor, target: Tensor, *, device: str = "cpu"
+) -> WordExperts:
+    """Of a target (n,) int64 with its end mark, after its source.
+
+    Raises:
+        ValueError: if the model has no mixture.
+    """
+    layers = expert_layers(model)
+    (scored,) = score_pairs(model, [source], [target], device=device)
+    assert scored.scores is not None and scored.scores.mixture_weights is not None
+    return _word_experts(scored.scores.mixture_weights[0], target, layers, model.decoder.dictionary)
+
+
+def _word_experts(weights: Tensor, sequence: Tensor, layers: List[int], dictionary: Dictionary) -> WordExperts:
+    return WordExperts(
+        words=[dictionary[int(token)] for token in sequence], weights=weights.double().cpu(), layers=layers
+    )
+
+
+# Rank of the matrix of log-probabilities of a language model (Yang et al. 2018, section 2).
+#
+# Shapes: N positions, V vocabulary.
+
+
+WINDOW = 500
+"""Positions of a forward pass."""
+
+NOISE = 4 * math.sqrt(torch.finfo(torch.float64).eps)
+"""Share of the largest singular value: eigenvalues err by a few eps of the largest, and these are their roots."""
+
+
+def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> Tensor:
+    """Singular values, (V,) float64, descending, of log P(word | position) for the positions of a stream, (N, V).
+
+    The matrix is never held: its Gram matrix (V, V) is summed in float64, window by window, and the roots of its
+    eigenvalues are taken. Those below :data:`NOISE` of the largest would be rounding, and are zero.
+
+    Args:
+        model: a language model that carries its state.
+        tokens: (N + 1,) int64.
+        options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
+    """
+    gram = None
+    for scored in score_windows([model], tokens, window=WINDOW, words="all", **options):
+        assert scored.log_probs is not None
+        rows = scored.log_probs.flatten(0, 1)
+        gram = rows.new_zeros(rows.size(1), rows.size(1)) if gram is None else gram
+        gram.addmm_(rows.t(), rows)
+    values = torch.linalg.eigvalsh(gram).flip(0).clamp(min=0).sqrt().cpu()
+    return values.where(values > NOISE * values[0], 0.0)
+
+
+def rank(values: Tensor, *, threshold: float) -> int:
+    """Number of singular values above ``threshold``."""
+    return int((values > threshold).sum())
+
+
+def default_threshold(values: Tensor, *, num_positions: int) -> float:
+    """The threshold that numerical libraries take for a matrix in float32: max(N, V) eps times the largest value."""
+    return max(num_positions, len(values)) * torch.finfo(torch.float32).eps * float(values[0])
+
+
+# How much the features of a layer's output depend on each other.
+#
+# Shapes: N positions, D_n width of layer n.
+
+
+@dataclass(frozen=True)
+class LayerCorrelation:
+    """Mean absolute correlation over pairs of different features of one layer, between 0 and 1.
+
+    A mean is None where there is no pair.
+
+    Attributes:
+        layer: number of the layer, from 1 on.
+        width: D_n.
+        num_constant: features that never change; they take part in no pair.
+        mean: over all pairs.
+        within: over the pairs within each of the layer's groups of features, by name.
+        between: over the pairs of features of different groups.
+    """
+
+    layer: int
+    width: int
+    num_constant: int
+    mean: Optional[float]
+    within: Dict[str, Optional[float]]
+    between: Optional[float]
+
+
+def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[Tensor]:
+    """Pearson correlations, (D_n, D_n) float64, of the features of each layer over the positions of a stream.
+
+    Rows of features that never change are NaN. Sums are taken window by window; no output is kept.
+
+    Args:
+        model: a language model that carries its state.
+        tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
+    """
+    sums = [_FeatureCorrelationSums() for _ in model.decoder.stack.layers]
+    for window in score_windows([model], tokens, **options):
+        for layer_sums, output in zip(sums, window.states[0].layers[1:]):
+            layer_sums.add(output.flatten(0, 1).double())
+    return [layer_sums.correlations().cpu() for layer_sums in sums]
+
+
+def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[LayerCorrelation]:
+    """Mean absolute correlation within each layer, bottom first; see :func:`correlation_matrices`."""
+    found = []
+    for n, (matrix, layer) in enumerate(
+        zip(correlation_matrices(model, tokens, **options), model.decoder.stack.layers), start=1
+    ):
+        absolute = matrix.abs().fill_diagonal_(float("nan"))
+        of_different_groups = torch.zeros_like(absolute, dtype=torch.bool)
+        for one, other in combinations(layer.feature_groups.values(), 2):
+            of_different_groups[one, other] = True
+        found.append(
+            LayerCorrelation(
+                layer=n,
+                width=len(matrix),
+                num_constant=int(matrix.diagonal().isnan().sum()),
+                mean=_mean(absolute),
+                within={name: _mean(absolute[group, group]) for name, group in layer.feature_groups.items()},
+                between=_mean(absolute[of_different_groups]),
+            )
+        )
+    return found
+
+
+class _FeatureCorrelationSums:
+    """What the correlations of a layer's features are formed of, summed over positions."""
+
+    def __init__(self) -> None:
+        self.num_positions = 0
+        self.origin: Optional[Tensor] = None
+        self.sum = self.products = torch.zeros(())
+
+    def add(self, x: Tensor) -> None:
+        """Add positions, (N, D_n) float64."""
+        if self.origin is None:
+            # near the mean, so that little is lost when the product of means is taken off
+            self.origin = x.mean(dim=0)
+        x = x - self.origin
+        self.sum = self.sum + x.sum(dim=0)
+        self.products = self.products + x.t() @ x
+        self.num_positions += len(x)
+
+    def correlations(self) -> Tensor:
+        """Of the positions so far, (D_n, D_n)."""
+        mean = self.sum / self.num_positions
+        covariance = self.products / self.num_positions - torch.outer(mean, mean)
+        deviations = covariance.diagonal().clamp(min=0).sqrt()
+        deviations = deviations.masked_fill(deviations < 1e-12, float("nan"))
+        return covariance / torch.outer(deviations, deviations)
+
+
+def _mean(absolute: Tensor) -> Optional[float]:
+    mean = absolute.nanmean().item()
+    return None if math.isnan(mean) else mean

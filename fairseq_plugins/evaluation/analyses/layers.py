@@ -1,0 +1,348 @@
+"""What a mixture reads from each layer and what it teaches each, at a point of its training.
+
+Shapes: B rows, T steps, D_n width of layer n, N index of the last layer, J experts.
+"""
+
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Tuple, Union
+
+import torch
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
+from torch import Tensor
+from tqdm import tqdm
+
+from fairseq_plugins.evaluation.analyses.experts import expert_layers, mixture_output
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity, score_pairs, shifted
+from fairseq_plugins.modules.simple_rnn import DiagonalRNN, SimpleRecurrentLayer
+from fairseq_plugins.output_layers.scores import DecoderStates
+
+
+@dataclass(frozen=True)
+class LayerLearning:
+    """Means over the words of a text, by layer 0 .. N; layer 0 is the embedding.
+
+    Attributes:
+        shares: prior of the experts that read the layer; they sum to 1.
+        gradients: norm of d(-log P(w)) / d h^n, in nats, as the output layer gives it to h^n; what passes on from
+            a layer to those below is not in it.
+        num_words: predicted words, end marks included.
+    """
+
+    shares: List[float]
+    gradients: List[float]
+    num_words: int
+
+
+def lines_learning(model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str = "cpu") -> LayerLearning:
+    """Of lines (n,) int64 with their end marks, each from a fresh state; without dropout.
+
+    Raises:
+        ValueError: if the model has no mixture, or there is no line.
+    """
+    return _learning(model, _read_lines(model.eval(), lines, device=device))
+
+
+def pairs_learning(
+    model: FairseqEncoderDecoderModel, sources: Sequence[Tensor], targets: Sequence[Tensor], *, device: str = "cpu"
+) -> LayerLearning:
+    """Of sentence pairs; the arguments are those of ``score_pairs``. Without dropout.
+
+    Raises:
+        ValueError: if the model has no mixture, there is no pair, or as ``score_pairs``.
+    """
+    expert_layers(model)
+    batches = (
+        (scored.states, scored.target, scored.is_token)
+        for scored in score_pairs(model, sources, targets, device=device)
+        if scored.states is not None
+    )
+    return _learning(model, batches)
+
+
+def _read_lines(
+    model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str
+) -> Iterator[Tuple[DecoderStates, Tensor, Tensor]]:
+    end = model.decoder.dictionary.eos()
+    for line in lines:
+        target = line[None].to(device)
+        inputs = shifted(target, first=end)
+        with torch.no_grad():
+            states = model(inputs, target=target)[1]["states"]
+        yield states, target, torch.ones_like(target, dtype=torch.bool)
+
+
+def _learning(model: BaseFairseqModel, batches: Iterator[Tuple[DecoderStates, Tensor, Tensor]]) -> LayerLearning:
+    """From what the output layer reads, the targets (B, T) and where they have a word (B, T)."""
+    output, read_layers = mixture_output(model), torch.tensor(expert_layers(model))
+    mass = torch.zeros(len(read_layers), dtype=torch.float64)
+    norms: List[float] = []
+    num_words = 0
+    for states, target, is_token in batches:
+        layers = [layer.detach().requires_grad_() for layer in states.layers]
+        with torch.enable_grad():
+            scores = output(replace(states, layers=layers), target, token_weights=is_token)
+        assert scores.loss is not None and scores.mixture_weights is not None
+        gradients = torch.autograd.grad(scores.loss, layers, allow_unused=True)
+        norms = norms or [0.0] * len(layers)
+        for n, gradient in enumerate(gradients):
+            norms[n] += 0.0 if gradient is None else float(gradient.double().norm(dim=-1).sum())
+        mass += scores.mixture_weights.detach().double()[is_token].sum(0).cpu()
+        num_words += int(is_token.sum())
+    if num_words == 0:
+        raise ValueError("there is no sentence that has a word")
+    shares = [float(mass[read_layers == n].sum()) / num_words for n in range(len(norms))]
+    return LayerLearning(shares=shares, gradients=[norm / num_words for norm in norms], num_words=num_words)
+
+
+# The outputs of a language model's recurrent layers, to be read or changed while it is evaluated.
+
+
+@contextmanager
+def changed_layer_outputs(model: FairseqLanguageModel, change: Callable[[int, Tensor], Tensor]) -> Iterator[None]:
+    """Within the block, the output of layer n = 1 .. N, (B, T, D_n), is ``change(n, output)``.
+
+    The next layer and the output layer read it; the layer's own state, which its next step reads, stays as it is. In
+    evaluation the output is that of the layer itself, without dropout.
+    """
+    with ExitStack() as hooks:
+        for n, dropout in enumerate(model.decoder.stack.dropouts, start=1):
+            handle = dropout.register_forward_hook(lambda module, inputs, output, n=n: change(n, output))
+            hooks.callback(handle.remove)
+        yield
+
+
+# Perplexity where outputs of recurrent layers are set to zero at random (Shuang et al. 2020, section V-C).
+#
+# A model whose features do not depend on each other's company loses less.
+
+
+LAYER_MASKS = ("element", "locked")
+"""A fresh mask for every element of every time step, or one for each feature of a row that stays for a whole run."""
+
+
+@dataclass(frozen=True)
+class LayerMask:
+    """Which outputs are masked, and how.
+
+    Attributes:
+        layers: numbers of the masked layers, from 1 on.
+        probability: of an element to be set to zero, 0 <= P <= 1; what is kept is not rescaled.
+        kind: a value of :data:`LAYER_MASKS`.
+    """
+
+    layers: Collection[int]
+    probability: float
+    kind: str = "element"
+
+    def __post_init__(self) -> None:
+        assert self.kind in LAYER_MASKS and 0 <= self.probability <= 1
+
+
+@dataclass(frozen=True)
+class MaskedRuns:
+    """Perplexities of one model with one kind of mask.
+
+    Attributes:
+        model: its name.
+        layers: "all", or the number of the only layer that is masked.
+        probability, mask: as :class:`LayerMask` has them.
+        perplexity: the mean over the runs.
+        perplexities: of each run; without a mask there is one.
+    """
+
+    model: str
+    layers: str
+    probability: float
+    mask: str
+    perplexity: float
+    perplexities: List[float]
+
+
+def masking_curves(
+    models: Dict[str, FairseqLanguageModel],
+    tokens: Tensor,
+    *,
+    probabilities: Sequence[float],
+    kind: str,
+    num_runs: int,
+    show_progress: bool = False,
+    **options: Any,
+) -> List[MaskedRuns]:
+    """Perplexities with all layers masked together, then with each alone (figure 5 of the paper).
+
+    Args:
+        models: by name, all with the same number of layers.
+        tokens, options: as :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
+        probabilities: to mask with.
+        kind: a value of :data:`LAYER_MASKS`.
+        num_runs: runs with other masks, seeds 1, 2, ...
+        show_progress: whether a bar is drawn on standard error.
+
+    Raises:
+        ValueError: if the models differ in depth.
+    """
+    depths = {len(model.decoder.stack.layers) for model in models.values()}
+    if len(depths) > 1:
+        raise ValueError(f"models with {' and '.join(map(str, sorted(depths)))} layers: compare those of one depth")
+    layers = range(1, depths.pop() + 1)
+    masked = {"all": list(layers), **{str(n): [n] for n in layers if len(layers) > 1}}
+    cases = [
+        (name, chosen, LayerMask(numbers, probability, kind))
+        for name in models
+        for chosen, numbers in masked.items()
+        for probability in probabilities
+    ]
+    curves = []
+    for name, chosen, mask in tqdm(cases, unit="case", disable=not show_progress, file=sys.stderr):
+        seeds = range(1, 1 + (num_runs if mask.probability > 0 else 1))
+        runs = [masked_perplexity(models[name], tokens, mask, seed=seed, **options) for seed in seeds]
+        curves.append(MaskedRuns(name, chosen, mask.probability, kind, sum(runs) / len(runs), runs))
+    return curves
+
+
+def masked_perplexity(
+    model: FairseqLanguageModel, tokens: Tensor, mask: LayerMask, *, seed: int, **options: Any
+) -> float:
+    """Perplexity with random masks.
+
+    Args:
+        model, tokens, options: as :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
+        mask: what is masked.
+        seed: of the masks.
+    """
+    generator = torch.Generator(device=options.get("device", "cpu")).manual_seed(seed)
+    locked: Dict[int, Tensor] = {}
+
+    def draw(output: Tensor) -> Tensor:
+        shape = output.shape if mask.kind == "element" else (output.size(0), 1, output.size(2))
+        return torch.empty(shape, device=output.device).bernoulli_(1 - mask.probability, generator=generator)
+
+    def change(n: int, output: Tensor) -> Tensor:
+        if n not in mask.layers:
+            return output
+        if mask.kind == "locked":
+            if n not in locked:
+                locked[n] = draw(output)
+            return output * locked[n].to(output)
+        return output * draw(output).to(output)
+
+    with changed_layer_outputs(model, change):
+        return evaluate_perplexity([model], tokens, **options).perplexity
+
+
+# Eigenvalues of the matrices of recurrent layers without gates (Pachitariu & Sahani 2013).
+#
+# Shapes: D width of a layer.
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues of a recurrent matrix R.
+
+    Attributes:
+        layer: its number, from 1 on.
+        eigenvalues: (D,) complex128, the largest modulus first.
+        most_negative: the least of the real ones; NaN where none is below zero.
+        same_sign: of its right and its left eigenvector, the larger share of entries that have one sign; NaN where
+            there is none.
+    """
+
+    layer: int
+    eigenvalues: Tensor
+    most_negative: float
+    same_sign: List[float]
+
+    @property
+    def num_growing(self) -> int:
+        """Eigenvalues whose modulus is above 1."""
+        return int((self.eigenvalues.abs() > 1).sum())
+
+
+def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectrum]:
+    """Of each layer, bottom first, in float64; ``path`` names the model.
+
+    Raises:
+        ValueError: if a layer has no matrix from hidden state to hidden state alone.
+    """
+    found = []
+    for number, layer in enumerate(model.decoder.stack.layers, start=1):
+        if not isinstance(layer, SimpleRecurrentLayer) or layer.recurrent is None:
+            raise ValueError(
+                f"{path}: layer {number} has no recurrent matrix without gates: give a model with --rnn-cell "
+                "rectifier, smooth-rectifier, or diagonal with --transition full"
+            )
+        found.append(_spectrum(number, layer.recurrent_matrices()[0].detach().double().cpu()))
+    return found
+
+
+def _spectrum(number: int, matrix: Tensor) -> Spectrum:
+    values, right = torch.linalg.eig(matrix)
+    order = values.abs().argsort(descending=True)
+    is_negative = (values.imag == 0) & (values.real < 0)
+    most_negative, shares = float("nan"), [float("nan")] * 2
+    if is_negative.any():
+        place = int(values.real.masked_fill(~is_negative, torch.inf).argmin())
+        most_negative = float(values.real[place])
+        left_values, left = torch.linalg.eig(matrix.t())
+        same = int((left_values - values[place]).abs().argmin())
+        shares = [_same_sign(vectors.real) for vectors in (right[:, place], left[:, same])]
+    return Spectrum(layer=number, eigenvalues=values[order], most_negative=most_negative, same_sign=shares)
+
+
+def _same_sign(vector: Tensor) -> float:
+    rounding = 1e-9 * vector.abs().max()
+    return max(float((sign * vector > rounding).double().mean()) for sign in (1, -1))
+
+
+# Timescales of the units of diagonal recurrent layers (Pachitariu & Sahani 2013).
+
+
+@dataclass(frozen=True)
+class Timescales:
+    """Times in tokens after which the units of a layer keep 1/e of what they held, -1 / log r.
+
+    Attributes:
+        layer: its number, from 1 on.
+        values: of the units with 0 < r < 1, the longest first.
+        num_alternating: units with r < 0, whose sign changes at every token.
+        num_without: units with r = 0, which hold nothing, or 1, which forget nothing.
+    """
+
+    layer: int
+    values: List[float]
+    num_alternating: int
+    num_without: int
+
+    @property
+    def num_units(self) -> int:
+        """Of the layer."""
+        return len(self.values) + self.num_alternating + self.num_without
+
+
+def timescales(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Timescales]:
+    """Of each layer, bottom first; ``path`` names the model.
+
+    Raises:
+        ValueError: if a layer is not diagonal.
+    """
+    found = []
+    for number, layer in enumerate(model.decoder.stack.layers, start=1):
+        if not isinstance(layer, DiagonalRNN) or layer.recurrent is not None:
+            raise ValueError(
+                f"{path}: layer {number} has no self-connections: give a model with --rnn-cell diagonal, such as "
+                "--arch fpnn_lm"
+            )
+        connections = layer.self_connections().detach().double().cpu()
+        inside = connections[(connections > 0) & (connections < 1)]
+        found.append(
+            Timescales(
+                layer=number,
+                values=(-1 / inside.log()).sort(descending=True).values.tolist(),
+                num_alternating=int((connections < 0).sum()),
+                num_without=int(((connections == 0) | (connections == 1)).sum()),
+            )
+        )
+    return found

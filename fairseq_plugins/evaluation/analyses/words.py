@@ -1,0 +1,185 @@
+"""Two language models compared by how often the predicted word occurs in the training text.
+
+Shapes: V vocabulary.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import BaseFairseqModel, FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.evaluation.scoring import score_windows
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES, InputToOutputGate, NoGate, OutputGate
+
+LOWER_BOUNDS = (1, 50, 100, 250, 500, 1000, 2500, 5000)
+"""Of the bands of Pappas & Henderson 2019, fig. 3: inclusive; the next one is excluded."""
+
+
+@dataclass(frozen=True)
+class FrequencyBand:
+    """Words of one band of training frequency, and how much better the second model predicts them.
+
+    Attributes:
+        lowest: occurrences in the training text, inclusive.
+        below: occurrences, exclusive, or None without an upper bound.
+        num_types: words of the band that occur in the scored text.
+        num_tokens: their occurrences there.
+        mean_of_types: mean over the types of 100 (B - O) / O, the statistic of the paper's figure, with the loss B of
+            the first model and O of the second summed over a type's occurrences; few rare words with a small O
+            decide it.
+        of_the_loss: 100 (B - O) / B with the losses of the whole band.
+    """
+
+    lowest: int
+    below: Optional[int]
+    num_types: int
+    num_tokens: int
+    mean_of_types: float
+    of_the_loss: float
+
+
+def losses_by_type(
+    models: Sequence[FairseqLanguageModel], tokens: Tensor, *, vocab_size: int, **options: Any
+) -> Tensor:
+    """Summed NLL in nats of every word as a target, (V,) float64.
+
+    Args:
+        models, tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
+        vocab_size: V.
+    """
+    losses = torch.zeros(vocab_size, dtype=torch.float64)
+    for window in score_windows(models, tokens, **options):
+        losses.index_add_(0, window.target.flatten().cpu(), window.nll.flatten().cpu())
+    return losses
+
+
+def compare_bands(
+    baseline: Tensor,
+    other: Tensor,
+    *,
+    train_counts: Tensor,
+    counts: Tensor,
+    excluded: Sequence[int],
+) -> List[FrequencyBand]:
+    """Compare summed losses by type, all (V,); bands without a word are left out.
+
+    Args:
+        baseline: of the first model, B.
+        other: of the second model, O.
+        train_counts: occurrences of each word in the training text.
+        counts: occurrences as a target in the scored text.
+        excluded: words that do not count, such as the end mark.
+    """
+    scored = counts > 0
+    scored[list(excluded)] = False
+    bands = []
+    for lowest, below in zip(LOWER_BOUNDS, [*LOWER_BOUNDS[1:], None]):
+        chosen = scored & (train_counts >= lowest)
+        if below is not None:
+            chosen &= train_counts < below
+        if chosen.any():
+            b, o = baseline[chosen], other[chosen]
+            bands.append(
+                FrequencyBand(
+                    lowest=lowest,
+                    below=below,
+                    num_types=int(chosen.sum()),
+                    num_tokens=int(counts[chosen].sum()),
+                    mean_of_types=float(100 * ((b - o) / o).mean()),
+                    of_the_loss=float(100 * (b.sum() - o.sum()) / b.sum()),
+                )
+            )
+    return bands
+
+
+# Words that a gate raises after an input word (Takase, Suzuki & Nagata 2017, table 5).
+#
+# Shapes: V vocabulary, n input words.
+
+
+@dataclass(frozen=True)
+class RaisedWord:
+    """A word whose logit a gate leaves high.
+
+    Attributes:
+        word: the output word.
+        gate: what its logit is multiplied by after the input word, between 0 and 1.
+        count: its occurrences in the training text.
+    """
+
+    word: str
+    gate: float
+    count: int
+
+
+def word_gate(model: BaseFairseqModel, path: Union[str, Path]) -> InputToOutputGate:
+    """The gate of a model, if it reads the input word alone; ``path`` names the model.
+
+    Raises:
+        ValueError: if there is none, or it reads more.
+    """
+    gates = [module for module in model.modules() if isinstance(module, OutputGate) and module.name != NoGate.name]
+    if not gates:
+        raise ValueError(f"{path} has no gate: give a model with {OUTPUT_GATES.flag} {InputToOutputGate.name}")
+    (gate,) = gates
+    if type(gate) is not InputToOutputGate:
+        raise ValueError(
+            f"{path} has {OUTPUT_GATES.flag} {gate.name}, which depends on more than the input word: give a model with "
+            f"{OUTPUT_GATES.flag} {InputToOutputGate.name}"
+        )
+    return gate
+
+
+def word_indices(words: Sequence[str], dictionary: Dictionary) -> Tensor:
+    """Numbers of the words, (n) int64.
+
+    Raises:
+        ValueError: if one is not in the dictionary.
+    """
+    indices = [dictionary.index(word) for word in words]
+    unknown = [word for word, index in zip(words, indices) if index == dictionary.unk() and word != dictionary.unk_word]
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)}: not in the dictionary of the data; give words as the text has them")
+    return torch.tensor(indices)
+
+
+@torch.no_grad()
+def raised_words(
+    gate: InputToOutputGate,
+    words: Sequence[str],
+    *,
+    dictionary: Dictionary,
+    counts: Tensor,
+    min_count: int,
+    num_words: int,
+) -> Dict[str, List[RaisedWord]]:
+    """The output words with the largest gates after each input word, the largest first.
+
+    Args:
+        gate: that reads the input word alone.
+        words: input words.
+        dictionary: the model's, whose size is V.
+        counts: occurrences in the training text, (V,) int64.
+        min_count: output words with fewer occurrences are left out.
+        num_words: how many are returned, or fewer where so few are frequent enough.
+
+    Raises:
+        ValueError: if an input word is not in the dictionary, or no output word is frequent enough.
+    """
+    device = gate.linear.weight.device
+    values = torch.sigmoid(gate.linear(gate.embedding(word_indices(words, dictionary).to(device)))).cpu()
+    frequent = (counts >= min_count).nonzero().squeeze(-1)
+    if not len(frequent):
+        raise ValueError(f"--min-count {min_count}: no word of train occurs as often; give a lower one")
+    best = values[:, frequent].sort(dim=-1, descending=True, stable=True)
+    return {
+        word: [
+            RaisedWord(dictionary[index], float(value), int(counts[index]))
+            for value, index in zip(ranked, frequent[order[:num_words]].tolist())
+        ]
+        for word, ranked, order in zip(words, best.values, best.indices)
+    }

@@ -1,0 +1,255 @@
+"""Trained models as Python objects that take raw text and give raw text: what ``fairseq_plugins.load`` returns."""
+
+import math
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
+
+import torch
+from fairseq import utils
+from fairseq.models import FairseqLanguageModel
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
+
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models, trained_task
+from fairseq_plugins.evaluation.generation import Continuation, Sampling, Stop, TextGenerator, UnknownWords
+from fairseq_plugins.evaluation.raw_text import SideText, TextKind, check_text_kind, load_side_text
+from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
+from fairseq_plugins.evaluation.text_scorer import Context, ScoredLine, TextScorer
+from fairseq_plugins.evaluation.translation import (
+    TranslatedSentence,
+    Translator,
+    WordAttention,
+    load_translator,
+    word_attention,
+)
+from fairseq_plugins.models.checkpoints import check_checkpoints
+from fairseq_plugins.options import check_at_least_one, checkpoint_of
+
+AnyPath = Union[str, Path]
+
+
+class TrainedLanguageModel:
+    """A language model, or several as one; threads can use it at the same time.
+
+    Args:
+        models: in evaluation mode, on ``device``; several are averaged as probabilities.
+        text: how lines become tokens, and tokens lines.
+        max_tokens: of a batch of lines, at least 1.
+        device: where the models are.
+    """
+
+    def __init__(
+        self, models: Sequence[FairseqLanguageModel], text: SideText, *, max_tokens: int = 4096, device: str = "cpu"
+    ):
+        self.models = models
+        self.text = text
+        self.device = device
+        self.scorer = TextScorer(models, text, max_tokens=max_tokens, device=device)
+
+    def score(self, lines: Sequence[str], *, context: Context = "line") -> List[ScoredLine]:
+        """How well each line is predicted, in the order of the lines.
+
+        Args:
+            lines: of text.
+            context: see :meth:`~fairseq_plugins.evaluation.text_scorer.TextScorer.score_stream`.
+
+        Raises:
+            ValueError: if a line is longer than the models read, or the context asks for state that they do not carry.
+        """
+        return self.scorer.score(_checked_lines(lines), context=context)
+
+    def perplexity(self, text: Union[str, Sequence[str]], *, context: Context = "document") -> float:
+        """Perplexity of a text, end marks of its lines included.
+
+        Args:
+            text: a text of several lines, or its lines.
+            context: state is carried through the text, or each line is read alone; see :meth:`score`.
+
+        Raises:
+            ValueError: as :meth:`score`, or if there is no line.
+        """
+        if isinstance(text, str):
+            text = text.removesuffix("\n").split("\n") if text else []
+        lines = _checked_lines(text)
+        log_probs = [
+            log_prob for line in self.scorer.score_stream(lines, context=context) for log_prob in line.log_probs
+        ]
+        if not log_probs:
+            raise ValueError("a text without a line has no perplexity")
+        return exponential(-math.fsum(log_probs) / len(log_probs))
+
+    def sample(self, prefix: str = "", **options: Any) -> str:
+        """One text that begins with the prefix; ``options`` are those of :meth:`continuations`."""
+        return self.continuations(prefix, **options)[0].text
+
+    def continuations(
+        self,
+        prefix: str = "",
+        *,
+        num: int = 1,
+        seed: int = 1,
+        temperature: float = 1.0,
+        top_k: Optional[int] = None,
+        top_p: Optional[float] = None,
+        beam: Optional[int] = None,
+        after: Sequence[str] = (),
+        max_length: int = 100,
+        stop: Stop = "end",
+        unknown: UnknownWords = "allowed",
+    ) -> List[Continuation]:
+        """Texts that begin with the prefix, drawn by chance or found by beam search.
+
+        Args:
+            prefix: the beginning of a line, or empty.
+            num: of texts.
+            seed: the same one gives the same texts.
+            temperature, top_k, top_p: see :class:`~fairseq_plugins.evaluation.generation.Sampling`.
+            beam: hypotheses of a beam search, in place of chance; it has no temperature, top_k and top_p.
+            after: lines that the prefix follows; the models must carry state.
+            max_length, stop, unknown: see :class:`~fairseq_plugins.evaluation.generation.TextGenerator`.
+
+        Raises:
+            ValueError: if a value does not fit.
+        """
+        prefix, *earlier = self.text.watched([_checked_line(prefix), *_checked_lines(after)])
+        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+        if beam is not None:
+            sampling.check_unused(beam="beam")
+        generator = TextGenerator(
+            self.models, self.text, max_length=max_length, stop=stop, unknown=unknown, device=self.device
+        )
+        with ExitStack() as streams:
+            before = streams.enter_context(generator.open_stream(earlier)) if earlier else None
+            if beam is not None:
+                return generator.search(prefix, beam=beam, num=num, after=before)
+            return generator.sample(prefix, num=num, seed=seed, sampling=sampling, after=before)
+
+
+class TrainedTranslator:
+    """An encoder-decoder, or several as one: translation or headlines; threads can use it at the same time.
+
+    Args:
+        translator: of raw text.
+    """
+
+    def __init__(self, translator: Translator):
+        self.translator = translator
+
+    def translate(
+        self, lines: Sequence[str], *, beam: int = 5, nbest: int = 1, batch_size: int = 32
+    ) -> List[TranslatedSentence]:
+        """The best translation of each raw line, in their order; a blank line stays blank.
+
+        Args:
+            lines: sentences, or articles.
+            beam: hypotheses that are kept.
+            nbest: translations of each; the best one has the others.
+            batch_size: lines that are translated at a time; a translation that does not end is cut by the longest.
+
+        Raises:
+            ValueError: if a line is longer than the models read, or a number does not fit.
+        """
+        check_at_least_one(batch_size, flag="batch size")
+        lines = list(self.translator.preparation.watched(_checked_lines(lines)))
+        batches = [lines[start : start + batch_size] for start in range(0, len(lines), batch_size)]
+        return [one for batch in batches for one in self.translator.translate(batch, beam=beam, nbest=nbest)]
+
+    def attention(self, line: str, *, beam: int = 5) -> WordAttention:
+        """Which words of a raw line were read for which word of its translation.
+
+        Raises:
+            ValueError: if the line is blank, or the models have no attention.
+        """
+        lines = list(self.translator.preparation.watched([_checked_line(line)]))
+        (sentence,) = self.translator.translate(lines, beam=beam)
+        if not sentence.source:
+            raise ValueError("a blank line has no attention")
+        return word_attention(sentence, self.translator.preparation.subwords)
+
+
+def _checked_lines(lines: Sequence[str]) -> List[str]:
+    """Lines without their newlines, such as a file yields them."""
+    if isinstance(lines, str):
+        raise ValueError(f"'{lines[:30]}' is one text: give a list of lines")
+    if not isinstance(lines, Iterable):
+        raise ValueError(f"{lines!r:.60} is of type {type(lines).__name__}: give a list of lines")
+    return [_checked_line(line) for line in lines]
+
+
+def _checked_line(line: str) -> str:
+    if not isinstance(line, str):
+        raise ValueError(f"{line!r:.30} is no text but of type {type(line).__name__}: give a line as str")
+    line = line.removesuffix("\n").removesuffix("\r")
+    if "\n" in line:
+        raise ValueError(f"'{line.partition(chr(10))[0][:30]}' goes on in another line: split the text into lines")
+    return line
+
+
+@contextmanager
+def _built_in_float32() -> Iterator[None]:
+    """Weights have the type of the checkpoint's, whatever the user's default is."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+@_built_in_float32()
+@torch.random.fork_rng(devices=[])  # models are built with drawn weights, which the checkpoint's replace
+def load_trained(
+    path: Union[AnyPath, Sequence[AnyPath]],
+    data: Optional[AnyPath] = None,
+    *,
+    device: str = "cpu",
+    text: TextKind = "raw",
+    precision: str = "float32",
+    max_tokens: int = 4096,
+) -> Union[TrainedLanguageModel, TrainedTranslator]:
+    """See :func:`fairseq_plugins.load`."""
+    paths = [_checkpoint(Path(one)) for one in ([path] if isinstance(path, (str, Path)) else path)]
+    if not paths:
+        raise ValueError("give a checkpoint")
+    check_text_kind(text)
+    check_at_least_one(max_tokens, flag="max_tokens")
+    _check_device(device)
+    check_checkpoints(paths)
+    config = trained_task(paths[0])
+    folder = Path(data if data is not None else utils.split_paths(str(config.data))[0])
+    if not folder.is_dir():
+        told = "" if data is not None else f", where {paths[0]} was trained,"
+        raise ValueError(f"{folder}{told} is no folder: give data, the folder that data-prep wrote")
+    task = TASK_REGISTRY.get(config._name, object)
+    if issubclass(task, TranslationTask):
+        if text != "raw":
+            raise ValueError(f"text {text}: a translator reads raw text")
+        translator = load_translator(paths, folder, device=device)
+        prepare_to_score(translator.models, device=device, precision=precision)
+        return TrainedTranslator(translator)
+    if not issubclass(task, LanguageModelingTask):
+        raise ValueError(
+            f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation"
+        )
+    side = load_side_text(folder, kind=text)
+    models = prepare_to_score(load_scoring_models(paths, folder), device=device, precision=precision)
+    return TrainedLanguageModel(models, side, max_tokens=max_tokens, device=device)
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"device {device}: there is none here; give 'cpu', or 'cuda' where torch sees a GPU"
+        ) from error
+
+
+def _checkpoint(path: Path) -> Path:
+    """The file itself, or the checkpoint of a folder."""
+    found = checkpoint_of(path)
+    if found.is_dir():
+        raise ValueError(f"{path} has no checkpoint_best.pt and no checkpoint_last.pt: give a checkpoint's file")
+    return found

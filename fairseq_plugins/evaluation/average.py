@@ -1,0 +1,174 @@
+"""The mean of the weights of several checkpoints of one training (Vaswani et al. 2017, section 6.1)."""
+
+from pathlib import Path
+from typing import Any, Dict, Sequence, Tuple
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+from tqdm import tqdm
+
+from fairseq_plugins.evaluation.checkpoints import training_config
+from fairseq_plugins.fairseq_patches.checkpoints import other_flags
+from fairseq_plugins.fairseq_patches.translation_direction import languages_of
+from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
+from fairseq_plugins.modules.simple_rnn import column_lengths, normalise_columns_
+from fairseq_plugins.options import flag_of
+
+TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
+"""Flags of a model in which checkpoints of one training do not differ, and which no weight's shape may show."""
+
+OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
+"""What belongs to the weights of one checkpoint, and is not in a mean; the last two are in its ``extra_state``."""
+
+AVERAGED = "averaged_checkpoints"
+"""Key of a mean's files, each with the updates after which it was written."""
+
+PROGRESS = ("warmed_up", "chosen")
+"""Ends of the names of buffers that tell how far a training has come; a mean has those of the latest checkpoint."""
+
+AS_HELD = 1e-2
+"""Relative difference from the length below which columns are held ones, in 16 bits as well."""
+
+Weights = Dict[str, Tensor]
+"""Those of a model by name."""
+
+
+def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[str, Any]:
+    """The checkpoint with the mean of the weights of several, summed in float64, and the flags of the latest of them.
+
+    Columns that ``--column-norm`` holds have their length in the mean, too. It has no state of the optimiser.
+    ``averaged_checkpoints`` in it are the files and the updates after which they were written.
+
+    Args:
+        paths: two or more checkpoints of one training.
+        show_progress: whether a bar is drawn.
+
+    Raises:
+        ValueError: if there are fewer, a file is missing, unreadable or refused, a weight is no finite number, two
+            files are of the same update, one is a mean itself, or they are of different vocabularies, architectures or
+            trainings.
+    """
+    if len(paths) < 2:
+        raise ValueError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")
+    check_checkpoints(paths)
+    total: Weights = {}
+    fixed: Weights = {}
+    origins: Dict[int, Path] = {}
+    flags: Dict[str, Any] = {}
+    model: Any = None
+    latest: Dict[str, Any] = {}
+    for path in tqdm(paths, "averaging", unit="checkpoint", disable=not show_progress):
+        state = read_state(path)
+        if AVERAGED in state:
+            parts = " ".join(name for name, _ in state[AVERAGED])
+            raise ValueError(f"{path} is a mean itself, whose parts would weigh less: give those in its place: {parts}")
+        weights: Weights = state["model"]
+        num_updates: int = state["optimizer_history"][-1]["num_updates"]
+        if not origins:
+            flags, model = _flags(state), training_config(state).model
+            total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
+            fixed = {name: weight for name, weight in weights.items() if _may_be_fixed(name, weight)}
+        else:
+            _check_flags(_flags(state), flags, path, paths[0])
+            if found := other_flags(model, training_config(state).model, owner=str(paths[0])):
+                raise ValueError(f"{path} was trained {found[0]}: give checkpoints of one training")
+            if num_updates in origins:
+                raise ValueError(
+                    f"{path} is of update {num_updates:,}, as {origins[num_updates]} is: give each one once"
+                )
+        _check_shapes(weights, total, path, paths[0])
+        for name, weight in weights.items():
+            total[name] += weight
+        fixed = _still_fixed(weights, fixed, path, paths[0])
+        origins[num_updates] = path
+        if num_updates == max(origins):
+            latest = state
+    fixed |= {name: weight for name, weight in latest["model"].items() if _is_progress(name)}
+    means = {name: fixed.get(name, weight / len(paths)) for name, weight in total.items()}
+    _hold_columns(means, latest)
+    means = {name: weight.to(latest["model"][name].dtype) for name, weight in means.items()}
+    config = latest["cfg"]
+    return {
+        **_without_its_own(latest),
+        "cfg": None if config is None else OmegaConf.to_container(config, resolve=True, enum_to_str=True),
+        "model": _share_again(means, latest["model"]),
+        "extra_state": _without_its_own(latest["extra_state"]),
+        AVERAGED: [(str(path), num_updates) for num_updates, path in sorted(origins.items())],
+    }
+
+
+def _hold_columns(means: Weights, latest: Dict[str, Any]) -> None:
+    """Bring columns to the length that ``--column-norm`` gave those of the latest checkpoint."""
+    length: float = getattr(training_config(latest).model, "column_norm", 0.0)
+    if not length:
+        return
+    for name, weight in latest["model"].items():
+        if weight.dim() == 2 and torch.allclose(column_lengths(weight), torch.tensor(length), rtol=AS_HELD, atol=0):
+            normalise_columns_(means[name], length)
+
+
+def _without_its_own(state: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: part for name, part in state.items() if name not in OF_ONE_CHECKPOINT}
+
+
+def _flags(state: Dict[str, Any]) -> Dict[str, Any]:
+    """What tells one training from another, by flag."""
+    config = training_config(state)
+    model = {flag_of(name): getattr(config.model, name, None) for name in TRAINING_FLAGS}
+    languages = dict(zip(("--source-lang", "--target-lang"), languages_of(config.task)))
+    return {**model, **languages, "--seed": config.common.seed}
+
+
+def _check_flags(flags: Dict[str, Any], expected: Dict[str, Any], path: Path, first: Path) -> None:
+    for name, value in flags.items():
+        if value != expected[name]:
+            raise ValueError(
+                f"{path} was trained with {name} {value}, {first} with {name} {expected[name]}: give checkpoints of "
+                "one training"
+            )
+
+
+def _check_shapes(weights: Weights, expected: Weights, path: Path, first: Path) -> None:
+    differing = sorted(weights.keys() ^ expected.keys())
+    differing += [name for name, weight in weights.items() if name in expected and weight.shape != expected[name].shape]
+    if differing:
+        raise ValueError(
+            f"{path} holds another model than {first}, they differ in {differing[0]}: give checkpoints of one training"
+        )
+
+
+def _is_whole(weight: Tensor) -> bool:
+    """Whether all numbers are whole, as those of vocabularies and settings in a checkpoint are."""
+    return not weight.is_floating_point() or bool((weight == weight.round()).all())
+
+
+def _is_progress(name: str) -> bool:
+    return name.rpartition(".")[2] in PROGRESS
+
+
+def _may_be_fixed(name: str, weight: Tensor) -> bool:
+    return _is_whole(weight) and not _is_progress(name)
+
+
+def _still_fixed(weights: Weights, fixed: Weights, path: Path, first: Path) -> Weights:
+    """What is the same in all checkpoints so far, of what may be what no training changes.
+
+    A weight that had not been trained yet may be whole as well, and is no more once it was.
+
+    Raises:
+        ValueError: if what is whole in all of them differs.
+    """
+    still = {name: values for name, values in fixed.items() if _is_whole(weights[name])}
+    for name, values in still.items():
+        if not torch.equal(weights[name], values):
+            what = "vocabularies" if name.endswith("vocabulary.digest") else name
+            raise ValueError(f"{path} and {first} differ in {what}: give checkpoints of one training")
+    return still
+
+
+def _share_again(means: Weights, weights: Weights) -> Weights:
+    """Means that are one tensor where the weights are."""
+    first: Dict[Tuple[int, torch.Size, Tuple[int, ...]], str] = {}
+    places = {name: (weight.data_ptr(), weight.shape, weight.stride()) for name, weight in weights.items()}
+    return {name: means[first.setdefault(place, name)] for name, place in places.items()}

@@ -1,0 +1,429 @@
+"""A split decoded by ``fairseq-generate``, once for the same models, data and flags."""
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Collection, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
+
+from fairseq import options
+from filelock import FileLock, Timeout
+
+from fairseq_plugins.data.text import file_digest, name_of, read_lines
+from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
+from fairseq_plugins.fairseq_patches.translation_direction import check_direction
+from fairseq_plugins.processes import USER_DIR, run_host
+
+GENERATED_FILE, ASKED_FILE, LOCK_FILE = "generate.txt", "asked.txt", ".decoding.lock"
+"""In the folder of a decoding: the output, what decided it, and what is locked by the run that writes it."""
+
+IN_ONE_PROCESS = ("--num-workers", "0")
+"""Flags of every decoding, before the user's; a process that loads the data takes up to five seconds to end.
+
+The output is the same, so they are not part of what a decoding is known by.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """What is decoded, and where to.
+
+    Attributes:
+        data: directory of sentence pairs.
+        models: checkpoints; several are an ensemble.
+        split: such as "test".
+        out: folder for ``generate.txt``, the output, and ``generate.log``.
+        beam: hypotheses that are kept.
+        max_tokens: of a batch.
+        subwords: the kind that is joined, as ``--remove-bpe`` takes it.
+        flags: more of ``fairseq-generate``.
+    """
+
+    data: Path
+    models: Sequence[str]
+    split: str
+    out: Path
+    beam: int = 5
+    max_tokens: int = 4000
+    subwords: str = "subword_nmt"
+    flags: Sequence[str] = ()
+
+    @property
+    def generated(self) -> Path:
+        """The output of ``fairseq-generate``, with subwords joined."""
+        return self.out / GENERATED_FILE
+
+    @cached_property
+    def languages(self) -> Languages:
+        """Source and target, those of the models.
+
+        Raises:
+            ValueError: as :func:`translation_languages`.
+        """
+        return translation_languages(self.models, self.data, self.split)
+
+    @property
+    def arguments(self) -> List[str]:
+        """Of ``fairseq-generate``."""
+        source, target = self.languages
+        chosen = {
+            "--source-lang": source,
+            "--target-lang": target,
+            "--user-dir": str(USER_DIR),
+            "--path": os.pathsep.join(self.models),
+            "--gen-subset": self.split,
+            "--beam": str(self.beam),
+            "--max-tokens": str(self.max_tokens),
+        }
+        pairs = (part for pair in chosen.items() for part in pair)
+        return [str(self.data), *pairs, f"--remove-bpe={self.subwords}", *self.flags]
+
+    def check(self) -> None:
+        """Refuse what could not be decoded.
+
+        Raises:
+            ValueError: if a model, the data or the split is missing, a model is damaged or a language model, the models
+                or the flags are of several directions, or ``fairseq-generate`` has no such flag or value.
+        """
+        check_flags(self.arguments)
+        given = languages_among(self.flags)
+        check_direction(given, self.languages, name=self.models[0])
+        if any(language not in (None, own) for language, own in zip(given, self.languages)):
+            raise ValueError(
+                f"{self.models[0]} translates {self.languages[0]} into {self.languages[1]}: leave --source-lang and "
+                "--target-lang out"
+            )
+        check_split(self.data, self.split, self.languages)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the output is there, of these models, data and flags."""
+        return self._is_done(self._describe())
+
+    def run(self) -> None:
+        """Decode what :meth:`check` has seen, unless that was done; the output is written aside and renamed.
+
+        A second run that writes to the same folder waits.
+
+        Raises:
+            ValueError: if ``fairseq-generate`` tells what was given wrongly.
+            ProgramFailed: if ``fairseq-generate`` fails in another way.
+        """
+        asked = self._describe()
+        if self._is_done(asked):
+            return
+        self.out.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if not self._is_done(asked):  # by the run that this one waited for
+                self._run(asked)
+
+    def _is_done(self, asked: str) -> bool:
+        asked_file = self.out / ASKED_FILE
+        if not (_holds(self.generated) and _holds(asked_file)):
+            return False
+        done = _deciding(asked_file.read_text(encoding="utf-8"))
+        return done is not None and done == _deciding(asked)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = FileLock(self.out / LOCK_FILE)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"waiting for another decoding that writes to {self.out}", file=sys.stderr, flush=True)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _run(self, asked: str) -> None:
+        log = self.out / "generate.log"
+        print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
+        aside = self.out / "generate.txt.tmp"
+        aside.unlink(missing_ok=True)  # what a killed run still writes is lost with the name
+        try:
+            run_host("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
+            self.generated.unlink(missing_ok=True)  # nothing else was asked for than what is there
+            (self.out / ASKED_FILE).write_text(asked, encoding="utf-8")
+            aside.replace(self.generated)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _describe(self) -> str:
+        """What decides the output: the checksums of all that is read, and the arguments."""
+        read = [
+            *map(Path, self.models),
+            *sorted(self.data.glob("dict.*.txt")),
+            *sorted(self.data.glob(f"{self.split}.*")),
+        ]
+        values = [word.partition("=")[2] if word.startswith("-") else word for word in self.flags]
+        read += [path for path in map(Path, filter(None, values)) if path.is_file()]  # such as --lm-path
+        sums = [f"{file_digest(path)}  {path}" for path in read]
+        return "\n".join([*sums, shlex.join(self.arguments), ""])
+
+
+def check_flags(arguments: Sequence[str]) -> None:
+    """Read the arguments of ``fairseq-generate`` as it does, and refuse what it would refuse, before a process starts.
+
+    Raises:
+        ValueError: for the first flag or value that it refuses.
+    """
+    parser = options.get_generation_parser()
+    parser.add_argument("--arch", default="wav2vec2")  # fairseq-generate has it, too, for tasks that read its flags
+
+    def refuse(text: str) -> NoReturn:
+        raise ValueError(f"flags of fairseq-generate: {' '.join(text.removeprefix(f'{parser.prog}: error: ').split())}")
+
+    vars(parser).update(error=refuse, exit=lambda status=0, message="": refuse(message))
+    options.parse_args_and_arch(parser, _flags(["", *arguments], without=["--user-dir"]))
+
+
+def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:
+    """The source and the target language that are given among flags of fairseq; None where one is not."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("-s", "--source-lang")
+    parser.add_argument("-t", "--target-lang")
+    found, _ = parser.parse_known_args(list(flags))
+    return found.source_lang, found.target_lang
+
+
+PLACES = ("--path", "--user-dir")
+"""Flags that say where something is; their values follow them."""
+
+NO_MATTER = (*PLACES, "--max-tokens", "--source-lang", "--target-lang")
+"""Flags with whose other values two models are decoded alike; their values follow them."""
+
+
+def _deciding(asked: str) -> Optional[Tuple[List[Tuple[str, str]], List[str]]]:
+    """Checksum and name of each file that was read, and the flags: wherever the files are, they decide the output.
+
+    None where it cannot be read.
+    """
+    parts = _parted(asked)
+    if parts is None:
+        return None
+    read = [line.partition("  ") for line in parts[0]]
+    return [(digest, Path(path).name) for digest, _, path in read], _flags(parts[1], without=PLACES)
+
+
+def _parted(asked: str) -> Optional[Tuple[List[str], List[str]]]:
+    """Lines of checksums, and the arguments, or None where these cannot be read."""
+    *sums, arguments = asked.removesuffix("\n").split("\n")
+    try:
+        return sums, shlex.split(arguments)
+    except ValueError:
+        return None
+
+
+def _flags(arguments: Sequence[str], *, without: Collection[str]) -> List[str]:
+    """Of the arguments of ``fairseq-generate`` those behind DATA, less some flags with the values that follow them."""
+    words = iter(arguments[1:])
+    return [word for word in words if not (word in without and next(words, ""))]
+
+
+def decoded_with(folder: Path) -> Optional[List[str]]:
+    """Flags by which the output in the folder of a decoding was made, without model and data; None if nothing tells."""
+    asked = _read_asked(folder)
+    if asked is None:
+        return None
+    return [word for word in _flags(asked[1], without=NO_MATTER) if word != "--cpu"]
+
+
+def decoded_languages(folder: Path) -> Optional[Languages]:
+    """Source and target language of the output in the folder of a decoding; None if nothing tells them."""
+    asked = _read_asked(folder)
+    source, target = (None, None) if asked is None else languages_among(asked[1])
+    return (source, target) if source and target else None
+
+
+def check_decoded_by(checkpoint: Path, folder: Path) -> None:
+    """Refuse the output of another model in the folder of a decoding; where nothing tells, it is taken for its own.
+
+    Of a checkpoint that is not there any more the name is compared alone; which epoch it was of is not known.
+
+    Raises:
+        ValueError: if the folder holds what another checkpoint wrote, or an ensemble.
+    """
+    asked = _read_asked(folder)
+    if asked is None:
+        return
+    sums, words = asked
+    models = _models(sums, words[words.index("--path") + 1]) if "--path" in words else []
+    digests = [line.partition(" ")[0] for line in sums[: len(models)]]
+    if not checkpoint.exists():
+        if [Path(model).name for model in models] != [checkpoint.name]:
+            raise ValueError(
+                f"{folder} was not decoded by a {checkpoint.name} alone, and {checkpoint} is not there any more: fetch "
+                "it, or what it wrote"
+            )
+    elif digests != [file_digest(checkpoint)]:
+        raise ValueError(
+            f"{folder} was not decoded by {checkpoint} alone, or it was before the training went on: decode with "
+            f"--path {checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"
+        )
+
+
+def _models(sums: Sequence[str], joined: str) -> List[str]:
+    """The models of a decoding: the first of the files that were read, as many as are joined in ``--path``."""
+    files = [line.partition("  ")[2] for line in sums]
+    counts = range(1, len(files) + 1)
+    return next((files[:count] for count in counts if os.pathsep.join(files[:count]) == joined), [])
+
+
+def _read_asked(folder: Path) -> Optional[Tuple[List[str], List[str]]]:
+    """Lines of checksums and the arguments of the decoding in a folder, or None where nothing tells them."""
+    asked = folder / ASKED_FILE
+    if not asked.is_file():
+        return None
+    return _parted(asked.read_text(encoding="utf-8"))
+
+
+def _holds(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+# What fairseq-generate wrote: read, and refused where it cannot be compared.
+
+
+SUBWORD_MARKS = (
+    (re.compile(r"@@( |$)"), "@@", "subword_nmt"),
+    (re.compile("\u2581"), "\u2581", "sentencepiece"),
+)
+
+OWN_MARKS = 0.01
+"""A model may write them in such a share of the lines that the references do not have them in."""
+
+_SENTENCE_NUMBER = re.compile("[0-9]{1,15}")
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The best hypothesis of each sentence, tokenised, and its reference, in the order of the text."""
+
+    hypotheses: List[str]
+    references: List[str]
+
+
+def read_generated(*paths: Path) -> Generated:
+    """Read the output of ``fairseq-generate``, which may lie in several files, such as those of ``--num-shards``.
+
+    Of several hypotheses of a sentence the first is taken, which has the best score.
+
+    Args:
+        paths: ``-`` is the standard input.
+
+    Raises:
+        ValueError: if a file is missing or not UTF-8, if a line is cut short or has no number, if there is no
+            hypothesis, if sentences are missing, or if one is in several files.
+    """
+    hypotheses: Dict[int, str] = {}
+    references: Dict[int, str] = {}
+    for path in paths:
+        earlier = set(hypotheses)
+        for place, line in enumerate(read_lines(path, when_empty="kept"), start=1):
+            try:
+                found = read_generated_line(line)
+            except ValueError as error:
+                raise ValueError(f"{name_of(path)}, line {place}: {error}") from None
+            if found is not None and found.kind == "T":
+                references[found.number] = found.text
+            elif found is not None and found.kind == "H":
+                if found.number in earlier:
+                    raise ValueError(
+                        f"{name_of(path)}, line {place}: sentence {found.number} is in an earlier file, too: give what "
+                        "one decoding wrote"
+                    )
+                hypotheses.setdefault(found.number, found.text)
+    name = name_of(*paths)
+    if not hypotheses:
+        raise ValueError(f"{name} holds no hypothesis: give the output of fairseq-generate")
+    order = range(max(max(hypotheses), max(references, default=0)) + 1)
+    missing = next((number for number in order if number not in hypotheses or number not in references), None)
+    if missing is not None:
+        raise ValueError(
+            f"{name}: sentence {missing} has no hypothesis or no reference: was generation cut short, or is the "
+            "file of a shard missing?"
+        )
+    return Generated([hypotheses[number] for number in order], [references[number] for number in order])
+
+
+@dataclass(frozen=True)
+class GeneratedLine:
+    """A line that ``fairseq-generate`` writes for a sentence.
+
+    Attributes:
+        kind: S of a source, T of a reference, H of a hypothesis.
+        number: of the sentence, from 0.
+        score: of a hypothesis, as it is written; empty in other lines.
+        text: without number and score.
+    """
+
+    kind: str
+    number: int
+    score: str
+    text: str
+
+
+def read_generated_line(line: str) -> Optional[GeneratedLine]:
+    """What stands in a line; None of lines of other kinds, and of what else a program prints.
+
+    Raises:
+        ValueError: if a line begins as one of those kinds and does not go on so.
+    """
+    kind, dash, rest = line.partition("-")
+    head, *fields = rest.split("\t", 2 if kind == "H" else 1)
+    if kind not in ("S", "T", "H") or not dash or not (fields or head.isdigit()):
+        return None
+    number = read_sentence_number(head)
+    if len(fields) < (2 if kind == "H" else 1):
+        raise ValueError(f"{kind}-{number} is cut short")
+    return GeneratedLine(kind, number, score=fields[0] if kind == "H" else "", text=fields[-1])
+
+
+def read_sentence_number(text: str) -> int:
+    """The number of a sentence, from 0.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if not _SENTENCE_NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"'{text[:30]}' is no number of a sentence")
+    return int(text)
+
+
+def check_words(lines: Sequence[str], *, name: str, references: Sequence[str]) -> None:
+    """Refuse text that still holds subword marks; raw references tell in how many lines they are the text's own.
+
+    Raises:
+        ValueError: naming the first line and the way out.
+    """
+    for pattern, mark, kind in SUBWORD_MARKS:
+        marked = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
+        num_own = sum(mark in line for line in references)
+        if len(marked) > num_own + OWN_MARKS * len(lines):
+            raise ValueError(
+                f"{name}, line {marked[0]}: subword mark {mark} left over: generate with --remove-bpe={kind}"
+            )
+
+
+def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
+    """Refuse lists that cannot be compared line by line.
+
+    Raises:
+        ValueError: on different lengths, or if no hypothesis holds a word.
+    """
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            f"{name} has {len(hypotheses):,} lines and {reference_name} {len(references):,}: line "
+            f"{min(len(hypotheses), len(references)) + 1} has no counterpart"
+        )
+    if not any(line.strip() for line in hypotheses):
+        raise ValueError(
+            f"{name}, line 1: empty, as all lines are: was generation cut short, or is the file of a shard missing?"
+        )

@@ -1,0 +1,197 @@
+"""Dynamic evaluation: weights follow the text that has been scored (Krause et al. 2018)."""
+
+import hashlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence
+
+import torch
+from fairseq.models import FairseqLanguageModel
+from torch import Tensor, nn
+
+from fairseq_plugins.data.text import file_digest
+from fairseq_plugins.evaluation.scoring import ScoredWindow, score_windows, scores_in_float32
+from fairseq_plugins.fairseq_patches.checkpoints import check_archive
+from fairseq_plugins.modules.layers import every_parameter_learns
+from fairseq_plugins.options import write_tensors
+
+RULES = ("rms", "sgd")
+"""What a step divides the gradients by: their root mean squares over the training text, or nothing."""
+
+
+@dataclass(frozen=True)
+class DynamicOptions:
+    """How weights follow the text.
+
+    Attributes:
+        rule: a value of :data:`RULES`.
+        rate: eta, at least 0.
+        decay: lambda, at least 0.
+        epsilon: what is added to root mean squares, above 0.
+        segment: tokens of a row between two steps.
+        rows: that the training text is cut into for its statistics.
+    """
+
+    rule: str
+    rate: float
+    decay: float
+    epsilon: float
+    segment: int
+    rows: int
+
+    @property
+    def changes_weights(self) -> bool:
+        """Whether any step goes anywhere; decay alone pulls to where the weights are."""
+        return self.rate > 0
+
+
+class AdaptingWeights:
+    """The weights of a model on their way through a text; all of them adapt, frozen ones as well.
+
+    theta <- theta + lambda R (theta_0 - theta) - eta grad / (RMS + epsilon), with the trained weights theta_0. RMS is
+    the root of the mean squared gradients over the training text, R is RMS over a, the mean over tensors of a tensor's
+    mean RMS, and at most 1 / lambda. With the rule "sgd" R and RMS + epsilon are 1.
+
+    Args:
+        model: with the trained weights.
+        options: the rule and its numbers.
+        mean_squares: of the gradients, by the parameter's name; not read by "sgd".
+    """
+
+    def __init__(self, model: FairseqLanguageModel, options: DynamicOptions, *, mean_squares: Dict[str, Tensor]):
+        named = dict(model.named_parameters())
+        self.parameters: List[Tensor] = list(named.values())
+        self._trained = [parameter.detach().clone() for parameter in self.parameters]
+        if options.rule == "sgd":
+            self._pulls = [parameter.new_tensor(options.decay) for parameter in self._trained]
+            self._rates = [parameter.new_tensor(options.rate) for parameter in self._trained]
+            return
+        roots = [mean_squares[name].to(parameter).sqrt() for name, parameter in named.items()]
+        mean_root = torch.stack([root.mean() for root in roots]).mean()
+        self._pulls = [(options.decay * root / mean_root).clamp(max=1).detach() for root in roots]
+        self._rates = [(options.rate / (root + options.epsilon)).detach() for root in roots]
+
+    @torch.no_grad()
+    def follow(self, gradients: Sequence[Tensor]) -> None:
+        """Take a step; the gradients are those of the mean NLL of the segment before."""
+        for parameter, trained, pull, rate, gradient in zip(
+            self.parameters, self._trained, self._pulls, self._rates, gradients
+        ):
+            parameter.lerp_(trained, pull).addcmul_(gradient, rate, value=-1)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put the trained weights back."""
+        for parameter, trained in zip(self.parameters, self._trained):
+            parameter.copy_(trained)
+
+
+def follow_window(weights: Sequence[AdaptingWeights], window: ScoredWindow) -> None:
+    """Let each model's weights follow a window, by the gradient of its own mean NLL."""
+    for one, scores in zip(weights, window.scores):
+        loss = scores.output / window.target.numel()
+        one.follow(torch.autograd.grad(loss, one.parameters, materialize_grads=True))
+
+
+# Mean squares of a model's gradients over its training text, computed once and kept on disk.
+#
+# Shapes: n tokens.
+
+
+def mean_squared_gradients(
+    model: FairseqLanguageModel, tokens: Tensor, *, num_rows: int, segment: int, device: str, show_progress: bool
+) -> Dict[str, Tensor]:
+    """Mean over the segments of a stream of the squared gradients of each segment's mean NLL, by the parameter's name.
+
+    The weights stay as they are, and nothing is dropped. Output layers compute in float32, so that the result does not
+    depend on the precision of an evaluation.
+
+    Args:
+        model: carries its state.
+        tokens: the training text, (n,) int64.
+        num_rows: rows that it is cut into.
+        segment: tokens of a row that make up a segment, with all rows.
+        device: where the model is.
+        show_progress: draw a bar.
+
+    Raises:
+        ValueError: if the text is too short for the rows.
+    """
+    named = dict(model.named_parameters())
+    totals = {name: torch.zeros_like(parameter) for name, parameter in named.items()}
+    num_segments = 0
+    with every_parameter_learns(model), scores_in_float32([model]):
+        windows = score_windows(
+            [model],
+            tokens,
+            num_rows=num_rows,
+            window=segment,
+            with_gradients=True,
+            device=device,
+            show_progress=show_progress,
+        )
+        for window in windows:
+            loss = window.scores[0].output / window.target.numel()
+            gradients = torch.autograd.grad(loss, list(named.values()), materialize_grads=True)
+            for total, gradient in zip(totals.values(), gradients):
+                total.addcmul_(gradient, gradient)
+            num_segments += 1
+    return {name: total / num_segments for name, total in totals.items()}
+
+
+def kept_gradient_statistics(
+    model: FairseqLanguageModel,
+    tokens: Tensor,
+    *,
+    checkpoint: Path,
+    num_rows: int,
+    segment: int,
+    device: str,
+    show_progress: bool,
+) -> Dict[str, Tensor]:
+    """:func:`mean_squared_gradients` from a file beside the checkpoint, which is written where it is not there.
+
+    A file that belongs to another checkpoint or text, or that cannot be read, is replaced. Where the folder cannot be
+    written, a line on the standard error says so.
+
+    Args:
+        model: as the checkpoint holds it.
+        checkpoint: its path.
+        tokens, num_rows, segment, device, show_progress: see :func:`mean_squared_gradients`.
+    """
+    path = checkpoint.with_name(f"{checkpoint.stem}.gradients-{num_rows}x{segment}.pt")
+    key = {
+        "checkpoint": file_digest(checkpoint),
+        "tokens": hashlib.sha256(tokens.contiguous().numpy().data).hexdigest(),
+    }
+    statistics = _read(path, key=key, model=model, device=device)
+    if statistics is not None:
+        return statistics
+    writable = os.access(path.parent, os.W_OK | os.X_OK)
+    if not writable:
+        print(f"gradient statistics are not kept: nothing can be written to {path.parent}", file=sys.stderr)
+    statistics = mean_squared_gradients(
+        model, tokens, num_rows=num_rows, segment=segment, device=device, show_progress=show_progress
+    )
+    if writable:
+        try:
+            write_tensors(path, {**key, "mean_squares": {name: one.cpu() for name, one in statistics.items()}})
+        except OSError as error:
+            print(f"gradient statistics are not kept: {path}: {error.strerror}", file=sys.stderr)
+    return statistics
+
+
+def _read(path: Path, *, key: Dict[str, str], model: nn.Module, device: str) -> Optional[Dict[str, Tensor]]:
+    """What the file holds for the key, or None."""
+    try:
+        check_archive(path)  # torch compares no checksum
+        kept = torch.load(path, map_location=device, weights_only=True)
+        statistics: Dict[str, Tensor] = kept["mean_squares"]
+        fits = all(kept[name] == value for name, value in key.items())
+        found = {name: one.shape for name, one in statistics.items()}
+    except Exception:  # torch has many for damaged files; statistics are computed again
+        return None
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    return statistics if fits and found == shapes else None

@@ -1,0 +1,516 @@
+"""Trained models on the splits of their data, with test-time methods."""
+
+import argparse
+import itertools
+import math
+import re
+import time
+from collections import defaultdict
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import FairseqLanguageModel
+from torch import Tensor
+from tqdm import tqdm
+
+from fairseq_plugins.data.text import load_token_stream, load_training_stream
+from fairseq_plugins.evaluation.dynamic_evaluation import RULES, DynamicOptions, kept_gradient_statistics
+from fairseq_plugins.evaluation.scoring import NonFiniteLoss, Perplexity, check_rows, exponential, perplexity_of
+from fairseq_plugins.evaluation.test_time import (
+    CACHE_STARTS,
+    CacheOptions,
+    ComponentOptions,
+    DropoutOptions,
+    EvaluatedText,
+    Methods,
+    NGramOptions,
+    Passes,
+    TokenScores,
+    UnigramCacheOptions,
+    sampled_masks,
+    score_tokens,
+    softmax_temperature,
+)
+from fairseq_plugins.options import check_choice
+
+# The flags of test-time methods, read as text: what is given, what a grid holds, and what makes no sense.
+
+
+FlagValues = Mapping[str, str]
+"""Values of flags as they are typed, by the flag's name without its dashes."""
+
+FLAGS: Dict[str, Tuple[str, str]] = {
+    "temperature": (
+        "T",
+        "divide the logits of all softmaxes by T, gate included, before they are normalised; the "
+        "statistics of --dynamic rms are those at temperature 1",
+    ),
+    "cache": (
+        "WINDOW,WEIGHT,THETA",
+        "mix with a continuous cache of the last WINDOW words, such as 500,0.1,1.0: words that followed hidden states "
+        "like the current one, by exp(THETA h.h'). An ensemble has a cache for each model; a gated model caches the "
+        "states of its base models side by side",
+    ),
+    "cache-start": (
+        "|".join(CACHE_STARTS),
+        "whether the cache is used once more than WINDOW words have passed, or from the second prediction on "
+        "(default: full)",
+    ),
+    "unigram-cache": ("WINDOW,WEIGHT", "mix with the counts of the last WINDOW words, such as 100,0.05"),
+    "ngram": (
+        "ARPA,WEIGHT",
+        "mix with an n-gram model in ARPA's format, as train_ngram and kenlm write it; its contexts do not cross lines",
+    ),
+    "dynamic": (
+        "|".join(RULES),
+        "let the weights follow the text, a step after each segment that was scored: by gradients over their root mean "
+        "squares on train, which are kept beside the checkpoint CKPT.pt, in CKPT.gradients-*.pt, or by plain "
+        "gradients. All weights adapt, those of a gated model's base models, too; nothing is dropped. Models of an "
+        "ensemble each follow their own loss",
+    ),
+    "dynamic-rate": ("RATE", "step size of the mean loss of a segment (default: 5e-5 for rms; sgd has none)"),
+    "dynamic-decay": (
+        "DECAY",
+        "how far a step goes back to the trained weights, for rms times their normalised root mean squares (default: "
+        "2e-3 for rms, 0 for sgd)",
+    ),
+    "dynamic-epsilon": ("EPSILON", "added to the root mean squares (default: 2e-5)"),
+    "dynamic-segment": ("TOKENS", "tokens of a segment; takes the place of --window (default: 5)"),
+    "dynamic-rows": ("ROWS", "rows that train is cut into for the statistics (default: 100)"),
+    "dropout-samples": (
+        "N",
+        "mean of the probabilities over N passes with dropout masks of their own, a mask a window, or a token with "
+        "--dropout-masks standard. The states that a cache keeps and the gradients of --dynamic are those without "
+        "dropout",
+    ),
+    "dropout-scale": ("SCALE", "factor of the trained dropout rates for them (default: 0.8)"),
+    "seed": ("SEED", "of the masks (default: 1)"),
+}
+"""Placeholder and help of every flag."""
+
+NEEDS = {
+    **{name: "dynamic" for name in FLAGS if name.startswith("dynamic-")},
+    "cache-start": "cache",
+    "dropout-scale": "dropout-samples",
+    "seed": "dropout-samples",
+}
+"""The flag that another belongs to."""
+
+
+ROUNDING = 1e-9
+"""Weights that are 1 together but for this are 1 in another order."""
+
+LARGEST_THETA = 1e6
+"""Of ``--cache``; a hundredth of it takes the most similar state alone."""
+
+
+def add_method_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of :data:`FLAGS`."""
+    group = parser.add_argument_group(
+        "test-time methods",
+        "they combine, with one model and with several. Every token is scored before anything learns of it",
+    )
+    for name, (metavar, help) in FLAGS.items():
+        group.add_argument(f"--{name}", metavar=metavar, help=help)
+
+
+def given_flags(args: argparse.Namespace) -> Dict[str, str]:
+    """The flags that were typed, with their values."""
+    values = {name: getattr(args, name.replace("-", "_")) for name in FLAGS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def read_methods(flags: FlagValues) -> Methods:
+    """The methods that flags ask for.
+
+    Raises:
+        ValueError: if a value makes no sense, or a flag stands without the one that it belongs to.
+    """
+    for name in flags:
+        if name in NEEDS and NEEDS[name] not in flags:
+            raise ValueError(f"--{name} belongs to --{NEEDS[name]}: give that as well, or leave it out")
+    passes = Passes(
+        temperature=_number(flags, "temperature", "1", above=0),
+        dropout=_dropout(flags),
+        dynamic=_dynamic(flags),
+    )
+    mixed = [one for one in (_cache(flags), _unigram_cache(flags), _ngram(flags)) if one is not None]
+    total = math.fsum(weight for _, weight in mixed)
+    if total > 1 - ROUNDING:
+        raise ValueError(f"the weights of what is mixed in are {total:g} together: leave the model more than nothing")
+    return Methods(passes=passes, mixed=tuple(mixed))
+
+
+def _cache(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
+    if "cache" not in flags:
+        return None
+    window, weight, theta = _parts(flags, "cache", 3)
+    start = flags.get("cache-start", CACHE_STARTS[0])
+    check_choice(start, CACHE_STARTS, flag="--cache-start")
+    options = CacheOptions(
+        window=_whole("--cache WINDOW", window),
+        theta=_real("--cache THETA", theta, at_least=0, at_most=LARGEST_THETA),
+        start=start,
+    )
+    return options, _weight("cache", weight)
+
+
+def _unigram_cache(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
+    if "unigram-cache" not in flags:
+        return None
+    window, weight = _parts(flags, "unigram-cache", 2)
+    options = UnigramCacheOptions(window=_whole("--unigram-cache WINDOW", window))
+    return options, _weight("unigram-cache", weight)
+
+
+def _ngram(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
+    if "ngram" not in flags:
+        return None
+    path, comma, weight = flags["ngram"].rpartition(",")
+    if not comma:
+        raise ValueError(f"--ngram {flags['ngram']}: give it as {FLAGS['ngram'][0]}")
+    if not Path(path).is_file():
+        raise ValueError(f"--ngram {path}: there is no such file; train_ngram writes one")
+    return NGramOptions(Path(path)), _weight("ngram", weight)
+
+
+def _dropout(flags: FlagValues) -> Optional[DropoutOptions]:
+    if "dropout-samples" not in flags:
+        return None
+    return DropoutOptions(
+        num_samples=_whole("--dropout-samples", flags["dropout-samples"]),
+        scale=_number(flags, "dropout-scale", "0.8", at_least=0),
+        seed=_whole("--seed", flags.get("seed", "1"), at_least=0),
+    )
+
+
+def _dynamic(flags: FlagValues) -> Optional[DynamicOptions]:
+    if "dynamic" not in flags:
+        return None
+    rule = check_choice(flags["dynamic"], RULES, flag="--dynamic")
+    if rule == "sgd":
+        for name in ("dynamic-epsilon", "dynamic-rows"):
+            if name in flags:
+                raise ValueError(f"--{name} belongs to --dynamic rms: leave it out")
+        if "dynamic-rate" not in flags:
+            raise ValueError("--dynamic sgd needs a --dynamic-rate: see which does best on valid by --tune")
+    decay = _number(flags, "dynamic-decay", "2e-3" if rule == "rms" else "0", at_least=0)
+    if rule == "sgd" and decay > 1:
+        raise ValueError(f"--dynamic-decay {decay:g}: with sgd it is at most 1, which goes all the way back")
+    return DynamicOptions(
+        rule=rule,
+        rate=_number(flags, "dynamic-rate", "5e-5", at_least=0),
+        decay=decay,
+        epsilon=_number(flags, "dynamic-epsilon", "2e-5", above=0),
+        segment=_whole("--dynamic-segment", flags.get("dynamic-segment", "5")),
+        rows=_whole("--dynamic-rows", flags.get("dynamic-rows", "100")),
+    )
+
+
+def _parts(flags: FlagValues, name: str, number: int) -> List[str]:
+    parts = flags[name].split(",")
+    if len(parts) != number:
+        raise ValueError(f"--{name} {flags[name]}: give it as {FLAGS[name][0]}")
+    return parts
+
+
+def _number(
+    flags: FlagValues, name: str, default: str, *, at_least: float = -math.inf, above: float = -math.inf
+) -> float:
+    return _real(f"--{name}", flags.get(name, default), at_least=at_least, above=above)
+
+
+def _weight(name: str, text: str) -> float:
+    weight = _real(f"--{name} WEIGHT", text, at_least=0)
+    if weight >= 1:
+        raise ValueError(f"--{name} WEIGHT {text}: a weight is at least 0 and below 1")
+    return weight
+
+
+def _real(
+    what: str,
+    text: str,
+    *,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    at_most: float = torch.finfo(torch.float32).max,
+) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{what} {text}: give a number")
+    if value < at_least or value <= above:
+        raise ValueError(
+            f"{what} {text}: give {'at least' if value < at_least else 'more than'} "
+            f"{at_least if value < at_least else above:g}"
+        )
+    if value > at_most:
+        raise ValueError(f"{what} {text}: give at most {at_most:g}")
+    return value
+
+
+def _whole(what: str, text: str, *, at_least: int = 1) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < at_least:
+        raise ValueError(f"{what} {text}: give a whole number of at least {at_least}")
+    return int(text)
+
+
+# Search for the values of test-time methods that do best on a text.
+
+
+ScoreTokens = Callable[[Passes, Sequence[ComponentOptions]], Generator[TokenScores, None, None]]
+"""Reads the text that is tuned on by these methods."""
+
+
+@dataclass(frozen=True)
+class TunedPoint:
+    """A point of a grid.
+
+    Attributes:
+        flags: all that are set there, as they are typed.
+        nll: mean over the tokens, in nats; infinite where it is not finite, such as where the weights diverged.
+    """
+
+    flags: Dict[str, str]
+    nll: float
+
+    @property
+    def perplexity(self) -> float:
+        """exp(nll), infinite where that overflows."""
+        return exponential(self.nll)
+
+
+def grid_points(items: Sequence[str], *, fixed: FlagValues) -> List[Dict[str, str]]:
+    """The flags of every point of a grid.
+
+    An item is FLAG=VALUES, without the flag's dashes. Values are parted by colons; where a value has several parts,
+    parted by commas, each part has its own: ``cache=500:2000,0.05:0.1,1`` has four points.
+
+    Args:
+        items: what varies.
+        fixed: flags that are the same everywhere.
+
+    Raises:
+        ValueError: on an item that is not of this form, or that names an unknown flag, a fixed one or one twice.
+    """
+    axes: Dict[str, List[str]] = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not equals or name not in FLAGS:
+            raise ValueError(f"--tune {item}: give it as FLAG=VALUES, with one of {', '.join(FLAGS)}")
+        if name in axes or name in fixed:
+            raise ValueError(f"--tune {item}: {name} is given twice")
+        axes[name] = _values(name, text)
+    points = [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+    return [{**fixed, **point} for point in points]
+
+
+def tune(points: Sequence[Dict[str, str]], score: ScoreTokens, *, show_progress: bool) -> List[TunedPoint]:
+    """The mean NLL of every point, the best one first.
+
+    The models read the text once for all points that differ in what is mixed alone. Points whose NLL is not finite come
+    last.
+
+    Args:
+        points: flags, as of :func:`grid_points`.
+        score: reads the text.
+        show_progress: draw a bar.
+
+    Raises:
+        ValueError: if values make no sense, or no point has a finite NLL.
+    """
+    groups: Dict[Passes, List[Tuple[Dict[str, str], Methods]]] = defaultdict(list)
+    for flags in points:
+        methods = read_methods(flags)
+        groups[methods.passes].append((flags, methods))
+    tuned: List[TunedPoint] = []
+    failure: Optional[NonFiniteLoss] = None
+    for passes, members in tqdm(groups.items(), desc="tuning", unit="pass", disable=not show_progress):
+        components = list(dict.fromkeys(one for _, methods in members for one in methods.components))
+        totals = torch.zeros(len(members), dtype=torch.float64)
+        num_tokens = 0
+        try:
+            with closing(score(passes, components)) as windows:
+                for window in windows:
+                    num_tokens += window.target.numel()
+                    totals += torch.stack([_nll(window, methods, components) for _, methods in members]).cpu()
+        except NonFiniteLoss as error:
+            failure = error
+            tuned += [TunedPoint(flags, math.inf) for flags, _ in members]
+            continue
+        means = (totals / num_tokens).nan_to_num(nan=math.inf, posinf=math.inf).tolist()
+        tuned += [TunedPoint(flags, mean) for (flags, _), mean in zip(members, means)]
+    if all(point.nll == math.inf for point in tuned):
+        raise failure or NonFiniteLoss("--tune: no point of the grid has a finite loss: give other values")
+    return sorted(tuned, key=lambda point: point.nll)
+
+
+def _nll(window: TokenScores, methods: Methods, components: Sequence[ComponentOptions]) -> Tensor:
+    """Summed NLL of a window, where all ``components`` were scored."""
+    weights = dict(methods.mixed)
+    return -window.mixed([weights.get(one, 0.0) for one in components]).sum()
+
+
+def _values(name: str, text: str) -> List[str]:
+    """The values of an axis; the file of an n-gram model is one part, whatever it holds."""
+    parts = text.rsplit(",", 1) if name == "ngram" else text.split(",")
+    choices = [[part] if name == "ngram" and place == 0 else part.split(":") for place, part in enumerate(parts)]
+    return [",".join(value) for value in itertools.product(*choices)]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was measured on a text.
+
+    Attributes:
+        perplexity: of its tokens.
+        seconds: that the scoring took, without what was read or computed before.
+    """
+
+    perplexity: Perplexity
+    seconds: float
+
+    @property
+    def words_per_second(self) -> float:
+        """Predictions a second."""
+        return self.perplexity.num_tokens / self.seconds
+
+
+class Evaluator:
+    """Scores splits of a folder of binarised text.
+
+    Args:
+        models: in evaluation mode, on ``device``. Several are averaged as probabilities.
+        checkpoints: their paths.
+        data: the folder.
+        dictionary: of the data.
+        num_rows: rows that a split is cut into.
+        window: tokens a forward pass.
+        device: where the models are.
+        show_progress: draw bars.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[FairseqLanguageModel],
+        *,
+        checkpoints: Sequence[Path],
+        data: Path,
+        dictionary: Dictionary,
+        num_rows: int,
+        window: int,
+        device: str,
+        show_progress: bool,
+    ):
+        self.models = models
+        self.checkpoints = checkpoints
+        self.data = data
+        self.dictionary = dictionary
+        self.num_rows = num_rows
+        self.options: Dict[str, Any] = {"window": window, "device": device, "show_progress": show_progress}
+        self._train: Optional[Tensor] = None
+        self._statistics: Dict[Tuple[int, int], List[Dict[str, Tensor]]] = {}
+
+    def text(self, split: str) -> EvaluatedText:
+        """A split.
+
+        Raises:
+            ValueError: if it is missing or empty, or too short for the rows.
+        """
+        tokens = load_token_stream(self.data, split, self.dictionary)
+        check_rows(tokens, num_rows=self.num_rows, split=split)
+        return EvaluatedText(tokens, dictionary=self.dictionary, num_rows=self.num_rows)
+
+    def check(self, methods: Methods) -> None:
+        """Refuse methods that do not fit the models or the data, before any work.
+
+        Raises:
+            ValueError: if they do not.
+        """
+        passes = methods.passes
+        with softmax_temperature(self.models, temperature=passes.temperature):
+            pass
+        if passes.dropout is not None:
+            with sampled_masks(self.models, scale=passes.dropout.scale):
+                pass
+        if passes.dynamic is not None and passes.dynamic.rule == "rms":
+            self._training_text(num_rows=passes.dynamic.rows)
+
+    def statistics(self, dynamic: Optional[DynamicOptions]) -> List[Dict[str, Tensor]]:
+        """Of each model's gradients over the training text, where the methods read them; kept beside the checkpoints.
+
+        Raises:
+            ValueError: if there is no training text, or it is too short.
+        """
+        if dynamic is None or dynamic.rule != "rms" or not dynamic.changes_weights:
+            return []
+        key = dynamic.rows, dynamic.segment
+        if key in self._statistics:
+            return self._statistics[key]
+        train = self._training_text(num_rows=dynamic.rows)
+        self._statistics[key] = [
+            kept_gradient_statistics(
+                model,
+                train,
+                checkpoint=checkpoint,
+                num_rows=dynamic.rows,
+                segment=dynamic.segment,
+                device=self.options["device"],
+                show_progress=self.options["show_progress"],
+            )
+            for model, checkpoint in zip(self.models, self.checkpoints)
+        ]
+        return self._statistics[key]
+
+    def score(
+        self, text: EvaluatedText, passes: Passes, components: Sequence[ComponentOptions]
+    ) -> Generator[TokenScores, None, None]:
+        """The text's windows in order; see :func:`~fairseq_plugins.evaluation.test_time.score_tokens`."""
+        return score_tokens(
+            self.models,
+            text,
+            passes=passes,
+            components=[options.build(text) for options in components],
+            mean_squares=self.statistics(passes.dynamic),
+            **self.options,
+        )
+
+    def evaluate(self, text: EvaluatedText, methods: Methods) -> Evaluation:
+        """Perplexity of a text, and what it took.
+
+        Raises:
+            ValueError: if the models or the text do not fit the methods, or the result is not finite.
+        """
+        with closing(self.score(text, methods.passes, methods.components)) as windows:
+            start = time.perf_counter()
+            perplexity = perplexity_of(
+                ((-window.mixed(methods.weights), window.target) for window in windows),
+                tokens=text.tokens,
+                unknown=self.dictionary.unk(),
+                num_rows=self.num_rows,
+            )
+            return Evaluation(perplexity, seconds=time.perf_counter() - start)
+
+    def tune(self, text: EvaluatedText, points: Sequence[Dict[str, str]]) -> List[TunedPoint]:
+        """The points of a grid, the best one first; see :func:`~fairseq_plugins.evaluation.evaluator.tune`."""
+
+        def score(passes: Passes, components: Sequence[ComponentOptions]) -> Generator[TokenScores, None, None]:
+            return self.score(text, passes, components)
+
+        return tune(points, score, show_progress=self.options["show_progress"])
+
+    def _training_text(self, *, num_rows: int) -> Tensor:
+        if self._train is None:
+            self._train = load_training_stream(self.data, self.dictionary)
+        num_tokens = self._train.numel()
+        if num_tokens < 2 * num_rows:
+            raise ValueError(
+                f"--dynamic-rows {num_rows}: train has {num_tokens:,} tokens; give at most {num_tokens // 2}"
+            )
+        return self._train

@@ -1,0 +1,399 @@
+"""Text that language models write after a prefix, by sampling or beam search.
+
+Shapes: R rows, V vocabulary.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, get_args
+
+import numpy as np
+import torch
+from fairseq.models import FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.evaluation.raw_text import LineEncoder, SideText
+from fairseq_plugins.evaluation.scoring import (
+    ScoredStream,
+    average_log_probs,
+    carry_state,
+    check_carries_state,
+    check_vocabularies,
+    longest_sequence,
+)
+from fairseq_plugins.modules.cell import select_rows
+from fairseq_plugins.options import check_at_least_one, check_not_negative, check_positive, check_whole
+
+# Rows of text that grow by a word at a time, with the distribution of the next word of each.
+#
+# Shapes: M models, R rows, t tokens read so far, V vocabulary.
+
+
+class NextWords:
+    """The distribution of the word that follows each row, by models as one; all rows begin with the same text.
+
+    Args:
+        models: language models on ``device``, the host's included; several are averaged as probabilities.
+        num_rows: R.
+        device: where the models are.
+    """
+
+    def __init__(self, models: Sequence[FairseqLanguageModel], *, num_rows: int, device: str = "cpu"):
+        self.models = models
+        self.num_rows = num_rows
+        self.device = device
+        self._tokens = torch.zeros(num_rows, 0, dtype=torch.long, device=device)
+        self._stores: List[Dict[str, Dict[str, Any]]] = [{} for _ in models]
+
+    def follow_stream(self, stream: ScoredStream) -> None:
+        """Let all rows go on where a stream of the models stands."""
+        rows = torch.zeros(self.num_rows, dtype=torch.long, device=self.device)
+        for model, store, state in zip(self.models, self._stores, stream.states()):
+            if state is not None:
+                model.decoder.cache(store, select_rows(state, rows))
+        self.append(rows + stream.last)
+
+    @torch.no_grad()
+    def follow_tokens(self, tokens: Tensor) -> None:
+        """Let all rows begin with tokens (t,), not empty, which models without carried state read one by one."""
+        for token in tokens[:-1].tolist():
+            self.append(torch.full((self.num_rows,), token, device=self.device))
+            for model, store in zip(self.models, self._stores):
+                model.decoder(self._tokens, incremental_state=store)
+        self.append(torch.full((self.num_rows,), int(tokens[-1]), device=self.device))
+
+    def append(self, words: Tensor) -> None:
+        """Add a word (R,) to each row; it is read by the next :meth:`log_probs`."""
+        self._tokens = torch.cat([self._tokens, words.to(self.device).unsqueeze(1)], dim=1)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with the given rows, (R',) int64."""
+        rows = rows.to(self.device)
+        self._tokens = self._tokens.index_select(0, rows)
+        self.num_rows = len(rows)
+        for model, store in zip(self.models, self._stores):
+            model.decoder.reorder_incremental_state_scripting(store, rows)
+
+    @torch.no_grad()
+    def log_probs(self) -> Tensor:
+        """Log-probabilities of the word after each row, (R, V) float64 on the CPU."""
+        found = []
+        for model, store in zip(self.models, self._stores):
+            output, extra = model.eval().decoder(self._tokens, incremental_state=store)
+            if not carry_state([model]):
+                output = model.get_normalized_probs((output, extra), log_probs=True)
+            found.append(output[:, -1])
+        return average_log_probs(found).cpu()
+
+
+# How the next word of a text is drawn.
+#
+# Shapes: R rows, V vocabulary.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Draws words from P(w)^(1 / temperature), normalised, of the most probable words.
+
+    Attributes:
+        temperature: above 0; lower is closer to the most probable word.
+        top_k: words that are drawn from, or None for all.
+        top_p: the fewest words whose probabilities after the temperature sum up to this share are drawn from
+            (Holtzman et al. 2020), 0 < top_p <= 1, or None for all; with ``top_k`` what both leave.
+
+    Raises:
+        ValueError: if a value does not fit.
+    """
+
+    temperature: float = 1.0
+    top_k: Optional[int] = None
+    top_p: Optional[float] = None
+
+    def __post_init__(self) -> None:
+        check_positive(self.temperature, flag="temperature")
+        if self.top_k is not None:
+            check_at_least_one(self.top_k, flag="top-k")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"top-p {self.top_p}: give a share above 0, at most 1")
+
+    def check_unused(self, *, beam: str) -> None:
+        """Refuse what a beam search would not use; ``beam`` is what the user calls it.
+
+        Raises:
+            ValueError: if a value is not the default.
+        """
+        if self != Sampling():
+            raise ValueError(f"{beam}: a search draws nothing; leave out temperature, top-k and top-p")
+
+    def choose(self, log_probs: Tensor, draws: Tensor) -> Tensor:
+        """A word for each row, (R,) int64.
+
+        Args:
+            log_probs: (R, V) float64, -inf for words that are left out; they need not be normalised.
+            draws: (R,) float64 within [0, 1); equal draws give equal words.
+        """
+        highest = log_probs.max(dim=1, keepdim=True).values  # of which no temperature is too low to divide
+        scaled = torch.log_softmax((log_probs - highest) / self.temperature, dim=1)
+        if self.top_k is None and self.top_p is None:
+            return _drawn_places(scaled.exp(), draws)
+        sorted_log_probs, words = scaled.sort(dim=1, descending=True, stable=True)
+        probs = sorted_log_probs.exp()
+        if self.top_k is not None:
+            probs[:, self.top_k :] = 0
+        if self.top_p is not None:
+            before = sorted_log_probs.exp().cumsum(dim=1) - sorted_log_probs.exp()
+            probs[before >= self.top_p] = 0
+        return words.gather(1, _drawn_places(probs, draws).unsqueeze(1)).squeeze(1)
+
+
+def _drawn_places(probs: Tensor, draws: Tensor) -> Tensor:
+    """A column for each row, (R,), of (R, V) probabilities up to a factor."""
+    sums = probs.cumsum(dim=1)
+    # a draw times the total may be rounded up to it
+    drawn = torch.minimum(draws.unsqueeze(1) * sums[:, -1:], sums[:, -1:] * (1 - math.ulp(1.0)))
+    return torch.searchsorted(sums, drawn, right=True).squeeze(1)
+
+
+Stop = Literal["end", "length"]
+"""Where a text stops: at an end mark, or only at its length; end marks are words like others then."""
+STOPS: Sequence[Stop] = get_args(Stop)
+
+UnknownWords = Literal["allowed", "excluded"]
+"""Whether the unknown word may be written."""
+UNKNOWN_WORDS: Sequence[UnknownWords] = get_args(UnknownWords)
+
+ROWS_AT_A_TIME = 256
+"""Texts that are drawn together; memory grows with the vocabulary times so many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """A prefix and what models wrote after it.
+
+    Attributes:
+        text: both together as a reader expects them; each end mark within is a line break.
+        tokens: what was written, an end mark at the end where the text ended there.
+        log_probs: natural logarithm of the probability that the models gave to each of them.
+    """
+
+    text: str
+    tokens: List[str]
+    log_probs: List[float]
+
+    @property
+    def total(self) -> float:
+        """Natural logarithm of the probability of what was written."""
+        return sum(self.log_probs)
+
+
+@dataclass
+class _Row:
+    numbers: List[int] = field(default_factory=list)
+    log_probs: List[float] = field(default_factory=list)
+
+    def and_then(self, number: int, log_prob: float) -> "_Row":
+        return _Row([*self.numbers, number], [*self.log_probs, log_prob])
+
+    @property
+    def mean(self) -> float:
+        return sum(self.log_probs) / max(len(self.log_probs), 1)
+
+
+class TextGenerator:
+    """Continues prefixes; several threads can do so at the same time.
+
+    Each prefix is read and continued by itself, so that no other has a part in the result.
+
+    Args:
+        models: language models on ``device``, the host's included; several are averaged as probabilities.
+        text: how lines become tokens, and tokens lines.
+        max_length: tokens that are written at most.
+        stop: at an end mark, or at ``max_length`` only.
+        unknown: whether the unknown word may be written.
+        device: where the models are.
+
+    Raises:
+        ValueError: if the models have different vocabularies or a value does not fit.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[FairseqLanguageModel],
+        text: SideText,
+        *,
+        max_length: int = 100,
+        stop: Stop = "end",
+        unknown: UnknownWords = "allowed",
+        device: str = "cpu",
+    ):
+        if stop not in STOPS:
+            raise ValueError(f"stop {stop}: give one of {', '.join(STOPS)}")
+        if unknown not in UNKNOWN_WORDS:
+            raise ValueError(f"unknown words {unknown}: give one of {', '.join(UNKNOWN_WORDS)}")
+        self.models = models
+        self.text = text
+        self.max_length = check_at_least_one(max_length, flag="maximum length")
+        self.stop = stop
+        self.device = device
+        self.dictionary = check_vocabularies(models)
+        self._encoder = LineEncoder(text, self.dictionary)
+        self._never = [self.dictionary.bos(), self.dictionary.pad()]
+        if unknown == "excluded":
+            self._never.append(self.dictionary.unk())
+
+    def sample(
+        self,
+        prefix: str,
+        *,
+        num: int = 1,
+        seed: int = 1,
+        sampling: Optional[Sampling] = None,
+        after: Optional[ScoredStream] = None,
+    ) -> List[Continuation]:
+        """Draw ``num`` continuations of a prefix.
+
+        They depend on the prefix, the seed and their number alone: the same seed gives the same text, and another
+        prefix draws anew.
+
+        Args:
+            prefix: the beginning of a line, or empty.
+            num: of texts.
+            seed: 0 or more.
+            sampling: how words are drawn (default: from the distribution as it is).
+            after: text that the prefix follows, which stays where it is; by default the prefix begins a text.
+
+        Raises:
+            ValueError: if a number is below one, the seed below zero, or a model cannot read so long a text.
+        """
+        check_at_least_one(num, flag="number of texts")
+        check_not_negative(check_whole(seed, flag="seed"), flag="seed")
+        groups = [range(first, min(first + ROWS_AT_A_TIME, num)) for first in range(0, num, ROWS_AT_A_TIME)]
+        drawn = [self._sample_group(prefix, group, seed, sampling or Sampling(), after) for group in groups]
+        return [one for group in drawn for one in group]
+
+    def _sample_group(
+        self, prefix: str, texts: range, seed: int, sampling: Sampling, after: Optional[ScoredStream]
+    ) -> List[Continuation]:
+        """The continuations of these numbers."""
+        pieces, words = self._read(prefix, num_rows=len(texts), after=after)
+        numbers = self._encoder.numbers(pieces)
+        chances = [np.random.default_rng((seed, k, *numbers)) for k in texts]
+        rows, alive = [_Row() for _ in texts], list(range(len(texts)))
+        for step in range(self.max_length):
+            log_probs = words.log_probs()
+            draws = torch.tensor([chances[i].random() for i in alive], dtype=torch.float64)
+            chosen = sampling.choose(self._allowed(log_probs), draws)
+            for row, number, log_prob in zip(alive, chosen.tolist(), _picked(log_probs, chosen)):
+                rows[row] = rows[row].and_then(number, log_prob)
+            goes_on = [i for i, number in enumerate(chosen.tolist()) if not self._stops(number)]
+            if not goes_on or step + 1 == self.max_length:
+                break
+            if len(goes_on) < len(alive):
+                words.select(torch.tensor(goes_on))
+                alive = [alive[i] for i in goes_on]
+            words.append(chosen[goes_on])
+        return [self._continuation(pieces, row) for row in rows]
+
+    def search(
+        self, prefix: str, *, beam: int = 5, num: int = 1, after: Optional[ScoredStream] = None
+    ) -> List[Continuation]:
+        """The ``num`` best continuations that a beam search finds, the best mean log-probability of a token first.
+
+        A text ends at an end mark that is among the ``beam`` best words, or at the maximum length; the search stops
+        when so many texts have ended.
+
+        Args:
+            prefix: the beginning of a line, or empty.
+            beam: hypotheses that are kept.
+            num: of texts, at most ``beam``.
+            after: see :meth:`sample`.
+
+        Raises:
+            ValueError: if a number does not fit, or a model cannot read so long a text.
+        """
+        check_at_least_one(num, flag="number of texts")
+        check_at_least_one(beam, flag="beam")
+        if num > beam:
+            raise ValueError(f"{num} texts of a beam of {beam}: give a beam of at least {num}")
+        pieces, words = self._read(prefix, num_rows=1, after=after)
+        alive = [_Row()]
+        ended: List[_Row] = []
+        for step in range(self.max_length):
+            candidates = self._candidates(alive, words.log_probs(), num=2 * beam)
+            best = [(row, source) for row, source in candidates[:beam] if self._stops(row.numbers[-1])]
+            ended += [row for row, _ in best]
+            kept = [(row, source) for row, source in candidates if not self._stops(row.numbers[-1])][:beam]
+            alive = [row for row, _ in kept]
+            if len(ended) >= beam or not alive or step + 1 == self.max_length:
+                break
+            words.select(torch.tensor([source for _, source in kept]))
+            words.append(torch.tensor([row.numbers[-1] for row in alive]))
+        found = ended if len(ended) >= beam else [*ended, *alive]
+        found.sort(key=lambda row: row.mean, reverse=True)
+        return [self._continuation(pieces, row) for row in found[:num]]
+
+    def open_stream(self, text: Sequence[str]) -> ScoredStream:
+        """Lines that prefixes follow, read once.
+
+        Raises:
+            ValueError: if a model carries no state.
+        """
+        check_carries_state(self.models, remedy="leave out the text before the prefix")
+        stream = ScoredStream(self.models, device=self.device)
+        numbers = [number for line in text for number in self._encoder.encode(line).numbers]
+        stream.score(torch.tensor(numbers, dtype=torch.long))
+        return stream
+
+    def _read(self, prefix: str, *, num_rows: int, after: Optional[ScoredStream]) -> Tuple[List[str], NextWords]:
+        pieces = self.text.split(prefix)
+        numbers = torch.tensor(self._encoder.numbers(pieces), dtype=torch.long)
+        words = NextWords(self.models, num_rows=num_rows, device=self.device)
+        if carry_state(self.models):
+            before = ScoredStream(self.models, device=self.device) if after is None else after.fork()
+            with before as stream:
+                stream.score(numbers)
+                words.follow_stream(stream)
+            return pieces, words
+        longest = longest_sequence(self.models)
+        if len(pieces) + self.max_length > longest:  # an end mark is read before them, and the last token is not
+            raise ValueError(
+                f"a prefix of {len(pieces):,} tokens and {self.max_length:,} more: the model reads at most "
+                f"{longest:,}; give a lower --max-length"
+            )
+        assert after is None
+        words.follow_tokens(torch.cat([torch.tensor([self.dictionary.eos()]), numbers]))
+        return pieces, words
+
+    def _allowed(self, log_probs: Tensor) -> Tensor:
+        """The log-probabilities without the words that are never written."""
+        return log_probs.index_fill(1, torch.tensor(self._never), -torch.inf)
+
+    def _candidates(self, alive: Sequence[_Row], log_probs: Tensor, *, num: int) -> List[Tuple[_Row, int]]:
+        """The best rows by one word more, each with its place before, the best first."""
+        totals = torch.tensor([sum(row.log_probs) for row in alive], dtype=torch.float64)
+        scores = (totals.unsqueeze(1) + self._allowed(log_probs)).flatten()
+        best = scores.topk(min(num, int(scores.isfinite().sum()))).indices
+        sources, numbers = best // log_probs.size(1), best % log_probs.size(1)
+        return [
+            (alive[source].and_then(number, float(log_probs[source, number])), source)
+            for source, number in zip(sources.tolist(), numbers.tolist())
+        ]
+
+    def _stops(self, number: int) -> bool:
+        return self.stop == "end" and number == self.dictionary.eos()
+
+    def _continuation(self, prefix: Sequence[str], row: _Row) -> Continuation:
+        tokens: List[str] = [self.dictionary[number] for number in row.numbers]
+        end = self.dictionary.eos_word
+        lines: List[List[str]] = [[]]
+        for piece in [*prefix, *(tokens[:-1] if row.numbers and self._stops(row.numbers[-1]) else tokens)]:
+            if piece == end:
+                lines.append([])
+            else:
+                lines[-1].append(piece)
+        text = "\n".join(self.text.join(line) for line in lines)
+        return Continuation(text=text, tokens=tokens, log_probs=row.log_probs)
+
+
+def _picked(log_probs: Tensor, words: Tensor) -> List[float]:
+    return log_probs.gather(1, words.unsqueeze(1)).squeeze(1).tolist()

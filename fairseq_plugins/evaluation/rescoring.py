@@ -1,0 +1,634 @@
+"""Lists of the best candidates for each sentence of a text, as decoders write them."""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import post_process
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
+from tqdm import tqdm
+
+from fairseq_plugins.data.text import file_digest, name_of, read_lines
+from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, read_generated_line, read_sentence_number
+from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
+from fairseq_plugins.evaluation.references import check_blank_references, check_raw_references, detokenize
+from fairseq_plugins.evaluation.scoring import longest_sequence, score_pairs, score_sequences
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase
+from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a decoder offers for a sentence.
+
+    Attributes:
+        text: as the decoder wrote it, with its subwords.
+        score: the decoder's own; higher is better.
+        more: fields of the line that are kept and not read.
+    """
+
+    text: str
+    score: float
+    more: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NBestLists:
+    """Candidates of a text.
+
+    Attributes:
+        candidates: of each sentence, in the order of the text, each list as it was written and not empty.
+        sources: a sentence each where the lists have them, or else empty.
+        references: likewise.
+        unicode: form that texts are put into.
+    """
+
+    candidates: List[List[Candidate]]
+    sources: List[str]
+    references: List[str]
+    unicode: UnicodeForm = "NFC"
+
+    @property
+    def texts(self) -> List[str]:
+        """Of all candidates."""
+        return [candidate.text for found in self.candidates for candidate in found]
+
+    @property
+    def first(self) -> List[int]:
+        """The place of the candidate with the highest score of the decoder, for each sentence."""
+        return [int(np.argmax([candidate.score for candidate in found])) for found in self.candidates]
+
+    def lines_of(self, path: Path) -> List[str]:
+        """A text file with a line for each sentence.
+
+        Raises:
+            ValueError: if it has not as many lines.
+        """
+        lines = read_lines(path, unicode=self.unicode)
+        if len(lines) != len(self.candidates):
+            raise ValueError(
+                f"{path} has {len(lines):,} lines, and the lists are of {len(self.candidates):,} sentences"
+            )
+        return lines
+
+
+Line = Tuple[str, int, str, Optional[Candidate]]
+"""What stands in a line: S, T or H, the number of the sentence, its text, and the candidate of an H."""
+
+
+def _read_generate(line: str) -> Optional[Line]:
+    found = read_generated_line(line)
+    if found is None:
+        return None
+    candidate = Candidate(text=found.text, score=float(found.score)) if found.kind == "H" else None
+    return found.kind, found.number, found.text, candidate
+
+
+def _read_moses(line: str) -> Optional[Line]:
+    fields = [field.strip() for field in line.split("|||")]
+    number, text, *rest = fields
+    score = rest[min(1, len(rest) - 1)]
+    more = (rest[0], *rest[2:]) if len(rest) > 1 else ()
+    return "H", read_sentence_number(number), text, Candidate(text=text, score=float(score), more=more)
+
+
+def _read_tab(line: str) -> Optional[Line]:
+    number, score, text = line.split("\t", 2)
+    return "H", read_sentence_number(number), text, Candidate(text=text, score=float(score))
+
+
+def _write_moses(number: int, candidate: Candidate, score: str) -> str:
+    features, *more = candidate.more or ("",)
+    return " ||| ".join([str(number), candidate.text, features, score, *more])
+
+
+@dataclass(frozen=True)
+class ListFormat:
+    """How a candidate stands in a line.
+
+    Attributes:
+        form: for messages.
+        read: raises ``ValueError`` or ``IndexError`` where a line is of another form; None of lines that say nothing.
+        write: number of the sentence, candidate and score as a line.
+    """
+
+    form: str
+    read: Callable[[str], Optional[Line]]
+    write: Callable[[int, Candidate, str], str]
+
+
+LIST_FORMATS: Dict[str, ListFormat] = {
+    "generate": ListFormat(
+        "H-NUMBER<tab>SCORE<tab>TEXT, as fairseq-generate --nbest writes them",
+        _read_generate,
+        lambda number, candidate, score: f"H-{number}\t{score}\t{candidate.text}",
+    ),
+    "moses": ListFormat("NUMBER ||| TEXT ||| FEATURES ||| SCORE", _read_moses, _write_moses),
+    "tab": ListFormat(
+        "NUMBER<tab>SCORE<tab>TEXT", _read_tab, lambda number, candidate, score: f"{number}\t{score}\t{candidate.text}"
+    ),
+}
+"""Sentences are numbered from 0 in all of them."""
+
+
+def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC") -> NBestLists:
+    """Read files as one.
+
+    Args:
+        paths: ``-`` is the standard input.
+        form: a name of :data:`LIST_FORMATS`.
+        unicode: form that texts are put into, that of the models' data.
+
+    Raises:
+        ValueError: if a file is missing or not UTF-8, a line has another form, a sentence has a negative number or no
+            candidate, or a score is no number; the message names the line.
+    """
+    read = LIST_FORMATS[form].read
+    candidates: Dict[int, List[Candidate]] = {}
+    texts: Dict[str, Dict[int, str]] = {"S": {}, "T": {}}
+    for path in paths:
+        for place, line in enumerate(read_lines(path, unicode=unicode), start=1):
+            try:
+                found = read(line) if line.strip() else None
+                if found is not None and found[3] and not math.isfinite(found[3].score):
+                    raise ValueError
+            except (ValueError, IndexError):
+                raise ValueError(f"{name_of(path)}, line {place}: not {LIST_FORMATS[form].form}") from None
+            if found is None:
+                continue
+            kind, number, text, candidate = found
+            if candidate is None:
+                texts[kind][number] = text
+            else:
+                candidates.setdefault(number, []).append(candidate)
+    if not candidates:
+        raise ValueError(f"{name_of(*paths)} holds no candidate: lines are {LIST_FORMATS[form].form}")
+    order = range(max(candidates) + 1)
+    missing = next((number for number in order if number not in candidates), None)
+    if missing is not None:
+        raise ValueError(f"{name_of(*paths)}: sentence {missing} has no candidate; sentences are numbered from 0")
+    sources, references = (
+        [one[number] for number in order] if one.keys() >= set(order) else [] for one in (texts["S"], texts["T"])
+    )
+    return NBestLists([candidates[number] for number in order], sources, references, unicode)
+
+
+def write_nbest(lists: NBestLists, scores: Sequence[np.ndarray], *, form: str) -> str:
+    """The lists by other scores, the best candidate first; ``scores`` holds (K,) for each sentence.
+
+    Sources and references stand before the candidates where the form has them.
+    """
+    write = LIST_FORMATS[form].write
+    lines: List[str] = []
+    for number, (found, given) in enumerate(zip(lists.candidates, scores)):
+        if form == "generate":
+            texts = (("S", lists.sources), ("T", lists.references))
+            lines += [f"{kind}-{number}\t{side[number]}" for kind, side in texts if side]
+        order = np.argsort(-given, kind="stable")
+        lines += [write(number, found[place], f"{given[place]:.6f}") for place in order]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def marked_kind(texts: Sequence[str]) -> Optional[str]:
+    """fairseq's name for the subwords whose marks are in the texts, or None; sentencepiece marks most texts."""
+    num_marked = {kind: sum(pattern.search(text) is not None for text in texts) for pattern, _, kind in SUBWORD_MARKS}
+    if 2 * num_marked["sentencepiece"] > len(texts):
+        return "sentencepiece"
+    return "subword_nmt" if num_marked["subword_nmt"] else None
+
+
+# What a log-linear model reads of candidates: the list's own score, the length, and log-probabilities of models.
+#
+# Shapes: N sentences, K candidates of the longest list, F features.
+
+
+LIST_SCORE, LENGTH = "list", "length"
+"""Features that every list has."""
+
+
+@dataclass(frozen=True)
+class CandidateFeatures:
+    """Features of all candidates.
+
+    Attributes:
+        names: of the features, F: the list's score, the number of tokens, then the models'.
+        values: (N, K, F) float64, 0 where there is no candidate.
+        is_candidate: (N, K).
+        unknown_shares: of the candidates' tokens, those that a model does not know, by its name.
+    """
+
+    names: List[str]
+    values: np.ndarray
+    is_candidate: np.ndarray
+    unknown_shares: Dict[str, float]
+
+
+def candidate_features(
+    lists: NBestLists,
+    models: Mapping[str, BaseFairseqModel],
+    *,
+    max_tokens: int = 4096,
+    device: str = "cpu",
+    show_progress: bool = False,
+) -> CandidateFeatures:
+    """Score all candidates by models, each candidate from a fresh state.
+
+    Args:
+        lists: with sources, if there are encoder-decoders; texts are split at white space into what the models read.
+        models: language models and encoder-decoders by their names, on ``device``.
+        max_tokens: of a batch.
+        device: where the models are.
+        show_progress: draw bars.
+
+    Raises:
+        ValueError: if a model is of another kind, an encoder-decoder has no sources, a text is too long for a model,
+            which names the sentence before anything is scored, or an NLL is not finite.
+    """
+    _check_models(models, lists)
+    _check_lengths(models, lists)
+    sizes = [len(found) for found in lists.candidates]
+    is_candidate = np.arange(max(sizes)) < np.array(sizes)[:, None]
+    names = [LIST_SCORE, LENGTH, *models]
+    values = np.zeros((*is_candidate.shape, len(names)))
+    flat = [candidate for found in lists.candidates for candidate in found]
+    columns = [[candidate.score for candidate in flat], [len(candidate.text.split()) for candidate in flat]]
+    options = dict(max_tokens=max_tokens, device=device, show_progress=show_progress)
+    columns += [_log_probs(model, lists, **options) for model in models.values()]
+    values[is_candidate] = np.array(columns, dtype=np.float64).T
+    unknown_shares = {name: _unknown_share(lists.texts, model) for name, model in models.items()}
+    return CandidateFeatures(names=names, values=values, is_candidate=is_candidate, unknown_shares=unknown_shares)
+
+
+def _unknown_share(texts: Sequence[str], model: Any) -> float:
+    """Of the tokens of candidates, those that are unknown to a model."""
+    dictionary: Dictionary = model.decoder.dictionary
+    tokens = [token for text in texts for token in text.split()]
+    return sum(dictionary.index(token) == dictionary.unk() for token in tokens) / max(1, len(tokens))
+
+
+def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
+    """Refuse what cannot be scored before anything is."""
+    for name, model in models.items():
+        if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
+            raise ValueError(
+                f"{name}: a {type(model).__name__} scores no text: give language models and encoder-decoders"
+            )
+        if isinstance(model, FairseqEncoderDecoderModel) and not lists.sources:
+            raise ValueError(f"{name}: an encoder-decoder reads the sources: give them with --source")
+
+
+def _check_lengths(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
+    """Refuse texts that a model cannot read before anything is scored."""
+    candidates = [(number, candidate.text) for number, found in enumerate(lists.candidates) for candidate in found]
+    for name, model in models.items():
+        if isinstance(model, FairseqEncoderDecoderModel):
+            source_limit, limit = model.max_positions()
+            _check_longest(enumerate(lists.sources), source_limit, reader=name, kind="source", remedy="shorten it")
+        else:
+            assert isinstance(model, FairseqLanguageModel)
+            limit = longest_sequence([model])
+        _check_longest(candidates, limit, reader=name, kind="candidate", remedy="leave the candidate out")
+
+
+def _check_longest(texts: Iterable[Tuple[int, str]], longest: float, *, reader: str, kind: str, remedy: str) -> None:
+    """Refuse the first text, with the number of its sentence, that has more tokens than a reader takes."""
+    for number, text in texts:
+        length = len(text.split()) + 1
+        if length > longest:
+            raise ValueError(
+                f"sentence {number} of the lists, from 0: the {kind} that begins with '{text[:30]}' has {length:,} "
+                f"tokens with the end mark, and {reader} reads at most {longest:,}: {remedy} or take another model"
+            )
+
+
+def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> List[float]:
+    """In nats, of every candidate; one that is there twice is scored once."""
+    if isinstance(model, FairseqLanguageModel):
+        texts = list(dict.fromkeys(lists.texts))
+        sequences = encode_lines(texts, model.decoder.dictionary)
+        scored = dict(zip(texts, score_sequences([model], sequences, **options)))
+        return [-scored[text].nll for text in lists.texts]
+    assert isinstance(model, FairseqEncoderDecoderModel)
+    numbered = enumerate(lists.candidates)
+    asked: List[Tuple[int, str]] = [(number, candidate.text) for number, found in numbered for candidate in found]
+    pairs = list(dict.fromkeys(asked))
+    sources = encode_lines([lists.sources[number] for number, _ in pairs], model.encoder.dictionary)
+    targets = encode_lines([text for _, text in pairs], model.decoder.dictionary)
+    totals: Dict[Tuple[int, str], float] = {}
+    for batch in score_pairs(model, sources, targets, **options):
+        totals.update((pairs[place], -float(nll)) for place, nll in zip(batch.numbers, batch.nll.sum(1)))
+    return [totals[pair] for pair in asked]
+
+
+# Candidates chosen by a weighted sum of features, and weights that are tuned to a metric of the chosen texts.
+#
+# The search is Och's (2003): along a line of weights the choice of each sentence changes at a few points, so that the
+# best point of the line is found exactly; lines are the features' and random ones, from several starts.
+#
+# Shapes: N sentences, K candidates of the longest list, F features, S statistics of the metric.
+
+
+NARROWEST = 1e-6
+"""Stretches of a line that are shorter, in units of the features' deviations, are not stopped at."""
+
+ENOUGH = 1e-3
+"""A gain of the metric, 0 to 100, below which a search ends."""
+
+
+def weighted_sums(values: np.ndarray, is_candidate: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The score of every candidate, (N, K), -inf where is none; features are (N, K, F), weights (F,)."""
+    return np.where(is_candidate, values @ weights, -np.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningSet:
+    """Candidates whose metric is known.
+
+    Attributes:
+        values: features, (N, K, F).
+        is_candidate: (N, K).
+        statistics: of the metric, (N, K, S).
+        metric: what is made as high as can be.
+    """
+
+    values: np.ndarray
+    is_candidate: np.ndarray
+    statistics: np.ndarray
+    metric: CorpusMetric
+
+    def score(self, weights: np.ndarray) -> float:
+        """The metric of the candidates that weights (F,) choose."""
+        chosen = weighted_sums(self.values, self.is_candidate, weights).argmax(1)
+        return self.metric.score(self.statistics[np.arange(len(chosen)), chosen].sum(0))
+
+    def best_step(self, weights: np.ndarray, direction: np.ndarray) -> Tuple[float, float]:
+        """How far from ``weights`` along ``direction`` the metric is highest, and its value there.
+
+        Where nothing is better than the weights, the step is 0.
+        """
+        places, totals = self._changes(weights, direction)
+        ends = np.concatenate([places[:1] - 1, places, places[-1:] + 1]) if len(places) else np.array([-1.0, 1.0])
+        middles, widths = (ends[1:] + ends[:-1]) / 2, np.diff(ends)
+        step, best = 0.0, self.score(weights)
+        for middle, width, total in zip(middles, widths, totals):
+            score = self.metric.score(total) if width > NARROWEST else -np.inf
+            if score > best:
+                step, best = float(middle), score
+        return step, best
+
+    def _changes(self, weights: np.ndarray, direction: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """Where on the line choices change, (n,) in order, and the summed statistics between, (n + 1, S)."""
+        heights = weighted_sums(self.values, self.is_candidate, weights)
+        slopes = np.where(self.is_candidate, self.values @ direction, np.inf)
+        rows = np.arange(len(slopes))
+        lowest = slopes == slopes.min(1, keepdims=True)
+        chosen = np.where(lowest, heights, -np.inf).argmax(1)  # far to the left
+        total = self.statistics[rows, chosen].sum(0)
+        places: List[np.ndarray] = []
+        changes: List[np.ndarray] = []
+        while len(rows):
+            rise = slopes[rows] - slopes[rows, chosen][:, None]
+            is_steeper = self.is_candidate[rows] & (rise > 0)
+            gap = heights[rows, chosen][:, None] - heights[rows]
+            crossings = np.divide(gap, rise, out=np.full_like(rise, np.inf), where=is_steeper)
+            place = crossings.min(1)
+            later = np.where(crossings == place[:, None], slopes[rows], -np.inf).argmax(1)
+            goes_on = np.isfinite(place)
+            rows, chosen, later = rows[goes_on], chosen[goes_on], later[goes_on]
+            places.append(place[goes_on])
+            changes.append(self.statistics[rows, later] - self.statistics[rows, chosen])
+            chosen = later
+        order = np.argsort(np.concatenate(places), kind="stable")
+        sums = np.vstack([total, total + np.concatenate(changes)[order].cumsum(0)])
+        return np.concatenate(places)[order], sums
+
+
+def tune_weights(data: TuningSet, *, num_restarts: int, seed: int, show_progress: bool = False) -> np.ndarray:
+    """Weights (F,) of the highest metric that was found; their magnitudes sum to 1.
+
+    The search starts from the first feature alone, so that its order is the least that is reached, from all features
+    alike, and ``num_restarts`` times at random.
+    """
+    deviations = _deviations(data)
+    scaled = TuningSet(
+        values=data.values / deviations, is_candidate=data.is_candidate, statistics=data.statistics, metric=data.metric
+    )
+    num_features = len(deviations)
+    generator = np.random.default_rng(seed)
+    starts = [np.eye(num_features)[0], np.ones(num_features), *generator.normal(size=(num_restarts, num_features))]
+    found = [_climb(scaled, start, generator) for start in tqdm(starts, unit="start", disable=not show_progress)]
+    best = max(found, key=scaled.score) / deviations
+    return best / np.abs(best).sum()
+
+
+def _deviations(data: TuningSet) -> np.ndarray:
+    """How much each feature differs among the candidates of a sentence, (F,); 1 where it does not."""
+    counts = data.is_candidate.sum(1)[:, None]
+    means = data.values.sum(1) / counts
+    centred = np.where(data.is_candidate[..., None], data.values - means[:, None], 0)
+    deviations = np.sqrt((centred**2).sum((0, 1)) / counts.sum())
+    return np.where(deviations > 0, deviations, 1)
+
+
+def _climb(data: TuningSet, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Line searches along every feature and as many random directions, until a round gains too little."""
+    best = data.score(weights)
+    while True:
+        before = best
+        for direction in (*np.eye(len(weights)), *generator.normal(size=(len(weights), len(weights)))):
+            step, _ = data.best_step(weights, direction)
+            moved = weights + step * direction
+            score = data.score(moved)
+            if score > best and moved.any():
+                weights, best = moved / np.abs(moved).max(), score
+        if best - before < ENOUGH:
+            return weights
+
+
+# The texts of n-best lists as a reader sees them, and weights that are tuned to their references.
+#
+# Shapes: N sentences, K candidates of the longest list, F features, S statistics of a metric.
+
+
+_GLUED_END = re.compile(r"\w[.!?]$")
+
+
+class CandidateTexts:
+    """Candidates whose subwords are joined, where they have marks, and whose tokenisation is undone where asked.
+
+    Args:
+        lists: the candidates.
+        reference: a file of references, or None for those of the lists, which may be none.
+        language: of the Moses tokenisation that is undone; None undoes none.
+        case: whether it counts in metrics.
+    """
+
+    def __init__(self, lists: NBestLists, *, reference: Optional[Path], language: Optional[str], case: LetterCase):
+        self.lists = lists
+        self._kind = marked_kind(lists.texts)
+        self._language = language
+        self._reference = reference
+        self.case: LetterCase = case
+
+    @cached_property
+    def references(self) -> List[str]:
+        """A sentence each, or empty; read when they are first asked for.
+
+        Raises:
+            ValueError: if there are not as many references as sentences, they are not those of the lists, where these
+                have any, one is blank, or they are raw text and the candidates tokens that stay so.
+        """
+        return self._of_lists() if self._reference is None else self._read(self._reference)
+
+    def chosen(self, places: Sequence[int]) -> List[str]:
+        """The candidate of each sentence at its place in the list."""
+        return self._readable([found[place].text for found, place in zip(self.lists.candidates, places)])
+
+    def judge(self, metric: str) -> CorpusMetric:
+        """What computes a metric of the texts, by its name in :data:`CORPUS_METRICS`."""
+        return CORPUS_METRICS[metric](case=self.case, language=self._language or "")
+
+    def tune(
+        self,
+        features: CandidateFeatures,
+        *,
+        metric: str,
+        num_restarts: int,
+        seed: int,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Weights (F,) of features whose choice has the highest metric; see :func:`tune_weights`.
+
+        ``metric`` is a name of :data:`CORPUS_METRICS`.
+        """
+        judge = self.judge(metric)
+        statistics = np.zeros((*features.is_candidate.shape, len(judge.statistics("", ""))))  # (N, K, S)
+        lists = tqdm(self.lists.candidates, desc=metric, unit="list", disable=not show_progress)
+        for row, found, reference in zip(statistics, lists, self.references):
+            texts = self._readable([candidate.text for candidate in found])
+            row[: len(found)] = [judge.statistics(text, reference) for text in texts]
+        data = TuningSet(
+            values=features.values, is_candidate=features.is_candidate, statistics=statistics, metric=judge
+        )
+        return tune_weights(data, num_restarts=num_restarts, seed=seed, show_progress=show_progress)
+
+    def _read(self, reference: Path) -> List[str]:
+        """Raw references from a file."""
+        lines, name = self.lists.lines_of(reference), str(reference)
+        check_blank_references(lines, name=name)
+        targets = self._joined(self.lists.references)
+        check_raw_references(targets, lines, name="the list", reference_name=name)
+        if self._language is None and _are_raw(lines) and not _are_raw(self.chosen([0] * len(lines))):
+            raise ValueError(
+                f"{name} is raw text, and the lists are tokens, so that hardly a word before a full stop would match: "
+                "give --target-lang LANGUAGE"
+            )
+        return lines
+
+    def _of_lists(self) -> List[str]:
+        """References of the lists, whose unknown words match nothing."""
+        check_blank_references(self.lists.references, name="the references of the lists")
+        words = [text.replace(UNKNOWN_REFERENCE, NO_HYPOTHESIS_HAS_THIS) for text in self.lists.references]
+        return self._readable(words)
+
+    def _readable(self, texts: Sequence[str]) -> List[str]:
+        words = self._joined(texts)
+        return detokenize(words, language=self._language) if self._language else words
+
+    def _joined(self, texts: Sequence[str]) -> List[str]:
+        return [post_process(text, self._kind) if self._kind else text for text in texts]
+
+
+def _are_raw(lines: Sequence[str]) -> bool:
+    """Whether most of those that end as a sentence does have no blank before the mark."""
+    ends = [line.rstrip() for line in lines if line.rstrip().endswith((".", "!", "?"))]
+    return 2 * sum(_GLUED_END.search(line) is not None for line in ends) > len(ends)
+
+
+# Weights of a log-linear model that were tuned, and the file that keeps them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedWeights:
+    """Weights by feature, and what knows the models again.
+
+    Attributes:
+        metric: that they were tuned to, a name of :data:`CORPUS_METRICS`.
+        weights: by the names of features: the list's score, the length, and checkpoints by their paths.
+        digests: of the checkpoints' files, by the same paths.
+    """
+
+    metric: str
+    weights: Dict[str, float]
+    digests: Dict[str, str]
+
+    def of_models(self, given: Mapping[str, str]) -> List[float]:
+        """The weights of the list's score, of the length, and of checkpoints, wherever these are now.
+
+        Args:
+            given: digests of the checkpoints' files, by their paths, as of :func:`distinct_digests`.
+
+        Raises:
+            ValueError: if they are not the checkpoints that the weights were tuned for.
+        """
+        tuned = {digest: self.weights[path] for path, digest in self.digests.items()}
+        if strangers := [path for path, digest in given.items() if digest not in tuned]:
+            raise ValueError(f"{strangers[0]} is none of the models that the weights were tuned for: {self._models}")
+        if missing := [path for path, digest in self.digests.items() if digest not in given.values()]:
+            raise ValueError(f"the weights were tuned for {self._models}: --path lacks {missing[0]}")
+        return [self.weights[LIST_SCORE], self.weights[LENGTH], *(tuned[digest] for digest in given.values())]
+
+    @property
+    def _models(self) -> str:
+        return ", ".join(self.digests)
+
+
+def tuned_weights(metric: str, weights: Sequence[float], *, digests: Mapping[str, str]) -> TunedWeights:
+    """Weights of the list's score, of the length, and of checkpoints, whose digests stand by their paths."""
+    weights_by_name = dict(zip([LIST_SCORE, LENGTH, *digests], weights))
+    return TunedWeights(metric=metric, weights=weights_by_name, digests=dict(digests))
+
+
+def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:
+    """Digests of the checkpoints' files, by which weights know them.
+
+    Raises:
+        ValueError: if two hold the same, such as the last checkpoint where it is the best one.
+    """
+    digests: Dict[str, str] = {}
+    for path in paths:
+        digest = file_digest(Path(path))
+        same = next((other for other, one in digests.items() if one == digest), None)
+        if same is not None:
+            raise ValueError(f"--path: {same} and {path} hold the same model: give one of them")
+        digests[path] = digest
+    return digests
+
+
+def read_weights(path: Path) -> TunedWeights:
+    """From a file that ``rescore_nbest --tune`` wrote.
+
+    Raises:
+        ValueError: if the file is missing or of another form.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: write it with --tune")
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        weights: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
+        digests: Dict[str, str] = {str(name): str(digest) for name, digest in content["digests"].items()}
+        if not all(map(math.isfinite, weights.values())):
+            raise ValueError("a weight is no number")
+        if weights.keys() != {LIST_SCORE, LENGTH, *digests}:
+            raise ValueError("a weight belongs to nothing")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} holds no weights: write it with --tune") from error
+    if content.get("metric") not in CORPUS_METRICS:
+        raise ValueError(f"{path} names no metric that its weights were tuned to: write it with --tune")
+    return TunedWeights(metric=content["metric"], weights=weights, digests=digests)

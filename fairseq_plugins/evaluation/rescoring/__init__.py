@@ -1,1 +1,0 @@
-"""Choices among the candidates of a decoder."""

@@ -1,0 +1,678 @@
+"""Several language models as one, which averages their probabilities.
+
+Shapes: * any.
+"""
+
+import math
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
+
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
+from fairseq.tasks import setup_task
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
+
+from fairseq_plugins.data.streams import ContiguousStreams, fixed_windows
+from fairseq_plugins.modules.cell import CarriesState, DecoderState, new_stream
+from fairseq_plugins.ops.mixture_distribution import mean_log_probs
+from fairseq_plugins.options import check_choice
+from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS, OutputLayer, OutputPrecision
+from fairseq_plugins.output_layers.scores import DecoderStates, Scores
+
+
+class NonFiniteLoss(ValueError):
+    """A model's NLL is infinite or not a number."""
+
+
+def average_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
+    """Log of the mean of the models' probabilities, (*) float64; ``log_probs`` holds (*) for each model."""
+    return mean_log_probs([one.double() for one in log_probs])
+
+
+def average_nll(nll: Sequence[Tensor]) -> Tensor:
+    """NLL of the averaged probabilities, (*) float64 without gradient; ``nll`` holds (*) in nats for each model.
+
+    Raises:
+        NonFiniteLoss: if a model's NLL is not finite.
+    """
+    for number, one in enumerate(nll, start=1):
+        finite = one.isfinite()
+        if not finite.all():
+            name = "the model" if len(nll) == 1 else f"model {number} of {len(nll)}"
+            raise NonFiniteLoss(
+                f"the loss of {name} is {float(one[~finite][0])}: its training diverged or its checkpoint is damaged; "
+                "take another checkpoint"
+            )
+    return -average_log_probs([-one.detach() for one in nll])
+
+
+# A token stream scored by language models that carry their state, window by window.
+#
+# Shapes: M models, n tokens, B rows, T window length, V vocabulary.
+
+
+SCORED_WORDS = ("targets", "all")
+"""The words whose probabilities are computed."""
+
+
+@dataclass(frozen=True)
+class ScoredWindow:
+    """What models make of a window; all tensors are where the models are.
+
+    Attributes:
+        inputs: the tokens that are read, (B, T).
+        target: the tokens that are predicted, (B, T).
+        nll: of the targets in nats, (B, T) float64 without gradient, of the models' averaged probabilities.
+        log_probs: of all words, (B, T, V) float64, averaged in the same way; None where the targets alone are scored.
+        states: what each of the M models' output layers read; the layers' outputs are in ``states[m].layers``.
+        scores: what each of the M output layers returned. Where the targets alone are scored, ``scores[m].loss`` is the
+            NLL summed over the window.
+    """
+
+    inputs: Tensor
+    target: Tensor
+    nll: Tensor
+    log_probs: Optional[Tensor]
+    states: List[DecoderStates]
+    scores: List[Scores]
+
+
+def score_windows(
+    models: Sequence[FairseqLanguageModel],
+    tokens: Tensor,
+    *,
+    num_rows: int = 1,
+    window: int = 1000,
+    words: str = "targets",
+    with_gradients: bool = False,
+    device: str = "cpu",
+    show_progress: bool = False,
+) -> Iterator[ScoredWindow]:
+    """Score a stream in order; state is carried through it, from zeros at the start of each row.
+
+    Every token but the first of a row is predicted once; what does not fill a row is left out at the end. The models
+    are in evaluation mode whenever a window is read. Their state of other streams, that of a training or of another
+    scoring at the same time, is neither read nor changed, and that of this one is forgotten at the end. Weights may be
+    changed between windows.
+
+    Args:
+        models: language models that carry their state, on ``device``. Several are averaged as probabilities.
+        tokens: (n,) int64.
+        num_rows: rows the stream is cut into, B.
+        window: tokens of a row that a forward pass reads; does not change the result beyond rounding.
+        words: a value of :data:`SCORED_WORDS`; with "targets" the probabilities of all words are never held.
+        with_gradients: whether ``states``, ``scores`` and ``log_probs`` have gradients; none crosses a window.
+        device: where the models are.
+        show_progress: draw a bar.
+
+    Raises:
+        ValueError: if the stream is too short for the rows, rows or window are below one, or an NLL is not finite.
+    """
+    assert words in SCORED_WORDS
+    check_cut(num_rows=num_rows, window=window)
+    name = new_stream("scored windows")
+    streams = ContiguousStreams(tokens, name=name, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
+    num_predictions = num_rows * streams.num_predictions_per_row
+    try:
+        with tqdm(total=num_predictions, unit="token", disable=not show_progress) as progress:
+            for cut in fixed_windows(streams.num_predictions_per_row, length=window):
+                batch = streams[cut]
+                # gradients are on for the models alone, not for whoever reads the windows
+                with torch.set_grad_enabled(with_gradients):
+                    scored = _score(models, batch, words=words, device=device)
+                yield scored
+                progress.update(scored.target.numel())
+    finally:
+        for model in models:
+            model.decoder.carried_state.forget(name)
+
+
+def check_cut(*, num_rows: int, window: int) -> None:
+    """Refuse rows and windows that no stream can be cut into.
+
+    Raises:
+        ValueError: if one is below one.
+    """
+    if num_rows < 1 or window < 1:
+        raise ValueError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
+
+
+def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
+    """Refuse more rows than a split has tokens for, which are two a row.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if tokens.numel() < 2 * num_rows:
+        raise ValueError(f"--rows {num_rows}: {split} has {tokens.numel():,} tokens, give fewer")
+
+
+def _score(models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: str, device: str) -> ScoredWindow:
+    inputs, target = batch["net_input"]["src_tokens"].to(device), batch["target"].to(device)
+    position = {name: batch["net_input"][name] for name in ("stream", "position")}
+    asked = target if words == "targets" else None
+    extras = [model.eval()(inputs, **position, target=asked)[1] for model in models]
+    scores = [extra["scores"] for extra in extras]
+    log_probs = None
+    if words == "targets":
+        nll = [one.nll for one in scores]
+    else:
+        nll = [-one.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1) for one in scores]
+        log_probs = average_log_probs([one.log_probs for one in scores])
+    return ScoredWindow(
+        inputs=inputs,
+        target=target,
+        nll=average_nll(nll),
+        log_probs=log_probs,
+        states=[extra["states"] for extra in extras],
+        scores=scores,
+    )
+
+
+# A stream of text that language models read piece by piece, as it comes.
+#
+# Shapes: M models, n tokens.
+
+
+def carry_state(models: Sequence[FairseqLanguageModel]) -> bool:
+    """Whether all models go on in a stream from the state after the window before."""
+    return all(isinstance(model.decoder, CarriesState) for model in models)
+
+
+def check_carries_state(models: Sequence[FairseqLanguageModel], *, remedy: str) -> None:
+    """Refuse models that read no stream.
+
+    Args:
+        models: which may carry their state.
+        remedy: what the user can do.
+
+    Raises:
+        ValueError: for the first that carries no state.
+    """
+    for model in models:
+        if not carry_state([model]):
+            raise ValueError(f"a {type(model).__name__} carries no state from line to line: {remedy}")
+
+
+class ScoredStream:
+    """Scores pieces of a stream one after the other; state is carried from piece to piece.
+
+    The stream begins with an end mark, which is read and not scored. As a context manager it forgets its state at the
+    end. Streams do not know of each other and can be read by several threads, one each.
+
+    Args:
+        models: language models that carry their state, on ``device``; several are averaged as probabilities.
+        window: tokens that a forward pass reads; does not change the result beyond rounding.
+        device: where the models are.
+    """
+
+    def __init__(self, models: Sequence[FairseqLanguageModel], *, window: int = 1000, device: str = "cpu"):
+        assert carry_state(models)
+        self.models = models
+        self.window = window
+        self.device = device
+        self.name = new_stream("scored stream")
+        self.position = 0
+        self.last = int(models[0].decoder.dictionary.eos())
+        """The token that is read next."""
+
+    def __enter__(self) -> "ScoredStream":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin another stream, with fresh state."""
+        for model in self.models:
+            model.decoder.carried_state.forget(self.name)
+        self.position = 0
+        self.last = int(self.models[0].decoder.dictionary.eos())
+
+    @torch.no_grad()
+    def score(self, tokens: Tensor) -> Tensor:
+        """NLL in nats of the next tokens (n,) of the stream, (n,) float64 on the CPU.
+
+        Raises:
+            ValueError: if an NLL is not finite.
+        """
+        parts = [self._score(part) for part in tokens.split(self.window)] if len(tokens) else []
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def _score(self, tokens: Tensor) -> Tensor:
+        target = tokens.unsqueeze(0).to(self.device)
+        inputs = shifted(target, first=self.last)
+        place = {"stream": self.name, "position": self.position}
+        nll = average_nll([model.eval()(inputs, target=target, **place)[1]["scores"].nll for model in self.models])
+        self.position += len(tokens)
+        self.last = int(tokens[-1])
+        return nll.squeeze(0).cpu()
+
+    def states(self) -> List[Optional[DecoderState]]:
+        """The state of each model before :attr:`last`, one row; None, which stands for zeros, at the start."""
+        if self.position == 0:
+            return [None] * len(self.models)
+        return [model.decoder.carried_state.get(self.name, self.position) for model in self.models]
+
+    def fork(self) -> "ScoredStream":
+        """Another stream with the same text before it."""
+        other = ScoredStream(self.models, window=self.window, device=self.device)
+        if self.position > 0:
+            for model, state in zip(self.models, self.states()):
+                assert state is not None
+                model.decoder.carried_state.set(other.name, self.position, state)
+        other.position, other.last = self.position, self.last
+        return other
+
+
+def shifted(target: Tensor, *, first: int) -> Tensor:
+    """What is read where each of the tokens (..., n) is predicted: the one before it, and before them the first."""
+    inputs = target.roll(1, dims=-1)
+    inputs[..., 0] = first
+    return inputs
+
+
+# Separate sequences scored by language models, each from a fresh state.
+#
+# Shapes: M models, n tokens of a sequence, B rows of a batch, T its longest sequence, V vocabulary.
+
+
+@dataclass(frozen=True)
+class ScoredSequence:
+    """How well a sequence is predicted.
+
+    Attributes:
+        token_nll: negative log-likelihood of each token in nats, (n,) float64 on the CPU.
+    """
+
+    token_nll: Tensor
+
+    @property
+    def nll(self) -> float:
+        """Negative log-likelihood of the sequence in nats."""
+        return float(self.token_nll.sum())
+
+
+@torch.no_grad()
+def score_sequences(
+    models: Sequence[FairseqLanguageModel],
+    sequences: Sequence[Tensor],
+    *,
+    max_tokens: int = 4096,
+    window: int = 4096,
+    device: str = "cpu",
+    show_progress: bool = False,
+) -> List[ScoredSequence]:
+    """Score sequences that do not know of each other; the results are in the order of ``sequences``.
+
+    Every token is predicted, the first from an end mark as the input, and the end mark at the end too if the sequence
+    has it. Sequences are batched by length and padded behind.
+
+    Args:
+        models: language models on ``device``, the host's included, with one vocabulary; put into evaluation mode. None
+            reads or changes a carried state. Several are averaged as probabilities.
+        sequences: each (n,) int64, not empty.
+        max_tokens: of a batch, padding included, unless one sequence is longer; does not change the result beyond
+            rounding.
+        window: a longer sequence is read by itself, so many tokens at a time, where all models carry state; others read
+            it at once. Does not change the result beyond rounding.
+        device: where the models are.
+        show_progress: draw a bar.
+
+    Raises:
+        ValueError: if the models have different vocabularies, a sequence is longer than a model reads, a batch would
+            have no token, or an NLL is not finite.
+    """
+    if max_tokens < 1:
+        raise ValueError(f"batches of {max_tokens} tokens: give at least 1")
+    assert window >= 1
+    assert all(len(sequence) > 0 for sequence in sequences)
+    dictionary = check_vocabularies(models)
+    for model in models:
+        model.eval()
+    lengths = [len(sequence) for sequence in sequences]
+    _check_lengths(lengths, longest=longest_sequence(models))
+    in_windows = carry_state(models)
+
+    scored: Dict[int, ScoredSequence] = {}
+    with tqdm(total=sum(lengths), unit="token", disable=not show_progress) as progress:
+        for indices in batches_by_length(lengths, max_tokens=max_tokens):
+            if in_windows and lengths[indices[0]] > window:
+                for i in indices:
+                    with ScoredStream(models, window=window, device=device) as stream:
+                        scored[i] = ScoredSequence(stream.score(sequences[i]))
+                    progress.update(lengths[i])
+                continue
+            target = pad_sequence([sequences[i] for i in indices], batch_first=True, padding_value=dictionary.pad())
+            target = target.to(device)
+            inputs = shifted(target, first=dictionary.eos())
+            ends = torch.tensor([[lengths[i]] for i in indices], device=device)
+            is_token = torch.arange(target.size(1), device=device) < ends
+            nll = average_nll([_target_nll(model, inputs, target, is_token) for model in models]).cpu()
+            scored.update((i, ScoredSequence(row[: lengths[i]].clone())) for i, row in zip(indices, nll))
+            progress.update(sum(lengths[i] for i in indices))
+    return [scored[i] for i in range(len(sequences))]
+
+
+def check_vocabularies(models: Sequence[FairseqLanguageModel]) -> Dictionary:
+    """The vocabulary that all models have.
+
+    Raises:
+        ValueError: if they have different ones.
+    """
+    dictionary: Dictionary = models[0].decoder.dictionary
+    if any(model.decoder.dictionary != dictionary for model in models):
+        raise ValueError(
+            "the models have different vocabularies and cannot be averaged: take models that were trained with the "
+            "same dict.txt"
+        )
+    return dictionary
+
+
+def longest_sequence(models: Sequence[FairseqLanguageModel]) -> float:
+    """Tokens that all models can read at once; infinite where they carry state."""
+    return min((model.max_positions() for model in models if not carry_state([model])), default=math.inf)
+
+
+def _check_lengths(lengths: Sequence[int], *, longest: float) -> None:
+    for number, length in enumerate(lengths, start=1):
+        if length > longest:
+            raise ValueError(
+                f"sequence {number} has {length:,} tokens and the model reads at most {longest:,}: cut it into several"
+            )
+
+
+def batches_by_length(lengths: Sequence[int], *, max_tokens: int) -> Iterator[List[int]]:
+    """Indices of sequences, the longest first, so that what does not fit into memory fails at once.
+
+    Args:
+        lengths: of the sequences.
+        max_tokens: of a batch, padding included, unless it is one sequence.
+    """
+    batch: List[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if batch and lengths[batch[0]] * (len(batch) + 1) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def _target_nll(model: FairseqLanguageModel, inputs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:
+    """NLL of each target, (B, T), 0 where ``is_token`` (B, T) is False."""
+    if carry_state([model]):
+        return model(inputs, target=target, token_weights=is_token)[1]["scores"].nll
+    return nll_of(model.get_normalized_probs(model(inputs), log_probs=True), target, is_token)
+
+
+def nll_of(log_probs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:
+    """NLL of each target (B, T) by log-probabilities (B, T, V), 0 where ``is_token`` (B, T) is False."""
+    return -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).masked_fill(~is_token, 0)
+
+
+# Sentence pairs scored by an encoder-decoder, which reads the target that it predicts.
+#
+# Shapes: N pairs, B pairs of a batch, T longest target of a batch.
+
+
+@dataclass(frozen=True)
+class ScoredPairs:
+    """What a model makes of a batch of pairs; all tensors are where the model is.
+
+    Attributes:
+        numbers: places of the pairs in what was given, B.
+        target: the tokens that are predicted, (B, T).
+        is_token: where the target has a token, (B, T).
+        nll: of the targets in nats, (B, T) float64, 0 where there is none.
+        states: what the output layer read; None of a model of the host.
+        scores: what the output layer returned; None of a model of the host.
+    """
+
+    numbers: List[int]
+    target: Tensor
+    is_token: Tensor
+    nll: Tensor
+    states: Optional[DecoderStates]
+    scores: Optional[Scores]
+
+
+def score_pairs(
+    model: FairseqEncoderDecoderModel,
+    sources: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    *,
+    max_tokens: int = 4096,
+    device: str = "cpu",
+    show_progress: bool = False,
+) -> Iterator[ScoredPairs]:
+    """Score every token of the targets, the end mark included; batches come the longest pairs first.
+
+    Args:
+        model: on ``device``, of the host too; put into evaluation mode.
+        sources: N sequences of the encoder's dictionary, each (n,) int64 with the end mark.
+        targets: as many of the decoder's dictionary.
+        max_tokens: of a batch on its longer side, padding included, unless one pair is longer; it changes nothing
+            beyond rounding.
+        device: where the model is.
+        show_progress: draw a bar.
+
+    Raises:
+        ValueError: if a pair is longer than the model reads, or an NLL is not finite.
+    """
+    assert len(sources) == len(targets)
+    _scored_pairs_check_lengths(sources, targets, limits=model.max_positions())
+    dictionaries = model.encoder.dictionary, model.decoder.dictionary
+    pairs = LanguagePairDataset(
+        *(sources, [len(one) for one in sources], dictionaries[0]),
+        *(targets, [len(one) for one in targets], dictionaries[1]),
+        shuffle=False,
+    )
+    lengths = [max(len(source), len(target)) for source, target in zip(sources, targets)]
+    model.eval()
+    with tqdm(total=len(pairs), unit="pair", disable=not show_progress) as progress:
+        for numbers in batches_by_length(lengths, max_tokens=max_tokens):
+            batch = pairs.collater([pairs[number] for number in numbers])
+            batch = utils.move_to_cuda(batch, device=torch.device(device)) if device != "cpu" else batch
+            with torch.no_grad():
+                scored = _scored_pairs_score(model, batch, padding=dictionaries[1].pad())
+            yield scored
+            progress.update(len(numbers))
+
+
+def _scored_pairs_score(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, padding: int) -> ScoredPairs:
+    target, net_input = batch["target"], batch["net_input"]
+    is_token = target.ne(padding)
+    states = scores = None
+    if isinstance(getattr(model.decoder, "output", None), OutputLayer):
+        extra = model(**net_input, target=target, token_weights=is_token)[1]
+        states, scores = extra["states"], extra["scores"]
+        nll = scores.nll
+    else:
+        nll = nll_of(model.get_normalized_probs(model(**net_input), log_probs=True), target, is_token)
+    return ScoredPairs(
+        numbers=batch["id"].tolist(),
+        target=target,
+        is_token=is_token,
+        nll=average_nll([nll]),
+        states=states,
+        scores=scores,
+    )
+
+
+def _scored_pairs_check_lengths(sources: Sequence[Tensor], targets: Sequence[Tensor], *, limits: Sequence[int]) -> None:
+    for side, sequences, limit in zip(("source", "target"), (sources, targets), limits):
+        for number, sequence in enumerate(sequences, start=1):
+            if len(sequence) > limit:
+                raise ValueError(
+                    f"the {side} of pair {number} has {len(sequence):,} tokens and the model reads at most {limit:,}: "
+                    "leave the pair out or take another model"
+                )
+
+
+# Perplexity of a token stream, counted as in the literature on recurrent language models.
+#
+# The corpus is one stream with an end mark after every line; state is carried through it; every token but
+# the first of a row is predicted once.
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Result of an evaluation.
+
+    Attributes:
+        num_tokens: number of predictions.
+        nll: mean negative log-likelihood of a prediction, in nats.
+        num_unknown: predictions whose target is the unknown word.
+        num_leftover_tokens: tokens at the end that did not fill a row and were not scored.
+    """
+
+    num_tokens: int
+    nll: float
+    num_unknown: int
+    num_leftover_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp(nll), infinite where that overflows."""
+        return exponential(self.nll)
+
+    @property
+    def bits_per_token(self) -> float:
+        """The mean negative log-likelihood in bits."""
+        return self.nll / math.log(2)
+
+
+def exponential(nll: float) -> float:
+    """The perplexity of a mean negative log-likelihood in nats, infinite where it overflows."""
+    try:
+        return math.exp(nll)
+    except OverflowError:
+        return math.inf
+
+
+def evaluate_perplexity(
+    models: Sequence[FairseqLanguageModel], tokens: Tensor, *, unknown: int, num_rows: int = 1, **options: Any
+) -> Perplexity:
+    """Score a stream with fixed weights.
+
+    Args:
+        models, tokens, num_rows, options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
+        unknown: index of the unknown word.
+
+    Raises:
+        ValueError: if the stream is too short for the rows, rows or window are below one, or the result is not finite.
+    """
+    windows = score_windows(models, tokens, num_rows=num_rows, **options)
+    return perplexity_of(
+        ((window.nll, window.target) for window in windows), tokens=tokens, unknown=unknown, num_rows=num_rows
+    )
+
+
+def perplexity_of(
+    windows: Iterable[Tuple[Tensor, Tensor]], *, tokens: Tensor, unknown: int, num_rows: int
+) -> Perplexity:
+    """Sum up what was scored.
+
+    Args:
+        windows: NLL in nats, float64, and target of each token, of one shape.
+        tokens: the stream, (n,).
+        unknown: index of the unknown word.
+        num_rows: that the stream was cut into.
+
+    Raises:
+        NonFiniteLoss: if the mean is not finite.
+    """
+    total = torch.zeros((), dtype=torch.float64)
+    num_tokens = num_unknown = 0
+    for nll, target in windows:
+        total += nll.sum().cpu()
+        num_tokens += target.numel()
+        num_unknown += int(target.eq(unknown).sum())
+    if not total.isfinite():
+        raise NonFiniteLoss(f"the loss of the text is {float(total)}: what is mixed gives a word no finite probability")
+    return Perplexity(
+        num_tokens=num_tokens,
+        nll=float(total) / num_tokens,
+        num_unknown=num_unknown,
+        num_leftover_tokens=tokens.numel() % num_rows,
+    )
+
+
+# The precision in which trained models compute scores and search.
+
+
+Model = TypeVar("Model", bound=BaseFairseqModel)
+
+
+def prepare_to_score(models: Sequence[Model], *, device: str, precision: str) -> List[Model]:
+    """Move models to a device, where their output layers compute scores and search in a precision.
+
+    Args:
+        models: loaded ones.
+        device: such as "cpu"; whether it has the precision is asked of it alone.
+        precision: a value of ``--output-precision``.
+
+    Raises:
+        ValueError: if there is no such value, or the device or a model has no such products.
+    """
+    check_choice(precision, OUTPUT_PRECISIONS, flag="--output-precision")
+    if precision == "bfloat16" and not all(_output_precisions([model]) for model in models):
+        raise ValueError(
+            f"--output-precision {precision}: a model's output layer computes in no other precision than the model's; "
+            "leave it out"
+        )
+    moved = [model.to(device) for model in models]
+    for part in _output_precisions(moved):
+        part.score_in(precision)
+    return moved
+
+
+@contextmanager
+def scores_in_float32(models: Sequence[BaseFairseqModel]) -> Iterator[None]:
+    """The models' output layers compute scores in float32 in the block, whatever they were asked for before."""
+    parts = _output_precisions(models)
+    before = [part.scores_in for part in parts]
+    try:
+        for part in parts:
+            part.score_in("float32")
+        yield
+    finally:
+        for part, name in zip(parts, before):
+            part.score_in(name)
+
+
+def _output_precisions(models: Sequence[BaseFairseqModel]) -> List[OutputPrecision]:
+    return [part for model in models for part in model.modules() if isinstance(part, OutputPrecision)]
+
+
+# Sentences of a binarised split, one by one.
+
+
+def split_lines(tokens: Tensor, *, end: int) -> List[Tensor]:
+    """The lines of a stream (n,) that have a word, each with its end mark."""
+    ends = (tokens == end).nonzero()[:, 0].tolist()
+    spans = zip([0, *(place + 1 for place in ends)], (place + 1 for place in ends))
+    return [tokens[start:stop] for start, stop in spans if stop - start > 1]
+
+
+def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
+    """Sources and targets of a split, each (n,) with its end mark.
+
+    Args:
+        task: the configuration of a trained encoder-decoder's task, which names the folder.
+        split: such as "valid".
+
+    Raises:
+        ValueError: if the folder has no such split.
+    """
+    trained = setup_task(task)
+    trained.load_dataset(split)
+    pairs = trained.dataset(split)
+    sources, targets = ([side[number] for number in range(len(pairs))] for side in (pairs.src, pairs.tgt))
+    return sources, targets

@@ -1,0 +1,621 @@
+"""Distributions that are mixed with a model's.
+
+Shapes: B rows, T window length.
+"""
+
+import random
+import sys
+from abc import ABC, abstractmethod
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.evaluation.dynamic_evaluation import AdaptingWeights, DynamicOptions, follow_window
+from fairseq_plugins.evaluation.scoring import (
+    NonFiniteLoss,
+    ScoredWindow,
+    average_log_probs,
+    average_nll,
+    score_windows,
+)
+from fairseq_plugins.modules.cell import new_stream
+from fairseq_plugins.modules.layers import DropsAtRandom, every_parameter_learns
+from fairseq_plugins.ngrams.model import NGramModel
+from fairseq_plugins.output_layers.base import OutputLayer
+from fairseq_plugins.output_layers.projected import ProjectedOutput
+
+
+class ComponentScores(NamedTuple):
+    """What a component says of a window's targets.
+
+    Attributes:
+        log_probs: in nats, (B, T) float64, -inf where a probability is zero.
+        known: where there is a distribution at all, (B, T) bool; elsewhere ``log_probs`` is without meaning, and the
+            component's weight goes to the model.
+    """
+
+    log_probs: Tensor
+    known: Tensor
+
+
+class Component(ABC):
+    """A distribution that is mixed with a model's; it reads the windows of one stream in order, from the first."""
+
+    @abstractmethod
+    def score(self, window: ScoredWindow) -> ComponentScores:
+        """The probability of each target, given what stands before it, and nothing of what follows."""
+
+
+# Linear interpolation of distributions, known by the probabilities of the targets alone.
+#
+# Shapes: B rows, T window length.
+
+
+def interpolate(log_probs: Tensor, components: Sequence[ComponentScores], weights: Sequence[float]) -> Tensor:
+    """log((1 - sum_i w_i) p + sum_i w_i p_i), (B, T) float64, where the sums are over the components that are known.
+
+    Args:
+        log_probs: log p of the model, (B, T) float64; what is returned where nothing else has a weight.
+        components: log p_i.
+        weights: w_i, at least 0 and below 1 together.
+    """
+    assert min(weights, default=0.0) >= 0 and sum(weights) < 1
+    weighted = [(one, weight) for one, weight in zip(components, weights) if weight > 0]
+    if not weighted:
+        return log_probs
+    shares = [one.known.double() * weight for one, weight in weighted]
+    rest = 1 - torch.stack(shares).sum(dim=0)
+    parts = [log_probs + rest.log()]
+    for (one, _), share in zip(weighted, shares):
+        parts.append(torch.where(one.known, one.log_probs + share.log(), -torch.inf))
+    return torch.logsumexp(torch.stack(parts), dim=0)
+
+
+# Temperature of a trained model's softmaxes.
+
+
+@contextmanager
+def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: float) -> Iterator[None]:
+    """Divide the logits of all softmaxes, those of every expert, by the temperature in the block.
+
+    Raises:
+        ValueError: if the temperature is not 1 and a model's output layer has no logits.
+    """
+    layers = [part for model in models for part in model.modules() if isinstance(part, OutputLayer)]
+    projected = [layer for layer in layers if isinstance(layer, ProjectedOutput)]
+    if temperature != 1 and len(projected) < len(layers):
+        names = ", ".join(sorted({layer.name for layer in layers if not isinstance(layer, ProjectedOutput)}))
+        raise ValueError(f"--temperature {temperature:g}: --output-layer {names} has no logits to divide; leave it out")
+    before = [layer.temperature for layer in projected]
+    try:
+        for layer in projected:
+            layer.temperature = temperature
+        yield
+    finally:
+        for layer, former in zip(projected, before):
+            layer.temperature = former
+
+
+# Mean of a model's probabilities over dropout masks (Gal & Ghahramani 2016; Melis et al. 2020).
+#
+# Shapes: B rows, T window length.
+
+
+@dataclass(frozen=True)
+class DropoutOptions:
+    """Which masks are drawn.
+
+    Attributes:
+        num_samples: masks of every window.
+        scale: factor of the trained rates, at least 0.
+        seed: of the masks.
+    """
+
+    num_samples: int
+    scale: float
+    seed: int
+
+
+@contextmanager
+def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> Iterator[None]:
+    """Every dropout of models in evaluation mode drops in the block, at its trained rate times ``scale``.
+
+    Noise and margins of a training stay away.
+
+    Raises:
+        ValueError: if a rate would be 1 or more.
+    """
+    parts = [part for model in models for part in model.modules() if isinstance(part, DropsAtRandom)]
+    highest = max((part.trained_rate for part in parts), default=0.0)
+    if highest * scale >= 1:
+        raise ValueError(f"--dropout-scale {scale:g}: the model has a dropout rate of {highest:g}; give a lower scale")
+    before = [part.evaluation_scale for part in parts]
+    try:
+        for part in parts:
+            part.evaluation_scale = scale
+        yield
+    finally:
+        for part, former in zip(parts, before):
+            part.evaluation_scale = former
+
+
+class DropoutSamples:
+    """Several passes over a stream, each with masks of its own and a state of its own.
+
+    Masks last a window, or a token, as in training. They depend on the seed, the pass, the model's number and the place
+    in the stream alone.
+
+    Args:
+        models: carry their state. They are averaged as probabilities, as the passes are.
+        options: number, scale and seed of the masks.
+        device: where the models are.
+    """
+
+    def __init__(self, models: Sequence[FairseqLanguageModel], options: DropoutOptions, *, device: str):
+        self.models = models
+        self.options = options
+        self.device = torch.device(device)
+        self._name = new_stream("dropout samples")
+        self._num_read = 0
+
+    @torch.no_grad()
+    def nll(self, window: ScoredWindow) -> Tensor:
+        """NLL of a window's targets by the mean of the probabilities, (B, T) float64; windows come in order.
+
+        Raises:
+            ValueError: if it is not finite, or a rate would be 1 or more.
+        """
+        devices: List[torch.device] = [] if self.device.type == "cpu" else [self.device]
+        with sampled_masks(self.models, scale=self.options.scale), torch.random.fork_rng(devices):
+            samples = [-self._sample(window, sample) for sample in range(self.options.num_samples)]
+        self._num_read += window.target.size(1)
+        return -average_log_probs(samples)
+
+    def forget(self) -> None:
+        """Drop the passes' states."""
+        for model in self.models:
+            for sample in range(self.options.num_samples):
+                model.decoder.carried_state.forget(self._stream(sample))
+
+    def _sample(self, window: ScoredWindow, sample: int) -> Tensor:
+        nll = []
+        for number, model in enumerate(self.models):
+            place = f"{self.options.seed} {sample} {number} {self._num_read}"
+            torch.manual_seed(random.Random(place).getrandbits(63))
+            _, extra = model.eval()(
+                window.inputs, stream=self._stream(sample), position=self._num_read, target=window.target
+            )
+            nll.append(extra["scores"].nll)
+        return average_nll(nll)
+
+    def _stream(self, sample: int) -> str:
+        return f"{self._name}, pass {sample}"
+
+
+# What a cache keeps of the last tokens of parallel rows, and which of them a token sees.
+#
+# Shapes: B rows, T window length, W tokens that are kept, n <= W that were kept before a window, C tokens of a chunk, K
+# tokens that they see.
+
+
+CHUNK_TOKENS = 128
+CHUNK_ELEMENTS = 2**20
+"""Most values that a chunk holds for each pair of a token and one that it sees, of all rows."""
+
+
+class RecentValues:
+    """A value of each of the last W tokens of a row; a long stream is copied twice at most.
+
+    Args:
+        length: W.
+    """
+
+    def __init__(self, length: int):
+        self.length = length
+        self._buffer: Optional[Tensor] = None
+        self._end = 0
+
+    def extend(self, values: Tensor) -> Tensor:
+        """Those kept before, and these of a window, (B, n + T, *); the last W of them are kept.
+
+        What is returned may be overwritten by the next call.
+
+        Args:
+            values: (B, T, *).
+        """
+        num_new = values.size(1)
+        buffer = self._buffer
+        num_kept = min(self.length, self._end)
+        if buffer is None or self._end + num_new > buffer.size(1):
+            larger = values.new_empty(values.size(0), num_kept + self.length + num_new, *values.shape[2:])
+            if buffer is not None:
+                larger[:, :num_kept] = buffer[:, self._end - num_kept : self._end]
+            buffer, self._end = larger, num_kept
+        buffer[:, self._end : self._end + num_new] = values
+        self._buffer = buffer
+        self._end += num_new
+        return buffer[:, self._end - num_new - num_kept : self._end]
+
+
+class Chunk(NamedTuple):
+    """Some tokens of a window and those that they see.
+
+    Attributes:
+        tokens: C of the window's T.
+        seen: K of the n + T that were kept before or stand in the window.
+        band: which of them each sees, (C, K) bool.
+    """
+
+    tokens: slice
+    seen: slice
+    band: Tensor
+
+
+def chunks(*, num_rows: int, num_tokens: int, num_kept: int, length: int, device: torch.device) -> Iterator[Chunk]:
+    """All tokens of a window in order; each sees the ``length`` tokens before it, as far as there are so many.
+
+    Args:
+        num_rows: B.
+        num_tokens: T.
+        num_kept: n.
+        length: W.
+        device: of the bands.
+    """
+    size = max(1, min(CHUNK_TOKENS, CHUNK_ELEMENTS // (num_rows * (length + CHUNK_TOKENS))))
+    for first in range(0, num_tokens, size):
+        last = min(first + size, num_tokens)
+        seen = slice(max(0, num_kept + first - length), num_kept + last - 1)
+        before = num_kept + first - seen.start
+        band = torch.ones(last - first, seen.stop - seen.start, dtype=torch.bool, device=device)
+        yield Chunk(slice(first, last), seen, band.tril_(before - 1).triu_(before - length))
+
+
+# Continuous cache: words that followed upon hidden states like the current one (Grave, Joulin & Usunier 2017).
+#
+# Shapes: M models, B rows, T window length, W window of the cache, D width of a model's last layer.
+
+
+CACHE_STARTS = ("full", "first")
+"""When a cache begins to speak: after more than W tokens, as in AWD-LSTM, or after the first."""
+
+
+class ContinuousCache(Component):
+    """p(w) proportional to sum_i [x_{i+1} = w] exp(theta h_i . h_t) over the last W pairs (h_i, x_{i+1}).
+
+    h is the last layer's output without dropout. Each row has a cache of its own, and so has each model: their
+    probabilities are averaged.
+
+    Args:
+        window: W.
+        theta: flatness, at least 0.
+        start: a value of :data:`CACHE_STARTS`.
+    """
+
+    def __init__(self, *, window: int, theta: float, start: str):
+        assert window >= 1 and theta >= 0 and start in CACHE_STARTS
+        self.window = window
+        self.theta = theta
+        self.num_needed = window + 1 if start == "full" else 1
+        self._states: List[RecentValues] = []
+        self._words = RecentValues(window)
+        self._num_read = 0
+
+    def score(self, window: ScoredWindow) -> ComponentScores:
+        target = window.target
+        num_kept = min(self.window, self._num_read)
+        self._states = self._states or [RecentValues(self.window) for _ in window.states]
+        states = [recent.extend(one.top.detach()) for recent, one in zip(self._states, window.states)]
+        words = self._words.extend(target)
+        log_probs = target.new_empty(target.shape, dtype=torch.float64)
+        for tokens, seen, band in chunks(
+            num_rows=target.size(0),
+            num_tokens=target.size(1),
+            num_kept=num_kept,
+            length=self.window,
+            device=target.device,
+        ):
+            others = words[:, None, seen] != target[:, tokens, None]
+            current = slice(num_kept + tokens.start, num_kept + tokens.stop)
+            probs = [self._shares(one[:, current], one[:, seen], band) for one in states]
+            at_target = [one.masked_fill_(others, 0).sum(dim=-1).double() for one in probs]
+            log_probs[:, tokens] = torch.stack(at_target).mean(dim=0).log()
+        num_pairs = self._num_read + torch.arange(target.size(1), device=target.device)
+        self._num_read += target.size(1)
+        return ComponentScores(log_probs, (num_pairs >= self.num_needed).expand_as(target))
+
+    def _shares(self, states: Tensor, seen: Tensor, band: Tensor) -> Tensor:
+        """Softmax of theta h_i . h_t over what each token sees, (B, C, K); not a number where it sees nothing.
+
+        Args:
+            states: h_t, (B, C, D).
+            seen: h_i, (B, K, D).
+            band: which each sees, (C, K).
+        """
+        masks = states.new_zeros(band.shape).masked_fill_(~band, -torch.inf).expand(len(states), -1, -1)
+        return torch.softmax(torch.baddbmm(masks, states, seen.transpose(1, 2), alpha=self.theta), dim=-1)
+
+
+# Unigram cache: how often a word stands among the last ones (Kuhn & De Mori 1990).
+#
+# Shapes: B rows, T window length, W window of the cache.
+
+
+class UnigramCache(Component):
+    """p(w) = count of w among the last W words of the row, over their number; a row's first word is one of them.
+
+    Args:
+        window: W.
+    """
+
+    def __init__(self, *, window: int):
+        assert window >= 1
+        self.window = window
+        self._words = RecentValues(window)
+        self._num_read = 0
+
+    def score(self, window: ScoredWindow) -> ComponentScores:
+        target = window.target
+        if self._num_read == 0:
+            self._words.extend(window.inputs[:, :1])
+            self._num_read = 1
+        num_kept = min(self.window, self._num_read)
+        words = self._words.extend(target)
+        counts = torch.empty_like(target)
+        for tokens, seen, band in chunks(
+            num_rows=target.size(0),
+            num_tokens=target.size(1),
+            num_kept=num_kept,
+            length=self.window,
+            device=target.device,
+        ):
+            counts[:, tokens] = (words[:, None, seen].eq(target[:, tokens, None]) & band).sum(dim=-1)
+        num_words = self._num_read + torch.arange(target.size(1), device=target.device)
+        self._num_read += target.size(1)
+        log_probs = (counts.double() / num_words.clamp(max=self.window)).log()
+        return ComponentScores(log_probs, torch.ones_like(target, dtype=torch.bool))
+
+
+# Log-probabilities of a whole stream that were computed before, such as those of an n-gram model.
+#
+# Shapes: n tokens, B rows, T window length.
+
+
+class KnownLogProbs(Component):
+    """The log-probability of every token of the stream; those of the rows' first tokens are left out.
+
+    Args:
+        log_probs: in nats, (n,).
+        num_rows: B.
+    """
+
+    def __init__(self, log_probs: Tensor, *, num_rows: int):
+        row_length = log_probs.numel() // num_rows
+        self._rows = log_probs[: num_rows * row_length].double().view(num_rows, row_length)[:, 1:]
+        self._num_read = 0
+
+    def score(self, window: ScoredWindow) -> ComponentScores:
+        end = self._num_read + window.target.size(1)
+        log_probs = self._rows[:, self._num_read : end].to(window.target.device)
+        self._num_read = end
+        return ComponentScores(log_probs, torch.ones_like(window.target, dtype=torch.bool))
+
+
+# Which test-time methods are used, and with which values.
+
+
+class EvaluatedText:
+    """A text that methods are used on.
+
+    Args:
+        tokens: the stream, (n,) int64.
+        dictionary: of its words.
+        num_rows: rows that it is cut into.
+    """
+
+    def __init__(self, tokens: Tensor, *, dictionary: Dictionary, num_rows: int):
+        self.tokens = tokens
+        self.dictionary = dictionary
+        self.num_rows = num_rows
+        self._ngram_log_probs: Dict[Path, Tensor] = {}
+
+    @property
+    def row_length(self) -> int:
+        """Tokens of a row, 1 where there is not one for each."""
+        return max(1, self.tokens.numel() // self.num_rows)
+
+    def ngram_log_probs(self, path: Path) -> Tensor:
+        """Log-probability of each token by an n-gram model, (n,) float64, in nats; it is read once.
+
+        Raises:
+            ValueError: if the file holds no such model.
+        """
+        if path not in self._ngram_log_probs:
+            self._ngram_log_probs[path] = NGramModel.read_arpa(path, self.dictionary).log_probs(self.tokens)
+        return self._ngram_log_probs[path]
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """Of a :class:`~fairseq_plugins.evaluation.test_time.ContinuousCache`."""
+
+    window: int
+    theta: float
+    start: str
+
+    def build(self, text: EvaluatedText) -> Component:
+        """The cache, empty; its window is no longer than a row of the text, for which it makes room."""
+        # a cache is full with window + 1 pairs, and the last prediction of a row has row_length - 2 before it
+        if self.start == "full" and self.window >= text.row_length - 2:
+            print(
+                f"--cache {self.window}: a row has {text.row_length:,} tokens, so that the cache is never full and "
+                "changes nothing: take a smaller window, --cache-start first, or fewer --rows",
+                file=sys.stderr,
+            )
+        return ContinuousCache(window=min(self.window, text.row_length), theta=self.theta, start=self.start)
+
+
+@dataclass(frozen=True)
+class UnigramCacheOptions:
+    """Of a :class:`~fairseq_plugins.evaluation.test_time.UnigramCache`."""
+
+    window: int
+
+    def build(self, text: EvaluatedText) -> Component:
+        """The cache, empty; its window is no longer than a row of the text, for which it makes room."""
+        return UnigramCache(window=min(self.window, text.row_length))
+
+
+@dataclass(frozen=True)
+class NGramOptions:
+    """Which n-gram model: the path of a file in ARPA's format."""
+
+    path: Path
+
+    def build(self, text: EvaluatedText) -> Component:
+        """The model's log-probabilities of the text."""
+        return KnownLogProbs(text.ngram_log_probs(self.path), num_rows=text.num_rows)
+
+
+ComponentOptions = Union[CacheOptions, UnigramCacheOptions, NGramOptions]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How models read a text; with other values they must read it again.
+
+    Attributes:
+        temperature: of all softmaxes, above 0.
+        dropout: masks whose probabilities are averaged, or None.
+        dynamic: how the weights follow the text, or None.
+    """
+
+    temperature: float = 1.0
+    dropout: Optional[DropoutOptions] = None
+    dynamic: Optional[DynamicOptions] = None
+
+
+@dataclass(frozen=True)
+class Methods:
+    """All methods of an evaluation; by default there are none.
+
+    Attributes:
+        passes: how the models read the text.
+        mixed: what their probabilities are mixed with, each with its weight; the weights are below 1 together.
+    """
+
+    passes: Passes = Passes()
+    mixed: Tuple[Tuple[ComponentOptions, float], ...] = ()
+
+    @property
+    def components(self) -> Tuple[ComponentOptions, ...]:
+        """What has a weight, or would have one."""
+        return tuple(options for options, _ in self.mixed)
+
+    @property
+    def weights(self) -> Tuple[float, ...]:
+        """Of each component."""
+        return tuple(weight for _, weight in self.mixed)
+
+
+# Tokens of a text scored by models that read it as test-time methods say.
+#
+# Shapes: B rows, T window length.
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """What models and components make of a window.
+
+    Attributes:
+        target: the tokens that are predicted, (B, T).
+        log_probs: of the models, in nats, (B, T) float64.
+        components: those of each component.
+    """
+
+    target: Tensor
+    log_probs: Tensor
+    components: List[ComponentScores]
+
+    def mixed(self, weights: Sequence[float]) -> Tensor:
+        """Log-probabilities of the mixture in which the components have these weights, (B, T) float64."""
+        return interpolate(self.log_probs, self.components, weights)
+
+
+def score_tokens(
+    models: Sequence[FairseqLanguageModel],
+    text: EvaluatedText,
+    *,
+    passes: Passes,
+    components: Sequence[Component],
+    mean_squares: Sequence[Dict[str, Tensor]] = (),
+    window: int,
+    device: str,
+    show_progress: bool,
+) -> Generator[TokenScores, None, None]:
+    """Score a text in order. What a window teaches is learned after its scores were handed out.
+
+    The models' weights and settings are as they were when the reader comes to the end, stops or fails; a reader that
+    stops closes the generator.
+
+    Args:
+        models: language models that carry their state, on ``device``. Several are averaged as probabilities.
+        text: what is scored.
+        passes: how the models read it.
+        components: what else scores it, new ones.
+        mean_squares: of each model's gradients; only dynamic evaluation by the rule "rms" reads them.
+        window: tokens of a row that a forward pass reads, unless segments of dynamic evaluation take its place.
+        device: where the models are.
+        show_progress: draw a bar.
+
+    Raises:
+        ValueError: if a model or the text does not fit the methods.
+        NonFiniteLoss: if an NLL is not finite.
+    """
+    dynamic = passes.dynamic
+    adapts = dynamic is not None and dynamic.changes_weights
+    with ExitStack() as stack:
+        stack.enter_context(softmax_temperature(models, temperature=passes.temperature))
+        samples = None
+        if passes.dropout is not None:
+            samples = DropoutSamples(models, passes.dropout, device=device)
+            stack.callback(samples.forget)
+        weights: List[AdaptingWeights] = []
+        if dynamic is not None and adapts:
+            for number, model in enumerate(models):
+                stack.enter_context(every_parameter_learns(model))
+                squares = mean_squares[number] if dynamic.rule == "rms" else {}
+                weights.append(AdaptingWeights(model, dynamic, mean_squares=squares))
+                stack.callback(weights[-1].restore)
+        windows = score_windows(
+            models,
+            text.tokens,
+            num_rows=text.num_rows,
+            window=window if dynamic is None else dynamic.segment,
+            with_gradients=adapts,
+            device=device,
+            show_progress=show_progress,
+        )
+        num_steps = 0
+        try:
+            for scored in windows:
+                nll = scored.nll if samples is None else samples.nll(scored)
+                yield TokenScores(scored.target, -nll, [component.score(scored) for component in components])
+                follow_window(weights, scored)
+                num_steps += len(weights)
+        except NonFiniteLoss as error:
+            if dynamic is not None and num_steps > 0:
+                raise NonFiniteLoss(
+                    f"--dynamic-rate {dynamic.rate:g}: the weights diverged; give a lower one"
+                ) from error
+            if passes.temperature < 1:
+                raise NonFiniteLoss(
+                    f"--temperature {passes.temperature:g}: the logits are not finite; give a higher one, or none, "
+                    "which tells whether it is the checkpoint"
+                ) from error
+            raise

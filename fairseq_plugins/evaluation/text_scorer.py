@@ -1,0 +1,192 @@
+"""Lines of plain text scored by language models, as they come."""
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Iterable, Iterator, List, Literal, Optional, Sequence, get_args
+
+import torch
+from fairseq.models import FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.evaluation.raw_text import EncodedLine, LineEncoder, SideText
+from fairseq_plugins.evaluation.scoring import (
+    ScoredStream,
+    check_carries_state,
+    check_vocabularies,
+    longest_sequence,
+    score_sequences,
+)
+from fairseq_plugins.options import check_at_least_one
+
+Context = Literal["line", "paragraph", "document"]
+"""How far state is carried: each line starts afresh, or the line after a blank one, or the first alone."""
+CONTEXTS: Sequence[Context] = get_args(Context)
+
+BUFFERED_CHARACTERS = 1 << 22
+"""Characters at which a buffer is full, however few its lines are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredLine:
+    """How well a line is predicted.
+
+    Attributes:
+        text: the line as it came.
+        tokens: what the models read of it, n words or pieces of words, the last an end mark.
+        log_probs: natural logarithm of each token's probability, n.
+        unknown: whether each token is one that the vocabulary lacks; the models read the unknown word in its place. n.
+    """
+
+    text: str
+    tokens: List[str]
+    log_probs: List[float]
+    unknown: List[bool]
+
+    @property
+    def total(self) -> float:
+        """Natural logarithm of the line's probability."""
+        return sum(self.log_probs)
+
+    @property
+    def nats(self) -> List[float]:
+        """Surprisal of each token in nats."""
+        return [-log_prob for log_prob in self.log_probs]
+
+    @property
+    def bits(self) -> List[float]:
+        """Surprisal of each token in bits."""
+        return [-log_prob / math.log(2) for log_prob in self.log_probs]
+
+
+class TextScorer:
+    """Scores lines of text; several threads can do so at the same time.
+
+    Args:
+        models: language models on ``device``, the host's included; several are averaged as probabilities.
+        text: how lines become tokens.
+        max_tokens: of a batch, at least 1; does not change the result beyond rounding.
+        device: where the models are.
+
+    Raises:
+        ValueError: if the models have different vocabularies, or a batch would have no token.
+    """
+
+    def __init__(
+        self, models: Sequence[FairseqLanguageModel], text: SideText, *, max_tokens: int = 4096, device: str = "cpu"
+    ):
+        self.models = models
+        self.text = text
+        self.max_tokens = check_at_least_one(max_tokens, flag="max_tokens")
+        self.device = device
+        self.dictionary = check_vocabularies(models)
+        self._encoder = LineEncoder(text, self.dictionary)
+
+    def score(self, lines: Sequence[str], *, context: Context = "line") -> List[ScoredLine]:
+        """Score lines; the results are in their order. See :meth:`score_stream`."""
+        return list(self.score_stream(lines, context=context))
+
+    def score_stream(
+        self, lines: Iterable[str], *, context: Context = "line", buffer: int = 4096, name: str = "the text"
+    ) -> Iterator[ScoredLine]:
+        """Score lines as they come, in their order.
+
+        Every token of a line is predicted, its end mark too, the first one after an end mark. A blank line is an end
+        mark alone.
+
+        Args:
+            lines: of text.
+            context: "line": each line starts from fresh state, whatever lines are beside it. "document": state is
+                carried through all lines; the scores are those of the stream of one end mark and the lines.
+                "paragraph": the same, and begins anew after each blank line.
+            buffer: lines that are read before they are scored; lines without context are sorted by length within. It
+                does not change the result beyond rounding.
+            name: of the text, for messages.
+
+        Raises:
+            ValueError: on the way, if reading fails, a line is longer than the models read, or an NLL is not finite;
+                what came before is scored first. At once if there is no such context, or it asks for a state that a
+                model does not carry.
+        """
+        if context not in CONTEXTS:
+            raise ValueError(f"context {context}: give one of {', '.join(CONTEXTS)}")
+        if buffer < 1:
+            raise ValueError(f"a buffer of {buffer} lines: give at least 1")
+        stream = None if context == "line" else self._open_stream()
+        watched = self.text.watched(lines, name=name)
+        return self._score_buffers(_buffers(watched, num_lines=buffer), context, stream, name=name)
+
+    def _open_stream(self) -> ScoredStream:
+        check_carries_state(self.models, remedy="score each line alone, with the context 'line'")
+        return ScoredStream(self.models, device=self.device)
+
+    def _score_buffers(
+        self, buffers: Iterator[List[str]], context: Context, stream: Optional[ScoredStream], *, name: str
+    ) -> Iterator[ScoredLine]:
+        longest, num_scored = longest_sequence(self.models), 0
+        with nullcontext() if stream is None else stream:
+            for buffer in buffers:
+                lines = [self._encoder.encode(line) for line in buffer]
+                too_long = next((i for i, line in enumerate(lines) if len(line.numbers) > longest), len(lines))
+                yield from self._score(lines[:too_long], context, stream)
+                if too_long < len(lines):
+                    raise ValueError(
+                        f"{name}: line {num_scored + too_long + 1:,} has {len(lines[too_long].numbers):,} tokens and "
+                        f"the model reads at most {longest:,}: cut it into several"
+                    )
+                num_scored += len(lines)
+
+    def _score(
+        self, lines: Sequence[EncodedLine], context: Context, stream: Optional[ScoredStream]
+    ) -> Iterator[ScoredLine]:
+        if stream is None:
+            sequences = [torch.tensor(line.numbers) for line in lines]
+            scored = score_sequences(self.models, sequences, max_tokens=self.max_tokens, device=self.device)
+            for line, one in zip(lines, scored):
+                yield self._scored(line, one.token_nll)
+            return
+        for group in _paragraphs(lines) if context == "paragraph" else [lines]:
+            nll = stream.score(torch.tensor([number for line in group for number in line.numbers], dtype=torch.long))
+            for line, part in zip(group, nll.split([len(line.numbers) for line in group])):
+                yield self._scored(line, part)
+            if context == "paragraph" and len(group[-1].numbers) == 1:
+                stream.restart()
+
+    def _scored(self, line: EncodedLine, nll: Tensor) -> ScoredLine:
+        unknown = [number == self.dictionary.unk() for number in line.numbers]
+        return ScoredLine(text=line.text, tokens=line.tokens, log_probs=(-nll).tolist(), unknown=unknown)
+
+
+def _buffers(lines: Iterable[str], *, num_lines: int) -> Iterator[List[str]]:
+    """Lines in lists that are full at ``num_lines`` or :data:`BUFFERED_CHARACTERS`.
+
+    What was read before reading fails is given first.
+    """
+    buffer: List[str] = []
+    num_characters = 0
+    try:
+        for line in lines:
+            buffer.append(line)
+            num_characters += len(line)
+            if len(buffer) == num_lines or num_characters >= BUFFERED_CHARACTERS:
+                yield buffer
+                buffer = []
+                num_characters = 0
+    except ValueError:
+        if buffer:
+            yield buffer
+        raise
+    if buffer:
+        yield buffer
+
+
+def _paragraphs(lines: Sequence[EncodedLine]) -> Iterator[List[EncodedLine]]:
+    """Runs of lines, each up to and with a blank one."""
+    group: List[EncodedLine] = []
+    for line in lines:
+        group.append(line)
+        if len(line.numbers) == 1:
+            yield group
+            group = []
+    if group:
+        yield group

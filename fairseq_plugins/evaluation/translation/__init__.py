@@ -1,1 +1,0 @@
-"""Translations and headlines: decoding, raw text, attention."""

@@ -1,0 +1,183 @@
+"""A checkpoint's languages say which way its model translates, not the names of the files in a folder.
+
+Patches: fairseq takes languages that are not given from the names of a folder's files and does not keep them in the
+checkpoint. A model that was trained the other way then decodes its own target language as if it were the source, and
+nothing tells. Of a single ``--source-lang`` or ``--target-lang`` it takes no notice.
+Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+Needed as long as ``test_fairseq_alone_forgets_the_languages`` passes.
+"""
+
+import os
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+
+from fairseq import checkpoint_utils, tasks, utils
+from fairseq.data import data_utils
+from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
+from omegaconf import DictConfig
+
+from fairseq_plugins.fairseq_patches.patching import wrap
+
+Languages = Tuple[Optional[str], Optional[str]]
+"""Source and target; None is not known."""
+
+FLAGS = ("source_lang", "target_lang")
+"""By which the two are given."""
+
+_trained_now: ContextVar[Languages] = ContextVar("languages of the run that resumes", default=(None, None))
+
+
+def patch_translation_direction() -> None:
+    """Wrap ``setup_task``, what reads checkpoints, and ``Trainer.load_checkpoint``."""
+    wrap(tasks, "setup_task", _choose_languages)
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", _keep_languages)
+    wrap(checkpoint_utils, "load_model_ensemble_and_task", _check_models)
+    wrap(Trainer, "load_checkpoint", _check_resumed)
+
+
+def languages_of(flags: Any) -> Languages:
+    """The two languages in the flags of a task or a run."""
+    return getattr(flags, "source_lang", None), getattr(flags, "target_lang", None)
+
+
+def complete_languages(given: Languages, data: str) -> Tuple[str, str]:
+    """The languages given, where both are, and otherwise those of the pair that the folder ``data`` holds.
+
+    Raises:
+        ValueError: if the folder holds no pair, or not the language that is given.
+    """
+    source, target = given
+    if source is not None and target is not None:
+        return source, target
+    first, second = map(str, data_utils.infer_language_pair(data))
+    for flag, language in (("--source-lang", source), ("--target-lang", target)):
+        if language is not None and language not in (first, second):
+            raise ValueError(f"{flag} {language}: {data} holds {first} and {second}: give one of them, or both flags")
+    is_turned = source == second or target == first
+    return (second, first) if is_turned else (first, second)
+
+
+def check_direction(given: Languages, trained: Languages, *, name: str) -> None:
+    """Refuse languages that stand on the other side than those of a checkpoint; ``name`` is its name.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    source, target = trained
+    is_known = source is not None and target is not None and source != target
+    if is_known and (given[0] == target or given[1] == source):
+        raise ValueError(
+            f"{name} translates {source} into {target}, not {given[0]} into {given[1]}: give --source-lang {source} "
+            f"--target-lang {target}, or another checkpoint"
+        )
+
+
+def _choose_languages(setup_task: Callable[..., Any], cfg: Any, **options: Any) -> Any:
+    """Complete the languages of a translation task in its flags, which a checkpoint then keeps."""
+    if isinstance(cfg, DictConfig) and _is_translation(cfg) and cfg.data and None in languages_of(cfg):
+        source, target = languages_of(cfg)
+        trained = (None, None) if options.get("from_checkpoint") else _languages_of_path(cfg)
+        languages = source or trained[0], target or trained[1]
+        cfg.source_lang, cfg.target_lang = complete_languages(languages, utils.split_paths(cfg.data)[0])
+    return setup_task(cfg, **options)
+
+
+def _is_translation(cfg: DictConfig) -> bool:
+    return issubclass(tasks.TASK_REGISTRY.get(cfg.get("_name"), object), TranslationTask)
+
+
+def _languages_of_path(cfg: DictConfig) -> Languages:
+    """Those of the first model of ``--path``, in the flags that the task's are a part of."""
+    flags: Any = cfg._get_parent()
+    path = flags.common_eval.path if flags is not None and "common_eval" in flags else None
+    first = utils.split_paths(path)[0] if path else ""
+    if not os.path.isfile(first):  # which is told when the models are read
+        return None, None
+    return _languages_of_state(checkpoint_utils.load_checkpoint_to_cpu(first))
+
+
+def _languages_of_state(state: Dict[str, Any]) -> Languages:
+    if state.get("args") is not None:
+        return languages_of(state["args"])
+    return languages_of(getattr(state.get("cfg"), "task", None))
+
+
+def _keep_languages(
+    load_checkpoint_to_cpu: Callable[..., Dict[str, Any]],
+    path: str,
+    arg_overrides: Optional[Dict[str, Any]] = None,
+    *args: Any,
+    **options: Any,
+) -> Dict[str, Any]:
+    """Read a checkpoint, whose languages no flag can turn.
+
+    Raises:
+        ValueError: if a flag would, or the run that resumes translates the other way.
+    """
+    given = {name: arg_overrides[name] for name in FLAGS if arg_overrides and arg_overrides.get(name)}
+    others = arg_overrides and {name: value for name, value in arg_overrides.items() if name not in FLAGS}
+    state = load_checkpoint_to_cpu(path, others, *args, **options)
+    trained = _languages_of_state(state)
+    wanted = given.get(FLAGS[0], trained[0]), given.get(FLAGS[1], trained[1])
+    for languages in (wanted, _trained_now.get()):
+        check_direction(languages, trained, name=str(path))
+    if given and state.get("args") is not None:
+        vars(state["args"]).update(given)
+    elif given and state.get("cfg") is not None:
+        overwrite_args_by_name(state["cfg"], given)
+    return state
+
+
+def _check_models(
+    load_models: Callable[..., Tuple[Any, ...]],
+    filenames: Sequence[str],
+    arg_overrides: Optional[Dict[str, Any]] = None,
+    task: Any = None,
+    strict: bool = True,
+    suffix: str = "",
+    num_shards: int = 1,
+    state: Optional[Dict[str, Any]] = None,
+) -> Tuple[Any, ...]:
+    """Build the model of a checkpoint, if it translates the way that the task does.
+
+    Raises:
+        ValueError: if it translates the other way.
+    """
+    if isinstance(task, TranslationTask) and len(filenames) == num_shards == 1:
+        path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(filenames[0], suffix, 0, num_shards)
+        if state is None and os.path.isfile(path):
+            state = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
+        if state is not None:
+            check_direction(languages_of(task.cfg), _languages_of_state(state), name=filenames[0])
+    return load_models(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+
+
+def _check_resumed(
+    load_checkpoint: Callable[..., Any],
+    trainer: Trainer,
+    filename: str,
+    reset_optimizer: bool = False,
+    *args: Any,
+    **options: Any,
+) -> Any:
+    """Resume a run from a checkpoint, unless that translates the other way; from weights alone any run can start.
+
+    Raises:
+        ValueError: from what reads the checkpoint.
+    """
+    task = getattr(trainer, "task", None)
+    resumes = isinstance(task, TranslationTask) and not reset_optimizer
+    with _of_run(languages_of(task.cfg) if resumes else (None, None)):
+        return load_checkpoint(trainer, filename, reset_optimizer, *args, **options)
+
+
+@contextmanager
+def _of_run(languages: Languages) -> Iterator[None]:
+    before = _trained_now.set(languages)
+    try:
+        yield
+    finally:
+        _trained_now.reset(before)

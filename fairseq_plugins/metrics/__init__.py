@@ -1,0 +1,1 @@
+"""ROUGE, BLEU and chrF of a corpus."""

@@ -1,0 +1,228 @@
+"""Metrics of a corpus as functions of sums over its sentences: parts of a corpus add up to the whole, exactly.
+
+Shapes: S statistics of a sentence.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from typing import Callable, Dict, Iterable, List, Literal, Protocol, Sequence
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+
+from fairseq_plugins.metrics.rouge import (
+    DEFAULT_SETTINGS,
+    NUM_BOOTSTRAP_SAMPLES,
+    SEED,
+    Rouge,
+    RougeSettings,
+    check_tokens,
+    without_escapes,
+)
+from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
+
+
+class CorpusMetric(ABC):
+    """A metric that reads nothing but the sum of what each sentence counts."""
+
+    @abstractmethod
+    def statistics(self, hypothesis: str, reference: str) -> np.ndarray:
+        """What a sentence counts, (S,) float64."""
+
+    @abstractmethod
+    def score(self, total: np.ndarray) -> float:
+        """The metric, 0 to 100, of the sentences whose statistics sum to ``total`` (S,)."""
+
+
+LetterCase = Literal["kept", "ignored"]
+"""Whether "The" is another word than "the"."""
+
+
+class SacrebleuMetric(CorpusMetric):
+    """BLEU or chrF as sacreBLEU computes it."""
+
+    def __init__(self, metric: Metric):
+        self._metric = metric
+
+    def statistics(self, hypothesis: str, reference: str) -> np.ndarray:
+        (counts,) = self._metric._extract_corpus_statistics([hypothesis], [[reference]])
+        return np.array(counts, dtype=np.float64)
+
+    def score(self, total: np.ndarray) -> float:
+        return float(self._metric._compute_score_from_stats(total.tolist()).score)
+
+
+class RougeMean(CorpusMetric):
+    """Mean F1 of one of ROUGE's metrics; its statistics are the sum and the number of sentences.
+
+    ROUGE ignores case always.
+
+    Args:
+        name: of the metric.
+        settings: of ROUGE.
+        escapes: whether those of the Moses tokeniser are undone, of which ROUGE would count the letters.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: RougeSettings = DEFAULT_SETTINGS,
+        escapes: Literal["undone", "kept"] = "undone",
+    ):
+        self.name = name
+        self._rouge = Rouge(settings)
+        self._escapes = escapes
+
+    def statistics(self, hypothesis: str, reference: str) -> np.ndarray:
+        if self._escapes == "undone":
+            hypothesis, reference = without_escapes(hypothesis), without_escapes(reference)
+        scores = self._rouge.score(hypothesis, [reference])
+        return np.array([scores[self.name].fmeasure, 1.0])
+
+    def score(self, total: np.ndarray) -> float:
+        f1, num_sentences = total.tolist()
+        return 100 * f1 / num_sentences if num_sentences else 0.0
+
+
+class MakesCorpusMetric(Protocol):
+    """Makes a metric of text in a language, by its code, or in any that separates words by blanks.
+
+    Raises:
+        ValueError: if what splits the language into words is not installed.
+    """
+
+    def __call__(self, *, case: LetterCase = "kept", language: str = "") -> CorpusMetric: ...
+
+
+def bleu_of_text(*, case: LetterCase = "kept", language: str = "", force: bool = False) -> BLEU:
+    """BLEU of raw text, by the tokeniser that sacreBLEU takes for the language: WMT's for most, characters for Chinese.
+
+    Args:
+        case: whether it counts.
+        language: its code.
+        force: not to warn of what looks tokenised.
+
+    Raises:
+        ValueError: if the tokeniser is not installed.
+    """
+    try:
+        return BLEU(lowercase=case == "ignored", force=force, trg_lang=language)
+    except RuntimeError as error:
+        raise ValueError(
+            f"BLEU of text in {language} needs a tokeniser that is not installed: pip install 'sacrebleu[{language}]'"
+        ) from error
+
+
+def _bleu(*, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
+    return SacrebleuMetric(bleu_of_text(case=case, language=language, force=True))
+
+
+def _chrf(*, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
+    return SacrebleuMetric(CHRF(lowercase=case == "ignored"))
+
+
+def _rouge(name: str, *, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
+    return RougeMean(name)
+
+
+CORPUS_METRICS: Dict[str, MakesCorpusMetric] = {
+    "bleu": _bleu,
+    "chrf": _chrf,
+    **{name: partial(_rouge, name) for name in ROUGE_METRICS},
+}
+"""Metrics of tokenised or raw text, by name; each call makes one."""
+
+TITLES = {"bleu": "BLEU", "chrf": "chrF", **ROUGE_METRICS}
+"""How tables and pictures call them."""
+
+
+def check_script(metric: str, references: Iterable[str], *, flag: str) -> None:
+    """Refuse references in whose script a metric knows no word: ROUGE knows those of a-z and 0-9 alone.
+
+    Args:
+        metric: a name of :data:`CORPUS_METRICS`.
+        references: a sentence each, which other metrics leave unread.
+        flag: that chooses the metric.
+
+    Raises:
+        ValueError: with the first such line.
+    """
+    if metric in ROUGE_METRICS:
+        texts = [[without_escapes(reference)] for reference in references]
+        check_tokens(texts, DEFAULT_SETTINGS, remedy=f"take {flag} bleu or chrf")
+
+
+# Paired bootstrap (Koehn 2004) of systems that were trained several times.
+#
+# Shapes: R runs of a system, N sentences, S statistics of a sentence, K samples.
+
+
+SAMPLES_AT_ONCE = 50
+"""How often each sentence is drawn is held for so many samples."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a system is above a baseline.
+
+    Attributes:
+        value: difference of the means over the runs, in the unit of the scores.
+        interval: half the width of its 95 % confidence interval.
+        p: chance of a difference at least as large, to either side, between equal systems.
+    """
+
+    value: float
+    interval: float
+    p: float
+
+
+def bootstrap_scores(metric: CorpusMetric, runs: Sequence[Sequence[str]], references: Sequence[str]) -> np.ndarray:
+    """The mean score of a system's texts on all sentences, and on each of K samples of them, (1 + K).
+
+    Args:
+        metric: by which systems are compared.
+        runs: R texts, each as long as the references.
+        references: N lines.
+    """
+    statistics = [
+        np.stack([metric.statistics(*pair) for pair in zip(lines, references, strict=True)]) for lines in runs
+    ]
+    return bootstrap_means(metric.score, statistics)
+
+
+def bootstrap_means(score: Callable[[np.ndarray], float], runs: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean score of a system's runs on all sentences, and on each of K samples of them, (1 + K).
+
+    Sentences are drawn with replacement, and each brings what all runs made of it. The samples are the same for every
+    system.
+
+    Args:
+        score: of the sentences whose statistics sum to (S,).
+        runs: R statistics of sentences, (N, S).
+    """
+    num_sentences = len(runs[0])
+    count = np.random.default_rng(SEED).multinomial
+    chances = np.full(num_sentences, 1 / num_sentences)
+    totals: List[List[np.ndarray]] = [[statistics.sum(axis=0)] for statistics in runs]
+    for first in range(0, NUM_BOOTSTRAP_SAMPLES, SAMPLES_AT_ONCE):
+        num_samples = min(SAMPLES_AT_ONCE, NUM_BOOTSTRAP_SAMPLES - first)
+        weights = count(num_sentences, chances, size=num_samples).astype(np.float64)
+        for of_run, statistics in zip(totals, runs):
+            of_run.extend(weights @ statistics)
+    return np.mean([[score(total) for total in of_run] for of_run in totals], axis=0)
+
+
+def paired_difference(system: np.ndarray, baseline: np.ndarray) -> Difference:
+    """Compare two systems by their :func:`bootstrap_means`, (1 + K) each.
+
+    The interval says what other sentences would change; what other seeds would change it does not say. p counts
+    differences to both sides and so is larger than that of sacreBLEU's test, which looks at their size alone.
+    """
+    whole, *samples = system - baseline
+    low, high = np.percentile(samples, [2.5, 97.5])
+    # a sample's distance from the mean of all samples is what equal systems would show (Riezler & Maxwell 2005)
+    num_as_large = int((np.abs(samples - np.mean(samples)) >= abs(whole)).sum())
+    return Difference(float(whole), float(high - low) / 2, (num_as_large + 1) / (len(samples) + 1))

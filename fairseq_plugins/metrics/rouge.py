@@ -1,0 +1,370 @@
+"""ROUGE-1, -2 and -L of short texts, by the rouge-score package.
+
+Where this differs from ROUGE-1.5.5: words of several letters are kept, stop words included (``-s`` is not offered);
+of several references the one with the highest F1 counts, for each metric by itself, where ``-f A`` takes the best
+recall and drops references in turn; ROUGE-L treats a text as one sentence (rouge-score's rougeL), so that texts of
+several lines should not be compared with published summary-level ROUGE-L (rougeLsum); the stemmer is NLTK's Porter
+stemmer, which has a few exceptions of its own. ROUGE-L is computed here, with the package's result, because the package
+takes memory in the product of the lengths.
+"""
+
+import logging
+import math
+import os
+import signal
+import unicodedata
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from typing import DefaultDict, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+import regex
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from fairseq.scoring import BaseScorer, register_scorer
+from rouge_score import rouge_scorer, scoring, tokenizers
+from tqdm import tqdm
+
+from fairseq_plugins.options import OnOff, choices
+
+# The longest common subsequence of two texts, for ROUGE-L.
+
+
+BLOCK = 8192
+"""Words of the first text that are compared with a word of the second at once, a bit each."""
+
+
+def common_subsequence_length(first: Sequence[str], second: Sequence[str]) -> int:
+    """Length of the longest sequence of words that both texts have in this order.
+
+    The rows of the dynamic programme are bits of whole numbers (Hyyrö 2004), block by block. Time is in the product of
+    the lengths, divided by the bits of a machine word; memory is in their sum.
+    """
+    length = 0
+    carries = bytearray(len(second))  # what a block hands on to the next, for each word of the second text
+    for start in range(0, len(first), BLOCK):
+        block = first[start : start + BLOCK]
+        all_ones = (1 << len(block)) - 1
+        places: DefaultDict[str, int] = defaultdict(int)
+        for place, word in enumerate(block):
+            places[word] |= 1 << place
+        row = all_ones  # a zero where the length grows
+        for number, word in enumerate(second):
+            matches = places.get(word, 0)
+            if matches or carries[number]:
+                total = row + (row & matches) + carries[number]
+                carries[number] = total > all_ones
+                row = (total & all_ones) | (row & ~matches)
+        length += len(block) - row.bit_count()
+    return length
+
+
+# Words that a dictionary lacks, in texts that are compared.
+
+
+UNKNOWN_REFERENCE = Dictionary().unk_string(escape=True)
+"""How the host writes a reference's word that the dictionary lacks; it is no word, but metrics see parts of it."""
+
+NO_HYPOTHESIS_HAS_THIS = "zqxjkvw"
+"""Stands for such a word where a metric is computed; as long, so that limits cut the same."""
+
+
+METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+NUM_BOOTSTRAP_SAMPLES = 1000
+SEED = 12345
+TOKENIZERS = ("rouge", "unicode")
+TEXTS_AT_ONCE = 100
+"""That a process is handed."""
+
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_WORD = regex.compile(
+    rf"[[{_UNSPACED}]&&\p{{L}}]\p{{M}}*|[[\p{{L}}\p{{N}}]--[{_UNSPACED}]][[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED}]]*",
+    regex.V1,
+)
+MOSES_ESCAPES = {
+    "&#124;": "|", "&lt;": "<", "&gt;": ">", "&apos;": "'", "&quot;": '"', "&#91;": "[", "&#93;": "]", "&amp;": "&",
+}  # fmt: skip
+"""What the Moses tokeniser writes; the last is undone last."""
+
+
+@dataclass(frozen=True)
+class RougeSettings:
+    """What decides a score; two scores can be compared if their :meth:`signature` is the same.
+
+    Attributes:
+        stemming: "on", as ROUGE-1.5.5 -m: words of more than three letters are stemmed (English); or "off".
+        tokenizer: "rouge", as ROUGE-1.5.5: words of a-z and 0-9, all else parts them; "unicode": words of letters and
+            digits of any script, for other languages than English; in scripts without spaces (Chinese, Japanese, Thai,
+            Lao, Khmer, Burmese) every letter is a word.
+        max_bytes: texts are cut after so many bytes of UTF-8, as ROUGE-1.5.5 -b (75 in DUC 2004); 0 is no limit.
+        max_words: texts are cut after so many words, as ROUGE-1.5.5 -l; 0 is no limit.
+
+    Raises:
+        ValueError: on an unknown value, a negative limit or two limits.
+    """
+
+    stemming: str = "on"
+    tokenizer: str = "rouge"
+    max_bytes: int = 0
+    max_words: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stemming not in ("on", "off"):
+            raise ValueError(f'stemming "{self.stemming}": choose on or off')
+        if self.tokenizer not in TOKENIZERS:
+            raise ValueError(f'tokeniser "{self.tokenizer}": choose {" or ".join(TOKENIZERS)}')
+        for unit, limit in (("bytes", self.max_bytes), ("words", self.max_words)):
+            if limit < 0:
+                raise ValueError(f"a limit of {limit} {unit}: give 0 for no limit, or more")
+        if self.max_bytes and self.max_words:
+            raise ValueError(f"limits of {self.max_bytes} bytes and of {self.max_words} words: give one of them")
+
+    def signature(self, *, num_references: int, references: str = "raw") -> str:
+        """The settings, as short as sacreBLEU's; ``references`` says whether they are "raw" or of a "dictionary"."""
+        limit = f"{self.max_bytes}b" if self.max_bytes else f"{self.max_words}w" if self.max_words else "none"
+        return (
+            f"#:{num_references}|ref:{references}|bs:{NUM_BOOTSTRAP_SAMPLES}|rs:{SEED}|tok:{self.tokenizer}|"
+            f"stem:{self.stemming}|limit:{limit}|v:rouge-score-{version('rouge-score')},nltk-{version('nltk')}"
+        )
+
+
+DEFAULT_SETTINGS = RougeSettings()
+
+
+class UnicodeTokenizer(tokenizers.Tokenizer):
+    """Lower-cased words of letters and digits of any script."""
+
+    def __init__(self, stem: tokenizers.DefaultTokenizer):
+        self.stem = stem
+
+    def tokenize(self, text: str) -> List[str]:
+        return [self._stemmed(word) for word in _WORD.findall(unicodedata.normalize("NFC", text.lower()))]
+
+    def _stemmed(self, word: str) -> str:
+        stemmed = self.stem.tokenize(word) if word.isascii() else []
+        return stemmed[0] if len(stemmed) == 1 else word
+
+
+class _Tokenised(tokenizers.Tokenizer):
+    """Takes words for a text; rouge-score is handed what was split once."""
+
+    def tokenize(self, text: List[str]) -> List[str]:
+        return text
+
+
+class Rouge:
+    """Scores of one text at a time."""
+
+    def __init__(self, settings: RougeSettings):
+        self.settings = settings
+        tokenizer = tokenizers.DefaultTokenizer(use_stemmer=settings.stemming == "on")
+        if settings.tokenizer == "unicode":
+            tokenizer = UnicodeTokenizer(tokenizer)
+        self.tokenizer = tokenizer
+        self._scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2"], tokenizer=_Tokenised())
+
+    def score(self, hypothesis: str, references: Sequence[str]) -> Dict[str, scoring.Score]:
+        """Precision, recall and F1 (0 to 1) of each of :data:`METRICS`; an empty text scores 0."""
+        words, *others = (self.tokenizer.tokenize(self.cut(text)) for text in (hypothesis, *references))
+        longest = [_rouge_l(words, other) for other in others]
+        return {**self._scorer.score_multi(others, words), "rougeL": max(longest, key=lambda score: score.fmeasure)}
+
+    def cut(self, text: str) -> str:
+        """The text within the limit."""
+        if self.settings.max_bytes:
+            return text.encode("utf-8")[: self.settings.max_bytes].decode("utf-8", errors="ignore")
+        if self.settings.max_words:
+            return " ".join(text.split()[: self.settings.max_words])
+        return text
+
+
+def _rouge_l(hypothesis: Sequence[str], reference: Sequence[str]) -> scoring.Score:
+    if not hypothesis or not reference:
+        return scoring.Score(precision=0, recall=0, fmeasure=0)
+    length = common_subsequence_length(reference, hypothesis)
+    precision, recall = length / len(hypothesis), length / len(reference)
+    return scoring.Score(precision=precision, recall=recall, fmeasure=scoring.fmeasure(precision, recall))
+
+
+@dataclass(frozen=True)
+class RougeScore:
+    """Mean over the texts, times 100, with the half-width of its 95 % bootstrap interval."""
+
+    metric: str
+    precision: float
+    recall: float
+    f1: float
+    f1_interval: float
+
+
+def score_corpus(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    settings: RougeSettings,
+    *,
+    num_processes: Optional[int] = None,
+    show_progress: bool = False,
+) -> List[RougeScore]:
+    """ROUGE of hypotheses with one or more references each.
+
+    Args:
+        hypotheses: a text each.
+        references: of every hypothesis, one or more.
+        settings: what decides the score.
+        num_processes: at most, by default one for a short corpus; there are no more than cores to use, nor than
+            a hundredth of the texts.
+        show_progress: draw a bar.
+
+    Raises:
+        ValueError: on different lengths, no text, a hypothesis without references, or if a process ended early.
+    """
+    if len(hypotheses) != len(references):
+        raise ValueError(f"{len(hypotheses):,} hypotheses and {len(references):,} references: give as many")
+    if not hypotheses:
+        raise ValueError("there is no text to score")
+    if not all(references):
+        raise ValueError(f"line {[bool(texts) for texts in references].index(False) + 1} has no reference")
+    if num_processes is None:
+        num_processes = max(1, len(hypotheses) // 500)
+    num_processes = min(num_processes, len(os.sched_getaffinity(0)), math.ceil(len(hypotheses) / TEXTS_AT_ONCE))
+    pairs = list(zip(hypotheses, references))
+    bar = partial(tqdm, total=len(pairs), unit=" texts", desc="ROUGE", disable=not show_progress)
+    if num_processes == 1:
+        rouge = Rouge(settings)
+        scores = [rouge.score(*pair) for pair in bar(pairs)]
+    else:
+        with ProcessPoolExecutor(num_processes, initializer=_start_worker, initargs=(settings,)) as pool:
+            try:
+                scores = list(bar(pool.map(_score_in_worker, pairs, chunksize=TEXTS_AT_ONCE)))
+            except BrokenProcessPool:
+                raise ValueError("a scoring process ended (out of memory?): score with one process") from None
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)
+                raise
+    return [_aggregate(title, [score[metric] for score in scores]) for metric, title in METRICS.items()]
+
+
+def check_tokens(
+    references: Sequence[Sequence[str]], settings: RougeSettings, *, remedy: str = "take the unicode tokeniser"
+) -> None:
+    """Refuse references of another script than the tokeniser's, which would empty half of them or more.
+
+    Args:
+        references: of every hypothesis; what stands for an unknown word is no word.
+        settings: with the tokeniser.
+        remedy: that the message ends in.
+
+    Raises:
+        ValueError: with the first such line.
+    """
+    tokenizer = Rouge(settings).tokenizer
+    numbered = [(number, text) for number, texts in enumerate(references, 1) for text in texts]
+    known = [(number, text.replace(NO_HYPOTHESIS_HAS_THIS, "")) for number, text in numbered]
+    lines = [(number, text) for number, text in known if _WORD.search(text)]
+    emptied = [number for number, text in lines if not text.isascii() and not tokenizer.tokenize(text)]
+    if emptied and 2 * len(emptied) >= len(lines):
+        raise ValueError(
+            f"line {emptied[0]} of the references has no word of a-z and 0-9, which ROUGE-1.5.5 knows alone, nor have "
+            f"{len(emptied) - 1} others: {remedy}"
+        )
+
+
+_rouge: Optional[Rouge] = None
+
+
+def _start_worker(settings: RougeSettings) -> None:
+    global _rouge
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is told once, by the parent
+    _rouge = Rouge(settings)
+
+
+def _score_in_worker(pair: Tuple[str, Sequence[str]]) -> Dict[str, scoring.Score]:
+    assert _rouge is not None
+    return _rouge.score(*pair)
+
+
+def _aggregate(title: str, scores: List[scoring.Score]) -> RougeScore:
+    matrix = 100 * np.array(scores)
+    generator = np.random.default_rng(SEED)
+    means = [matrix[generator.integers(len(matrix), size=len(matrix)), 2].mean() for _ in range(NUM_BOOTSTRAP_SAMPLES)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    precision, recall, f1 = map(float, matrix.mean(axis=0))
+    return RougeScore(title, precision, recall, f1, float(high - low) / 2)
+
+
+def without_escapes(text: str) -> str:
+    """The text without the escapes of the Moses tokeniser, of which ROUGE would count the letters."""
+    for escape, character in MOSES_ESCAPES.items():
+        text = text.replace(escape, character)
+    return text
+
+
+# ROUGE for ``fairseq-generate --scoring rouge``.
+
+
+logger = logging.getLogger(__name__)
+
+RougeTokenizer = choices(TOKENIZERS)
+
+
+@dataclass
+class RougeScorerConfig(FairseqDataclass):
+    """Flags of ``--scoring rouge``."""
+
+    rouge_stemming: OnOff = field(
+        default="on", metadata={"help": "whether English words are stemmed, as ROUGE-1.5.5 -m does"}
+    )
+    rouge_tokenizer: RougeTokenizer = field(
+        default="rouge",
+        metadata={"help": "rouge: words of a-z and 0-9, as ROUGE-1.5.5; unicode: words of any script"},
+    )
+    rouge_max_bytes: int = field(
+        default=0, metadata={"help": "cut texts after so many bytes, as ROUGE-1.5.5 -b (75 in DUC 2004; 0: no limit)"}
+    )
+    rouge_max_words: int = field(
+        default=0, metadata={"help": "cut texts after so many words, as ROUGE-1.5.5 -l (0: no limit)"}
+    )
+
+
+@register_scorer("rouge", dataclass=RougeScorerConfig)
+class RougeScorer(BaseScorer):
+    """ROUGE-1, -2 and -L of the hypotheses that the host hands over.
+
+    The host's references lack words that are not in the dictionary; they count as words that no hypothesis has. To
+    compare with other work, score against the raw references with ``python -m fairseq_plugins.cli.evaluate_rouge``.
+    """
+
+    def __init__(self, cfg: RougeScorerConfig):
+        super().__init__(cfg)
+        self.settings = RougeSettings(
+            stemming=str(cfg.rouge_stemming),
+            tokenizer=str(cfg.rouge_tokenizer),
+            max_bytes=cfg.rouge_max_bytes,
+            max_words=cfg.rouge_max_words,
+        )
+
+    def add_string(self, ref: str, pred: str) -> None:
+        ref = ref.replace(UNKNOWN_REFERENCE, NO_HYPOTHESIS_HAS_THIS)
+        super().add_string(without_escapes(ref), without_escapes(pred))
+
+    def scores(self) -> List[RougeScore]:
+        """Of all pairs so far; references of another script are warned of, for the decoding would be lost."""
+        try:
+            check_tokens([[reference] for reference in self.ref], self.settings)
+        except ValueError as error:
+            logger.warning(f"{error}: --rouge-tokenizer unicode")
+        return score_corpus(self.pred, [[reference] for reference in self.ref], self.settings)
+
+    def score(self) -> float:
+        """ROUGE-L F1, 0 to 100."""
+        return self.scores()[-1].f1
+
+    def result_string(self) -> str:
+        parts = [
+            f"{item.metric} F1 {item.f1:.2f} (P {item.precision:.2f}, R {item.recall:.2f})" for item in self.scores()
+        ]
+        return f"{', '.join(parts)} {self.settings.signature(num_references=1, references='dictionary')}"

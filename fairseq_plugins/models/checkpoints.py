@@ -1,0 +1,210 @@
+"""Checkpoints that a user gives and those in a ``--save-dir``: what they hold, and errors that name them."""
+
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.models import BaseFairseqModel
+from torch import Tensor, nn
+
+from fairseq_plugins.data.text import TextTask, dictionary_fingerprint, task_config
+from fairseq_plugins.modules.layers import SavesSettings
+from fairseq_plugins.options import HOST, PACKAGE, is_raised_in
+
+CHECKPOINTS_OF_UPDATES = r"checkpoint_\d+_(\d+)\.pt"
+"""Names by ``--save-interval-updates``."""
+
+
+def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
+    """Refuse paths that are no files.
+
+    Raises:
+        ValueError: for the first of them.
+    """
+    for path in paths:
+        if not Path(path).is_file():
+            wrong = (
+                "is a directory" if Path(path).is_dir() else "is no file" if Path(path).exists() else "does not exist"
+            )
+            raise ValueError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
+
+
+@contextmanager
+def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
+    """Put the name of a checkpoint before the text of a ``ValueError`` that is raised in the block and lacks it."""
+    try:
+        yield
+    except ValueError as error:
+        if str(path) in str(error) or not is_raised_in(error, PACKAGE, HOST):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+
+
+def read_state(path: Union[str, Path], overrides: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
+    """What a checkpoint holds, with other values of some flags; a ``ValueError`` names one that is damaged."""
+    with naming_checkpoint(path):
+        return checkpoint_utils.load_checkpoint_to_cpu(str(path), dict(overrides or {}))
+
+
+def last_epoch_checkpoints(folder: Path, number: int) -> List[Path]:
+    """The checkpoints of the last epochs in a ``--save-dir``, oldest first.
+
+    Raises:
+        ValueError: if there are fewer than ``number``, or it is no folder.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder: --last takes the epoch checkpoints of a --save-dir")
+    found = checkpoint_utils.checkpoint_paths(str(folder))  # newest first
+    if len(found) < number:
+        raise ValueError(
+            f"{folder} holds {len(found)} epoch checkpoints, fewer than {number}: train with --keep-last-epochs "
+            f"{number} and without --no-epoch-checkpoints"
+        )
+    return [Path(str(path)) for path in reversed(found[:number])]
+
+
+def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
+    """The checkpoints that ``--save-interval-updates`` left in a ``--save-dir``, by their updates, oldest first.
+
+    Raises:
+        ValueError: if there is none, or it is no folder.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder: give the --save-dir of a training")
+    paths = [Path(str(path)) for path in checkpoint_utils.checkpoint_paths(str(folder), pattern=CHECKPOINTS_OF_UPDATES)]
+    if not paths:
+        raise ValueError(
+            f"{folder} has no checkpoint_EPOCH_UPDATES.pt: train with --save-interval-updates N and without "
+            "--keep-interval-updates"
+        )
+    return {int(path.stem.rpartition("_")[2]): path for path in reversed(paths)}
+
+
+# Whether a checkpoint has one matrix where a model has one under several names.
+
+
+def refuse_unequal_copies(model: nn.Module) -> None:
+    """Let ``model`` refuse checkpoints with several matrices where it shares one, of which it would keep the last.
+
+    They are refused with a ValueError, once all modules, which may know better what differs, are loaded. A checkpoint
+    that shares more than the model is loaded: each of the model's matrices starts as the shared one.
+    """
+    copies = _Copies()
+    model.register_load_state_dict_pre_hook(copies.compare)
+    model.register_load_state_dict_post_hook(copies.refuse)
+
+
+class _Copies:
+    """What differs in the state that is being loaded."""
+
+    def __init__(self):
+        self._differ: Optional[str] = None
+
+    def compare(self, model: nn.Module, state_dict: Dict[str, Tensor], prefix: str, *loading: Any) -> None:
+        self._differ = None
+        for parameter, names in _names_of_shared(model).items():
+            saved = [(name, state_dict[f"{prefix}{name}"]) for name in names if f"{prefix}{name}" in state_dict]
+            for (one, copy), (another, other_copy) in zip(saved, saved[1:]):
+                fit = copy.shape == other_copy.shape == parameter.shape  # torch refuses the others
+                is_one = copy.data_ptr() == other_copy.data_ptr()
+                if fit and not is_one and not torch.equal(copy, other_copy):
+                    self._differ = f"{one} and {another}"
+
+    def refuse(self, model: nn.Module, keys: Any) -> None:
+        if self._differ is not None:
+            raise ValueError(
+                f"{self._differ} are one matrix in this model and two in the checkpoint: share embeddings as in its "
+                "training"
+            )
+
+
+def _names_of_shared(model: nn.Module) -> Dict[nn.Parameter, List[str]]:
+    """The names of each parameter that has several."""
+    names: Dict[nn.Parameter, List[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    return {parameter: several for parameter, several in names.items() if len(several) > 1}
+
+
+# Whether a checkpoint fits the data's dictionary.
+
+
+Model = TypeVar("Model", bound=BaseFairseqModel)
+
+
+def refuse_other_size(embedding: nn.Embedding, *, text: str) -> None:
+    """Let an embedding, which is as large as its dictionary, refuse the weights of a checkpoint with another size.
+
+    They are refused with a ValueError. ``text`` says whose words they are, such as "source ", or is empty.
+    """
+    embedding.register_load_state_dict_pre_hook(partial(_compare_size, text=text))
+
+
+def _compare_size(
+    embedding: nn.Embedding, state_dict: Dict[str, Tensor], prefix: str, *loading: Any, text: str
+) -> None:
+    saved = state_dict.get(f"{prefix}weight")
+    if saved is not None and len(saved) != embedding.num_embeddings:
+        raise ValueError(
+            f"the checkpoint was trained with {len(saved):,} {text}vocabulary items but the data directory's {text}"
+            f"dictionary gives {embedding.num_embeddings:,}: point to the data that the checkpoint was trained on"
+        )
+
+
+class VocabularyFingerprint(SavesSettings):
+    """Keeps the digest of a dictionary in checkpoints and refuses those that were trained with another one.
+
+    Args:
+        dictionary: the host's dictionary.
+        name: what the error calls it, such as "the source dictionary".
+        file: its file in the data directory, such as "dict.de.txt".
+        flag: the flag of fairseq-preprocess that takes such a file.
+
+    Checkpoints of earlier versions hold no digest and are loaded.
+    """
+
+    def __init__(self, dictionary: Dictionary, *, name: str, file: str, flag: str):
+        super().__init__()
+        self.name, self.file, self.flag = name, file, flag
+        self.save_text("digest", dictionary_fingerprint(dictionary), explain=self._explain)
+
+    def _explain(self, saved_digest: str) -> str:
+        return (
+            f"{self.name}, {self.file}, is not the one that the checkpoint was trained with: point to the data of the "
+            f"training, or binarise the text with fairseq-preprocess {self.flag} and its {self.file}"
+        )
+
+
+def keep_vocabularies(model: Model, task: TextTask, *, embeddings: Sequence[nn.Embedding]) -> Model:
+    """Let ``model`` refuse checkpoints of other dictionaries than those that ``task`` built it with, and return it.
+
+    Those with several embeddings where it shares one are refused, too.
+
+    The decoder holds the fingerprint of the target's and the encoder, where there is one, the source's; both are called
+    ``vocabulary``. ``embeddings`` are those of the encoder's words, where there is one, and of the decoder's.
+    """
+    texts = ("source ", "target ") if hasattr(model, "encoder") else ("",)
+    for embedding, text in zip(embeddings, texts, strict=True):
+        refuse_other_size(embedding, text=text)
+    if hasattr(model, "encoder"):
+        source = VocabularyFingerprint(
+            task.source_dictionary, name="the source dictionary", file=_file(task, "source_lang"), flag="--srcdict"
+        )
+        target = VocabularyFingerprint(
+            task.target_dictionary, name="the target dictionary", file=_file(task, "target_lang"), flag="--tgtdict"
+        )
+        model.get_submodule("encoder").add_module("vocabulary", source)
+    else:
+        target = VocabularyFingerprint(task.source_dictionary, name="the vocabulary", file="dict.txt", flag="--srcdict")
+    model.get_submodule("decoder").add_module("vocabulary", target)
+    refuse_unequal_copies(model)
+    return model
+
+
+def _file(task: TextTask, language_flag: str) -> str:
+    language = getattr(task_config(task), language_flag, None)
+    return f"dict.{language}.txt" if language else "dict.txt"

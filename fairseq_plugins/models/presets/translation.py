@@ -1,0 +1,260 @@
+"""Training flags that several families of encoder-decoders share."""
+
+import json
+from argparse import Namespace
+from dataclasses import replace
+from typing import Dict
+
+from fairseq.models.transformer import base_architecture
+
+from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
+from fairseq_plugins.output_layers.base import SharingFlags, Wish
+
+TRANSLATION = {"task": "translation", "criterion": "regularized_cross_entropy", "distributed-world-size": 1}
+"""Of every training on pairs of lines."""
+
+ADAM_HALVED = {
+    **TRANSLATION,
+    "optimizer": "adam",
+    "lr": 0.001,
+    "clip-norm": 5,
+    "lr-scheduler": "fixed",
+    "lr-shrink": 0.5,
+}
+"""Adam at a rate that is halved every epoch from ``force-anneal`` on (Takase et al. 2018)."""
+
+
+# Recurrent encoder-decoders: small defaults and the papers' settings.
+
+
+SHARING_FLAGS = SharingFlags(
+    wishes={"share_embeddings": {"none": Wish.SEPARATE, "output": Wish.SHARED, "all": Wish.WHERE_POSSIBLE}},
+    cannot_share="--share-embeddings output: --output-layer {layer} has a matrix of its own; take another output "
+    "layer, or --share-embeddings none",
+    must_share="--output-layer {layer} needs a model that shares its embedding: leave out --share-embeddings none, or "
+    "take --output-layer full",
+)
+"""What ``--share-embeddings`` means to the output layer; ``all`` is about the source, too."""
+
+# Takase et al. 2018, section 6.2; dropout and the rest as in the toolkit that it modified
+_PUBLISHED = dict(
+    rnn_cell="lstm",
+    encoder_directions="both",
+    encoder_merge="top",
+    attention="general",
+    input_feeding="on",
+    dropout=0.3,
+    share_embeddings="none",
+    init_range=0.1,
+    output_layer="full",
+)
+_IWSLT = dict(_PUBLISHED, embed_dim=500, hidden_sizes="500 500")
+_GIGAWORD = dict(_PUBLISHED, embed_dim=400, hidden_sizes="400 400")
+# Luong et al. 2015 as Shuang et al. 2020 take it, tables XI and XII; the "dropout 1.0" of the latter cannot be a rate
+_WMT14 = dict(
+    _PUBLISHED,
+    embed_dim=1000,
+    hidden_sizes="1000 1000 1000 1000",
+    encoder_directions="forward",
+    dropout=0.2,
+)
+# the range gives width 256 the gain of 0.1 at width 500, with which mixtures start slowly here; an attention without a
+# matrix is learned sooner, but not under the tanh of a mixture (results/multi30k)
+_SMALL = dict(_PUBLISHED, embed_dim=256, hidden_sizes="256 256", attention="dot", init_range=0.14)
+_MM = dict(rnn_cell="mmlstm", major_proportions="0.7 0.9")
+_MM_WMT14 = dict(_MM, hidden_sizes="1070 1070 1070 1070", major_proportions="0.7 0.7 0.8 0.9")
+# the experts read embedding, layer 1, layer 2, attention; the paper names no dropout for them
+_MOS = dict(output_layer="mos", experts_per_layer="0 0 0 2", latent_dropout=0.0)
+_DOC = dict(output_layer="doc", experts_per_layer="0 0 2 2", latent_dropout=0.0)
+
+_FULL: Dict[str, Value] = dict(output_layer="full")
+
+# not in the paper: values are dropped right before each softmax, as before a single one, and not as well where experts
+# and prior read (results/reuters21578)
+_SMALL_MIXTURE: Dict[str, Value] = dict(attention="general", latent_dropout=0.3, dropout_output=0.0)
+# nor is the warm-up: without it the attention is learned late (results/multi30k)
+_SMALL_MIXTURES: Dict[str, Dict[str, Value]] = {
+    "mos": _SMALL_MIXTURE,
+    "doc": dict(_SMALL_MIXTURE, expert_warmup=1000),
+}
+_ONE_SOFTMAX: Dict[str, Value] = dict(attention="dot")
+_SMALL_LAYERS: Dict[str, Dict[str, Value]] = {
+    **dict.fromkeys(("full", "tied", "bilinear", "dual", "drill"), _ONE_SOFTMAX),
+    **_SMALL_MIXTURES,
+}
+_MOS_SMALL = dict(_MOS, **_SMALL_MIXTURES["mos"])
+_DOC_SMALL = dict(_DOC, **_SMALL_MIXTURES["doc"])
+
+# Multi30k in half an hour of two CPU cores; the paper's rate of 0.001, which belongs to width 500, is too low for 256
+# (results/multi30k)
+SMALL_TRAINING = {**ADAM_HALVED, "lr": 0.004, "batch-size": 64, "max-epoch": 5, "force-anneal": 4}
+"""Flags of ``fairseq-train`` of the small architectures."""
+
+# as in both toolkits; among the flags of the training, since older checkpoints of these architectures have two vectors
+_ONE_BIAS = {"rnn-biases": "one"}
+# as in that toolkit, the gradient is that of a sentence when it is clipped
+_TAKASE_TRAINING = {
+    **ADAM_HALVED,
+    **_ONE_BIAS,
+    "sentence-avg": True,
+    "batch-size": 256,
+    "max-epoch": 15,
+    "force-anneal": 10,
+}
+
+# Shuang et al. give SGD at 1.0 and 340,000 updates; batches, clipping and the nine halvings of the rate after half of
+# the updates are those of the toolkit whose recipe this is (TensorFlow's NMT tutorial)
+_WMT14_TRAINING = {
+    **TRANSLATION,
+    **_ONE_BIAS,
+    "sentence-avg": True,
+    "batch-size": 128,
+    "max-update": 340_000,
+    "optimizer": "sgd",
+    "lr": 1,
+    "lr-scheduler": "manual",
+    "update2lr": json.dumps({1: 1, **{170_000 + n * 17_000: 0.5**n for n in range(1, 10)}}),
+    "clip-norm": 5,
+}
+
+_TAKASE = {"lstm_encdec": _FULL, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}
+
+_SMALL_VARIANTS = {
+    "lstm_encdec": _FULL,
+    "lstm_encdec_mos": _MOS_SMALL,
+    "lstm_encdec_doc": _DOC_SMALL,
+    "mmlstm_encdec": _MM,
+    "mmlstm_encdec_doc": dict(_MM, **_DOC_SMALL),
+}
+_WMT14_VARIANTS = {"lstm_encdec": _FULL, "mmlstm_encdec": _MM_WMT14}
+
+ENCODER_DECODERS_ARCHITECTURES: Dict[str, Preset] = {
+    f"{name}{corpus}": Preset({**sizes, **differing}, training, output_layers={} if corpus else _SMALL_LAYERS)
+    for corpus, sizes, training, variants in (
+        ("", _SMALL, SMALL_TRAINING, _SMALL_VARIANTS),
+        ("_iwslt", _IWSLT, _TAKASE_TRAINING, _TAKASE),
+        ("_gigaword", _GIGAWORD, _TAKASE_TRAINING, _TAKASE),
+        ("_wmt14", _WMT14, _WMT14_TRAINING, _WMT14_VARIANTS),
+    )
+    for name, differing in variants.items()
+}
+"""Values of ``--arch`` and their presets."""
+
+
+def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
+    """Set the model flags that ``args`` does not hold yet.
+
+    A tied softmax shares the target embedding; ``--init by-layer`` has no range.
+    """
+    SHARING_FLAGS.complete(args, preset.model)
+    model = dict(preset.model)
+    if getattr(args, "init", "uniform") == "by-layer":
+        del model["init_range"]
+    apply_preset(replace(preset, model=model), args)
+
+
+# Transformers: small defaults, the host's for IWSLT, and the base of WMT.
+
+
+TRANSFORMERS_SHARING_FLAGS = SharingFlags(
+    wishes={
+        flag: {True: Wish.SHARED, False: Wish.SEPARATE}
+        for flag in ("share_decoder_input_output_embed", "share_all_embeddings")
+    },
+    substitute="tied",
+    cannot_share="--output-layer {layer} has a matrix of its own, which the flags that share the embedding forbid: "
+    "take --output-layer tied",
+    must_share="--output-layer {layer} needs a model that shares its embedding: give "
+    "--share-decoder-input-output-embed, or take --output-layer full",
+)
+"""What the host's flags mean to the output layer."""
+
+
+def _sizes(*, layers: int, width: int, feed_forward: int, heads: int, dropout: float) -> Dict[str, Value]:
+    sides = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (
+            *(("layers", layers), ("embed_dim", width)),
+            *(("ffn_embed_dim", feed_forward), ("attention_heads", heads)),
+        )
+    }
+    return {**sides, "dropout": dropout}
+
+
+_TRANSFORMERS_SMALL = _sizes(layers=3, width=256, feed_forward=1024, heads=4, dropout=0.2)
+_TRANSFORMERS_IWSLT = _sizes(layers=6, width=512, feed_forward=1024, heads=4, dropout=0.3)
+# Vaswani et al. 2017, base, which Pappas & Henderson 2019 take, with the start of their program for all matrices
+_TRANSFORMERS_WMT14 = _sizes(layers=6, width=512, feed_forward=2048, heads=8, dropout=0.1)
+_GLOROT = dict(label_init="glorot")
+
+_SHARED = dict(share_decoder_input_output_embed=True)
+_LAYERS = {
+    "full": dict(output_layer="full"),
+    "bilinear": dict(_SHARED, output_layer="bilinear"),
+    "dual": dict(_SHARED, output_layer="dual"),
+    "drill": dict(_SHARED, output_layer="drill", label_depth=2),
+    "mos": dict(_SHARED, output_layer="mos"),
+    "doc": dict(_SHARED, output_layer="doc"),
+}
+
+_SMOOTHED = {**TRANSLATION, "label-smoothing": 0.1, "optimizer": "adam", "lr-scheduler": "inverse_sqrt"}
+# Multi30k in half an hour of two CPU cores
+TRANSFORMERS_SMALL_TRAINING = {
+    **_SMOOTHED,
+    "batch-size": 64,
+    "max-epoch": 5,
+    "adam-betas": "(0.9, 0.98)",
+    "lr": 0.001,
+    "warmup-updates": 1000,
+    "clip-norm": 1,
+}
+"""Flags of ``fairseq-train`` of the small architectures."""
+
+# the host's example for IWSLT 2014
+_IWSLT_TRAINING = {
+    **_SMOOTHED,
+    "max-tokens": 4096,
+    "max-update": 50_000,
+    "adam-betas": "(0.9, 0.98)",
+    "lr": 0.0005,
+    "warmup-updates": 4000,
+    "weight-decay": 0.0001,
+    "clip-norm": 0,
+}
+# Pappas & Henderson: 350,000 updates of two batches of 4,096 tokens, the rate that of Noam's schedule with factor 2 at
+# its peak, 2 / sqrt(512 x 8000)
+_TRANSFORMERS_WMT14_TRAINING = {
+    **_SMOOTHED,
+    "max-tokens": 4096,
+    "update-freq": 2,
+    "max-update": 350_000,
+    "adam-betas": "(0.9, 0.998)",
+    "lr": 0.00098821,
+    "warmup-updates": 8000,
+    "warmup-init-lr": 0,
+}
+
+TRANSFORMERS_ARCHITECTURES: Dict[str, Preset] = {
+    f"transformer_{layer}{corpus}": Preset(
+        {**sizes, **output, **(_GLOROT if corpus == "_wmt14" and layer in ("dual", "drill") else {})}, training
+    )
+    for layer, output in _LAYERS.items()
+    for corpus, sizes, training in (
+        ("", _TRANSFORMERS_SMALL, TRANSFORMERS_SMALL_TRAINING),
+        ("_iwslt", _TRANSFORMERS_IWSLT, _IWSLT_TRAINING),
+        ("_wmt14", _TRANSFORMERS_WMT14, _TRANSFORMERS_WMT14_TRAINING),
+    )
+}
+"""Values of ``--arch`` and their presets."""
+
+
+def apply_transformer_preset(preset: Preset, args: Namespace) -> None:
+    """Set the flags that ``args`` does not hold yet, the host's defaults among them.
+
+    A full softmax becomes the tied one where the host's flags share the decoder's embedding; where ``args`` holds
+    either, the embedding is shared as it needs.
+    """
+    TRANSFORMERS_SHARING_FLAGS.complete(args, preset.model)
+    apply_preset(preset, args)
+    base_architecture(args)

@@ -1,0 +1,429 @@
+"""Recurrent layers without gates (Pachitariu & Sahani 2013).
+
+Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D width, V words.
+"""
+
+import math
+from argparse import Namespace
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor, nn
+
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.layers import SavesSettings, orthogonal_
+from fairseq_plugins.ops.matmul import accumulation_dtype, linear
+from fairseq_plugins.ops.recurrence import StepProducts, linear_scan
+from fairseq_plugins.options import check_positive, choices
+
+INPUT_MATRICES = ("on", "off")
+"""Whether a layer multiplies its input by a matrix, or adds it as it is."""
+
+InputMatrix = choices(INPUT_MATRICES)
+
+
+@dataclass
+class SimpleRecurrentOptions(FairseqDataclass):
+    """Flags of the cells without gates."""
+
+    input_matrix: InputMatrix = field(
+        default="on",
+        metadata={
+            "help": "whether a layer multiplies its input by a matrix; off: the input is added as it is, so that the "
+            "embedding is the only matrix between a word and the hidden state, which must be as wide (default: on)"
+        },
+    )
+    word_skip: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "for texts of characters: the symbol of dict.txt that stands between words, as end marks do. A "
+            "second recurrent matrix then reads, at the first letter of a word, the hidden state at that of the word "
+            "before (default: no such matrix)"
+        },
+    )
+    recurrent_scale: float = field(
+        default=1.0,
+        metadata={
+            "help": "recurrent matrices, not diagonal ones, are this multiple of their parameters. Steps of Adagrad "
+            "and Adam are as long for small gradients as for large ones; by a multiple below 1 these matrices learn "
+            "more slowly than others, and start nearer to zero unless --init by-layer (default: 1.0)"
+        },
+    )
+
+
+class PreparedSteps(NamedTuple):
+    """What all steps of a layer read.
+
+    Attributes:
+        known: what is known in advance of the sums, (B, D) a step.
+        products: their sum with the products of what the step alone knows; None where it knows nothing.
+        boundaries: whether the word is a boundary, (B, 1) a step; empty where nothing skips.
+        connections: the diagonal of R, (D), in float32 or wider, or None where R is a matrix.
+    """
+
+    known: Tuple[Tensor, ...]
+    products: Optional[StepProducts]
+    boundaries: Tuple[Tensor, ...]
+    connections: Optional[Tensor]
+
+
+class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
+    """x_t = f(W y_t + R x_{t-1}), without biases.
+
+    With ``--word-skip`` R' x_{t'} is added at the first letter of each word, where t' is the first letter of the word
+    before (a skipping network). The output is x, and the state x, (B, D), and with the skip x at the last first letter,
+    (B, D), and whether the token before was inside a word, 1 or 0, (B, 1). A text begins with a first letter.
+
+    A subclass gives f in :meth:`activation`, and R as :attr:`recurrent` or as :meth:`self_connections`. With
+    ``--recurrent-scale`` c, R and R' are c times the parameters :attr:`recurrent` and :attr:`skip`.
+
+    Args:
+        input_size: C.
+        hidden_size: D.
+        options: flags.
+
+    Raises:
+        ValueError: without an input matrix if the input is not as wide as the layer; if the scale is not above zero.
+    """
+
+    recurrent: Optional[nn.Linear]
+    """R / c, (D, D), or None where R is diagonal."""
+    is_boundary: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, *, options: SimpleRecurrentOptions):
+        super().__init__()
+        if options.input_matrix == "off" and input_size != hidden_size:
+            raise ValueError(
+                f"--input-matrix off: the layer is {hidden_size} wide and its input {input_size}: give --hidden-sizes "
+                "the value of --embed-dim, and a decoder --input-feeding off, or leave it on"
+            )
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.input = nn.Linear(input_size, hidden_size, bias=False) if options.input_matrix == "on" else None
+        self.recurrent_scale = check_positive(options.recurrent_scale, flag="--recurrent-scale")
+        self.save_setting("cell_name", flag="--rnn-cell", value=self.name)
+        self.save_setting("scale_text", flag="--recurrent-scale", value=f"{options.recurrent_scale:g}")
+        self.word_skip = options.word_skip
+        if options.word_skip is not None:
+            self.save_setting("skip_text", flag="--word-skip", value=options.word_skip)
+        self.skip = None if options.word_skip is None else nn.Linear(hidden_size, hidden_size, bias=False)
+        self.register_buffer("is_boundary", torch.zeros(0, dtype=torch.bool), persistent=False)
+
+    @torch.no_grad()
+    def start_by_layer(self) -> None:
+        """R and R' are orthogonal."""
+        for matrix in (self.recurrent, self.skip):
+            if matrix is not None:
+                orthogonal_(matrix.weight)
+                matrix.weight.div_(self.recurrent_scale)
+
+    def recurrent_matrices(self) -> List[Tensor]:
+        """R and R', (D, D) each, where there are such."""
+        weights = [matrix.weight for matrix in (self.recurrent, self.skip) if matrix is not None]
+        return weights if self.recurrent_scale == 1 else [self.recurrent_scale * weight for weight in weights]
+
+    def activation(self, sums: Tensor) -> Tensor:
+        """f, element by element."""
+        raise NotImplementedError
+
+    def self_connections(self) -> Tensor:
+        """The diagonal of R, (D), in float32 or wider, where there is no :attr:`recurrent`."""
+        raise NotImplementedError
+
+    def read_dictionary(self, dictionary: Dictionary) -> None:
+        """Learn which symbols stand between words: that of ``--word-skip``, the end mark, and padding.
+
+        Raises:
+            ValueError: if the dictionary does not hold the symbol.
+        """
+        if self.word_skip is None:
+            return
+        if self.word_skip not in dictionary:
+            raise ValueError(f"--word-skip {self.word_skip}: dict.txt has no such symbol; give the one between words")
+        boundaries = [dictionary.index(self.word_skip), dictionary.bos(), dictionary.eos(), dictionary.pad()]
+        is_boundary = torch.zeros(len(dictionary), dtype=torch.bool)
+        is_boundary[boundaries] = True
+        self.is_boundary = is_boundary
+
+    def initial_state(self, x: Tensor) -> LayerState:
+        state = {"x": x.new_zeros(x.size(0), self.hidden_size)}
+        if self.skip is not None:
+            state["first_letter"] = torch.zeros_like(state["x"])
+            state["inside"] = x.new_zeros(x.size(0), 1)
+        return state
+
+    def sums_of_inputs(self, x: Tensor) -> Tensor:
+        """Share of the sums (T, B, D) of the first columns of the input, (B, T, C')."""
+        steps_first = x.transpose(0, 1)
+        if self.input is None:
+            return F.pad(steps_first, (0, self.hidden_size - x.size(-1)))
+        rows = steps_first.flatten(0, 1)
+        return linear(rows, self.input.weight[:, : x.size(-1)], None).unflatten(0, steps_first.shape[:2])
+
+    def prepare(self, x: Tensor, context: CellContext) -> PreparedSteps:
+        num_known = x.size(-1)
+        known = self.sums_of_inputs(x)
+        late = self.input_size - num_known
+        weights: List[Tensor] = []
+        if self.input is not None and late:
+            weights.append(self.input.weight[:, num_known:])
+        weights.extend(self.recurrent_matrices())
+        products = StepProducts(known, torch.cat(weights, dim=1).t()) if weights else None
+        boundaries: Tuple[Tensor, ...] = ()
+        if self.skip is not None:
+            assert context.tokens is not None and len(self.is_boundary) > 0
+            boundaries = self.is_boundary[context.tokens].unsqueeze(-1).unbind(1)
+        connections = self.self_connections() if self.recurrent is None else None
+        return PreparedSteps(known.unbind(0), products, boundaries, connections)
+
+    def step(self, prepared: PreparedSteps, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+        operands: List[Tensor] = []
+        if late.input is not None and self.input is not None:
+            operands.append(late.input)
+        if self.recurrent is not None:
+            operands.append(state["x"])
+        starts = None
+        if self.skip is not None:
+            starts = ~prepared.boundaries[t] & (state["inside"] == 0)
+            operands.append(state["first_letter"] * starts)
+        sums = prepared.known[t] if prepared.products is None else prepared.products(t, torch.cat(operands, dim=1))
+        if late.input is not None and self.input is None:
+            sums = sums + F.pad(late.input, (self.hidden_size - late.input.size(1), 0))
+        if prepared.connections is not None:
+            connections, wide = prepared.connections, prepared.connections.dtype
+            sums = torch.addcmul(sums.to(wide), connections, state["x"].to(wide)).to(sums.dtype)
+        x = self.activation(sums)
+        if starts is None:
+            return x, {"x": x}
+        inside = (~prepared.boundaries[t]).to(x.dtype)
+        return x, {"x": x, "first_letter": torch.where(starts, x, state["first_letter"]), "inside": inside}
+
+
+# Linear recurrent network whose units have a memory of their own: the FPNN of Pachitariu & Sahani 2013.
+#
+# Shapes: B batch rows, T time steps, C input width, D width.
+
+
+TRANSITIONS = ("diagonal", "full")
+"""Shapes of R."""
+
+Transition = choices(TRANSITIONS)
+
+
+@dataclass
+class DiagonalOptions(SimpleRecurrentOptions):
+    """Flags of ``--rnn-cell diagonal``."""
+
+    transition: Transition = field(
+        default="diagonal",
+        metadata={
+            "help": "shape of the recurrent matrix; diagonal: each unit reads itself alone, by a number between -1 and "
+            "1 (default: diagonal)"
+        },
+    )
+    longest_timescale: float = field(
+        default=20.0,
+        metadata={
+            "help": "where training starts: the time in tokens in which the slowest unit of a diagonal network forgets "
+            "all but 1/e; those of the others are spread evenly, by their logarithms, down to a quarter of a token "
+            "(default: 20.0)"
+        },
+    )
+
+
+SHORTEST_TIMESCALE, LONGEST_TIMESCALE = 0.25, 100_000
+"""In tokens; a unit that forgot more slowly would be 1 in 32 bits, and not learn."""
+
+
+@RECURRENT_CELLS.register("diagonal")
+class DiagonalRNN(SimpleRecurrentLayer):
+    """x_t = W y_t + r * x_{t-1}, a linear network (Pachitariu & Sahani 2013, FPNN).
+
+    r = tanh(s_0 + s) with a trained s, which keeps it within -1 and 1; s_0 is where the timescales -1 / log r start. r
+    is formed in float32, for in 16 bits it would be 1 where a unit forgets slowly. A window is one scan. With
+    ``--transition full`` a matrix takes the place of r, and nothing bounds it.
+
+    Raises:
+        ValueError: as :class:`SimpleRecurrentLayer`, or if the longest timescale is not above the shortest.
+    """
+
+    Options = DiagonalOptions
+
+    @classmethod
+    def unused_options(cls, args: Namespace) -> Dict[str, str]:
+        if getattr(args, "transition", "diagonal") == "full":
+            return {"longest_timescale": "leave out --transition full"}
+        if getattr(args, "word_skip", None) is None:
+            return {"recurrent_scale": "give it a recurrent matrix by --transition full or --word-skip"}
+        return {}
+
+    def __init__(self, input_size: int, hidden_size: int, *, options: DiagonalOptions):
+        super().__init__(input_size, hidden_size, options=options)
+        if not SHORTEST_TIMESCALE < options.longest_timescale <= LONGEST_TIMESCALE:
+            raise ValueError(
+                f"--longest-timescale {options.longest_timescale}: give a number of tokens above {SHORTEST_TIMESCALE}, "
+                f"up to {LONGEST_TIMESCALE:,}"
+            )
+        self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False) if options.transition == "full" else None
+        self.longest_timescale = options.longest_timescale
+        self._start: Optional[Tensor] = None  # no buffer, whose precision follows the weights
+        if self.recurrent is None:
+            self.connection_bias = nn.Parameter(torch.zeros(hidden_size))
+            self.save_setting("timescale_text", flag="--longest-timescale", value=f"{options.longest_timescale:g}")
+
+    def activation(self, sums: Tensor) -> Tensor:
+        return sums
+
+    @property
+    def start(self) -> Tensor:
+        """s_0, (D) in float32, whatever the precision of the weights."""
+        device = self.connection_bias.device
+        if self._start is None or self._start.device != device:
+            shortest = SHORTEST_TIMESCALE if self.hidden_size > 1 else self.longest_timescale
+            timescales = torch.linspace(math.log(shortest), math.log(self.longest_timescale), self.hidden_size).exp()
+            self._start = torch.atanh(torch.exp(-1 / timescales)).to(device)
+        return self._start
+
+    def self_connections(self) -> Tensor:
+        bias = self.connection_bias
+        return torch.tanh(self.start + bias.to(accumulation_dtype(bias)))
+
+    def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
+        if self.recurrent is not None or self.skip is not None:
+            return super().forward(x, state, context)
+        sums = self.sums_of_inputs(x)
+        if context.leading_padding is not None:
+            sums = sums.masked_fill(context.leading_padding.t().unsqueeze(-1), 0)  # zeros stay zeros
+        outputs = linear_scan(sums, self.self_connections(), state["x"])
+        return outputs.transpose(0, 1), {"x": outputs[-1].clone()}
+
+
+# Recurrent networks of rectifiers (Pachitariu & Sahani 2013).
+#
+# Shapes: D width.
+
+
+@RECURRENT_CELLS.register("rectifier")
+class RectifierRNN(SimpleRecurrentLayer):
+    """x_t = max(0, W y_t + R x_{t-1}).
+
+    Args, Raises: see :class:`SimpleRecurrentLayer`.
+    """
+
+    Options = SimpleRecurrentOptions
+
+    def __init__(self, input_size: int, hidden_size: int, *, options: SimpleRecurrentOptions):
+        super().__init__(input_size, hidden_size, options=options)
+        self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False)
+
+    def activation(self, sums: Tensor) -> Tensor:
+        return torch.relu(sums)
+
+
+@dataclass
+class SmoothRectifierOptions(SimpleRecurrentOptions):
+    """Flags of ``--rnn-cell smooth-rectifier``."""
+
+    rectifier_smoothing: float = field(
+        default=1.0,
+        metadata={
+            "help": "the a of max(0, x - a tanh(x / a)), above 0; small ones come near to the plain rectifier "
+            "(default: 1.0)"
+        },
+    )
+
+
+@RECURRENT_CELLS.register("smooth-rectifier")
+class SmoothRectifierRNN(RectifierRNN):
+    """x_t = f(W y_t + R x_{t-1}) with f(z) = max(0, z - a tanh(z / a)), whose derivative has no jump.
+
+    Raises:
+        ValueError: as :class:`SimpleRecurrentLayer`, or if a is not above zero.
+    """
+
+    Options = SmoothRectifierOptions
+
+    def __init__(self, input_size: int, hidden_size: int, *, options: SmoothRectifierOptions):
+        super().__init__(input_size, hidden_size, options=options)
+        self.smoothing = check_positive(options.rectifier_smoothing, flag="--rectifier-smoothing")
+        self.save_setting("smoothing_text", flag="--rectifier-smoothing", value=f"{self.smoothing:g}")
+
+    def activation(self, sums: Tensor) -> Tensor:
+        return torch.relu(sums - self.smoothing * torch.tanh(sums / self.smoothing))
+
+
+# Columns of weight matrices that keep their lengths while they learn (Pachitariu & Sahani 2013).
+#
+# Shapes: V words, H hidden units.
+
+
+COLUMN_NORM = "column_norm"
+"""Attribute of a weight, by which optimisers find its norm."""
+
+
+class ColumnNorm:
+    """Matrices whose columns, all weights into a hidden unit or all out of it, have one Euclidean length.
+
+    They are brought to it here, and after every update by
+    :func:`~fairseq_plugins.optim.nt_asgd.hold_columns` or by an optimiser that averages, which finds this object
+    as ``column_norm`` of the weights.
+
+    Args:
+        weights: each (V, H).
+        length: above zero.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], *, length: float):
+        assert length > 0
+        self.weights = list(weights)
+        self.length = length
+        self.is_held = False
+        """Whether a task holds them after every update."""
+        for weight in self.weights:
+            self.normalise_(weight.data)
+            setattr(weight, COLUMN_NORM, self)
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        """Of a copy, or one that was pickled: its weights have lost what was set on them."""
+        vars(self).update(state)
+        for weight in self.weights:
+            setattr(weight, COLUMN_NORM, self)
+
+    def check_held(self) -> None:
+        """Refuse to train where nobody holds them.
+
+        Raises:
+            ValueError: with the remedy.
+        """
+        if not self.is_held:
+            raise ValueError("--column-norm needs --task stateful_lm, which holds it after every update")
+
+    def normalise_(self, weight: Tensor) -> Tensor:
+        """Bring the columns of a matrix (V, H) to the length; see :func:`normalise_columns_`."""
+        return normalise_columns_(weight, self.length)
+
+
+def column_lengths(weight: Tensor) -> Tensor:
+    """The Euclidean lengths of the columns of a matrix (V, H): (H) in 32 bits at least."""
+    return weight.to(accumulation_dtype(weight)).square().sum(dim=0).sqrt()
+
+
+@torch.no_grad()
+def normalise_columns_(weight: Tensor, length: float) -> Tensor:
+    """Bring the columns of a matrix (V, H) to a length; a column of zeros stays one.
+
+    Returns:
+        what each column was divided by, (H) in 32 bits at least.
+    """
+    lengths = column_lengths(weight)
+    divisors = torch.where(lengths > 0, lengths / length, 1)
+    weight.div_(divisors)
+    return divisors
+
+
+def column_norm(weight: Tensor) -> Optional[ColumnNorm]:
+    """What holds the columns of a weight, or None."""
+    return getattr(weight, COLUMN_NORM, None)

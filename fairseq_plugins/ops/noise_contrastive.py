@@ -1,0 +1,150 @@
+"""Inner products of hidden vectors with chosen labels, at the price of these.
+
+Shapes: N tokens, K labels of a token, U labels, C width.
+"""
+
+from typing import Any, List, Optional, Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_plugins.ops.matmul import is_recorded
+
+TOKENS_AT_ONCE = 64
+"""Tokens whose labels are copied side by side at a time on a CPU, where they stay in its cache."""
+
+
+def chosen_logits(hidden: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
+    """z_nk = h_n . l_c(n,k).
+
+    No tensor of tokens x chosen labels x width is held on a CPU, nor in a backward pass.
+
+    Args:
+        hidden: h, (N, C).
+        labels: l, (U, C), of the type of h.
+        chosen: c, (N, K), int64, 0 <= c < U.
+
+    Returns:
+        (N, K), differentiable once.
+    """
+    if not is_recorded((hidden, labels)):
+        return _products(hidden, labels, chosen)
+    return _ChosenLogits.apply(hidden, labels, chosen)
+
+
+def _products(hidden: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
+    num_tokens = TOKENS_AT_ONCE if hidden.device.type == "cpu" else max(1, len(hidden))
+    products = [
+        torch.bmm(F.embedding(some, labels), h.unsqueeze(-1)).squeeze(-1)
+        for some, h in zip(chosen.split(num_tokens), hidden.split(num_tokens))
+    ]
+    return torch.cat(products)
+
+
+class _ChosenLogits(torch.autograd.Function):
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(ctx: Any, hidden: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
+        ctx.save_for_backward(hidden, labels, chosen)
+        return _products(hidden, labels, chosen)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], Optional[Tensor], None]:
+        hidden, labels, chosen = ctx.saved_tensors
+        d_hidden = d_labels = None
+        if ctx.needs_input_grad[0]:
+            d_hidden = F.embedding_bag(chosen, labels, mode="sum", per_sample_weights=gradient.contiguous())
+        if ctx.needs_input_grad[1]:
+            d_labels = _label_gradient(gradient, hidden, chosen, num_labels=len(labels))
+        return d_hidden, d_labels, None
+
+
+def _label_gradient(gradient: Tensor, hidden: Tensor, chosen: Tensor, *, num_labels: int) -> Tensor:
+    """Of each label the sum of the h of the tokens that chose it, times their gradients, (U, C)."""
+    by_label = torch.argsort(chosen.flatten(), stable=True)
+    counts = torch.bincount(chosen.flatten(), minlength=num_labels)
+    return F.embedding_bag(
+        by_label // chosen.size(1),
+        hidden,
+        counts.cumsum(0) - counts,
+        mode="sum",
+        per_sample_weights=gradient.flatten()[by_label],
+    )
+
+
+# The loss by which a target is told from noise.
+#
+# Shapes: N tokens, K noise words of each.
+
+
+def noise_contrast(target_log_odds: Tensor, noise_log_odds: Tensor, is_hit: Optional[Tensor] = None) -> Tensor:
+    """-log sigma(o_target) - sum over the noise words of log(1 - sigma(o_n)), in nats  (Mnih & Teh 2012, eq. 8).
+
+    The log-odds o that a word is the target and no noise are s(w) - log k q(w): the score s, which stands for the
+    logarithm of a probability, less that of the expected number of draws of the word.
+
+    Args:
+        target_log_odds: (N).
+        noise_log_odds: (N, K).
+        is_hit: (N, K), noise words that count nothing, which are those that are the token's target by accident; None
+            counts all, as in the paper. With all of them s becomes log p, without hits log p / (1 - p).
+
+    Returns:
+        (N).
+    """
+    noise_losses = F.logsigmoid(-noise_log_odds)
+    if is_hit is not None:
+        noise_losses = noise_losses.masked_fill(is_hit, 0)
+    return -F.logsigmoid(target_log_odds) - noise_losses.sum(dim=-1)
+
+
+# Draws from a discrete distribution in constant time.
+#
+# Shapes: V outcomes.
+
+
+class AliasTable:
+    """The table of Walker (1977), built as Vose (1991) does: V columns of one height, each shared by two outcomes.
+
+    A draw picks a column, and in it the one or the other. Building takes O(V), a draw O(1).
+
+    Args:
+        weights: of the outcomes, (V), not negative, their sum above zero; one of weight zero is never drawn.
+
+    Attributes:
+        shares: of each column, how much is the outcome of its own number, (V), float64.
+        aliases: the other outcome of each column, (V), int64.
+    """
+
+    def __init__(self, weights: Tensor):
+        assert weights.dim() == 1 and bool((weights >= 0).all()) and bool(weights.sum() > 0)
+        heights = weights.double() * (len(weights) / weights.double().sum())
+        shares, aliases = _columns(heights.tolist())
+        self.shares = torch.tensor(shares, dtype=torch.float64)
+        self.aliases = torch.tensor(aliases)
+
+    def draw(self, shape: Sequence[int], *, device: torch.device) -> Tensor:
+        """Outcomes of this shape, int64, by the device's default generator; the table stays on the device."""
+        self.shares, self.aliases = self.shares.to(device), self.aliases.to(device)
+        columns = torch.randint(len(self.shares), tuple(shape), device=device)
+        is_own = torch.rand(columns.shape, device=device) < self.shares[columns]
+        return torch.where(is_own, columns, self.aliases[columns])
+
+
+def _columns(heights: List[float]) -> Tuple[List[float], List[int]]:
+    """Shares and aliases of columns of height 1 that the outcomes' heights, V in all, are poured into."""
+    shares, aliases = list(heights), list(range(len(heights)))
+    low = [i for i, height in enumerate(heights) if height < 1]
+    high = [i for i, height in enumerate(heights) if height >= 1]
+    while low and high:
+        filled, giver = low.pop(), high[-1]
+        aliases[filled] = giver
+        shares[giver] -= 1 - shares[filled]
+        if shares[giver] < 1:
+            low.append(high.pop())
+    for i in (*low, *high):  # full but for rounding
+        shares[i], aliases[i] = 1.0, i
+    return shares, aliases

@@ -1,0 +1,372 @@
+"""LSTM over a sequence whose hidden state is masked before the recurrent matrix.
+
+Shapes: T time steps, B batch rows, D width.
+"""
+
+from typing import Any, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, backward_keeps_graph, is_recorded, matmul
+
+
+def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
+    """i, f, o = sigmoid(.), g = tanh(.) of inputs_t + U (m h'); c = f c' + i g, h = o tanh(c).
+
+    The backward pass is written out, so that the gradient of U is one product over all steps. Where nothing learns,
+    nothing is kept of a step but its h.
+
+    Args:
+        inputs: the input's share of the gates with the biases, (T, B, 4 D) in the order i, f, g, o.
+        weight: U, (4 D, D).
+        mask: m, (B, D), without gradient.
+        h, c: state before the first step, (B, D).
+
+    Returns:
+        h of all steps, (T, B, D), and c after the last, (B, D), differentiable once.
+    """
+    dtype = autocast_dtype(inputs) or inputs.dtype
+    learns = is_recorded([inputs, weight, h, c])
+    with torch.autocast(inputs.device.type, enabled=False):
+        return _MaskedLSTM.apply(*(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
+
+
+class _MaskedLSTM(torch.autograd.Function):
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor, learns: bool
+    ) -> Tuple[Tensor, Tensor]:
+        num_steps, num_rows, width = inputs.size(0), *h.shape
+        num_kept = num_steps if learns else 1
+        gates = inputs.new_empty(num_kept, num_rows, 4 * width)
+        masked = h.new_empty(num_kept, num_rows, width)
+        cells = h.new_empty(num_kept + 1, num_rows, width)
+        squashed_cells = h.new_empty(num_kept, num_rows, width)
+        outputs = h.new_empty(num_steps, num_rows, width)
+        cells[0] = c
+        transposed = weight.t()
+        for t in range(num_steps):
+            kept = t if learns else 0
+            torch.mul(h, mask, out=masked[kept])
+            torch.add(inputs[t], matmul(masked[kept], transposed), out=gates[kept])
+            i, f, g, o = gates[kept].chunk(4, dim=1)
+            gates[kept, :, : 2 * width].sigmoid_()
+            g.tanh_()
+            o.sigmoid_()
+            c = torch.mul(f, c, out=cells[kept + 1]).addcmul_(i, g)
+            torch.tanh(c, out=squashed_cells[kept])
+            h = torch.mul(o, squashed_cells[kept], out=outputs[t])
+        ctx.save_for_backward(weight, mask, gates, masked, cells, squashed_cells)
+        return outputs, c.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, d_outputs: Tensor, d_c: Tensor) -> Tuple[Optional[Tensor], ...]:
+        weight, mask, gates, masked, cells, squashed_cells = ctx.saved_tensors
+        d_gates = torch.empty_like(gates)
+        d_h = torch.zeros_like(mask)
+        for t in reversed(range(gates.size(0))):
+            i, f, g, o = gates[t].chunk(4, dim=1)
+            d_i, d_f, d_g, d_o = d_gates[t].chunk(4, dim=1)
+            d_h = d_h + d_outputs[t]
+            torch.mul(d_h, squashed_cells[t], out=d_o)
+            d_c = torch.addcmul(d_c, d_h * o, 1 - squashed_cells[t].square())
+            torch.mul(d_c, g, out=d_i)
+            torch.mul(d_c, cells[t], out=d_f)
+            torch.mul(d_c, i * (1 - g.square()), out=d_g)
+            for d_gate, gate in ((d_i, i), (d_f, f), (d_o, o)):
+                d_gate.mul_(gate).mul_(1 - gate)
+            d_c = d_c * f
+            d_h = matmul(d_gates[t], weight).mul_(mask)
+        d_weight = None
+        if ctx.needs_input_grad[1]:
+            d_weight = matmul(d_gates.flatten(0, 1).t(), masked.flatten(0, 1))
+        return d_gates, d_weight, None, d_h, d_c, None
+
+
+# Recurrent highway network over a sequence.
+#
+# Shapes: T time steps, B batch rows, D width, L micro-layers.
+
+
+def recurrent_highway(
+    inputs: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    s: Tensor,
+    *,
+    mask: Optional[Tensor] = None,
+    keep: Optional[Tensor] = None,
+) -> Tensor:
+    """s <- (h - s) t + s for each micro-layer, with h = tanh(R_H (m s) + b_H), t = sigmoid(R_T (m s) + b_T).
+
+    The first micro-layer adds the inputs to both sums. R holds the rows of R_H, then those of R_T, and b likewise. The
+    backward pass is written out, so that the gradient of each R is one product over all steps. Where nothing learns,
+    nothing is kept of a step but its result.
+
+    Args:
+        inputs: the input's share of the sums of the first micro-layer, (T, B, 2 D): of h, then of t.
+        weights: R of each micro-layer, (2 D, D).
+        biases: b of each, (2 D).
+        s: state before the first step, (B, D).
+        mask: m, (B, D), without gradient; by default ones.
+        keep: factors of the state after each step, (T, B, 1), without gradient; by default ones.
+
+    Returns:
+        s after all steps, (T, B, D), differentiable once.
+    """
+    dtype = autocast_dtype(inputs) or inputs.dtype
+    learns = is_recorded([inputs, s, *weights, *biases])
+    factors = s.new_ones(1, 1) if mask is None else mask
+    with torch.autocast(inputs.device.type, enabled=False):
+        return _RecurrentHighway.apply(
+            *(x.to(dtype) for x in (inputs, s, factors)),
+            None if keep is None else keep.to(dtype),
+            learns,
+            *(x.to(dtype) for x in (*weights, *biases)),
+        )
+
+
+class _RecurrentHighway(torch.autograd.Function):
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(
+        ctx: Any, inputs: Tensor, s: Tensor, mask: Tensor, keep: Optional[Tensor], learns: bool, *parameters: Tensor
+    ) -> Tensor:
+        num_steps, depth, (num_rows, width) = inputs.size(0), len(parameters) // 2, s.shape
+        weights, biases = parameters[:depth], parameters[depth:]
+        transposed = [weight.t() for weight in weights]
+        outputs = s.new_empty(num_steps, num_rows, width)
+        # a tensor a micro-layer: the C library reuses the memory of small ones
+        size = (num_steps if learns else 1, num_rows, width)
+        candidates, gates, states = ([s.new_empty(size) for _ in range(depth)] for _ in range(3))
+        states[-1] = outputs
+        steps = [[x.unbind(0) for x in kept] for kept in (candidates, gates, states)]
+        start = s
+        for t in range(num_steps):
+            for layer in range(depth):
+                candidate, gate, state = (kept[layer][t if len(kept[layer]) > 1 else 0] for kept in steps)
+                sums = matmul(s * mask, transposed[layer], biases[layer])
+                if layer == 0:
+                    sums += inputs[t]
+                torch.tanh(sums[:, :width], out=candidate)
+                torch.sigmoid(sums[:, width:], out=gate)
+                s = torch.lerp(s, candidate, gate, out=state)
+            if keep is not None:
+                s *= keep[t]
+        ctx.save_for_backward(start, mask, keep, *weights, *candidates, *gates, *states)
+        return outputs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, d_outputs: Tensor) -> Tuple[Optional[Tensor], ...]:
+        start, mask, keep, *saved = ctx.saved_tensors
+        depth = len(saved) // 4
+        weights, candidates, gates, states = (saved[n * depth : (n + 1) * depth] for n in range(4))
+        before = [torch.cat([start.unsqueeze(0), states[-1][:-1]]), *states[:-1]]
+        num_steps, _, width = d_outputs.shape
+        d_sums = [d_outputs.new_empty(*d_outputs.shape[:2], 2 * width) for _ in range(depth)]
+        steps = list(zip(weights, *([x.unbind(0) for x in kept] for kept in (candidates, gates, before, d_sums))))
+        d_s = torch.zeros_like(start)
+        for t in reversed(range(num_steps)):
+            d_s = d_s + d_outputs[t]
+            if keep is not None:
+                d_s *= keep[t]
+            for weight, *kept in reversed(steps):
+                candidate, gate, s, d_sum = (x[t] for x in kept)
+                d_candidate = d_s * gate
+                _tanh_backward(d_candidate, candidate, grad_input=d_sum[:, :width])
+                _sigmoid_backward((candidate - s).mul_(d_s), gate, grad_input=d_sum[:, width:])
+                d_s = torch.sub(d_s, d_candidate).addcmul_(matmul(d_sum, weight), mask)
+        d_weights = [
+            matmul(d.flatten(0, 1).t(), (s * mask).flatten(0, 1)) if wanted else None
+            for wanted, d, s in zip(ctx.needs_input_grad[-2 * depth :], d_sums, before)
+        ]
+        return d_sums[0], d_s, None, None, None, *d_weights, *(d.sum(dim=(0, 1)) for d in d_sums)
+
+
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+
+
+# A linear recurrence with one factor a feature, over a sequence.
+#
+# Shapes: T time steps, B batch rows, D features.
+
+
+def linear_scan(inputs: Tensor, factors: Tensor, start: Tensor) -> Tensor:
+    """x_t = u_t + r * x_{t-1} for all steps.
+
+    A step is one small kernel on a CPU. On a GPU, whose kernels take longer to start than such a step, log2 T passes
+    over the whole sequence take the place of T steps. Sums of 16-bit tensors are formed in float32.
+
+    Args:
+        inputs: u, (T, B, D).
+        factors: r, (D).
+        start: x before the first step, (B, D).
+
+    Returns:
+        x after all steps, (T, B, D) in the type of ``inputs``, differentiable once.
+    """
+    dtype = accumulation_dtype(inputs)
+    with torch.autocast(inputs.device.type, enabled=False):
+        return _LinearScan.apply(*(x.to(dtype) for x in (inputs, factors, start))).to(inputs.dtype)
+
+
+class _LinearScan(torch.autograd.Function):
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(ctx: Any, inputs: Tensor, factors: Tensor, start: Tensor) -> Tensor:
+        outputs = scan_(inputs.clone(), factors, start)
+        ctx.save_for_backward(factors, start, outputs)
+        return outputs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, d_outputs: Tensor) -> Tuple[Optional[Tensor], ...]:
+        factors, start, outputs = ctx.saved_tensors
+        # the same recurrence from the last step to the first
+        d_inputs = scan_(d_outputs.flip(0), factors, torch.zeros_like(start)).flip(0)
+        d_factors = None
+        if ctx.needs_input_grad[1]:
+            d_factors = (d_inputs[0] * start).sum(dim=0) + (d_inputs[1:] * outputs[:-1]).sum(dim=(0, 1))
+        return d_inputs, d_factors, d_inputs[0] * factors
+
+
+def scan_(x: Tensor, factors: Tensor, start: Tensor) -> Tensor:
+    """The recurrence in the place of its inputs x, (T, B, D), by what is faster on their device."""
+    return scan_by_doubling_(x, factors, start) if x.is_cuda else scan_by_steps_(x, factors, start)
+
+
+def scan_by_steps_(x: Tensor, factors: Tensor, start: Tensor) -> Tensor:
+    """x_t <- x_t + r x_{t-1}, one step after the other."""
+    before = start
+    for step in x.unbind(0):
+        before = step.addcmul_(before, factors)
+    return x
+
+
+def scan_by_doubling_(x: Tensor, factors: Tensor, start: Tensor) -> Tensor:
+    """x_t <- x_t + r^s x_{t-s} for the shifts s = 1, 2, 4, ..., each for all steps at once (Hillis & Steele 1986)."""
+    x[0].addcmul_(start, factors)
+    shift = 1
+    while shift < len(x):
+        x[shift:] += x[:-shift] * factors
+        factors, shift = factors.square(), 2 * shift
+    return x
+
+
+# Products of a sequence's steps with one matrix.
+#
+# Shapes: T time steps, B batch rows, K features of an operand, D features of a product.
+
+
+class StepProducts:
+    """known_t + x_t A for the steps t = 0 .. T-1 of a sequence, where x_t depends on the step before.
+
+    Autograd forms a gradient of A at every step and adds them up. Here the gradient of ``known`` gathers those of all
+    results instead, and A's is one product of it with all operands; results are then differentiable once. On a GPU,
+    where Python takes longer than small kernels do, it is autograd's own way, but in 16 bits, where sums lose digits.
+
+    Args:
+        known: what the products are added to, (T, B, D).
+        matrix: A, (K, D), or one for each row, (B, K, D).
+    """
+
+    def __init__(self, known: Tensor, matrix: Tensor):
+        dtype = autocast_dtype(matrix) or matrix.dtype
+        known, matrix = known.to(dtype), matrix.to(dtype)
+        self._gathers = gathers_gradients(matrix)
+        self._operands: List[Optional[Tensor]] = [None] * len(known)
+        self._learns = torch.is_grad_enabled() and matrix.requires_grad
+        if self._gathers:
+            known, matrix = _GatherGradients.apply(known, matrix, self._operands), matrix.detach()
+        self._known, self._matrix = known.unbind(0), matrix
+
+    def __call__(self, t: int, x: Tensor) -> Tensor:
+        """Result (B, D) of step t for x (B, K); a step is taken once."""
+        x = x.to(self._matrix.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            if not self._gathers:
+                return _add_product(self._known[t], x, self._matrix)
+            if self._learns:
+                assert self._operands[t] is None
+                self._operands[t] = x.detach()
+            return _AddProduct.apply(self._known[t], x, self._matrix)
+
+
+def gathers_gradients(matrix: Tensor) -> bool:
+    """Whether the gradient of a matrix is formed after all steps."""
+    return not matrix.is_cuda or matrix.dtype in (torch.bfloat16, torch.float16)
+
+
+def _add_product(known: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
+    """known + x A, differentiable in all three."""
+    if matrix.dim() == 3:
+        return torch.baddbmm(known.unsqueeze(1), x.unsqueeze(1), matrix).squeeze(1)
+    return torch.addmm(known, x, matrix)
+
+
+class _GatherGradients(torch.autograd.Function):
+    """``known``, whose gradient holds those of all steps' results."""
+
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(ctx: Any, known: Tensor, matrix: Tensor, operands: List[Optional[Tensor]]) -> Tensor:
+        ctx.operands = operands
+        ctx.matrix_shape = matrix.shape
+        ctx.is_spent = False
+        return known.view_as(known)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, d_results: Tensor) -> Tuple[Tensor, Optional[Tensor], None]:
+        if not ctx.needs_input_grad[1]:
+            return d_results, None, None
+        if ctx.is_spent:
+            raise RuntimeError("the operands are gone after a backward pass: give it retain_graph=True")
+        taken = [t for t, operand in enumerate(ctx.operands) if operand is not None]
+        operands = [ctx.operands[t] for t in taken]
+        if not backward_keeps_graph():
+            ctx.operands.clear()
+            ctx.is_spent = True
+        if not taken:
+            return d_results, d_results.new_zeros(ctx.matrix_shape), None
+        d_taken = d_results if len(taken) == len(d_results) else d_results[taken]
+        return d_results, _matrix_gradient(torch.stack(operands), d_taken, num_dims=len(ctx.matrix_shape)), None
+
+
+def _matrix_gradient(operands: Tensor, d_results: Tensor, *, num_dims: int) -> Tensor:
+    """Sum over the steps of x_t' dy_t: operands (T, B, K), gradients (T, B, D)."""
+    if num_dims == 3:
+        return torch.bmm(operands.permute(1, 2, 0), d_results.transpose(0, 1))
+    return matmul(d_results.flatten(0, 1).t(), operands.flatten(0, 1)).t()
+
+
+class _AddProduct(torch.autograd.Function):
+    """known + x A, where A has its gradient elsewhere."""
+
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(ctx: Any, known: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(matrix)
+        if matrix.dim() == 3:
+            return torch.bmm(x.unsqueeze(1), matrix).squeeze(1).add_(known)
+        return matmul(x, matrix).add_(known)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, d_result: Tensor) -> Tuple[Tensor, Optional[Tensor], None]:
+        (matrix,) = ctx.saved_tensors
+        if not ctx.needs_input_grad[1]:
+            return d_result, None, None
+        if matrix.dim() == 3:
+            return d_result, torch.bmm(d_result.unsqueeze(1), matrix.transpose(1, 2)).squeeze(1), None
+        return d_result, matmul(d_result, matrix.t()), None

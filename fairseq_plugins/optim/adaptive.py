@@ -1,0 +1,139 @@
+"""Adam with weight decay in the gradient (Kingma & Ba 2015), where the host's is decoupled from it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterable, Optional
+
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from torch import nn
+from torch.optim import Adagrad, Adam
+
+from fairseq_plugins.fairseq_patches.errors import parse_betas
+from fairseq_plugins.optim.nt_asgd import WeightDecayConfig
+from fairseq_plugins.options import check_not_negative, choices
+
+FUSED_ON = ("cpu", "cuda")
+"""Devices where torch updates all parameters in one pass."""
+
+EpsAdded = choices(["after-correction", "before-correction"])
+
+
+@dataclass
+class L2AdamConfig(WeightDecayConfig):
+    """Flags of ``--optimizer l2_adam``."""
+
+    adam_betas: str = field(default="(0.9, 0.999)", metadata={"help": "decay of the means of gradients and squares"})
+    adam_eps: float = field(default=1e-8, metadata={"help": "added to the root of the mean square"})
+    adam_eps_added: EpsAdded = field(
+        default="after-correction",
+        metadata={
+            "help": "whether --adam-eps is added after or before the mean square is corrected for its start at zero: "
+            "after, as in torch and the paper's algorithm; before, as in Chainer, TensorFlow and fairseq's adam "
+            "(default: after-correction)"
+        },
+    )
+
+
+@register_optimizer("l2_adam", dataclass=L2AdamConfig)
+class L2Adam(FairseqOptimizer):
+    """Adam that minimises the loss plus half the weight decay times the squared norm of the weights.
+
+    Decay passes through Adam's means like any gradient. In the host's ``--optimizer adam`` it shrinks the weights apart
+    from the gradient (AdamW).
+
+    With the means m and v after t updates and the decays b1 and b2, an update is
+
+        after-correction:   w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
+        before-correction:  w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
+
+    They differ where gradients are as small as eps, such as those of rows that have nothing but decay: the second takes
+    shorter steps there until b2^t is near zero. All parameters are taken to have had as many updates as the first.
+
+    Raises:
+        ValueError: if ``--adam-betas`` are not two numbers from 0 on, below 1, or another value is below zero.
+    """
+
+    def __init__(self, cfg: L2AdamConfig, params: Iterable[nn.Parameter]):
+        super().__init__(cfg)
+        params = list(params)
+        fused = all(param.device.type in FUSED_ON for param in params)
+        self._optimizer = Adam(params, fused=fused, **self.optimizer_config)
+        self._num_updates: Optional[int] = None
+
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        return {
+            "lr": self.cfg.lr[0],
+            "betas": parse_betas(self.cfg.adam_betas),
+            "eps": check_not_negative(self.cfg.adam_eps, flag="--adam-eps"),
+            "weight_decay": check_not_negative(self.cfg.weight_decay, flag="--weight-decay"),
+        }
+
+    def step(
+        self, closure: Optional[Callable[[], Any]] = None, scale: float = 1.0, groups: Optional[Any] = None
+    ) -> None:
+        if self.cfg.adam_eps_added == "after-correction":
+            super().step(closure, scale, groups)
+            return
+        if self._num_updates is None:
+            self._num_updates = int(next((state["step"] for state in self.optimizer.state.values()), 0))
+        self._num_updates += 1
+        # torch divides sqrt(v) by the root of the correction, and adds eps then
+        for group in self.param_groups:
+            group["eps"] = self.cfg.adam_eps / (1 - group["betas"][1] ** self._num_updates) ** 0.5
+        super().step(closure, scale, groups)
+        for group in self.param_groups:
+            group["eps"] = self.cfg.adam_eps
+
+    def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None) -> None:
+        super().load_state_dict(state_dict, optimizer_overrides)
+        self._num_updates = None
+
+    @property
+    def supports_flat_params(self) -> bool:
+        """Whether all weights may lie in one tensor, as they do with ``--fp16``: every one is updated by itself."""
+        return True
+
+
+# Adagrad whose sums of squared gradients start above zero (Duchi et al. 2011).
+
+
+@dataclass
+class DampedAdagradConfig(WeightDecayConfig):
+    """Flags of ``--optimizer damped_adagrad``."""
+
+    initial_accumulator: float = field(
+        default=1e-5,
+        metadata={
+            "help": "what the sum of a weight's squared gradients starts from. The steps of weights whose sum is far "
+            "below it, such as those of rare words, are as in SGD; 0: as in --optimizer adagrad, where the first step "
+            "of every weight is as long as the learning rate"
+        },
+    )
+
+
+@register_optimizer("damped_adagrad", dataclass=DampedAdagradConfig)
+class DampedAdagrad(FairseqOptimizer):
+    """w -= lr g / sqrt(a + sum of g^2 so far), element by element, with one a for all weights.
+
+    In the host's ``--optimizer adagrad`` a is 0. Works with the sparse gradients of ``--criterion noise_contrastive``.
+
+    Raises:
+        ValueError: if a value is below zero or no number.
+    """
+
+    def __init__(self, cfg: DampedAdagradConfig, params: Iterable[nn.Parameter]):
+        super().__init__(cfg)
+        start = check_not_negative(cfg.initial_accumulator, flag="--initial-accumulator")
+        self._optimizer = Adagrad(params, initial_accumulator_value=start, **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        return {
+            "lr": self.cfg.lr[0],
+            "weight_decay": check_not_negative(self.cfg.weight_decay, flag="--weight-decay"),
+        }
+
+    @property
+    def supports_flat_params(self) -> bool:
+        """Whether all weights may lie in one tensor, as they do with ``--fp16``: every one is updated by itself."""
+        return True

@@ -1,0 +1,175 @@
+"""Gates on the logits of any output layer, and their registry.
+
+Shapes: B batch, T time, D_n width of decoder layer n (D_0: embedding), D_g features of the gate, V vocabulary.
+"""
+
+from argparse import Namespace
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional, Sequence, Tuple, cast
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor, nn
+
+from fairseq_plugins.components import Component, Registry
+from fairseq_plugins.modules.cell import CellContext, LayerState, State
+from fairseq_plugins.modules.layers import BroadcastDropout, SavesSettings, initialise_uniformly
+from fairseq_plugins.modules.lstm import BiasOptions, LSTMLayer
+from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.options import check_at_least_one, check_positive
+from fairseq_plugins.output_layers.scores import DecoderStates
+
+
+class OutputGate(Component, SavesSettings):
+    """Multiplies the logits of an output layer, those of all its softmaxes alike, by numbers between 0 and 1.
+
+    A subclass registers itself with ``OUTPUT_GATES.register``, names its flags in the dataclass ``Options`` and
+    implements :meth:`forward`; it then is a value of ``--output-gate`` for every output layer with logits.
+    :func:`build_output_gate` calls the constructor with keywords: ``dictionary``, the host's, whose size is V,
+    ``layer_widths`` D_0 .. D_N, and ``options``, an instance of ``Options``.
+
+    A gate with recurrent state overrides :meth:`initial_state`, too. Its state is a part of the decoder's: carried
+    along a stream, reordered in beam search, saved in checkpoints.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.save_setting("gate_name", flag=OUTPUT_GATES.flag, value=self.name)
+
+    def initial_state(self, like: Tensor) -> State:
+        """The state before the first token of as many rows as ``like`` (B, ...) has, of its type and device."""
+        return {}
+
+    def forward(self, states: DecoderStates, state: State) -> Tuple[Optional[LogitGate], State]:
+        """The gate at every position, with features (B, T, D_g), and the state after the last one."""
+        raise NotImplementedError
+
+
+OUTPUT_GATES: Registry[OutputGate] = Registry(
+    "--output-gate", help="what multiplies the logits of the output layer (default: none)"
+)
+"""Values of ``--output-gate``."""
+
+
+@OUTPUT_GATES.register("none")
+class NoGate(OutputGate):
+    """Leaves the logits as they are."""
+
+    def __init__(self, **unused: Any):
+        super().__init__()
+
+    def forward(self, states: DecoderStates, state: State) -> Tuple[None, State]:
+        return None, state
+
+
+def build_output_gate(args: Namespace, *, dictionary: Dictionary, layer_widths: Sequence[int]) -> OutputGate:
+    """Build the gate that ``args.output_gate`` names, by default none.
+
+    Raises:
+        ValueError: if the gate does not exist, an option does not fit the model or belongs to other gates.
+    """
+    vars(args).setdefault(OUTPUT_GATES.destination, NoGate.name)  # presets name none
+    options = OUTPUT_GATES.read_options(args)
+    gate_class: Callable[..., OutputGate] = OUTPUT_GATES[args.output_gate]
+    return gate_class(dictionary=dictionary, layer_widths=layer_widths, options=options)
+
+
+# The Input-to-Output Gate (Takase, Suzuki & Nagata 2017).
+#
+# Shapes: B batch, T time, D_g width of the gate's embedding, F features of the gate, V vocabulary.
+
+
+@dataclass
+class InputToOutputOptions(FairseqDataclass):
+    """Flags of every gate that reads the input word."""
+
+    gate_dim: int = field(default=300, metadata={"help": "width of the gate's own word embedding (default: 300)"})
+    gate_dropout: float = field(
+        default=0.5,
+        metadata={
+            "help": "dropout rate of the gate's embedded input, drawn for every step, row and feature (default: 0.5)"
+        },
+    )
+    gate_init_range: float = field(
+        default=0.05,
+        metadata={
+            "help": "the gate's matrices start uniformly within plus and minus this, its biases at zero, so that it "
+            "starts near one half; where the model has an --init-range or --init, that holds (default: 0.05)"
+        },
+    )
+
+
+@OUTPUT_GATES.register("iog")
+class InputToOutputGate(OutputGate):
+    """g = sigmoid(W_g e' + b_g) of the input word alone, e' = E_g x with an embedding of the gate's own.
+
+    Raises:
+        ValueError: on a width below one, a rate outside [0, 1) or a range that is not above zero.
+    """
+
+    Options = InputToOutputOptions
+
+    def __init__(self, *, dictionary: Dictionary, layer_widths: Sequence[int], options: InputToOutputOptions):
+        super().__init__()
+        check_at_least_one(options.gate_dim, flag="--gate-dim")
+        init_range = check_positive(options.gate_init_range, flag="--gate-init-range")
+        self.embedding = nn.Embedding(len(dictionary), options.gate_dim)
+        self.dropout = BroadcastDropout(options.gate_dropout, flag="--gate-dropout", shared_dims=())
+        self.linear = nn.Linear(self.num_features(layer_widths, options), len(dictionary))
+        self.add_modules(options)
+        initialise_uniformly(self, init_range, biases="zero")
+
+    @staticmethod
+    def num_features(layer_widths: Sequence[int], options: InputToOutputOptions) -> int:
+        """F, for a decoder whose layers have the widths D_0 .. D_N."""
+        return options.gate_dim
+
+    def add_modules(self, options: InputToOutputOptions) -> None:
+        """Add the modules that :meth:`features` uses, by default none; their parameters are drawn with all others."""
+
+    def features(self, embedded: Tensor, states: DecoderStates, state: State) -> Tuple[Tensor, State]:
+        """What W_g reads, (B, T, F), from e' after its dropout, (B, T, D_g), and the state after the last step."""
+        return embedded, state
+
+    def forward(self, states: DecoderStates, state: State) -> Tuple[LogitGate, State]:
+        embedded = self.dropout(self.embedding(states.tokens))
+        features, state = self.features(embedded, states, state)
+        return LogitGate(features, self.linear.weight, self.linear.bias), state
+
+
+# The Input-to-Output Gate with the hidden state (Takase, Suzuki & Nagata 2017, table 4).
+#
+# Shapes: B batch, T time, D_g width of the gate's embedding, D_N width of the last layer, F = D_N + D_g features.
+
+
+@OUTPUT_GATES.register("iog-hidden")
+class HiddenGate(InputToOutputGate):
+    """g = sigmoid(W_g [h; e'] + b_g) with what the output layer reads, h, the last layer after its dropout."""
+
+    @staticmethod
+    def num_features(layer_widths: Sequence[int], options: InputToOutputOptions) -> int:
+        return layer_widths[-1] + options.gate_dim
+
+    def features(self, embedded: Tensor, states: DecoderStates, state: State) -> Tuple[Tensor, State]:
+        return torch.cat([states.layers[-1], embedded], dim=-1), state
+
+
+# The Input-to-Output Gate with an LSTM of its own (Takase, Suzuki & Nagata 2017, table 4).
+#
+# Shapes: B batch, T time, D_g width of the gate's embedding and of its LSTM.
+
+
+@OUTPUT_GATES.register("iog-lstm")
+class LSTMGate(InputToOutputGate):
+    """g = sigmoid(W_g h' + b_g), h' = LSTM(e', h'), one layer with one bias vector. Its state is that of the LSTM."""
+
+    def add_modules(self, options: InputToOutputOptions) -> None:
+        self.lstm = LSTMLayer(options.gate_dim, options.gate_dim, options=BiasOptions(rnn_biases="one"))
+
+    def initial_state(self, like: Tensor) -> State:
+        return self.lstm.initial_state(like)
+
+    def features(self, embedded: Tensor, states: DecoderStates, state: State) -> Tuple[Tensor, State]:
+        context = CellContext(stack_input=embedded, tokens=states.tokens)
+        return self.lstm(embedded, cast(LayerState, state), context)

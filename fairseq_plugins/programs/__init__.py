@@ -1,1 +1,0 @@
-"""Programs of the host, each run in a process of its own."""

@@ -1,0 +1,251 @@
+"""Correlations of the features of layers as a table."""
+
+import math
+from dataclasses import asdict
+from statistics import median
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
+
+from fairseq_plugins.evaluation.analyses.experts import LayerCorrelation
+from fairseq_plugins.evaluation.analyses.layers import MaskedRuns, Spectrum, Timescales
+from fairseq_plugins.evaluation.analyses.words import FrequencyBand
+from fairseq_plugins.evaluation.scoring import Perplexity
+from fairseq_plugins.reports.tables import as_label, as_table, new_picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def as_row(name: str, layer: LayerCorrelation, groups: Sequence[str]) -> Dict[str, Any]:
+    """The figures of a layer by column."""
+    return {
+        "model": name,
+        "layer": layer.layer,
+        "width": layer.width,
+        "num_constant": layer.num_constant,
+        "mean": layer.mean,
+        **{group: layer.within.get(group) for group in groups},
+        "between": layer.between,
+    }
+
+
+def as_markdown(figures: Sequence[Dict[str, Any]], groups: Sequence[str]) -> str:
+    """A layer a line."""
+    measured = ["mean", *groups, "between"]
+    rows = [
+        (
+            figure["model"],
+            figure["layer"],
+            f"{figure['width']:,}",
+            f"{figure['num_constant']:,}",
+            *(None if figure[name] is None else f"{figure[name]:.4f}" for name in measured),
+        )
+        for figure in figures
+    ]
+    return as_table(["model", "layer", "width", "constant features", *measured], rows)
+
+
+# Gains of one language model over another by word frequency, as a table and as a picture.
+
+
+def frequency_bands_as_markdown(bands: Sequence[FrequencyBand]) -> str:
+    """A band a line."""
+    columns = ["occurrences in train", "types", "tokens", "mean over types, %", "of the loss, %"]
+    return as_table(
+        columns,
+        [
+            (
+                _title(band),
+                f"{band.num_types:,}",
+                f"{band.num_tokens:,}",
+                f"{band.mean_of_types:.2f}",
+                f"{band.of_the_loss:.2f}",
+            )
+            for band in bands
+        ],
+    )
+
+
+def draw(bands: Sequence[FrequencyBand], *, names: Sequence[str]) -> "Figure":
+    """Both statistics, bars by band; ``names`` are those of the baseline and of the other model."""
+    picture = new_picture()
+    axes = picture.subplots()
+    places = range(len(bands))
+    for shift, values, label in (
+        (-0.2, [band.mean_of_types for band in bands], "mean over types, (B - O) / O"),
+        (0.2, [band.of_the_loss for band in bands], "of the band's loss, (B - O) / B"),
+    ):
+        axes.bar([place + shift for place in places], values, width=0.4, label=label)
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_xticks(places, [_title(band) for band in bands], rotation=30, ha="right")
+    axes.set(
+        xlabel="occurrences in the training text", ylabel=f"gain of {as_label(names[1])} over {as_label(names[0])}, %"
+    )
+    axes.legend()
+    return picture
+
+
+def _title(band: FrequencyBand) -> str:
+    return f"{band.lowest:,} and more" if band.below is None else f"{band.lowest:,} to {band.below - 1:,}"
+
+
+# What models lose with masked layers, as tables and as a picture.
+
+
+def masked_layers_as_markdown(curves: Sequence[MaskedRuns]) -> str:
+    """A table for each choice of layers: a model a line, a probability a column."""
+    tables = []
+    for layers in dict.fromkeys(runs.layers for runs in curves):
+        chosen = [runs for runs in curves if runs.layers == layers]
+        probabilities = dict.fromkeys(runs.probability for runs in chosen)
+        rows = [
+            [model, *(f"{runs.perplexity:.2f}" for runs in chosen if runs.model == model)]
+            for model in dict.fromkeys(runs.model for runs in chosen)
+        ]
+        tables.append(
+            as_table([f"{_masked_layers_title(layers)} masked, P =", *(f"{p:g}" for p in probabilities)], rows)
+        )
+    return "\n\n".join(tables)
+
+
+def masked_layers_draw(curves: Sequence[MaskedRuns]) -> "Figure":
+    """A panel for each choice of layers, a curve for each model with its runs' range."""
+    from matplotlib.ticker import LogFormatter
+
+    panels = list(dict.fromkeys(runs.layers for runs in curves))
+    picture = new_picture(inches=(3.4 * len(panels), 3.6))
+    all_axes = picture.subplots(1, len(panels), squeeze=False)[0]
+    for axes, layers in zip(all_axes, panels):
+        for model in dict.fromkeys(runs.model for runs in curves):
+            chosen = [runs for runs in curves if (runs.model, runs.layers) == (model, layers)]
+            chosen.sort(key=lambda runs: runs.probability)
+            places = [runs.probability for runs in chosen]
+            axes.plot(places, [runs.perplexity for runs in chosen], marker="o", markersize=3, label=as_label(model))
+            axes.fill_between(
+                places,
+                [min(runs.perplexities) for runs in chosen],
+                [max(runs.perplexities) for runs in chosen],
+                alpha=0.2,
+            )
+        axes.set(title=_masked_layers_title(layers), xlabel="P", yscale="log")
+        axes.yaxis.set_major_formatter(LogFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    all_axes[0].set_ylabel("perplexity")
+    names = all_axes[0].get_legend_handles_labels()
+    picture.legend(*names, loc="outside upper center", ncols=max(1, min(len(panels), len(names[1]))))
+    return picture
+
+
+def _masked_layers_title(layers: str) -> str:
+    return "all layers" if layers == "all" else f"layer {layers}"
+
+
+# Eigenvalues of recurrent matrices, as a table and as a picture.
+
+
+def spectrum_table(found: Mapping[str, Sequence[Spectrum]]) -> str:
+    """A layer of a model a line."""
+    columns = [
+        "model",
+        "layer",
+        "eigenvalues",
+        "modulus above 1",
+        "largest modulus",
+        "most negative real",
+        "one sign in its right eigenvector, %",
+        "in its left, %",
+    ]
+    rows = [
+        (
+            name,
+            one.layer,
+            len(one.eigenvalues),
+            one.num_growing,
+            f"{float(one.eigenvalues[0].abs()):.3f}",
+            _number(one.most_negative, ".3f"),
+            *(_number(100 * share, ".1f") for share in one.same_sign),
+        )
+        for name, layers in found.items()
+        for one in layers
+    ]
+    return as_table(columns, rows)
+
+
+def draw_spectra(found: Mapping[str, Sequence[Spectrum]]) -> "Figure":
+    """Eigenvalues in the complex plane with the unit circle, a panel for each layer of each model."""
+    from matplotlib.patches import Circle
+
+    panels = [(name, one) for name, layers in found.items() for one in layers]
+    picture = new_picture(inches=(4.2 * len(panels), 4.2))
+    for axes, (name, one) in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels):
+        axes.add_patch(Circle((0, 0), 1, fill=False, color="0.6"))
+        axes.scatter(one.eigenvalues.real, one.eigenvalues.imag, s=6)
+        if not math.isnan(one.most_negative):
+            axes.annotate(f"{one.most_negative:.2f}", (one.most_negative, 0), (0, 8), textcoords="offset points")
+        axes.set(xlabel="real part", ylabel="imaginary part")
+        axes.set_title(f"{as_label(name)}, layer {one.layer}", wrap=True)
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.grid(alpha=0.3)
+    return picture
+
+
+def _number(value: float, form: str) -> str:
+    return "none" if math.isnan(value) else f"{value:{form}}"
+
+
+# Timescales of recurrent units, as a table and as a picture.
+
+
+def timescale_table(found: Mapping[str, Sequence[Timescales]]) -> str:
+    """A layer of a model a line."""
+    columns = ["model", "layer", "longest, tokens", "median", "above 10 tokens", "alternating", "none"]
+    rows = [
+        (
+            name,
+            one.layer,
+            *(f"{of_units(one.values):.2f}" if one.values else None for of_units in (max, median)),
+            sum(value > 10 for value in one.values),
+            one.num_alternating,
+            one.num_without,
+        )
+        for name, layers in found.items()
+        for one in layers
+    ]
+    return as_table(columns, rows)
+
+
+def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
+    """Timescales of the units that have one, sorted, on a logarithmic axis; a curve a layer."""
+    from matplotlib.ticker import ScalarFormatter
+
+    picture = new_picture()
+    axes = picture.subplots()
+    for name, layers in found.items():
+        for one in layers:
+            layer = "" if len(layers) == 1 else f", layer {one.layer}"
+            label = f"{as_label(name)}{layer}: {len(one.values)} of {one.num_units} units"
+            axes.plot(range(1, len(one.values) + 1), one.values, label=label)
+    axes.set(xlabel="hidden unit, sorted", ylabel="timescale -1 / log r, tokens", yscale="log")
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.grid(alpha=0.3, which="both")
+    axes.legend()
+    return picture
+
+
+# A perplexity as figures for machines, and as lines with units.
+
+
+def as_figures(result: Perplexity) -> Dict[str, Any]:
+    """All figures with full precision."""
+    return {**asdict(result), "perplexity": result.perplexity, "bits_per_token": result.bits_per_token}
+
+
+def as_lines(result: Perplexity) -> List[str]:
+    """A figure a line, with its unit."""
+    return [
+        f"tokens predicted    {result.num_tokens:,}",
+        f"unknown words       {result.num_unknown:,}",
+        f"leftover tokens     {result.num_leftover_tokens:,}",
+        f"NLL                 {result.nll:.6f} nats per token",
+        f"bits per token      {result.bits_per_token:.6f}",
+        f"perplexity          {result.perplexity:.4f}",
+    ]

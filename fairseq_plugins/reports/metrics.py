@@ -1,0 +1,319 @@
+"""What runs are compared by."""
+
+import shlex
+import statistics
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
+
+from fairseq_plugins.data.text import load_dictionary, load_token_stream, read_lines
+from fairseq_plugins.evaluation.checkpoints import stateful_language_model
+from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by, decoded_with
+from fairseq_plugins.evaluation.raw_text import compared_case, is_of_characters
+from fairseq_plugins.evaluation.references import (
+    Translation,
+    read_headlines,
+    read_plain_translation,
+    read_translation,
+    score,
+    score_headlines,
+)
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase, RougeMean, bleu_of_text
+from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, RougeSettings
+from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
+from fairseq_plugins.reports.tables import Cell
+from fairseq_plugins.reports.training_log import TrainedRun
+
+Figures = Dict[str, Any]
+"""What was found of a run, by name, for machines."""
+
+
+class Metric(ABC):
+    """What runs are compared by."""
+
+    @abstractmethod
+    def check(self, run: TrainedRun) -> None:
+        """Refuse a run that cannot be measured, before any is.
+
+        Raises:
+            ValueError: with the remedy.
+        """
+
+    @abstractmethod
+    def measure(self, run: TrainedRun) -> Figures:
+        """Figures of a run, besides those that all runs have.
+
+        Raises:
+            ValueError, OSError: if the run lacks what is measured.
+        """
+
+    def measure_text(self, path: Path) -> Figures:
+        """Figures of a text of another origin.
+
+        Raises:
+            ValueError: if it cannot be scored, or if the metric is of models alone.
+        """
+        raise ValueError(f"{path}: a text cannot stand beside models here: compare by BLEU or ROUGE")
+
+    @abstractmethod
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        """The metric's columns of a run or a text."""
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        """What must be the same where figures are compared."""
+        return ""
+
+
+# Metrics of decoded texts.
+
+
+class TextMetric(Metric):
+    """A metric of texts that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``.
+
+    Args:
+        reference: file with the raw reference.
+        split: that was decoded.
+
+    Attributes:
+        compared: names of metrics by which texts are compared sentence by sentence.
+    """
+
+    compared: Tuple[str, ...]
+
+    @abstractmethod
+    def judge(self, name: str) -> CorpusMetric:
+        """One of those compared, of texts as they are read here; it is that of the table."""
+
+    def __init__(self, reference: Path, *, split: str = "test") -> None:
+        self.reference = reference
+        self.split = split
+
+    def decoded(self, run: TrainedRun) -> Path:
+        """What the run's checkpoint wrote.
+
+        Raises:
+            ValueError: if it has written nothing, or another checkpoint did.
+        """
+        path = run.save_dir / self.split / GENERATED_FILE
+        if not path.is_file():
+            raise ValueError(f"{path} does not exist: decode {self.split} with --out {path.parent}")
+        check_decoded_by(run.checkpoint, path.parent)
+        return path
+
+    def check(self, run: TrainedRun) -> None:
+        self.decoded(run)
+
+    def decoding(self, run: TrainedRun) -> Figures:
+        """How the run was decoded, where that is told."""
+        flags = decoded_with(self.decoded(run).parent)
+        return {} if flags is None else {"decoded_with": shlex.join(flags)}
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        """How each was decoded, where they were not all decoded alike."""
+        told = dict.fromkeys((one["name"], one["decoded_with"]) for one in figures if "decoded_with" in one)
+        if len({flags for _, flags in told}) < 2:
+            return ""
+        return f"Decoded with other flags: {'; '.join(f'{name}: `{flags}`' for name, flags in told)}."
+
+    @abstractmethod
+    def read(self, run: TrainedRun) -> List[str]:
+        """What a run wrote, a line a reference.
+
+        Raises:
+            ValueError, OSError: if the run lacks it.
+        """
+
+    @abstractmethod
+    def read_text(self, path: Path) -> List[str]:
+        """A text of another origin, a line a reference.
+
+        Raises:
+            ValueError, OSError: if it cannot be compared.
+        """
+
+
+# BLEU and chrF of translations.
+
+
+class BleuMetric(TextMetric):
+    """BLEU and chrF of translations, as ``evaluate_translation`` left them in ``SAVE_DIR/SPLIT``.
+
+    Args:
+        reference, split: see :class:`TextMetric`.
+        case: whether it counts.
+        language: of the translations.
+
+    Raises:
+        ValueError: if what splits the language into words is not installed.
+    """
+
+    compared = ("bleu", "chrf")
+
+    def __init__(self, reference: Path, *, language: str, split: str = "test", case: LetterCase = "kept") -> None:
+        super().__init__(reference, split=split)
+        self.references = read_lines(reference)
+        self.case: LetterCase = case
+        self.language = language
+        bleu_of_text(language=language)
+
+    def judge(self, name: str) -> CorpusMetric:
+        return CORPUS_METRICS[name](case=self.case, language=self.language)
+
+    def measure(self, run: TrainedRun) -> Figures:
+        return {**self._scored(self._translation(run)), **self.decoding(run)}
+
+    def measure_text(self, path: Path) -> Figures:
+        return self._scored(self._plain_translation(path))
+
+    def read(self, run: TrainedRun) -> List[str]:
+        return self._translation(run).detokenized
+
+    def read_text(self, path: Path) -> List[str]:
+        return self._plain_translation(path).detokenized
+
+    def _translation(self, run: TrainedRun) -> Translation:
+        return read_translation(
+            self.decoded(run),
+            references=self.references,
+            reference_name=str(self.reference),
+            language=self.language,
+        )
+
+    def _plain_translation(self, path: Path) -> Translation:
+        return read_plain_translation(path, references=self.references, reference_name=str(self.reference))
+
+    def _scored(self, translation: Translation) -> Figures:
+        scores = score(translation, self.references, case=self.case, language=self.language)
+        return {"scores": [asdict(item) for item in scores]}
+
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        names = ("BLEU", "chrF", "tokenised BLEU")
+        return {name: Cell(item["value"], interval=item["interval"]) for name, item in zip(names, figures["scores"])}
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        signatures = "; ".join(item["signature"] for item in figures[0]["scores"])
+        return " ".join([f"BLEU, chrF, tokenised BLEU: `{signatures}`.", super().note(figures)]).rstrip()
+
+
+# ROUGE of headlines.
+
+
+class RougeMetric(TextMetric):
+    """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/SPLIT``, and their length.
+
+    Args:
+        reference, split: see :class:`TextMetric`.
+        settings: of ROUGE.
+    """
+
+    compared = tuple(ROUGE_METRICS)
+
+    def __init__(self, reference: Path, *, split: str = "test", settings: RougeSettings = DEFAULT_SETTINGS) -> None:
+        super().__init__(reference, split=split)
+        self.settings = settings
+
+    def judge(self, name: str) -> CorpusMetric:
+        # hypotheses are read without escapes, raw references have none
+        return RougeMean(name, settings=self.settings, escapes="kept")
+
+    def measure(self, run: TrainedRun) -> Figures:
+        return {**self._scored(self.read(run), self.decoded(run)), **self.decoding(run)}
+
+    def measure_text(self, path: Path) -> Figures:
+        return self._scored(self.read_text(path), path)
+
+    def read(self, run: TrainedRun) -> List[str]:
+        return read_headlines(self.decoded(run), references=[self.reference])
+
+    def read_text(self, path: Path) -> List[str]:
+        return read_lines(path)
+
+    def _scored(self, hypotheses: List[str], path: Path) -> Figures:
+        scores = score_headlines(hypotheses, str(path), [self.reference], self.settings)
+        words = statistics.mean(len(line.split()) for line in hypotheses)
+        signature = self.settings.signature(num_references=1)
+        return {"scores": [asdict(item) for item in scores], "signature": signature, "words": words}
+
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        scores = zip(ROUGE_METRICS.values(), figures["scores"])
+        return {
+            "words": Cell(figures["words"], ".1f", mean="none"),
+            **{f"{name} F1": Cell(item["f1"], interval=item["f1_interval"]) for name, item in scores},
+        }
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        return f"ROUGE: `{self.settings.signature(num_references=1)}`. {super().note(figures)}".rstrip()
+
+
+# Perplexity of language models.
+
+
+class PerplexityMetric(Metric):
+    """Perplexity of language models: one row, carried state, as ``evaluate_lm``; of characters in bits, too."""
+
+    def __init__(self, *, device: str = "cpu") -> None:
+        self.device = device
+
+    def check(self, run: TrainedRun) -> None:
+        self._model(run)
+
+    def _model(self, run: TrainedRun) -> FairseqLanguageModel:
+        if run.model is None:
+            raise ValueError(
+                f"{run.checkpoint} does not exist: fetch it, for a perplexity is measured anew, by the model"
+            )
+        if isinstance(run.model, FairseqEncoderDecoderModel):
+            raise ValueError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
+        return stateful_language_model(run.model, run.checkpoint)
+
+    def measure(self, run: TrainedRun) -> Figures:
+        model = self._model(run).to(self.device)
+        dictionary = load_dictionary(run.data)
+        of_characters = is_of_characters(Path(run.data))
+        figures: Figures = {}
+        for split in ("valid", "test"):
+            result = evaluate_perplexity(
+                [model],
+                load_token_stream(run.data, split, dictionary),
+                unknown=dictionary.unk(),
+                device=self.device,
+                show_progress=sys.stderr.isatty(),
+            )
+            figures[f"{split}_perplexity"] = result.perplexity
+            if of_characters:
+                figures[f"{split}_bits_per_character"] = result.bits_per_token
+        return figures
+
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        cells = {"test perplexity": Cell(figures["test_perplexity"])}
+        if "test_bits_per_character" in figures:
+            cells["test bits per character"] = Cell(figures["test_bits_per_character"], ".3f")
+        return cells
+
+
+# The metric of decoded texts that data ask for.
+
+
+def text_metric(
+    name: str, reference: Path, *, data: Path, split: str, language: str, rouge: RougeSettings = DEFAULT_SETTINGS
+) -> TextMetric:
+    """The metric "bleu" or "rouge" of what was decoded of a split, as its data ask for it.
+
+    Args:
+        name: of the metric.
+        reference: raw text.
+        data, split: of which it is the reference.
+        language: that the models translate into.
+        rouge: settings of ROUGE.
+
+    Raises:
+        ValueError: if what splits their language into words is missing.
+    """
+    if name == "rouge":
+        return RougeMetric(reference, split=split, settings=rouge)
+    return BleuMetric(reference, split=split, case=compared_case(data), language=language)

@@ -1,1 +1,0 @@
-"""What trained models are compared by."""

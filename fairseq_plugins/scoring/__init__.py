@@ -1,1 +1,0 @@
-"""Metrics of texts, and the host's scorers built on them."""

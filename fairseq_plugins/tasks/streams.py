@@ -1,0 +1,404 @@
+"""The rows of an update in groups that are computed one after the other.
+
+Shapes: B rows of this process, T length of a window.
+"""
+
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NoReturn, Optional, Tuple
+
+import torch
+from fairseq.criterions import FairseqCriterion
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.distributed import utils as distributed_utils
+from fairseq.optim import FairseqOptimizer
+from fairseq.sequence_scorer import SequenceScorer
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from torch import Tensor, nn
+
+from fairseq_plugins.data.streams import ContiguousStreams, TokenStream, Window
+from fairseq_plugins.modules.cell import (
+    CarriesState,
+    DecoderState,
+    State,
+    map_state,
+    named_tensors,
+    pack_state,
+    select_rows,
+    state_tensors,
+    unpack_state,
+    with_tensors,
+)
+
+Step = Tuple[Tensor, int, Dict[str, Any]]
+"""What the host's step returns: the loss, the number that the host divides gradients by, and what is logged."""
+
+
+class RowGroups:
+    """Runs the step of a window group by group; gradients, losses and what is logged are summed.
+
+    Each group draws masks of its own, and the memory is that of one group. The state of all rows stays under the name
+    of their stream, as without groups. A term of the loss that is no sum or mean over rows, such as the balance between
+    softmaxes, is that of each group, weighted by its size.
+
+    Args:
+        number: of groups; sizes differ by at most one row.
+    """
+
+    def __init__(self, number: int):
+        self._number = number
+
+    def check(self, num_rows: int) -> None:
+        """Compare with the rows of a process, B.
+
+        Raises:
+            ValueError: if there are more groups.
+        """
+        if self._number > num_rows:
+            raise ValueError(
+                f"--row-groups {self._number}: a process has {num_rows} rows; give at most so many groups, or a larger "
+                "--batch-size"
+            )
+
+    def train_step(
+        self,
+        step: Callable[[Dict[str, Any]], Step],
+        sample: Dict[str, Any],
+        *,
+        model: nn.Module,
+        decoder: CarriesState,
+        criterion: FairseqCriterion,
+    ) -> Step:
+        """Loss and gradients of a window.
+
+        Args:
+            step: from a sample to loss and gradients.
+            sample: a window of all rows.
+            model: as the host calls it; where processes exchange gradients, they do so at the last group.
+            decoder: of the model; it holds the state before the window, and then the one after it.
+            criterion: by which the step computes.
+
+        Raises:
+            ValueError: if the criterion logs what cannot be summed.
+        """
+        if self._number == 1:
+            return step(sample)
+        if not criterion.logging_outputs_can_be_summed():
+            raise ValueError(
+                f"--row-groups {self._number}: what {type(criterion).__name__} logs cannot be summed over groups; take "
+                "--criterion regularized_cross_entropy"
+            )
+        carried, inputs = decoder.carried_state, sample["net_input"]
+        stream, start, (num_rows, length) = inputs["stream"], inputs["position"], sample["target"].shape
+        group_stream = f"{stream}, a group of rows"
+        before = carried.get(stream, start) or decoder.initial_state(num_rows)
+        after: List[DecoderState] = []
+        results: List[Step] = []
+        try:
+            for rows in self._slices(num_rows):
+                carried.set(group_stream, start, select_rows(before, rows))
+                is_last = rows.stop == num_rows
+                exchange_later = nullcontext if is_last else getattr(model, "no_sync", nullcontext)
+                with exchange_later():
+                    results.append(_without_graph(step(_rows_of(sample, rows, stream=group_stream))))
+                state = carried.get(group_stream, start + length)
+                assert state is not None
+                after.append(state)
+        finally:
+            carried.forget(group_stream)
+        carried.set(stream, start + length, map_state(lambda *parts: torch.cat(parts), *after))
+        return _summed(results)
+
+    def _slices(self, num_rows: int) -> Iterator[slice]:
+        ends = [num_rows * n // self._number for n in range(self._number + 1)]
+        return (slice(*pair) for pair in zip(ends, ends[1:]))
+
+
+def _rows_of(sample: Dict[str, Any], rows: slice, *, stream: str) -> Dict[str, Any]:
+    """Some rows of a window, under the name of a stream of their own."""
+    inputs, target = sample["net_input"], sample["target"][rows]
+    return {
+        **sample,
+        "id": sample["id"][rows],
+        "nsentences": len(target),
+        "ntokens": target.numel(),
+        "net_input": {
+            **inputs,
+            "src_tokens": inputs["src_tokens"][rows],
+            "src_lengths": inputs["src_lengths"][rows],
+            "stream": stream,
+        },
+        "target": target,
+    }
+
+
+def _without_graph(result: Step) -> Step:
+    loss, size, logged = result
+    return loss.detach(), size, logged
+
+
+def _summed(results: List[Step]) -> Step:
+    losses, sizes, logged = zip(*results)
+    return sum(losses[1:], losses[0]), sum(sizes), {name: sum(part[name] for part in logged) for name in logged[0]}
+
+
+# Where a training stands in its text, as checkpoints keep it.
+
+
+_ANEW = "or train on from these weights, beginning at epoch 1 again, with --reset-dataloader"
+
+
+class StreamPosition:
+    """The next window of an epoch, and the state before it of the rows of all processes.
+
+    The decoders that are passed to the methods hold the rows of this process.
+
+    Args:
+        iterator: of windows of :class:`ContiguousStreams`.
+    """
+
+    def __init__(self, iterator: EpochBatchIterator):
+        self._iterator = iterator
+        self._state: Optional[State] = None
+
+    @property
+    def is_end_of_epoch(self) -> bool:
+        """Whether no window is left."""
+        return self._iterator.end_of_epoch()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes have rows of the text, too."""
+        return len(self._streams.rows) < self._streams.num_rows
+
+    def advance(self, decoder: CarriesState, *, position: int) -> None:
+        """Take the state after a window, before the token at ``position``; all processes do so together.
+
+        Only the first process writes checkpoints, and no collective operation can run by then. Where memory ran out it
+        is the state before the window.
+        """
+        start = decoder.initial_state(len(self._streams.rows))
+        state = decoder.carried_state.get(self._streams.name, position)
+        if state is None:
+            state = start
+        if self.is_shared:
+            # of one type: with --amp the start is wider than what a process carries that had memory
+            packed = pack_state(map_state(Tensor.to, state, start))
+            rows = distributed_utils.all_gather(packed, distributed_utils.get_data_parallel_group())
+            state = unpack_state(torch.cat(list(rows)), like=start)
+        self._state = state
+
+    def checkpoint(self) -> Dict[str, Any]:
+        """What a checkpoint keeps.
+
+        Returns:
+            ``next_window``: its start, its length and the length of a row, in tokens, or None at the end of an epoch;
+            ``row_offsets``: the token that each row of all processes begins with in this epoch, empty where it is the
+            first of each, or None at the end of an epoch;
+            ``hidden_state``: the tensors of the state before it by name, each (rows of all processes, D), or None
+            where the next window starts from zeros. After a window without enough memory, which the host passes over,
+            it is the state before that one;
+            ``text``: the digest of the text, or None at the end of an epoch.
+        """
+        window = self._next_window()
+        state = self._state if window is not None and window[0] > 0 else None
+        return {
+            "hidden_state": None if state is None else named_tensors(state),
+            "next_window": window,
+            "row_offsets": self._row_offsets(),
+            "text": None if window is None else self._streams.digest,
+        }
+
+    def restore(self, saved: Dict[str, Any], decoder: CarriesState) -> None:
+        """Give the decoder its rows of what :meth:`checkpoint` returned, if the iterator stands inside an epoch.
+
+        Raises:
+            ValueError: if the rows, windows, offsets or text differ from the checkpoint's, or the state is that of
+                another model.
+        """
+        if self._iterator.iterations_in_epoch == 0:
+            return
+        num_rows = self._streams.num_rows
+        start = decoder.initial_state(num_rows)
+        zeros = named_tensors(start)
+        saved_state = _named(saved["hidden_state"], like=zeros)
+        num_saved_rows = len(next(iter(saved_state.values())))
+        if num_saved_rows != num_rows:
+            raise ValueError(
+                f"the checkpoint stopped inside an epoch of {num_saved_rows} rows and cannot go on with "
+                f"{num_rows}: use the same --batch-size times processes, {_ANEW}"
+            )
+        if saved["next_window"] != self._next_window():
+            raise ValueError(
+                "the checkpoint stopped inside an epoch that was cut into other windows: use the same text, --seed, "
+                f"--tokens-per-sample, --window-lengths and --max-window, {_ANEW}"
+            )
+        if saved.get("row_offsets", []) != self._row_offsets():  # older checkpoints hold none
+            raise ValueError(
+                "the checkpoint stopped inside an epoch whose rows begin elsewhere: use the same --row-offsets and "
+                f"--seed, {_ANEW}"
+            )
+        if saved.get("text", self._streams.digest) != self._streams.digest:
+            raise ValueError(
+                f"the checkpoint stopped inside an epoch of another text: use the text that it was trained on, {_ANEW}"
+            )
+        if [(name, x.shape) for name, x in saved_state.items()] != [(name, x.shape) for name, x in zeros.items()]:
+            raise ValueError(
+                "the checkpoint stopped inside an epoch with the hidden state of another model: give the --arch and "
+                f"the flags that it was trained with, {_ANEW}"
+            )
+        self._state = with_tensors(start, (x.to(zeros[name]) for name, x in saved_state.items()))
+        own = select_rows(self._state, self._streams.own_rows)
+        decoder.carried_state.set(self._streams.name, saved["next_window"][0], own)
+
+    @property
+    def _streams(self) -> ContiguousStreams:
+        streams = self._iterator.dataset
+        assert isinstance(streams, ContiguousStreams)
+        return streams
+
+    def _next_window(self) -> Optional[List[int]]:
+        """Start and length of the window that comes next in the epoch, and the length of a row."""
+        window = self._window()
+        return None if window is None else [window.start, window.length, self._streams.rows.size(1)]
+
+    def _row_offsets(self) -> Optional[List[int]]:
+        """Those of the window that comes next in the epoch."""
+        window = self._window()
+        return None if window is None else list(window.row_offsets)
+
+    def _window(self) -> Optional[Window]:
+        index, windows = self._iterator.iterations_in_epoch, self._iterator.frozen_batches
+        if index >= len(windows):
+            return None
+        (window,) = windows[index]
+        return window
+
+
+def _named(saved: Optional[State], *, like: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    """The tensors of a saved state by name: zeros where none was saved, and ``like``'s names where it had none."""
+    if saved is None:
+        return like
+    if isinstance(saved, Mapping):
+        return named_tensors(saved)
+    # older checkpoints hold the tensors in nested lists, in the same order
+    found = list(state_tensors(saved))
+    return dict(zip(like, found)) if len(found) == len(like) else named_tensors(saved)
+
+
+# The windows whose gradients make up an update.
+
+
+class AccumulatedWindows:
+    """Windows since the gradients were cleared; ``--update-freq`` accumulates several.
+
+    The learning rate of an update follows the length of its windows (Merity et al. 2018, section 4.1).
+
+    Args:
+        base_length: window length, in tokens, at which the learning rate is the one of the schedule.
+    """
+
+    def __init__(self, *, base_length: int):
+        self._base_length = base_length
+        self._nominal_lengths: List[int] = []
+
+    def __len__(self) -> int:
+        return len(self._nominal_lengths)
+
+    def begin(self, model: nn.Module) -> None:
+        """Forget the windows of the last update, made or skipped, if no parameter has a gradient."""
+        if all(parameter.grad is None for parameter in model.parameters()):
+            self._nominal_lengths.clear()
+
+    def add(self, nominal_length: int) -> None:
+        """Count a window whose gradients are there; its length is the one asked for, in tokens."""
+        self._nominal_lengths.append(nominal_length)
+
+    @property
+    def learning_rate_scale(self) -> Optional[float]:
+        """Mean window length / base length; None where there is no window, as when memory ran out for it."""
+        if not self._nominal_lengths:
+            return None
+        # windows of an update are averaged as shares of the base length, which rounds as earlier releases did
+        return sum(length / self._base_length for length in self._nominal_lengths) / len(self)
+
+
+def agreed_scale(scale: Optional[float], *, device: torch.device) -> float:
+    """The largest scale of all processes, which make an update together; 1 where none has one.
+
+    They differ where memory ran out in one of them.
+    """
+    if distributed_utils.get_data_parallel_world_size() > 1:
+        own = torch.tensor([0.0 if scale is None else scale], dtype=torch.double, device=device)
+        group = distributed_utils.get_data_parallel_group()
+        scale = float(distributed_utils.all_reduce(own, group, op="max")) or None
+    return 1.0 if scale is None else scale
+
+
+@contextmanager
+def scaled_learning_rate(optimizer: FairseqOptimizer, scale: float) -> Generator[None, None, None]:
+    """Within the context, the learning rate is multiplied."""
+    lr = optimizer.param_groups[0]["lr"]
+    optimizer.set_lr(lr * scale)
+    try:
+        yield
+    finally:
+        optimizer.set_lr(lr)
+
+
+# What the host's programs ask of a task whose texts are streams.
+
+
+_READS_NO_SENTENCES = (
+    "--task stateful_lm reads a text as one stream, not sentences to go on from: give --task language_modeling, or "
+    "take python -m fairseq_plugins.cli.generate_text, from Python fairseq_plugins.load"
+)
+
+
+class StreamReadingTask(LanguageModelingTask):
+    """Scores windows of streams for the host's programs, and refuses sentences."""
+
+    # pyrefly: ignore[bad-override]
+    def eval_lm_dataloader(
+        self,
+        dataset: TokenStream,
+        batch_size: Optional[int] = None,
+        num_shards: int = 1,
+        context_window: int = 0,
+        **kwargs: Any,
+    ) -> Iterable[Dict[str, Any]]:
+        """Windows for ``fairseq-eval-lm``, by default of one row.
+
+        Raises:
+            ValueError: on shards or a context of their own, for state is carried through all windows.
+        """
+        if num_shards > 1:
+            raise ValueError(
+                f"--task stateful_lm reads a text as one stream, not in {num_shards} shards: leave out --num-shards, "
+                "or give --distributed-world-size 1"
+            )
+        if context_window > 0:
+            raise ValueError(
+                f"--context-window {context_window}: --task stateful_lm carries its state from window to window, which "
+                "is all the context: leave it out"
+            )
+        windows = self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
+        assert windows is not None
+        return windows
+
+    def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse sentences, such as those of ``fairseq-interactive``.
+
+        Raises:
+            ValueError: with what reads them.
+        """
+        raise ValueError(_READS_NO_SENTENCES)
+
+    def inference_step(self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The host's step; windows of a stream are scored, as by ``fairseq-generate --score-reference``, not continued.
+
+        Raises:
+            ValueError: if they are to be continued.
+        """
+        if "stream" in sample["net_input"] and not isinstance(generator, SequenceScorer):
+            raise ValueError(_READS_NO_SENTENCES)
+        return super().inference_step(generator, models, sample, *args, **kwargs)

@@ -1,0 +1,457 @@
+"""Bracketed constituency trees of any depth: reading, walking, writing."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Collection, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, Union
+
+TOP_LABELS = frozenset(["", "S1", "TOP", "ROOT"])
+"""Labels of a node that stands above the sentence and is no constituent."""
+
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+
+
+class EmptyTree(ValueError):
+    """A tree, or a constituent of it, has no word, as parsers write where they fail."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tree:
+    """A node with all that is below it; as a text it is bracketed.
+
+    Attributes:
+        label: of the constituent, or the part of speech of the word; may be empty at the top.
+        children: nodes below it from left to right, of which a word has none.
+        word: None where there are children.
+    """
+
+    label: str
+    children: Tuple["Tree", ...] = ()
+    word: Optional[str] = None
+
+    def __str__(self) -> str:
+        pieces = []
+        for visit, node in walk(self):
+            if visit is Visit.OPEN:
+                pieces.append(f" ({node.label}")
+            elif visit is Visit.WORD:
+                pieces.append(f" ({node.label} {node.word})")
+            else:
+                pieces.append(")")
+        return "".join(pieces)[1:]
+
+
+class Visit(Enum):
+    """What a walk does at a node."""
+
+    OPEN = "open"
+    WORD = "word"
+    CLOSE = "close"
+
+
+def walk(tree: Tree) -> Iterator[Tuple[Visit, Tree]]:
+    """Depth first: a constituent is opened and, after all below it, closed; a word is visited once."""
+    planned = [(_first_visit(tree), tree)]
+    while planned:
+        visit, node = planned.pop()
+        yield visit, node
+        if visit is Visit.OPEN:
+            planned.append((Visit.CLOSE, node))
+            planned.extend((_first_visit(child), child) for child in reversed(node.children))
+
+
+def _first_visit(node: Tree) -> Visit:
+    return Visit.OPEN if node.word is None else Visit.WORD
+
+
+def leaves(tree: Tree) -> List[Tree]:
+    """The nodes with a word, from left to right."""
+    return [node for visit, node in walk(tree) if visit is Visit.WORD]
+
+
+def read_tree(text: str, *, name: str = "tree") -> Tree:
+    """The tree of a text; ``name`` says where it stands.
+
+    Raises:
+        EmptyTree: if there is no tree, or one with a constituent without a word.
+        ValueError: unless the text is exactly one tree.
+    """
+    reader = _Reader()
+    try:
+        trees = list(reader.trees(text))
+        reader.check_end()
+    except ValueError as error:
+        raise type(error)(f"{name}: {error}") from error
+    if len(trees) != 1:
+        raise (ValueError if trees else EmptyTree)(f"{name}: {len(trees)} trees where one is expected")
+    return trees[0]
+
+
+def read_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
+    """Trees that may go on from line to line; ``name`` says where they stand.
+
+    Raises:
+        ValueError: with the line, where brackets or words do not make a tree.
+    """
+    reader = _Reader()
+    num_lines = 0
+    try:
+        for line in lines:
+            num_lines += 1
+            yield from reader.trees(line)
+        reader.check_end()
+    except ValueError as error:
+        raise ValueError(f"{name}, line {num_lines}: {error}") from error
+
+
+@dataclass
+class _OpenNode:
+    """A node whose end was not read yet; the label is None before it was read."""
+
+    children: List[Tree]
+    label: Optional[str] = None
+    word: Optional[str] = None
+
+
+class _Reader:
+    """Puts tokens together to trees."""
+
+    def __init__(self) -> None:
+        self._path: List[_OpenNode] = []
+
+    def trees(self, text: str) -> Iterator[Tree]:
+        """The trees that end in a text, which goes on from the texts before it."""
+        for token in _TOKEN.findall(text):
+            tree = self._take(token)
+            if tree is not None:
+                yield tree
+
+    def check_end(self) -> None:
+        """Refuse an end within a tree."""
+        if self._path:
+            raise ValueError(f"the text ends within a tree, {len(self._path)} ')' are missing")
+
+    def _take(self, token: str) -> Optional[Tree]:
+        if token == "(":
+            self._open()
+        elif token == ")":
+            return self._close()
+        else:
+            self._add(token)
+        return None
+
+    def _open(self) -> None:
+        if self._path:
+            above = self._path[-1]
+            above.label = above.label or ""
+            if above.word is not None:
+                raise ValueError(f"'(' after the word {above.word}, which is not in brackets with its part of speech")
+        self._path.append(_OpenNode([]))
+
+    def _add(self, token: str) -> None:
+        if not self._path:
+            raise ValueError(f"'{token}' outside of brackets")
+        node = self._path[-1]
+        if node.label is None:
+            node.label = token
+        elif node.word is not None or node.children:
+            raise ValueError(f"'{token}' has no part of speech: a word is written (TAG {token})")
+        else:
+            node.word = token
+
+    def _close(self) -> Optional[Tree]:
+        if not self._path:
+            raise ValueError("')' without '('")
+        node = self._path.pop()
+        if node.word is None and not node.children:
+            raise EmptyTree(f"({node.label or ''}) is empty: there is neither a word nor a constituent in it")
+        tree = Tree(node.label or "", tuple(node.children), node.word)
+        if not self._path:
+            return tree
+        self._path[-1].children.append(tree)
+        return None
+
+
+# Trees of the treebank without what parsers do not produce.
+
+
+EMPTY_ELEMENT = "-NONE-"
+"""Part of speech of a trace, which no word belongs to."""
+
+TOP = "S1"
+"""Label of the node above a cleaned sentence."""
+
+
+def plain_label(label: str) -> str:
+    """A label without function tags and indices: what is before the first ``-`` or ``=``, of ``A|B`` the first.
+
+    A label that begins with such a mark, as ``-LRB-`` does, stays.
+    """
+    return re.split("[-=|]", label, maxsplit=1)[0] or label
+
+
+def clean_tree(tree: Tree) -> Optional[Tree]:
+    """A tree under a top node ``S1``, or None if no word is left.
+
+    Empty elements are removed, and constituents without a word; labels are plain; a constituent whose only child is one
+    with the same label is that child.
+    """
+    levels: List[List[Tree]] = [[]]
+    for visit, node in walk(tree):
+        if visit is Visit.OPEN:
+            levels.append([])
+        elif visit is Visit.WORD:
+            if node.label != EMPTY_ELEMENT:
+                levels[-1].append(Tree(plain_label(node.label), word=node.word))
+        else:
+            children = levels.pop()
+            label = plain_label(node.label)
+            repeats = len(children) == 1 and children[0].word is None and children[0].label == label
+            levels[-1].extend(children if repeats or not children else [Tree(label, tuple(children))])
+    if not levels[0]:
+        return None
+    (cleaned,) = levels[0]
+    is_top = cleaned.word is None and cleaned.label in TOP_LABELS
+    return Tree(TOP, cleaned.children if is_top else (cleaned,))
+
+
+# Trees as sequences of symbols, which a language model reads (Choe & Charniak 2016, *Parsing as Language Modeling*).
+#
+# A constituent labelled L opens with the symbol ``(L`` and closes with ``)L``. Parts of speech and the top node are
+# left
+# out. Words are in lower case if the training text has that form often enough; any other word becomes its unknown
+# class.
+
+
+KEPT_WORDS = "kept_words.txt"
+"""Name of the file of kept words beside the gold trees of a prepared corpus."""
+
+_ENDINGS = {"ing": "ing", "ed": "ed", "ly": "ly", "s": "s", "est": "est", "er": "ER", "ion": "ion", "ory": "ory"}
+
+
+class Linearisation:
+    """Trees to symbols.
+
+    Args:
+        kept_words: words in lower case that stay words.
+    """
+
+    def __init__(self, kept_words: Collection[str]):
+        self._kept_words = frozenset(kept_words)
+
+    def symbols(self, tree: Tree) -> List[str]:
+        """The symbols of a tree, without an end mark."""
+        symbols = []
+        for visit, node in walk(tree):
+            if visit is Visit.WORD:
+                assert node.word is not None
+                symbols.append(self.word(node.word))
+            elif node is not tree or node.label not in TOP_LABELS:
+                bracket = "(" if visit is Visit.OPEN else ")"
+                symbols.append(f"{bracket}{plain_label(node.label)}")
+        return symbols
+
+    def word(self, word: str) -> str:
+        """A word in lower case if that is kept, else its unknown class."""
+        lowered = word.lower()
+        return lowered if lowered in self._kept_words else unknown_class(word)
+
+
+def unknown_class(word: str) -> str:
+    """The class of a word that is too rare, by its spelling: ``<unk>``, ``<cunking>``, ``<unkn>`` and 23 others."""
+    first, last = word[0], word[-1]
+    core = "cunk" if first.isupper() else "unk"
+    if first.isdigit() and last.isdigit():
+        return f"<{core}n>"
+    if len(word) <= 3:
+        return f"<{core}>"
+    for ending, name in _ENDINGS.items():
+        if word.endswith(ending):
+            return f"<{core}{name}>"
+    if word.startswith("un"):
+        return "<ununk>"
+    if word.endswith("al"):
+        return f"<{core}al>"
+    return f"<{core}{next((character for character in word[:-1] if character in '-.'), '')}>"
+
+
+def count_words(trees: Iterable[Tree]) -> Counter[str]:
+    """Occurrences of the words of trees in lower case."""
+    counts: Counter[str] = Counter()
+    for tree in trees:
+        counts.update(str(node.word).lower() for node in leaves(tree))
+    return counts
+
+
+def frequent_words(counts: Counter[str], *, min_count: int) -> List[str]:
+    """Words with at least so many occurrences, the most frequent first, then by the alphabet."""
+    kept = [(-count, word) for word, count in counts.items() if count >= min_count]
+    return [word for _, word in sorted(kept)]
+
+
+def read_linearisation(data_dir: Union[str, Path]) -> Linearisation:
+    """The linearisation of a prepared corpus.
+
+    Raises:
+        ValueError: if the folder has no list of kept words.
+    """
+    path = Path(data_dir) / "trees" / KEPT_WORDS
+    if not path.is_file():
+        raise ValueError(
+            f"{path} does not exist, which tells how trees become symbols: give the directory that "
+            "data-prep/wsj/prepare.sh wrote"
+        )
+    return Linearisation(path.read_text(encoding="utf-8").split())
+
+
+# Labelled bracketing recall, precision and F1, by the rules of EVALB with the parameters of Collins.
+#
+# The top node and punctuation are deleted, and PRT counts as ADVP. A bracket is a constituent: its label and the words
+# that it spans. A word with its part of speech is none. Brackets are counted over the corpus.
+
+
+PUNCTUATION = frozenset([",", ":", "``", "''", "."])
+"""Parts of speech whose words are deleted."""
+
+EQUAL_LABELS = {"PRT": "ADVP"}
+"""Labels that count as another."""
+
+PunctuationOf = Literal["gold", "own"]
+"""Whose parts of speech tell the punctuation of a tree that is scored: the gold tree's, or its own as in EVALB."""
+
+Bracket = Tuple[str, int, int]
+
+
+class NotComparable(ValueError):
+    """A tree is left out as EVALB does it, because its words are not those of the gold tree or all are punctuation."""
+
+
+@dataclass(frozen=True)
+class BracketCounts:
+    """Brackets of one tree, or of many.
+
+    Attributes:
+        matched: brackets in both.
+        gold: brackets of the gold trees.
+        test: brackets of the trees that are scored.
+        num_trees: how many trees.
+        num_exact: trees with the brackets of their gold tree and no others.
+    """
+
+    matched: int = 0
+    gold: int = 0
+    test: int = 0
+    num_trees: int = 0
+    num_exact: int = 0
+
+    @property
+    def recall(self) -> float:
+        """Part of the gold trees' brackets that are matched; 0 where there are none."""
+        return self.matched / self.gold if self.gold else 0.0
+
+    @property
+    def precision(self) -> float:
+        """Part of the scored trees' brackets that are matched; 0 where there are none."""
+        return self.matched / self.test if self.test else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of recall and precision; 1 where no tree has a bracket, 0 where there is no tree."""
+        if self.gold + self.test:
+            return 2 * self.matched / (self.gold + self.test)
+        return 1.0 if self.num_trees else 0.0
+
+    @property
+    def exact(self) -> float:
+        """Part of the trees that match exactly; 0 where there are none."""
+        return self.num_exact / self.num_trees if self.num_trees else 0.0
+
+
+def total(counts: Iterable[BracketCounts]) -> BracketCounts:
+    """Counts of all trees together."""
+    given = list(counts)
+    return BracketCounts(
+        matched=sum(one.matched for one in given),
+        gold=sum(one.gold for one in given),
+        test=sum(one.test for one in given),
+        num_trees=sum(one.num_trees for one in given),
+        num_exact=sum(one.num_exact for one in given),
+    )
+
+
+class GoldTree:
+    """A gold tree that others are scored against.
+
+    Args:
+        tree: the gold tree, cleaned or not.
+        punctuation_of: whose parts of speech tell the punctuation; ``own`` is the rule of EVALB.
+    """
+
+    def __init__(self, tree: Tree, *, punctuation_of: PunctuationOf = "gold"):
+        words = _words(tree)
+        self._words = [node.word for node in words]
+        self._is_deleted = _is_punctuation(words)
+        self._brackets = _brackets(tree, is_deleted=self._is_deleted)
+        self._punctuation_of = punctuation_of
+
+    def score(self, tree: Tree) -> BracketCounts:
+        """Counts of a tree.
+
+        Raises:
+            NotComparable: if its words, or what is left of them without punctuation, are not those of the gold tree, or
+                if nothing is left.
+        """
+        words = _words(tree)
+        if self._punctuation_of == "gold":
+            _check_words([node.word for node in words], self._words)
+            is_deleted = self._is_deleted
+        else:
+            is_deleted = _is_punctuation(words)
+            _check_words(_kept([node.word for node in words], is_deleted), _kept(self._words, self._is_deleted))
+        if all(is_deleted):
+            raise NotComparable("there is no word but punctuation")
+        brackets = _brackets(tree, is_deleted=is_deleted)
+        matched = (brackets & self._brackets).total()
+        gold, test = self._brackets.total(), brackets.total()
+        return BracketCounts(matched, gold, test, num_trees=1, num_exact=int(matched == gold == test))
+
+
+def _words(tree: Tree) -> List[Tree]:
+    return [node for node in leaves(tree) if node.label != EMPTY_ELEMENT]
+
+
+def _is_punctuation(words: Sequence[Tree]) -> List[bool]:
+    return [node.label in PUNCTUATION for node in words]
+
+
+def _kept(words: Sequence[object], is_deleted: Sequence[bool]) -> List[object]:
+    return [word for word, deleted in zip(words, is_deleted) if not deleted]
+
+
+def _check_words(words: Sequence[object], gold: Sequence[object]) -> None:
+    if len(words) != len(gold):
+        raise NotComparable(f"{len(words)} words where the gold tree has {len(gold)}")
+    for number, (word, gold_word) in enumerate(zip(words, gold), start=1):
+        if word != gold_word:
+            raise NotComparable(f"word {number} is {word} where the gold tree has {gold_word}")
+
+
+def _brackets(tree: Tree, *, is_deleted: Sequence[bool]) -> Counter[Bracket]:
+    """The brackets over what is left of the words; those without a word are left out."""
+    brackets: Counter[Bracket] = Counter()
+    starts: List[int] = []
+    place = 0
+    deleted = iter(is_deleted)
+    for visit, node in walk(tree):
+        if visit is Visit.OPEN:
+            starts.append(place)
+        elif visit is Visit.WORD:
+            place += node.label != EMPTY_ELEMENT and not next(deleted)
+        else:
+            start = starts.pop()
+            label = plain_label(node.label)
+            if start < place and label not in TOP_LABELS:
+                brackets[EQUAL_LABELS.get(label, label), start, place] += 1
+    return brackets

@@ -1,0 +1,246 @@
+"""What a mixture reads from each layer and teaches it."""
+
+import math
+import re
+
+import plain_formulas
+import pytest
+import torch
+from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
+from torch.nn.functional import linear, log_softmax, softmax
+
+from fairseq_plugins.evaluation.analyses.layers import (
+    LAYER_MASKS,
+    LayerMask,
+    changed_layer_outputs,
+    lines_learning,
+    masked_perplexity,
+    masking_curves,
+    pairs_learning,
+    spectra,
+    timescales,
+)
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.reports.analyses import draw_spectra, draw_timescales, spectrum_table, timescale_table
+
+END = 2
+
+
+def learning_by_hand(model, states, target):
+    """Shares by expert and norms by layer, summed over the words, with P = sum_j pi_j softmax(E k_j + b)."""
+    output, width = model.decoder.output, model.decoder.output.latent_width
+    shares, norms = torch.zeros(output.num_experts, dtype=torch.float64), torch.zeros(len(states.layers))
+    for t, word in enumerate(target.tolist()):
+        layers = [layer[0, t].detach().requires_grad_() for layer in states.layers]
+        prior = softmax(linear(layers[-1], output.prior.weight), dim=-1)
+        latents = []
+        for n, matrix in zip(output.source_layers, output.latents):
+            latents += list(torch.tanh(linear(layers[n], matrix.weight, matrix.bias)).split(width))
+        logits = linear(torch.stack(latents), output.projection.weight, output.projection.bias)
+        nll = -torch.log((prior * log_softmax(logits, dim=-1)[:, word].exp()).sum())
+        gradients = torch.autograd.grad(nll, layers, allow_unused=True)
+        norms += torch.tensor([0.0 if gradient is None else gradient.norm() for gradient in gradients])
+        shares += prior.detach()
+    return shares, norms
+
+
+def test_a_language_model_by_lines():
+    model = build_tiny_lm("doc", experts_per_layer="0 2 1", dropout_hidden=0.5, latent_dropout=0.5).double().train()
+    lines = [torch.tensor([7, 11, 3, END]), torch.tensor([5, END])]
+    found = lines_learning(model, lines)
+    shares, norms = torch.zeros(3, dtype=torch.float64), torch.zeros(3)
+    for line in lines:
+        inputs = torch.cat([torch.tensor([END]), line[:-1]])
+        more = learning_by_hand(model, model(inputs[None])[1]["states"], line)
+        shares, norms = shares + more[0], norms + more[1]
+    assert found.num_words == 6
+    assert found.shares == pytest.approx([0, float(shares[:2].sum()) / 6, float(shares[2]) / 6])
+    assert found.gradients == pytest.approx((norms / 6).tolist(), rel=1e-5)
+    assert found.gradients[0] == 0 and found.gradients[1] > 0
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: build_tiny_encdec("doc", experts_per_layer="0 0 1 2"),
+        lambda: build_tiny_transformer("transformer_doc", experts_per_layer="0 1 2"),
+    ],
+    ids=["recurrent", "transformer"],
+)
+def test_an_encoder_decoder_by_pairs(build):
+    model = build().double().eval()
+    sources = [torch.tensor([5, 6, END]), torch.tensor([7, END])]
+    targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END])]
+    found = pairs_learning(model, sources, targets)
+    shares, norms = torch.zeros(3, dtype=torch.float64), torch.zeros(len(found.gradients))
+    for source, target in zip(sources, targets):
+        inputs = torch.cat([torch.tensor([END]), target[:-1]])
+        states = model(source[None], torch.tensor([len(source)]), inputs[None], target=target[None])[1]["states"]
+        more = learning_by_hand(model, states, target)
+        shares, norms = shares + more[0], norms + more[1]
+    assert found.num_words == 7
+    assert found.shares[-2:] == pytest.approx([float(shares[0]) / 7, float(shares[1:].sum()) / 7])
+    assert found.gradients == pytest.approx((norms / 7).tolist(), rel=1e-5)
+
+
+def test_what_has_no_mixture_is_told():
+    with pytest.raises(ValueError, match="no mixture of softmaxes"):
+        lines_learning(build_tiny_lm("tied"), [torch.tensor([7, END])])
+    with pytest.raises(ValueError, match="no mixture of softmaxes"):
+        pairs_learning(build_tiny_encdec("tied"), [torch.tensor([7, END])], [torch.tensor([7, END])])
+
+
+def test_an_empty_text_is_told():
+    with pytest.raises(ValueError, match="there is no sentence that has a word"):
+        lines_learning(build_tiny_lm("doc"), [])
+
+
+V, UNKNOWN, NUM_TOKENS = 23, 3, 121
+every_mask = pytest.mark.parametrize("kind", LAYER_MASKS)
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(V, (NUM_TOKENS,))
+
+
+@pytest.fixture
+def model(build_tiny_lm):
+    return build_tiny_lm("tied", dropout_output=0.5, dropout_hidden=0.5).double()
+
+
+def perplexity(model, tokens, layers, probability, kind="element", seed=1, **options):
+    mask = LayerMask(layers, probability, kind)
+    return masked_perplexity(model, tokens, mask, seed=seed, unknown=UNKNOWN, **options)
+
+
+@every_mask
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+@pytest.mark.parametrize("layers", [[1], [2], [1, 2]])
+def test_it_is_that_of_the_equations_with_the_masks(layers, cell, kind, build_tiny_lm, tokens):
+    model = build_tiny_lm("tied", rnn_cell=cell).double()
+    seed = 5
+    generator, e = torch.Generator().manual_seed(seed), model.decoder.embedding.weight[tokens[None, :-1]]
+    x = e
+    for n, layer in enumerate(model.decoder.stack.layers, start=1):
+        x, _ = plain_formulas.recurrent(layer, x, layer.initial_state(x), e)
+        if n in layers:
+            num_steps = x.size(1) if kind == "element" else 1
+            x = x * torch.empty(1, num_steps, x.size(2)).bernoulli_(0.7, generator=generator)
+    probs = plain_formulas.output_probs(model.decoder.output, [e, x, x]).gather(-1, tokens[None, 1:, None])
+    found = perplexity(model, tokens, layers, 0.3, kind, seed)
+    assert found == pytest.approx(math.exp(-probs.log().mean().item()), rel=1e-10)
+
+
+@every_mask
+def test_nothing_masked_is_the_plain_perplexity(kind, model, tokens):
+    expected = evaluate_perplexity([model], tokens, unknown=UNKNOWN).perplexity
+    assert perplexity(model, tokens, [1, 2], 0.0, kind) == expected
+
+
+def test_without_a_mask_there_is_one_run(build_tiny_lm, tokens):
+    models = {"LM": build_tiny_lm("tied", hidden_sizes="8")}
+    curves = masking_curves(models, tokens, probabilities=[0, 0.5], kind="element", num_runs=3, unknown=UNKNOWN)
+    assert [len(runs.perplexities) for runs in curves] == [1, 3]
+
+
+@every_mask
+def test_with_all_masked_the_bias_alone_predicts(kind, model, tokens):
+    probs = plain_formulas.softmax(model.decoder.output.projection.bias)[tokens[1:]]
+    expected = math.exp(-probs.log().mean().item())
+    assert perplexity(model, tokens, [2], 1.0, kind) == pytest.approx(expected, rel=1e-10)
+
+
+@every_mask
+def test_a_seed_gives_the_same_masks_and_another_others(kind, model, tokens):
+    found = [perplexity(model, tokens, [1, 2], 0.3, kind, seed, num_rows=4) for seed in (1, 2, 1)]
+    assert found[0] == found[2] != found[1]
+
+
+def test_a_locked_mask_stays_from_window_to_window(model, tokens):
+    whole, windows = (perplexity(model, tokens, [1, 2], 0.3, "locked", window=window) for window in (1000, 7))
+    assert windows == pytest.approx(whole, rel=1e-10)
+
+
+def test_afterwards_the_model_is_as_it_was_even_after_an_error(model, tokens):
+    expected = evaluate_perplexity([model], tokens, unknown=UNKNOWN).perplexity
+    perplexity(model, tokens, [1, 2], 0.3)
+    with pytest.raises(RuntimeError, match="stop"), changed_layer_outputs(model, lambda n, output: output * 0):
+        raise RuntimeError("stop")
+    assert evaluate_perplexity([model], tokens, unknown=UNKNOWN).perplexity == expected
+
+
+def model_of(matrix):
+    """A rectifier network of one layer with this matrix."""
+    model = build_tiny_lm("full", rnn_cell="rectifier", hidden_sizes=str(len(matrix))).double()
+    (layer,) = model.decoder.stack.layers
+    with torch.no_grad():
+        layer.recurrent.weight.copy_(matrix)
+    return model
+
+
+def test_the_large_negative_eigenvalue_is_named_with_its_eigenvectors():
+    """R = S diag(2, 0.5, -4, a rotation) S^-1 with a right eigenvector of one sign, whose left one has two."""
+    basis = torch.eye(5, dtype=torch.float64)
+    basis[:, 2] = torch.tensor([0.3, 0.2, 1.0, 0.4, 0.1])
+    blocks = torch.diag(torch.tensor([2.0, 0.5, -4.0, 0.0, 0.0], dtype=torch.float64))
+    blocks[3, 4], blocks[4, 3] = -0.9, 0.9
+    (found,) = spectra(model_of(basis @ blocks @ basis.inverse()), "model.pt")
+    moduli = found.eigenvalues.abs().tolist()
+    assert moduli == pytest.approx([4, 2, 0.9, 0.9, 0.5])
+    assert found.most_negative == pytest.approx(-4) and found.num_growing == 2
+    left = torch.linalg.inv(basis)[2]
+    signs = sorted([sum(left > 1e-9).item(), sum(left < -1e-9).item()])
+    assert signs == [0, 1]  # the rest of its entries are zero
+    assert found.same_sign == [1.0, 0.2]
+    assert "-4.000" in spectrum_table({"RNN": [found]})
+    assert [text.get_text() for text in draw_spectra({"RNN": [found]}).axes[0].texts] == ["-4.00"]
+
+
+@pytest.mark.parametrize("matrix", [[[0.0, -1.0], [1.0, 0.0]], [[2.0, 0.0], [0.0, 0.5]]])
+def test_without_a_negative_eigenvalue_none_is_named(matrix):
+    (found,) = spectra(model_of(torch.tensor(matrix)), "model.pt")
+    assert math.isnan(found.most_negative) and "none" in spectrum_table({"RNN": [found]})
+
+
+def test_the_least_of_several_negative_eigenvalues_is_named():
+    (found,) = spectra(model_of(torch.diag(torch.tensor([-0.5, 1.0, -3.0, -2.0]))), "model.pt")
+    assert found.most_negative == -3 and found.same_sign == [0.25, 0.25]
+
+
+def test_an_eigenvalue_on_the_unit_circle_does_not_grow():
+    (found,) = spectra(model_of(torch.diag(torch.tensor([1.0, -1.0, 1.5]))), "model.pt")
+    assert found.num_growing == 1
+
+
+@pytest.mark.parametrize("cell", ["lstm", "diagonal"])
+def test_layers_without_a_matrix_of_their_own_are_refused(cell):
+    with pytest.raises(ValueError, match="model.pt: layer 1 has no recurrent matrix without gates"):
+        spectra(build_tiny_lm("full", rnn_cell=cell), "model.pt")
+
+
+def model_with(connections):
+    """A diagonal network of one layer with these self-connections."""
+    width = str(len(connections))
+    model = build_tiny_lm("full", rnn_cell="diagonal", hidden_sizes=width).double()
+    (layer,) = model.decoder.stack.layers
+    with torch.no_grad():
+        layer.connection_bias.copy_(torch.atanh(torch.tensor(connections).double()) - layer.start)
+    return model
+
+
+def test_timescales_are_those_of_the_self_connections():
+    (found,) = timescales(model_with([math.exp(-1 / 7), 0.0, -0.5, math.exp(-2.0), 1.0]), "model.pt")
+    assert found.values == pytest.approx([7, 0.5])
+    assert (found.layer, found.num_alternating, found.num_without) == (1, 1, 2)
+    assert re.search(r"7\.00 \| +3\.75 \|", timescale_table({"FPNN": [found]}))
+    (line,) = draw_timescales({"FPNN": [found]}).axes[0].get_lines()
+    assert line.get_xdata().tolist() == [1, 2] and line.get_ydata() == pytest.approx([7, 0.5])
+    assert line.get_label() == "FPNN: 2 of 5 units"
+
+
+@pytest.mark.parametrize("flags", [{"rnn_cell": "lstm"}, {"rnn_cell": "diagonal", "transition": "full"}])
+def test_layers_without_self_connections_are_refused(flags):
+    with pytest.raises(ValueError, match="model.pt: layer 1 has no self-connections"):
+        timescales(build_tiny_lm("full", **flags), "model.pt")

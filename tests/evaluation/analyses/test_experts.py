@@ -1,0 +1,251 @@
+"""The prior of a mixture's experts, word by word and over a text."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from builders import build_tiny_encdec, build_tiny_gated_lm, build_tiny_lm, build_tiny_transformer, tiny_base_flags
+from single_experts import only_expert
+
+from fairseq_plugins.evaluation.analyses import experts as rank_module
+from fairseq_plugins.evaluation.analyses.experts import (
+    ExpertUse,
+    correlation_matrices,
+    default_threshold,
+    expert_layers,
+    layer_correlations,
+    line_experts,
+    pair_experts,
+    pairs_expert_use,
+    rank,
+    singular_values,
+    stream_expert_use,
+)
+from fairseq_plugins.evaluation.analyses.layers import changed_layer_outputs
+from fairseq_plugins.modules.lstm import WeightDropLSTM
+
+END = 2
+
+
+def test_the_balance_is_the_deviation_of_the_summed_prior_by_its_mean():
+    sums = dict(total_entropy=torch.tensor([9.0, 18.0, 0.0]).double(), num_words=9, vocab_size=23)
+    use = ExpertUse(layers=[2, 3, 3], mass=torch.tensor([1.0, 2.0, 6.0]).double(), **sums)
+    assert use.shares == pytest.approx([1 / 9, 2 / 9, 6 / 9])
+    assert use.balance == pytest.approx(math.sqrt((4 + 1 + 9) / 3) / 3)
+    assert use.sample_balance == pytest.approx(math.sqrt((4 + 1 + 9) / 2) / 3)
+    assert use.entropies == pytest.approx([1, 2, 0])
+    alone = ExpertUse(layers=[3], mass=torch.tensor([9.0]).double(), **sums)
+    assert alone.balance == 0 and math.isnan(alone.sample_balance)
+
+
+@torch.no_grad()
+def prior_by_hand(model, inputs):
+    """softmax(W h^N) of a language model that reads inputs (n,) from a fresh state, (n, J)."""
+    states = model.eval()(inputs[None])[1]["states"]
+    return torch.softmax(states.layers[-1][0] @ model.decoder.output.prior.weight.t(), dim=-1)
+
+
+@torch.no_grad()
+def entropies_by_hand(model, batch):
+    """Of every expert by itself, (T, J), of a batch of one row."""
+    output, entropies = model.decoder.output, []
+    for expert in range(output.num_experts):
+        with only_expert(output, expert):
+            log_probs = model.eval()(*batch)[0][0].double()
+        entropies.append(-(log_probs.exp() * log_probs).sum(-1))
+    return torch.stack(entropies, dim=-1)
+
+
+@pytest.mark.parametrize(
+    "flags", [{}, {"output_gate": "iog"}, {"output_gate": "iog-lstm"}, {"label_encoder": "drill"}], ids=str
+)
+def test_the_entropies_of_a_stream_are_those_of_each_expert_alone(flags):
+    model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2", **flags).double(), torch.randint(4, 23, (2100,))
+    use = stream_expert_use(model, tokens)  # in three windows, between which a gate's state is carried
+    expected = entropies_by_hand(model, [tokens[None, :-1]])
+    torch.testing.assert_close(use.total_entropy, expected.sum(0))
+    assert use.vocab_size == 23 and use.entropies == pytest.approx(expected.mean(0).tolist())
+
+
+def test_the_use_of_a_stream_is_the_sum_of_the_prior_before_every_word():
+    model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2").double(), torch.randint(4, 23, (41,))
+    use = stream_expert_use(model, tokens)
+    expected = prior_by_hand(model, tokens[:-1]).sum(0)
+    assert use.layers == [0, 2, 2] and use.num_words == 40
+    torch.testing.assert_close(use.mass, expected)
+    assert sum(use.shares) == pytest.approx(1)
+    by_rows = stream_expert_use(model, tokens, num_rows=2)
+    halves = [prior_by_hand(model, half[:-1]).sum(0) for half in tokens[:40].split(20)]
+    torch.testing.assert_close(by_rows.mass, sum(halves))
+
+
+def test_a_line_has_the_prior_before_each_of_its_words():
+    model, line = build_tiny_lm("mos", experts_per_layer="0 0 3").double(), torch.tensor([7, 11, 3, END])
+    found = line_experts(model, line)
+    torch.testing.assert_close(found.weights, prior_by_hand(model, torch.tensor([END, 7, 11, 3])))
+    assert found.words == [model.decoder.dictionary[word] for word in line.tolist()] and found.layers == [2, 2, 2]
+    assert found.words[-1] == "</s>"
+
+
+def test_a_line_is_read_without_dropout_by_a_model_in_training_mode_too():
+    model = build_tiny_lm("doc", experts_per_layer="1 0 2", dropout_hidden=0.5, dropout_output=0.5)
+    found = [line_experts(model.train(), torch.tensor([5, 6, 7, 8, END])).weights for _ in range(2)]
+    assert torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: build_tiny_encdec("doc", experts_per_layer="0 0 1 2"),
+        lambda: build_tiny_transformer("transformer_doc", experts_per_layer="0 1 2"),
+    ],
+    ids=["recurrent", "transformer"],
+)
+def test_the_use_of_pairs_is_the_sum_over_their_targets(build):
+    model = build().double()
+    sources = [torch.tensor([5, 6, END]), torch.tensor([7, END]), torch.tensor([8, 9, 10, END])]
+    targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END]), torch.tensor([END])]
+    use = pairs_expert_use(model, sources, targets)
+    alone = [pair_experts(model, *pair) for pair in zip(sources, targets)]
+    entropies = [
+        entropies_by_hand(model, [source[None], torch.tensor([len(source)]), target.roll(1)[None]]).sum(0)
+        for source, target in zip(sources, targets)
+    ]
+    torch.testing.assert_close(use.total_entropy, sum(entropies))
+    assert use.num_words == 8 and len(use.layers) == 3
+    torch.testing.assert_close(use.mass, sum(one.weights.sum(0) for one in alone))
+    for one, target in zip(alone, targets):
+        torch.testing.assert_close(one.weights.sum(1), torch.ones(len(target)).double())
+        assert one.layers == use.layers == expert_layers(model)
+
+
+def test_models_without_a_mixture_are_told():
+    for model in (build_tiny_lm("tied"), torch.nn.Linear(1, 1)):
+        with pytest.raises(ValueError, match="the model has no mixture of softmaxes: give one with --output-layer mos"):
+            expert_layers(model)
+    with pytest.raises(ValueError, match="a gate on trained models, .*: give a base model's checkpoint"):
+        expert_layers(build_tiny_gated_lm(tiny_base_flags("mos")))
+
+
+V = 61
+
+
+@pytest.mark.parametrize("window", [7, 1000])
+@pytest.mark.parametrize("name", ["tied", "drill", "mos"])
+def test_singular_values_are_those_of_the_whole_matrix(name, window, build_tiny_lm, monkeypatch):
+    model, tokens = build_tiny_lm(name, vocab_size=V).double(), torch.randint(V, (141,))
+    with torch.no_grad():
+        log_probs, _ = model.eval()(tokens[None, :-1])
+    monkeypatch.setattr(rank_module, "WINDOW", window)
+    values = singular_values(model, tokens)
+    torch.testing.assert_close(values, torch.linalg.svdvals(log_probs[0]), rtol=1e-6, atol=1e-4)
+
+
+def test_one_softmax_has_the_rank_of_its_features_and_a_mixture_more(build_tiny_lm):
+    tokens = torch.randint(V, (400,))
+    ranks = {
+        name: rank(singular_values(build_tiny_lm(name, vocab_size=V).double(), tokens), threshold=1e-3)
+        for name in ("tied", "drill", "mos")
+    }
+    assert ranks["tied"] == ranks["drill"] == 8 + 2 and ranks["mos"] > 30
+
+
+def test_there_are_no_more_values_than_positions(build_tiny_lm):
+    values = singular_values(build_tiny_lm("mos", vocab_size=V).double(), torch.randint(V, (4,)))
+    assert rank(values, threshold=0) == 3 and len(values) == V
+
+
+def test_the_default_threshold_is_the_librarys():
+    matrix = torch.randn(90, 40) @ torch.randn(40, 40)
+    matrix[:, -1] = matrix[:, 0]
+    values = torch.linalg.svdvals(matrix.double())
+    assert rank(values, threshold=default_threshold(values, num_positions=90)) == torch.linalg.matrix_rank(matrix) == 39
+
+
+@pytest.mark.parametrize("num_positions", [3, 10, 50])
+def test_the_default_threshold_is_by_the_longer_side_of_the_matrix(num_positions):
+    values = torch.linspace(4, 1, 10).double()
+    expected = max(num_positions, 10) * 2**-23 * 4
+    assert default_threshold(values, num_positions=num_positions) == pytest.approx(expected, rel=1e-12)
+
+
+FEATURE_CORRELATION_V = 23
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(FEATURE_CORRELATION_V, (301,))
+
+
+def outputs_of(model, tokens):
+    model.eval()
+    with torch.no_grad():
+        return [layer[0].numpy() for layer in model(tokens[None, :-1])[1]["states"].layers[1:]]
+
+
+@pytest.mark.parametrize("window", [1, 7, 1000])
+@pytest.mark.parametrize("cell", ["lstm", "mmlstm"])
+def test_matrices_are_those_of_all_outputs_at_once(window, cell, build_tiny_lm, tokens):
+    model = build_tiny_lm("tied", rnn_cell=cell, dropout_hidden=0.5, dropout_output=0.5).double()
+    matrices = correlation_matrices(model, tokens, window=window)
+    for matrix, output in zip(matrices, outputs_of(model, tokens), strict=True):
+        np.testing.assert_allclose(matrix.numpy(), np.corrcoef(output.T), rtol=1e-9, atol=1e-12)
+
+
+def test_features_far_from_zero_lose_no_digits(build_tiny_lm, tokens):
+    model = build_tiny_lm("tied").double()
+    expected = np.corrcoef(outputs_of(model, tokens)[1].T)
+    with changed_layer_outputs(model, lambda n, output: output + 1e6 if n == 2 else output):
+        matrices = correlation_matrices(model, tokens, window=50)
+    np.testing.assert_allclose(matrices[1].numpy(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_means_are_over_pairs_of_different_features_and_by_part(build_tiny_lm, tokens):
+    model = build_tiny_lm("tied", rnn_cell="mmlstm", major_proportions="0.75").double()
+    found = layer_correlations(model, tokens)
+    for n, (layer, output, sizes) in enumerate(zip(found, outputs_of(model, tokens), [(9, 3), (6, 2)]), start=1):
+        matrix, (major, minor) = np.abs(np.corrcoef(output.T)), sizes
+        width = major + minor
+        expected = {
+            "major": matrix[:major, :major][~np.eye(major, dtype=bool)].mean(),
+            "minor": matrix[major:, major:][~np.eye(minor, dtype=bool)].mean(),
+        }
+        assert (layer.layer, layer.width, layer.num_constant) == (n, width, 0)
+        assert layer.mean == pytest.approx(matrix[~np.eye(width, dtype=bool)].mean(), rel=1e-9)
+        assert layer.within == pytest.approx(expected, rel=1e-9)
+        assert layer.between == pytest.approx(matrix[:major, major:].mean(), rel=1e-9)
+
+
+def test_a_part_of_one_feature_has_no_pair(build_tiny_lm, tokens):
+    model = build_tiny_lm("tied", rnn_cell="mmlstm", hidden_sizes="10 8", major_proportions="0.9 0.5")
+    first, second = layer_correlations(model, tokens)
+    assert first.within["minor"] is None and first.within["major"] is not None and second.within["minor"] is not None
+
+
+def test_pairs_between_are_those_of_any_two_groups(build_tiny_lm, tokens, monkeypatch):
+    groups = {"a": slice(0, 2), "b": slice(2, 5), "c": slice(5, 8)}
+    monkeypatch.setattr(WeightDropLSTM, "feature_groups", groups)
+    model = build_tiny_lm("tied", hidden_sizes="8").double()
+    (layer,) = layer_correlations(model, tokens)
+    matrix = np.abs(np.corrcoef(outputs_of(model, tokens)[0].T))
+    group_of = np.repeat([0, 1, 2], [2, 3, 3])
+    assert list(layer.within) == list(groups)
+    assert layer.between == pytest.approx(matrix[group_of[:, None] != group_of].mean(), rel=1e-9)
+
+
+def test_features_that_never_change_are_left_out_and_counted(build_tiny_lm, tokens):
+    model = build_tiny_lm("tied").double()
+
+    def hold(n, output):
+        output = output.clone()
+        output[..., :2] = 0.5
+        return output
+
+    with changed_layer_outputs(model, hold):
+        found = layer_correlations(model, tokens)
+        outputs = outputs_of(model, tokens)
+    for layer, output in zip(found, outputs):
+        matrix = np.abs(np.corrcoef(output[:, 2:].T))
+        assert layer.num_constant == 2 and layer.within == {} and layer.between is None
+        assert layer.mean == pytest.approx(matrix[~np.eye(len(matrix), dtype=bool)].mean(), rel=1e-9)

@@ -1,0 +1,110 @@
+"""Comparison of language models by word frequency, against loops written out."""
+
+import math
+
+import pytest
+import torch
+from builders import build_lm, build_tiny_gated_lm, build_tiny_lm, make_dictionary, tiny_base_flags
+from plain_formulas import softmax
+
+from fairseq_plugins.evaluation.analyses import words
+from fairseq_plugins.evaluation.analyses.words import (
+    RaisedWord,
+    compare_bands,
+    losses_by_type,
+    raised_words,
+    word_gate,
+    word_indices,
+)
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity
+
+V = 23
+
+
+def test_losses_by_type_add_up_to_the_loss_and_are_those_of_each_word(build_tiny_lm):
+    model, tokens = build_tiny_lm("tied").double(), torch.randint(V, (301,))
+    losses = losses_by_type([model], tokens, vocab_size=V, window=17)
+    assert losses.sum().item() == pytest.approx(evaluate_perplexity([model], tokens, unknown=3).nll * 300, rel=1e-12)
+    log_probs, _ = model.eval()(tokens[None, :-1])
+    nll = -softmax(log_probs[0]).log()
+    expected = [sum(nll[i, word].item() for i in range(300) if tokens[i + 1] == word) for word in range(V)]
+    assert losses.tolist() == pytest.approx(expected, rel=1e-10)
+
+
+def test_bands_by_hand():
+    train_counts = torch.tensor([900, 0, 1, 49, 50, 60, 5000])
+    counts = torch.tensor([10, 1, 2, 1, 3, 0, 4])
+    baseline = torch.tensor([1.0, 1.0, 6.0, 3.0, 9.0, 0.0, 2.0])
+    other = torch.tensor([9.0, 9.0, 4.0, 4.0, 10.0, 0.0, 2.0])
+    low, middle, high = compare_bands(baseline, other, train_counts=train_counts, counts=counts, excluded=[0])
+    assert (low.lowest, low.below, low.num_types, low.num_tokens) == (1, 50, 2, 3)
+    assert low.mean_of_types == pytest.approx(100 * (2 / 4 - 1 / 4) / 2)
+    assert low.of_the_loss == pytest.approx(100 * (9 - 8) / 9)
+    assert (middle.lowest, middle.num_types, middle.mean_of_types) == (50, 1, pytest.approx(-10))
+    assert (high.lowest, high.below, high.num_tokens, high.of_the_loss) == (5000, None, 4, 0)
+
+
+def test_a_model_against_itself_gains_nothing(build_tiny_lm, monkeypatch):
+    monkeypatch.setattr(words, "LOWER_BOUNDS", (1, 15, 20))
+    model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2"), torch.randint(V, (400,))
+    losses = losses_by_type([model], tokens, vocab_size=V)
+    counts = tokens[1:].bincount(minlength=V)
+    bands = compare_bands(losses, losses, train_counts=counts, counts=counts, excluded=[])
+    assert sum(band.num_tokens for band in bands) == 400 - 1
+    assert all(band.mean_of_types == band.of_the_loss == 0 and math.isfinite(band.of_the_loss) for band in bands)
+
+
+@pytest.fixture
+def gate():
+    return word_gate(build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos")), "one.pt")
+
+
+def test_the_frequent_words_with_the_largest_gates_are_found(gate):
+    dictionary, counts = make_dictionary(V), torch.randint(0, 200, (V,))
+    counts[10] = 100
+    found = raised_words(gate, ["w3", "</s>"], dictionary=dictionary, counts=counts, min_count=100, num_words=4)
+    assert list(found) == ["w3", "</s>"]
+    for word, raised in found.items():
+        features = gate.embedding.weight[dictionary.index(word)]
+        g = 1 / (1 + (-gate.linear.weight @ features - gate.linear.bias).exp())
+        ranked = sorted((v for v in range(V) if counts[v] >= 100), key=lambda v: -g[v].item())
+        assert [one.word for one in raised] == [dictionary[v] for v in ranked[:4]]
+        assert [one.gate for one in raised] == pytest.approx([g[v].item() for v in ranked[:4]])
+        assert [one.count for one in raised] == [counts[v] for v in ranked[:4]]
+
+
+def test_there_are_no_more_words_than_frequent_ones(gate):
+    counts = torch.zeros(V, dtype=torch.long)
+    counts[7] = 5
+    found = raised_words(gate, ["w1"], dictionary=make_dictionary(V), counts=counts, min_count=5, num_words=3)
+    assert [(one.word, one.count) for one in found["w1"]] == [("w3", 5)] and isinstance(found["w1"][0], RaisedWord)
+    with pytest.raises(ValueError, match="--min-count 6: no word of train occurs as often"):
+        raised_words(gate, ["w1"], dictionary=make_dictionary(V), counts=counts, min_count=6, num_words=3)
+
+
+def test_gates_of_both_kinds_of_models_are_found():
+    joint = build_lm("lstm_lm_awd", V, embed_dim=8, hidden_sizes="8 8", output_gate="iog")
+    assert word_gate(joint, "one.pt") is joint.decoder.output.gate
+    gated = build_tiny_gated_lm(tiny_base_flags("tied"))
+    assert word_gate(gated, "one.pt") is gated.decoder.gate
+
+
+@pytest.mark.parametrize("kind", ["iog-hidden", "iog-lstm"])
+def test_a_gate_that_reads_more_is_refused(kind):
+    model = build_tiny_gated_lm(tiny_base_flags("tied"), output_gate=kind)
+    with pytest.raises(
+        ValueError, match=f"^one.pt has --output-gate {kind}, which depends on more than the input word"
+    ):
+        word_gate(model, "one.pt")
+
+
+def test_a_model_without_a_gate_is_refused():
+    with pytest.raises(ValueError, match="^one.pt has no gate: give a model with --output-gate iog"):
+        word_gate(build_tiny_lm("tied"), "one.pt")
+
+
+def test_unknown_words_are_refused_and_the_unknown_word_is_not():
+    dictionary = make_dictionary(V)
+    assert word_indices(["w0", "<unk>"], dictionary).tolist() == [4, dictionary.unk()]
+    with pytest.raises(ValueError, match="^foo, bar: not in the dictionary of the data"):
+        word_indices(["w0", "foo", "bar"], dictionary)

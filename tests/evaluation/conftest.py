@@ -1,0 +1,36 @@
+"""Texts scored by test-time methods as flags name them."""
+
+import pytest
+import torch
+
+from fairseq_plugins.evaluation.evaluator import read_methods
+from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
+
+V = 23
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(V, (61,))
+
+
+@pytest.fixture
+def score_text(make_dictionary):
+    """``score_text(models, tokens, num_rows=1, window=7, mean_squares=(), **flags)``: log-probabilities (B, n)."""
+
+    def score(models, tokens, *, num_rows=1, window=7, mean_squares=(), **flags):
+        methods = read_methods({name.replace("_", "-"): str(value) for name, value in flags.items()})
+        text = EvaluatedText(tokens, dictionary=make_dictionary(V), num_rows=num_rows)
+        windows = score_tokens(
+            models,
+            text,
+            passes=methods.passes,
+            components=[options.build(text) for options in methods.components],
+            mean_squares=mean_squares,
+            window=window,
+            device="cpu",
+            show_progress=False,
+        )
+        return torch.cat([one.mixed(methods.weights) for one in windows], dim=1)
+
+    return score

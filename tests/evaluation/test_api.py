@@ -1,0 +1,265 @@
+"""Trained models in Python: raw text in, raw text out."""
+
+import math
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sacremoses import MosesTokenizer
+
+import fairseq_plugins
+from fairseq_plugins.data.text import load_token_stream
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+RECORD = '{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n'
+CODES = "#version: 0.2\nx a</w>\n"
+
+
+@pytest.fixture
+def lm_data(tmp_path):
+    folder = shutil.copytree(FIXTURES / "data/lm", tmp_path / "data bin", ignore=shutil.ignore_patterns("digests.json"))
+    (folder / "text.json").write_text(RECORD)
+    return folder
+
+
+@pytest.fixture
+def pair_data(tmp_path):
+    folder = shutil.copytree(
+        FIXTURES / "data/translation", tmp_path / "pairs", ignore=shutil.ignore_patterns("digests.json")
+    )
+    (folder / "bpe.codes").write_text(CODES)
+    return folder
+
+
+@pytest.fixture
+def lm(lm_data):
+    return fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+
+
+def test_lines_are_scored_as_raw_text(lm):
+    first, second = lm.score(["The dog eats a bone.", "It's"])
+    assert first.tokens == ["the", "dog", "eats", "a", "bone", ".", "</s>"] and len(first.log_probs) == 7
+    assert second.tokens == [*MosesTokenizer(lang="en").tokenize("it's"), "</s>"] and second.unknown[0]
+    assert first.total == pytest.approx(sum(first.log_probs)) and first.total < 0
+
+
+def test_perplexity_is_that_of_the_stream(lm, lm_data):
+    stream = load_token_stream(lm_data, "test", lm.scorer.dictionary)
+    lines = [
+        lm.scorer.dictionary.string(line[line != 2]) for line in stream.tensor_split((stream == 2).nonzero()[:, 0])
+    ]
+    models, dictionary = load_language_models([FIXTURES / "lstm_lm_doc.pt"], lm_data)
+    tokenised = fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, text="tokenised")
+    # the lines of the split, of which the last part is what follows the last end mark
+    expected = evaluate_perplexity(models, torch.cat([torch.tensor([2]), stream]), unknown=dictionary.unk()).perplexity
+    text = "\n".join(lines[:-1]) + "\n"
+    assert tokenised.perplexity(text) == pytest.approx(expected, rel=1e-6)
+    assert tokenised.perplexity(lines[:-1]) == pytest.approx(expected, rel=1e-6)
+    log_probs = [log_prob for line in tokenised.score(lines[:-1]) for log_prob in line.log_probs]
+    alone = math.exp(-sum(log_probs) / len(log_probs))
+    assert tokenised.perplexity(text, context="line") == pytest.approx(alone) != pytest.approx(expected)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told_first(tmp_path):
+    with pytest.raises(
+        ValueError, match="device cuda: there is none here; give 'cpu', or 'cuda' where torch sees a GPU"
+    ):
+        fairseq_plugins.load(tmp_path / "nowhere.pt", tmp_path, device="cuda")
+
+
+def test_samples_are_raw_text(lm):
+    text = lm.sample("The dog", seed=2, max_length=8, unknown="excluded")
+    assert text.startswith("the dog") and text == lm.sample("The dog", seed=2, max_length=8, unknown="excluded")
+    several = lm.continuations("The dog", num=3, temperature=0.5, top_k=5, top_p=0.9, max_length=8)
+    (best, second) = lm.continuations("The dog", num=2, beam=4, max_length=8)
+    assert len({one.text for one in several}) > 1 and best.total / len(best.tokens) >= second.total / len(second.tokens)
+    (after,) = lm.continuations("The", after=["A cat finds a seed today ."], beam=1, max_length=4)
+    assert after.text.startswith("the ")
+
+
+def test_several_checkpoints_are_one_model(lm_data, lm):
+    both = fairseq_plugins.load([FIXTURES / "lstm_lm_doc.pt", FIXTURES / "mmlstm_lm_mos.pt"], lm_data)
+    other = fairseq_plugins.load(FIXTURES / "mmlstm_lm_mos.pt", lm_data)
+    (line,), (first,), (second,) = (model.score(["the dog"]) for model in (both, lm, other))
+    mean = [math.log((math.exp(a) + math.exp(b)) / 2) for a, b in zip(first.log_probs, second.log_probs)]
+    assert line.log_probs == pytest.approx(mean, rel=1e-5)
+
+
+def test_a_folder_stands_for_its_best_checkpoint_and_else_its_last(lm_data, lm, tmp_path):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    with pytest.raises(ValueError, match="checkpoints has no checkpoint_best.pt and no checkpoint_last.pt"):
+        fairseq_plugins.load(folder, lm_data)
+    shutil.copy(FIXTURES / "mmlstm_lm_mos.pt", folder / "checkpoint_last.pt")
+    last = fairseq_plugins.load(str(folder), str(lm_data)).score(["the dog"])
+    shutil.copy(FIXTURES / "lstm_lm_doc.pt", folder / "checkpoint_best.pt")
+    assert fairseq_plugins.load(folder, lm_data).score(["the dog"]) == lm.score(["the dog"]) != last
+
+
+def test_the_data_are_those_of_the_training_unless_others_are_given(lm_data, lm, tmp_path):
+    state = torch.load(FIXTURES / "lstm_lm_doc.pt", weights_only=True)
+    state["cfg"]["task"]["data"] = str(lm_data)
+    torch.save(state, tmp_path / "moved.pt")
+    assert fairseq_plugins.load(tmp_path / "moved.pt").score(["the dog"]) == lm.score(["the dog"])
+    lm_data.rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="data bin, where .*moved.pt was trained, is no folder: give data"):
+        fairseq_plugins.load(tmp_path / "moved.pt")
+
+
+def test_of_several_folders_of_a_training_the_first_is_taken(lm_data, lm, tmp_path):
+    state = torch.load(FIXTURES / "lstm_lm_doc.pt", weights_only=True)
+    state["cfg"]["task"]["data"] = f"{lm_data}:{tmp_path / 'gone'}"
+    torch.save(state, tmp_path / "model.pt")
+    assert fairseq_plugins.load(tmp_path / "model.pt").score(["the dog"]) == lm.score(["the dog"])
+
+
+@pytest.mark.parametrize("default", [torch.float64, torch.float16])
+def test_torchs_default_type_is_not_that_of_a_model(default, lm_data, lm):
+    torch.set_default_dtype(default)
+    try:
+        loaded = fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+        assert torch.get_default_dtype() == default
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {weight.dtype for model in loaded.models for weight in model.parameters()} == {torch.float32}
+    assert loaded.score(["the dog"]) == lm.score(["the dog"])
+
+
+def test_the_tokens_of_a_batch_are_those_asked_for(lm_data):
+    assert fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, max_tokens=7).scorer.max_tokens == 7
+
+
+@pytest.mark.parametrize("name, data", [("lstm_lm_doc", "lm_data"), ("lstm_encdec_doc", "pair_data")])
+def test_a_precision_that_there_is_not_is_refused(name, data, request):
+    with pytest.raises(ValueError, match="float8"):
+        fairseq_plugins.load(FIXTURES / f"{name}.pt", request.getfixturevalue(data), precision="float8")
+
+
+@pytest.mark.parametrize("name", ["lstm_encdec_doc", "transformer_drill"])
+def test_translations_with_the_next_best_and_attention(name, pair_data):
+    translator = fairseq_plugins.load(FIXTURES / f"{name}.pt", pair_data)
+    lines = ["i c k", "", "a h l e", "g"]
+    translated = translator.translate(lines, beam=4, nbest=3, batch_size=2)
+    assert [bool(one.text) for one in translated] == [True, False, True, True]
+    for line, one in zip(lines, translated):
+        if not line:
+            continue
+        assert len(one.others) == 2 and one.source == line.split()
+        scores = [each.score for each in (one, *one.others)]
+        assert scores == sorted(scores, reverse=True) and len({each.text for each in (one, *one.others)}) == 3
+        (best,) = translator.translate([line], beam=4)
+        assert (best.text, best.others) == (one.text, []) and best.score == pytest.approx(one.score, rel=1e-5)
+        attention = translator.attention(line, beam=4)
+        assert attention.source == [*line.split(), "</s>"] and attention.target[-1] == "</s>"
+        torch.testing.assert_close(attention.weights.sum(1), torch.ones(len(attention.target)))
+    with pytest.raises(ValueError, match="nbest 3 of a beam of 2: give 1 to 2, or a larger beam"):
+        translator.translate(lines, beam=2, nbest=3)
+    with pytest.raises(ValueError, match="a blank line has no attention"):
+        translator.attention(" ")
+
+
+def test_threads_translate_alike(pair_data):
+    translator = fairseq_plugins.load(FIXTURES / "lstm_encdec_doc.pt", pair_data)
+    asked = [(lines, beam) for beam in (1, 3, 5) for lines in (["i c k"], ["a h l e", "g"])] * 2
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda one: translator.translate(one[0], beam=one[1]), asked))
+    for (lines, beam), found in zip(asked, together):
+        assert [one.text for one in found] == [one.text for one in translator.translate(lines, beam=beam)]
+
+
+def test_what_is_missing_is_told(lm_data, pair_data, lm):
+    (lm_data / "text.json").unlink()
+    with pytest.raises(ValueError, match="text.json is missing"):
+        fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+    (pair_data / "bpe.codes").unlink()
+    with pytest.raises(ValueError, match="has no bpe.codes"):
+        fairseq_plugins.load(FIXTURES / "lstm_encdec_doc.pt", pair_data)
+    with pytest.raises(ValueError, match="nowhere.pt does not exist"):
+        fairseq_plugins.load("nowhere.pt", lm_data)
+    with pytest.raises(ValueError, match="give a checkpoint"):
+        fairseq_plugins.load([], lm_data)
+    with pytest.raises(ValueError, match="text tokenised: a translator reads raw text"):
+        fairseq_plugins.load(FIXTURES / "lstm_encdec_doc.pt", pair_data, text="tokenised")
+    with pytest.raises(ValueError, match="text tokenized: give one of raw, tokenised"):
+        fairseq_plugins.load("nowhere", lm_data, text="tokenized")
+    with pytest.raises(ValueError, match="max_tokens 0: give at least 1"):
+        fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, max_tokens=0)
+    with pytest.raises(ValueError, match="device gpu: there is none here; give 'cpu', or 'cuda'"):
+        fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, device="gpu")
+    with pytest.raises(ValueError, match="beam: a search draws nothing; leave out temperature"):
+        lm.continuations("the", beam=2, top_k=3)
+    with pytest.raises(ValueError, match="seed -1: give 0 or more"):
+        lm.sample("the", seed=-1)
+    with pytest.raises(ValueError, match="is one text: give a list of lines"):
+        lm.score("the dog")
+    with pytest.raises(ValueError, match="text.en'.* is of type PosixPath: give a list of lines"):
+        lm.score(Path("text.en"))
+    with pytest.raises(ValueError, match="seed None: give a whole number"):
+        lm.sample("the", seed=None)
+    with pytest.raises(ValueError, match="a text without a line"):
+        lm.perplexity([])
+    for wrong, told in (
+        ([b"I am"], "b'I am' is no text but of type bytes: give a line as str"),
+        ([5], "5 is no text but of type int"),
+        (["I am.\nYou are."], "'I am.' goes on in another line: split the text into lines"),
+    ):
+        for call in (lm.score, lm.perplexity, lambda lines: lm.sample(lines[0]), lambda lines: lm.sample(after=lines)):
+            with pytest.raises(ValueError, match=told):
+                call(wrong)
+    with pytest.raises(ValueError, match="is no text but of type list"):
+        lm.sample(["I am"])
+
+
+def test_lines_may_have_their_newlines(lm):
+    plain, with_ends = lm.score(["the dog", "it"]), lm.score(["the dog\n", "it\r\n"])
+    assert [line.log_probs for line in plain] == [line.log_probs for line in with_ends]
+    assert lm.perplexity(["the dog\n", "it\n"]) == lm.perplexity("the dog\nit\n")
+
+
+@pytest.mark.slow
+def test_importing_the_package_imports_no_evaluation():
+    code = "import sys, fairseq_plugins; print([name for name in sys.modules if 'fairseq_plugins.evaluation' in name])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_arrays_of_lines_are_lines(lm):
+    lines = np.array(["the dog", "a bone"])
+    assert lm.perplexity(lines) == lm.perplexity([*lines]) and lm.score(lines) == lm.score([*lines])
+    assert lm.continuations("the", after=lines) == lm.continuations("the", after=[*lines])
+    with pytest.raises(ValueError, match="a text without a line has no perplexity"):
+        lm.perplexity(np.array([]))
+
+
+@pytest.mark.parametrize("name", ["lstm_encdec_doc", "transformer_drill"])
+def test_translations_can_be_compared(name, pair_data):
+    translator = fairseq_plugins.load(FIXTURES / f"{name}.pt", pair_data)
+    first, second = (translator.translate(["A dog.", "a"]) for _ in range(2))
+    assert first == second and first[0] in second and first[0] != first[1]
+
+
+def test_loading_draws_nothing_from_torchs_generator(lm_data):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_importing_the_package_leaves_the_root_logger_alone():
+    program = """
+import logging
+import fairseq_plugins
+root = logging.getLogger()
+print(logging.getLevelName(root.level), root.handlers)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "WARNING []\n"

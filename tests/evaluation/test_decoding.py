@@ -1,0 +1,179 @@
+"""Decodings that are done once; what they are known by."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fairseq_plugins.evaluation import decoding
+from fairseq_plugins.evaluation.decoding import Decoding, check_pairs, check_words, decoded_with, read_generated
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(decoding, "translation_languages", lambda models, data, split: ("en", "de"))
+    for name in ("model.pt", "lm.pt", "data/dict.de.txt", "data/test.en-de.de.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+@pytest.fixture
+def decoded(folder, monkeypatch):
+    """``decoded(*flags, **options)``: how many decodings there were after this one."""
+    runs = []
+
+    def run_host(program, arguments, *, log, output):
+        runs.append(arguments)
+        output.write_text("H-0\t-1\ta\n")
+
+    monkeypatch.setattr(decoding, "run_host", run_host)
+
+    def decode(*flags, **options):
+        models = [str(folder / "model.pt")]
+        Decoding(data=folder / "data", models=models, split="test", out=folder / "out", flags=flags, **options).run()
+        return len(runs)
+
+    return decode
+
+
+@pytest.mark.parametrize("flag", [["--lm-path", "lm.pt"], ["--lm-path=lm.pt"]])
+def test_it_is_done_again_where_anything_that_it_reads_has_changed(flag, folder, decoded, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert decoded(*flag) == decoded(*flag) == 1
+    for count, name in enumerate(["model.pt", "lm.pt", "data/dict.de.txt", "data/test.en-de.de.bin"], start=2):
+        (folder / name).write_text("changed")
+        assert decoded(*flag) == decoded(*flag) == count
+    assert decoded(*flag, beam=2) == 6
+
+
+def test_it_stays_wherever_the_same_files_are_and_however_they_are_named(folder, decoded, monkeypatch):
+    assert decoded("--lenpen", "2") == 1
+    monkeypatch.setattr(decoding, "USER_DIR", folder / "another")
+    moved = folder / "moved"
+    moved.mkdir()
+    for name in ("model.pt", "data", "out"):
+        (folder / name).rename(moved / name)
+    monkeypatch.chdir(moved)
+    monkeypatch.setattr(decoding, "run_host", None)
+    again = Decoding(data=Path("data"), models=["./model.pt"], split="test", out=Path("out"), flags=["--lenpen", "2"])
+    again.run()
+    with pytest.raises(TypeError, match="NoneType"):
+        replace(again, flags=["--lenpen", "1"]).run()
+
+
+@pytest.mark.parametrize("kept", ["", "no sums", "0 1  model.pt\n'no end\n", "\u2028\n"])
+def test_a_damaged_record_of_what_was_asked_is_none(kept, folder, decoded):
+    assert decoded() == 1
+    (folder / "out/asked.txt").write_text(kept)
+    assert decoded() == decoded() == 2
+
+
+def test_it_stays_with_a_name_that_ends_a_line_elsewhere(folder, decoded, monkeypatch):
+    (folder / "data").rename(folder / "da\u2028ta")
+    place = Decoding(data=folder / "da\u2028ta", models=[str(folder / "model.pt")], split="test", out=folder / "out")
+    place.run()
+    monkeypatch.setattr(decoding, "run_host", None)
+    place.run()
+
+
+def test_what_it_was_decoded_with_is_told_without_model_and_data(folder, decoded):
+    assert decoded_with(folder / "out") is None
+    decoded("--lenpen", "0.6", "--cpu", beam=4, max_tokens=9)
+    told = "--gen-subset test --beam 4 --remove-bpe=subword_nmt --lenpen 0.6"
+    assert decoded_with(folder / "out") == told.split()
+
+
+GENERATED = """S-1\tb
+T-1\tein Haus .
+H-1\t-0.5\tein Haus .
+D-1\t-0.5\tein Haus .
+P-1\t-0.1 -0.2
+H-1\t-0.9\tdas Haus .
+S-0\ta
+T-0\tja !
+H-0\t-0.2\tja !
+2026-11-21 | INFO | fairseq_cli.generate | Generate test with beam=5: BLEU4 = 1
+"""
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_the_best_hypothesis_of_each_sentence_in_the_order_of_the_text(tmp_path):
+    generated = read_generated(write(tmp_path / "generate.txt", GENERATED))
+    assert generated.hypotheses == ["ja !", "ein Haus ."] and generated.references == ["ja !", "ein Haus ."]
+
+
+def test_an_empty_hypothesis_and_odd_separators_are_kept(tmp_path):
+    text = "T-0\ta\u2028b\nH-0\t-1\t\nT-1\tc\x85d\nH-1\t-1\tc\x0cd\n"
+    generated = read_generated(write(tmp_path / "generate.txt", text))
+    assert generated.hypotheses == ["", "c\x0cd"] and generated.references == ["a\u2028b", "c\x85d"]
+
+
+def test_files_of_one_decoding_are_read_as_one_and_two_decodings_are_refused(tmp_path):
+    first = write(tmp_path / "first.txt", "T-0\ta\nH-0\t-1\ta\nH-0\t-2\tb\n")
+    second = write(tmp_path / "second.txt", "T-1\tc\nH-1\t-1\td\n")
+    assert read_generated(first, second).hypotheses == ["a", "d"]
+    for files in ((first, second, first), (first, first)):
+        with pytest.raises(ValueError, match="first.txt, line 2: sentence 0 is in an earlier file, too: give what one"):
+            read_generated(*files)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("", "holds no hypothesis"),
+        ("T-0\ta\n", "holds no hypothesis"),
+        ("H-0\t-1\ta\nT-0\ta\nH-2\t-1\tc\nT-2\tc\n", "sentence 1 has no hypothesis or no reference"),
+        ("H-0\t-1\ta\nT-0\ta\nT-1\tc\n", "sentence 1 has no hypothesis"),
+    ],
+)
+def test_output_that_is_cut_short_is_refused(text, told, tmp_path):
+    with pytest.raises(ValueError, match=told):
+        read_generated(write(tmp_path / "generate.txt", text))
+
+
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ("H-²\t-1\ta", "'²' is no number of a sentence"),
+        ("T-1x\ta", "'1x' is no number"),
+        (f"H-{'9' * 5000}\t-1\ta", "'999.* is no number"),
+        ("H-1\t-0.5", "H-1 is cut short"),
+        ("T-1", "T-1 is cut short"),
+    ],
+)
+def test_a_line_of_another_form_is_named(line, told, tmp_path):
+    with pytest.raises(ValueError, match=f"generate.txt, line 3: {told}"):
+        read_generated(write(tmp_path / "generate.txt", f"T-0\ta\nH-0\t-1\ta\n{line}\n"))
+
+
+def test_a_large_number_is_a_sentence_that_is_missing(tmp_path):
+    with pytest.raises(ValueError, match="sentence 1 has no hypothesis or no reference"):
+        read_generated(write(tmp_path / "generate.txt", "T-0\ta\nH-0\t-1\ta\nH-999999999999\t-1\tb\n"))
+
+
+@pytest.mark.parametrize(
+    "line, remedy",
+    [("ein Ha@@ us", "--remove-bpe=subword_nmt"), ("Ha@@", "subword_nmt"), ("\u2581ein", "--remove-bpe=sentencepiece")],
+)
+def test_subword_marks_are_refused_with_their_line(line, remedy):
+    with pytest.raises(ValueError, match=f"hyp, line 3: subword mark .*{remedy}"):
+        check_words(["ein Haus", "mail@@x.de @ _", line], name="hyp", references=["ein Haus", "an @", "@_"])
+
+
+@pytest.mark.parametrize("own", ["diff @@ -1 +1 @@", "a block \u2581 here"])
+def test_marks_that_the_references_have_are_the_texts_own(own):
+    check_words(["ein Haus", own], name="hyp", references=["ein Haus", own])
+    check_words(["ein Haus"] * 199 + [own], name="hyp", references=["ein Haus"] * 200)
+
+
+def test_text_that_cannot_be_compared_is_refused():
+    with pytest.raises(ValueError, match="hyp has 1 lines and ref 2: line 2 has no counterpart"):
+        check_pairs(["a"], ["a", "b"], name="hyp", reference_name="ref")
+    with pytest.raises(ValueError, match="hyp, line 1: empty, as all lines are"):
+        check_pairs(["", " "], ["a", "b"], name="hyp", reference_name="ref")
+    check_pairs(["", "x"], ["a", "b"], name="hyp", reference_name="ref")

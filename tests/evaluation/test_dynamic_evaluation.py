@@ -1,0 +1,364 @@
+"""Dynamic evaluation against a loop written from the published rule, in float64."""
+
+import errno
+import hashlib
+import os
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import torch
+from builders import build_tiny_gated_lm, tiny_base_flags
+from torch.utils._pytree import tree_map
+
+from fairseq_plugins.evaluation import dynamic_evaluation
+from fairseq_plugins.evaluation.dynamic_evaluation import (
+    AdaptingWeights,
+    DynamicOptions,
+    kept_gradient_statistics,
+    mean_squared_gradients,
+)
+from fairseq_plugins.evaluation.scoring import prepare_to_score, score_windows
+from fairseq_plugins.modules.layers import every_parameter_learns
+from fairseq_plugins.output_layers import base
+
+SEGMENT, RATE, DECAY, EPSILON = 4, 0.05, 0.3, 0.02
+FLAGS = {"dynamic": "rms", "dynamic_rate": RATE, "dynamic_decay": DECAY, "dynamic_epsilon": EPSILON}
+SGD = {"dynamic": "sgd", "dynamic_rate": RATE, "dynamic_decay": DECAY}
+SPEED = {"dynamic_segment": SEGMENT}
+
+
+def statistics(model, tokens):
+    return mean_squared_gradients(model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False)
+
+
+def adapted_by_hand(model, tokens, *, num_rows, pull, step):
+    """Log-probabilities (B, n): each segment is scored, then theta <- theta + pull (theta_0 - theta) - step grad.
+
+    The model reads each segment from the state that it left the one before with.
+
+    Args:
+        pull, step: a tensor for each parameter, by name.
+    """
+    rows = tokens[: len(tokens) // num_rows * num_rows].view(num_rows, -1)
+    parameters = dict(model.named_parameters())
+    trained = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    state, scored = model.decoder.initial_state(num_rows), []
+    for first in range(0, rows.size(1) - 1, SEGMENT):
+        inputs, target = rows[:, first : first + SEGMENT], rows[:, first + 1 : first + SEGMENT + 1]
+        inputs = inputs[:, : target.size(1)]
+        read = model.eval().decoder.score(
+            inputs, state, incremental=False, target=None, token_weights=None, label_smoothing=0.0
+        )
+        state = tree_map(lambda part: part.detach() if isinstance(part, torch.Tensor) else part, read.state)
+        log_probs = read.scores.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        scored.append(log_probs.detach())
+        gradients = torch.autograd.grad(-log_probs.mean(), list(parameters.values()))
+        with torch.no_grad():
+            for (name, parameter), gradient in zip(parameters.items(), gradients):
+                back = trained[name] - parameter
+                parameter += pull[name] * back - step[name] * gradient
+    model.load_state_dict(trained, strict=False)
+    return torch.cat(scored, dim=1)
+
+
+def rms_rule(mean_squares):
+    """Pull and step of each parameter."""
+    rms = {name: one.sqrt() for name, one in mean_squares.items()}
+    mean = sum(one.mean() for one in rms.values()) / len(rms)
+    pull = {name: DECAY * (one / mean).clamp(max=1 / DECAY) for name, one in rms.items()}
+    assert any((one > 0.999).any() for one in pull.values()) and any((one < 0.9).any() for one in pull.values())
+    return {"pull": pull, "step": {name: RATE / (one + EPSILON) for name, one in rms.items()}}
+
+
+def sgd_rule(model):
+    names = [name for name, _ in model.named_parameters()]
+    return {"pull": dict.fromkeys(names, DECAY), "step": dict.fromkeys(names, RATE)}
+
+
+@pytest.fixture
+def train():
+    return torch.randint(23, (90,))
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+@pytest.mark.parametrize(
+    "name, flags",
+    [
+        ("tied", {}),
+        ("doc", {"experts_per_layer": "1 0 2"}),
+        pytest.param("drill", {}, marks=pytest.mark.slow),
+        pytest.param("tied", {"rnn_cell": "mogrifier"}, marks=pytest.mark.slow),
+        ("full", {"rnn_cell": "diagonal", "output_bias": "off"}),
+    ],
+)
+def test_it_is_that_of_the_loop(num_rows, name, flags, build_tiny_lm, tokens, train, score_text):
+    model = build_tiny_lm(name, dropout_output=0.5, dropout_hidden=0.5, **flags).double()
+    squares = statistics(model, train)
+    expected = adapted_by_hand(model, tokens, num_rows=num_rows, **rms_rule(squares))
+    found = score_text([model], tokens, num_rows=num_rows, mean_squares=[squares], **FLAGS, **SPEED)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    static = score_text([model], tokens, num_rows=num_rows)
+    assert torch.allclose(found[:, :SEGMENT], static[:, :SEGMENT]) and not torch.allclose(found, static, atol=1e-3)
+
+
+def test_plain_gradients_are_those_of_the_loop(build_tiny_lm, tokens, score_text):
+    model = build_tiny_lm("mos").double()
+    expected = adapted_by_hand(model, tokens, num_rows=1, **sgd_rule(model))
+    torch.testing.assert_close(score_text([model], tokens, **SGD, **SPEED), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_models_of_an_ensemble_each_follow_their_own_loss(build_tiny_lm, tokens, train, score_text):
+    models = [build_tiny_lm("tied", seed=1).double(), build_tiny_lm("mos", seed=2).double()]
+    squares = [statistics(model, train) for model in models]
+    alone = [adapted_by_hand(model, tokens, num_rows=1, **rms_rule(one)) for model, one in zip(models, squares)]
+    found = score_text(models, tokens, mean_squares=squares, **FLAGS, **SPEED)
+    torch.testing.assert_close(found.exp(), (alone[0].exp() + alone[1].exp()) / 2, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("num_bases", [1, 2])
+def test_base_models_of_a_gated_model_adapt_and_are_frozen_again(num_bases, tokens, score_text):
+    model = build_tiny_gated_lm(*[tiny_base_flags("tied")] * num_bases).double()
+    learned = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    weights, during = {name: one.clone() for name, one in model.state_dict().items()}, []
+    model.register_forward_pre_hook(lambda *_: during.append([one.clone() for one in model.parameters()]))
+    found = score_text([model], tokens, **SGD, **SPEED)
+    assert all((first != last).any() for first, last in zip(during[0], during[-1]))
+    assert learned == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
+    assert not torch.allclose(found, score_text([model], tokens), atol=1e-3)
+
+
+@pytest.mark.parametrize("gate", ["iog", pytest.param("iog-lstm", marks=pytest.mark.slow)])
+def test_a_gated_model_follows_the_loss_through_its_gate(gate, tokens, train, score_text):
+    model = build_tiny_gated_lm(tiny_base_flags("tied"), output_gate=gate).double()
+    with every_parameter_learns(model):
+        squares = statistics(model, train)
+        expected = adapted_by_hand(model, tokens, num_rows=1, **rms_rule(squares))
+    found = score_text([model], tokens, mean_squares=[squares], **FLAGS, **SPEED)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_weights_that_diverge_are_told_by_their_rate_and_restored(build_tiny_lm, tokens, score_text):
+    model = build_tiny_lm("tied")
+    static = score_text([model], tokens)
+    with pytest.raises(ValueError, match="--dynamic-rate 3e\\+38: the weights diverged; give a lower one"):
+        score_text([model], tokens, dynamic="sgd", dynamic_rate=3e38)
+    assert torch.equal(score_text([model], tokens), static)
+    model.decoder.output.projection.bias.data.fill_(torch.nan)
+    with pytest.raises(ValueError, match="its training diverged or its checkpoint is damaged"):
+        score_text([model], tokens, dynamic="sgd", dynamic_rate=0.1)
+
+
+@pytest.mark.parametrize("name", ["tied", "doc"])
+@pytest.mark.parametrize("flags", [FLAGS, SGD], ids=["rms", "sgd"])
+def test_with_rate_zero_it_is_static_evaluation_without_statistics(name, flags, build_tiny_lm, tokens, score_text):
+    model = build_tiny_lm(name)
+    found = score_text([model], tokens, **{**flags, "dynamic_rate": 0}, **SPEED)
+    assert torch.equal(found, score_text([model], tokens, window=SEGMENT))
+
+
+@pytest.mark.parametrize("rule", ["rms", "sgd"])
+def test_steps_of_rate_and_decay_zero_leave_every_bit(rule, build_tiny_lm, train):
+    model = build_tiny_lm("mos")
+    options = DynamicOptions(rule=rule, rate=0.0, decay=0.0, epsilon=1e-3, segment=5, rows=4)
+    weights = AdaptingWeights(model, options, mean_squares=statistics(model, train))
+    before = [one.detach().clone() for one in model.parameters()]
+    for scale in (1.0, 1e20):
+        weights.follow([scale * torch.randn_like(one) for one in before])
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before))
+
+
+def test_the_trained_weights_come_back_at_the_end_and_after_a_failure(build_tiny_lm, tokens, score_text):
+    model, calls = build_tiny_lm("mos"), []
+    weights = {name: one.clone() for name, one in model.state_dict().items()}
+
+    def fail(*_):
+        calls.append((model.decoder.embedding.weight != weights["decoder.embedding.weight"]).any())
+        if len(calls) == 3:
+            raise MemoryError
+
+    hook = model.register_forward_pre_hook(fail)
+    with pytest.raises(MemoryError):
+        score_text([model], tokens, **SGD, **SPEED)
+    assert calls == [False, True, True]
+    torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
+    hook.remove()
+    first, again = (score_text([model], tokens, **SGD, **SPEED) for _ in range(2))
+    assert torch.equal(first, again)
+    torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
+
+
+def test_nothing_is_dropped_and_the_model_may_come_in_training_mode(build_tiny_lm, tokens, score_text):
+    rates = dict.fromkeys(("dropout_output", "dropout_hidden", "dropout_weight", "dropout_embedding"), 0.5)
+    found = [score_text([build_tiny_lm("tied", **flags).train()], tokens, **SGD, **SPEED) for flags in ({}, rates)]
+    assert torch.equal(*found)
+
+
+def test_a_longer_segment_learns_later(build_tiny_lm, tokens, score_text):
+    model = build_tiny_lm("tied")
+    static = score_text([model], tokens)
+    for segment in (3, 11):
+        found = score_text([model], tokens, **SGD, dynamic_segment=segment)
+        torch.testing.assert_close(found[:, :segment], static[:, :segment], rtol=1e-5, atol=1e-5)
+        assert (found[:, segment : segment + 3] != static[:, segment : segment + 3]).any()
+
+
+def test_mean_squares_of_gradients_are_those_of_segments(build_tiny_lm, train):
+    model = build_tiny_lm("tied").double()
+    found = statistics(model, train)
+    expected = {name: torch.zeros_like(one) for name, one in model.named_parameters()}
+    segments = list(score_windows([model], train, num_rows=4, window=3, with_gradients=True))
+    assert [one.target.numel() for one in segments] == [12] * 7
+    for one in segments:
+        model.zero_grad()
+        (one.scores[0].loss / one.target.numel()).backward()
+        for name, parameter in model.named_parameters():
+            expected[name] += parameter.grad**2 / len(segments)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.fixture
+def kept(tmp_path, build_tiny_lm, monkeypatch):
+    """``kept(tokens, **options)``: the statistics, and whether they were computed; the checkpoint is a stand-in."""
+    checkpoint = tmp_path / "checkpoint_best.pt"
+    checkpoint.write_bytes(b"a checkpoint")
+    computed = []
+    compute = dynamic_evaluation.mean_squared_gradients
+
+    def note(*args, **options):
+        computed.append(options)
+        return compute(*args, **options)
+
+    monkeypatch.setattr(dynamic_evaluation, "mean_squared_gradients", note)
+
+    def read(tokens, *, model=None, num_rows=4, segment=3):
+        before = len(computed)
+        statistics = kept_gradient_statistics(
+            model or build_tiny_lm("tied"),
+            tokens,
+            checkpoint=checkpoint,
+            num_rows=num_rows,
+            segment=segment,
+            device="cpu",
+            show_progress=False,
+        )
+        return statistics, len(computed) > before
+
+    return read
+
+
+def file_in(folder):
+    (path,) = folder.glob("*gradients-4x3.pt")
+    return path
+
+
+def test_they_are_computed_once(kept, tokens, tmp_path):
+    first, computed = kept(tokens)
+    assert (
+        computed and all((one >= 0).all() for one in first.values()) and any((one > 0).any() for one in first.values())
+    )
+    again, computed = kept(tokens)
+    assert not computed
+    torch.testing.assert_close(again, first, rtol=0, atol=0)
+    assert torch.load(file_in(tmp_path), weights_only=True)["mean_squares"].keys() == first.keys()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint_best.gradients-4x3.pt",
+        "checkpoint_best.pt",
+    ]
+
+
+def test_rows_and_segments_have_files_of_their_own(kept, tokens):
+    for options in ({}, {"num_rows": 2}, {"segment": 5}):
+        assert kept(tokens, **options)[1]
+    for options in ({}, {"num_rows": 2}, {"segment": 5}):
+        assert not kept(tokens, **options)[1]
+
+
+def test_a_text_is_known_by_its_tokens_without_a_copy_of_them(kept, tmp_path):
+    stream, cut = torch.randint(23, (100_000,)), dict(num_rows=1000, segment=100)
+    kept(stream, **cut)
+    (path,) = tmp_path.glob("*gradients-*.pt")
+    assert torch.load(path, weights_only=True)["tokens"] == hashlib.sha256(stream.numpy().tobytes()).hexdigest()
+    assert not kept(stream.repeat_interleave(2)[::2], **cut)[1]
+    tracemalloc.start()
+    assert not kept(stream, **cut)[1]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < stream.nbytes
+
+
+@pytest.mark.parametrize(
+    "damage", ["other text", "other checkpoint", "cut off", "a flipped bit", "no file of torch", "other keys", "a list"]
+)
+def test_what_does_not_belong_is_replaced(damage, kept, tokens, tmp_path):
+    kept(tokens)
+    path, text = file_in(tmp_path), tokens
+    if damage == "other text":
+        text = tokens.flip(0)
+    elif damage == "other checkpoint":
+        (tmp_path / "checkpoint_best.pt").write_bytes(b"another checkpoint")
+    elif damage == "cut off":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif damage == "a flipped bit":
+        content = bytearray(path.read_bytes())
+        content[content.index(next(iter(kept(tokens)[0].values())).numpy().tobytes())] ^= 1
+        path.write_bytes(content)
+    elif damage == "a list":
+        torch.save([1], path)
+    elif damage == "no file of torch":
+        path.write_text("nothing")
+    else:
+        torch.save({"mean": 1}, path)
+    expected = kept(text, segment=3, num_rows=4)
+    assert expected[1]
+    again, computed = kept(text)
+    assert not computed
+    torch.testing.assert_close(again, expected[0], rtol=0, atol=0)
+
+
+def test_a_model_of_other_shapes_has_others(kept, tokens, build_tiny_lm):
+    kept(tokens)
+    other = build_tiny_lm("tied", embed_dim=6, hidden_sizes="6")
+    statistics, computed = kept(tokens, model=other)
+    assert computed and {name: one.shape for name, one in statistics.items()} == {
+        name: one.shape for name, one in other.named_parameters()
+    }
+
+
+def test_a_folder_that_cannot_be_written_keeps_none(kept, tokens, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(dynamic_evaluation.os, "access", lambda *_: False)
+    assert kept(tokens)[1] and kept(tokens)[1]
+    assert "not kept" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_best.pt"]
+
+
+def test_a_full_disk_leaves_what_was_there_and_loses_no_result(kept, tokens, tmp_path, monkeypatch, capsys):
+    kept(tokens)
+    path = file_in(tmp_path)
+    before = path.read_bytes()
+    shutil.copy(path, tmp_path / "copy")
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    statistics, computed = kept(tokens.flip(0))
+    assert computed and statistics
+    assert f"gradient statistics are not kept: {path}: No space left" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted([path.name, "checkpoint_best.pt", "copy"])
+
+
+def test_they_are_those_of_float32_whatever_the_evaluation_asks_for(kept, build_tiny_lm, tokens, monkeypatch):
+    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
+    model = build_tiny_lm("doc")
+    found = {}
+    for precision in ("bfloat16", "float32"):
+        prepare_to_score([model], device="cpu", precision=precision)
+        found[precision] = dynamic_evaluation.mean_squared_gradients(
+            model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False
+        )
+        assert model.decoder.output.precision.scores_in == precision
+    torch.testing.assert_close(found["bfloat16"], found["float32"], rtol=0, atol=0)

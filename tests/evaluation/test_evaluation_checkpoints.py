@@ -1,0 +1,48 @@
+"""What a folder of binarised pairs says of them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fairseq_plugins.evaluation.checkpoints import check_split, num_sentences, split_languages
+
+PAIRS = Path(__file__).parents[1] / "fixtures/older_checkpoints/data/translation"
+NUM_SENTENCES = 12
+
+
+@pytest.fixture
+def data(tmp_path):
+    return shutil.copytree(PAIRS, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+
+
+def add(data, split, pair):
+    """Sets of another pair of languages, beside ``src-tgt``."""
+    for path in list(data.glob(f"{split}.src-tgt.*")):
+        side = dict(zip(("src", "tgt"), pair.split("-")))[path.name.split(".")[2]]
+        shutil.copy(path, data / f"{split}.{pair}.{side}{path.suffix}")
+
+
+def test_language_and_number_of_sentences(data):
+    add(data, "valid", "tgt-src")  # another split's pairs are its own
+    assert split_languages(data, "test") == ("src", "tgt")
+    for languages in (("src", "tgt"), ("tgt", "src")):
+        assert num_sentences(data, "test", languages) == NUM_SENTENCES
+
+
+@pytest.mark.parametrize("pair", ["other-tgt", "tgt-src"])
+def test_of_several_pairs_of_languages_one_must_be_named(pair, data):
+    add(data, "test", pair)
+    with pytest.raises(ValueError, match=f"has test sets of several pairs of languages, .*{pair}.*: keep them apart"):
+        split_languages(data, "test")
+    check_split(data, "test", ("src", "tgt"))
+
+
+def test_a_pair_that_the_split_lacks_is_told(data):
+    with pytest.raises(ValueError, match="has no test set of de and tgt, which the model translates, but of src-tgt:"):
+        num_sentences(data, "test", ("de", "tgt"))
+
+
+def test_a_split_that_is_missing_is_told_with_those_that_are_there(data):
+    with pytest.raises(ValueError, match="has no dev set: take one of test, train, valid"):
+        split_languages(data, "dev")

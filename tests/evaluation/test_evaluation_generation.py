@@ -1,0 +1,281 @@
+"""Texts that models write: against their own scores, and against every text there is."""
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from builders import build_tiny_gated_lm, tiny_base_flags
+from host_models import HOST_ARCHITECTURES, build_host_lm
+
+from fairseq_plugins.evaluation.generation import Sampling, TextGenerator
+from fairseq_plugins.evaluation.raw_text import Blanks, SideText
+from fairseq_plugins.evaluation.scoring import prepare_to_score, score_sequences
+from fairseq_plugins.evaluation.text_scorer import TextScorer
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers import base
+
+END, TOLERANCE = "</s>", 1e-10
+
+
+def generator_of(*models, **options):
+    return TextGenerator(models, SideText(Blanks()), **options)
+
+
+@pytest.fixture
+def model(build_tiny_lm):
+    return build_tiny_lm("doc", seed=1).double()
+
+
+def scores_of(generator, prefix, found):
+    """What the models give to the tokens that were written, each sequence read at once."""
+    numbers = [generator.dictionary.index(token) for token in [*prefix.split(), *found.tokens]]
+    (scored,) = score_sequences(generator.models, [torch.tensor(numbers)])
+    return (-scored.token_nll[len(prefix.split()) :]).tolist()
+
+
+def assert_written(generator, prefix, found, tolerance=TOLERANCE):
+    assert found.log_probs == pytest.approx(scores_of(generator, prefix, found), rel=tolerance)
+    assert found.total == pytest.approx(sum(found.log_probs))
+    words = found.tokens[:-1] if found.tokens[-1] == END else found.tokens
+    assert found.text == " ".join([*prefix.split(), *words])
+
+
+@pytest.mark.parametrize("kind", [*sorted(RECURRENT_CELLS), "gated", "ensemble"])
+@pytest.mark.parametrize("prefix", ["", "w1 w2 blorp"])
+def test_log_probabilities_are_those_of_the_text_that_was_written(kind, prefix, build_tiny_lm):
+    if kind == "gated":
+        models = [build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos"))]
+    elif kind == "ensemble":
+        models = [build_tiny_lm("tied", seed=1), build_tiny_lm("mos", seed=2)]
+    else:
+        models = [build_tiny_lm("tied", rnn_cell=kind)]
+    generator = generator_of(*(model.double() for model in models), max_length=9)
+    for found in [*generator.sample(prefix, num=3), *generator.search(prefix, beam=3, num=3)]:
+        assert_written(generator, prefix, found)
+
+
+@pytest.mark.parametrize("arch", HOST_ARCHITECTURES)
+def test_the_hosts_models_write_too(arch, build_tiny_lm):
+    host = build_host_lm(arch).double().eval()
+    for models in ([host], [host, build_tiny_lm("tied").double()]):
+        generator = generator_of(*models, max_length=8)
+        for found in [*generator.sample("w1 w2", num=4), *generator.search("w1 w2", beam=3)]:
+            assert_written(generator, "w1 w2", found, tolerance=1e-5)
+    longest = generator_of(host, max_length=8, stop="length")
+    for found in [*longest.sample("w1 w2 w3 " * 2), *longest.search("w1 w2 w3 " * 2, beam=2)]:
+        assert len(found.tokens) == 8
+        assert found.log_probs == pytest.approx(scores_of(longest, "w1 w2 w3 w1 w2 w3", found), rel=1e-5)
+    with pytest.raises(ValueError, match="a prefix of 7 tokens and 8 more: the model reads at most 14; give a lower"):
+        generator.sample("w1 " * 7)
+    with pytest.raises(ValueError, match="carries no state from line to line: leave out the text before the prefix"):
+        generator.open_stream(["w1"])
+
+
+def test_log_probabilities_are_in_the_precision_that_was_asked_for(build_tiny_lm, monkeypatch):
+    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
+    model = build_tiny_lm("doc", seed=1, output_precision="bfloat16")
+    found = {}
+    for precision in ("bfloat16", "float32"):
+        prepare_to_score([model], device="cpu", precision=precision)
+        generator = generator_of(model, max_length=9)
+        (found[precision],) = generator.search("w1", beam=1)
+    assert_written(generator, "w1", found["float32"], tolerance=1e-5)
+    assert found["float32"].log_probs != pytest.approx(found["bfloat16"].log_probs, rel=1e-5)
+
+
+def test_earlier_text_is_read_in_windows(model):
+    lengths = []
+    model.decoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].size(1)))
+    with generator_of(model).open_stream(["w1 w2"] * 500) as stream:
+        assert stream.position == 1500
+    assert lengths == [1000, 500]
+
+
+def test_equal_seeds_give_equal_texts_that_depend_on_nothing_else(model):
+    generator = generator_of(model, max_length=20)
+    alone = [found.tokens for found in generator.sample("w1", seed=7, num=3)]
+    generator.sample("w2 w3")
+    torch.manual_seed(5)
+    assert [found.tokens for found in generator.sample("w1", seed=7, num=5)][:3] == alone
+    assert len({tuple(tokens) for tokens in alone}) == 3
+    assert alone[0] != generator.sample("w1", seed=8)[0].tokens != generator.sample("w2", seed=8)[0].tokens
+
+
+def test_texts_that_are_drawn_in_groups_are_those_that_are_drawn_together(model, monkeypatch):
+    generator = generator_of(model, max_length=12)
+    together = [found.tokens for found in generator.sample("w1", seed=7, num=7)]
+    monkeypatch.setattr("fairseq_plugins.evaluation.generation.ROWS_AT_A_TIME", 3)
+    assert [found.tokens for found in generator.sample("w1", seed=7, num=7)] == together
+
+
+def test_first_words_are_drawn_by_their_probabilities(model):
+    generator = generator_of(model, max_length=1, stop="length")
+    words = [found.tokens[0] for found in generator.sample("w1", num=4000)]
+    scorer = TextScorer([model], SideText(Blanks()))
+    for word in ("w0", "w5", "w9"):
+        expected = torch.tensor(scorer.score([f"w1 {word}"])[0].log_probs[1]).exp().item()
+        assert words.count(word) / 4000 == pytest.approx(expected, abs=4 * (expected / 4000) ** 0.5)
+
+
+def test_threads_write_the_same_texts(model):
+    generator = generator_of(model, max_length=10)
+    prefixes = ["", "w1", "w2 w3", "w4"] * 4
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda prefix: generator.sample(prefix, num=2), prefixes))
+    assert together == [generator.sample(prefix, num=2) for prefix in prefixes]
+    assert not model.decoder.carried_state._streams
+
+
+def test_a_prefix_follows_earlier_text(model):
+    generator, scorer = generator_of(model, max_length=6), TextScorer([model], SideText(Blanks()))
+    earlier = ["w1 w2", "w3"]
+    with generator.open_stream(earlier) as after:
+        found, again = generator.sample("w4", after=after), generator.sample("w4", after=after)
+        searched = generator.search("w4", beam=2, after=after)
+    assert found == again and found[0].log_probs != generator.sample("w4")[0].log_probs
+    for one in (*found, *searched):
+        line = scorer.score([*earlier, one.text], context="document")[-1]
+        assert one.log_probs == pytest.approx(line.log_probs[1 : 1 + len(one.tokens)], rel=TOLERANCE)
+
+
+def test_end_marks_are_words_like_others_where_the_length_stops(build_tiny_lm):
+    model = build_tiny_lm("tied", seed=3).double()
+    model.decoder.output.projection.bias.data[2] += 3
+    generator = generator_of(model, max_length=30, stop="length")
+    (found,) = generator.sample("w1")
+    assert len(found.tokens) == 30 and 2 < found.tokens.count(END) == found.text.count("\n")
+    assert found.log_probs == pytest.approx(scores_of(generator, "w1", found), rel=TOLERANCE)
+    assert all(END not in one.tokens[:-1] for one in generator_of(model).sample("w1", num=20))
+
+
+def test_symbols_are_never_written_and_unknown_words_only_if_allowed(build_tiny_lm):
+    model = build_tiny_lm("tied").double()
+    model.decoder.output.projection.bias.data[[0, 1, 3]] += 5
+    tokens = {unknown: set() for unknown in ("allowed", "excluded")}
+    for unknown, found in tokens.items():
+        generator = generator_of(model, unknown=unknown, max_length=20)
+        for one in [*generator.sample("", num=20), *generator.search("", beam=4, num=4)]:
+            found.update(one.tokens)
+    assert "<unk>" in tokens["allowed"] and not {"<s>", "<pad>"} & tokens["allowed"]
+    assert not {"<s>", "<pad>", "<unk>"} & tokens["excluded"]
+
+
+def test_a_wide_beam_finds_the_best_of_all_texts(build_tiny_lm):
+    vocab_size, length, words = 7, 3, [3, 4, 5, 6]
+    model = build_tiny_lm("mos", vocab_size=vocab_size, seed=4).double()
+    generator = generator_of(model, max_length=length)
+    texts = [[*text, 2] for n in range(length) for text in itertools.product(words, repeat=n)]
+    texts += [list(text) for text in itertools.product(words, repeat=length)]
+    prefix = torch.tensor([4])
+    scored = score_sequences([model], [torch.cat([prefix, torch.tensor(text)]) for text in texts])
+    means = [-float(one.token_nll[1:].mean()) for one in scored]
+    order = sorted(range(len(texts)), key=means.__getitem__, reverse=True)
+    found = generator.search("w0", beam=len(texts), num=5)
+    assert [one.tokens for one in found] == [[generator.dictionary[k] for k in texts[i]] for i in order[:5]]
+    assert [one.total / len(one.tokens) for one in found] == pytest.approx([means[i] for i in order[:5]])
+
+
+def test_a_beam_of_one_takes_the_most_probable_word_as_the_coldest_sampling_does(model):
+    generator = generator_of(model, max_length=12)
+    for prefix in ("", "w1", "w7 w3"):
+        (found,), (cold,) = generator.search(prefix, beam=1), generator.sample(prefix, sampling=Sampling(top_k=1))
+        assert found.tokens == cold.tokens
+
+
+def test_values_that_do_not_fit_are_refused(model):
+    with pytest.raises(ValueError, match="2 texts of a beam of 1: give a beam of at least 2"):
+        generator_of(model).search("", beam=1, num=2)
+    with pytest.raises(ValueError, match="beam 2.0: give a whole number"):
+        generator_of(model).search("", beam=2.0)
+    with pytest.raises(ValueError, match="number of texts 0: give at least 1"):
+        generator_of(model).sample("", num=0)
+    with pytest.raises(ValueError, match="seed -1: give 0 or more"):
+        generator_of(model).sample("", seed=-1)
+    with pytest.raises(ValueError, match="maximum length 0: give at least 1"):
+        generator_of(model, max_length=0)
+    with pytest.raises(ValueError, match="stop never: give one of end, length"):
+        generator_of(model, stop="never")
+    with pytest.raises(ValueError, match="unknown words rare: give one of allowed, excluded"):
+        generator_of(model, unknown="rare")
+
+
+PROBS = [0.1, 0.4, 0.05, 0.3, 0.15]
+
+
+def shares(sampling, probs=PROBS, num_draws=20_000):
+    """How often each word is chosen by evenly spread draws."""
+    draws = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
+    chosen = sampling.choose(torch.tensor(probs).double().log().expand(num_draws, -1), draws)
+    return (torch.bincount(chosen, minlength=len(probs)) / num_draws).tolist()
+
+
+def test_words_are_drawn_by_their_probabilities():
+    assert shares(Sampling()) == pytest.approx(PROBS, abs=1e-3)
+
+
+def test_what_is_left_out_is_never_drawn_and_the_rest_by_its_share():
+    assert shares(Sampling(), [0.1, 0.4, 0.0, 0.3, 0.0]) == pytest.approx([0.125, 0.5, 0, 0.375, 0], abs=1e-3)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_temperature_is_a_power_of_the_probabilities(temperature):
+    powers = [prob ** (1 / temperature) for prob in PROBS]
+    expected = [power / sum(powers) for power in powers]
+    assert shares(Sampling(temperature=temperature)) == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("top_k, kept", [(1, [1]), (2, [1, 3]), (3, [1, 3, 4]), (9, [0, 1, 2, 3, 4])])
+def test_the_most_probable_words(top_k, kept):
+    total = sum(PROBS[word] for word in kept)
+    expected = [prob / total if word in kept else 0 for word, prob in enumerate(PROBS)]
+    assert shares(Sampling(top_k=top_k)) == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("top_p, kept", [(0.01, [1]), (0.39, [1]), (0.5, [1, 3]), (0.71, [1, 3, 4]), (1.0, range(5))])
+def test_the_fewest_words_that_sum_up_to_a_share(top_p, kept):
+    total = sum(PROBS[word] for word in kept)
+    expected = [prob / total if word in kept else 0 for word, prob in enumerate(PROBS)]
+    assert shares(Sampling(top_p=top_p)) == pytest.approx(expected, abs=1e-3)
+
+
+def test_words_that_sum_up_to_the_share_are_enough():
+    assert shares(Sampling(top_p=0.5), [0.25, 0.5, 0.25]) == [0, 1, 0]
+
+
+def test_both_limits_hold_and_the_share_is_of_the_tempered_distribution():
+    assert shares(Sampling(top_k=2, top_p=0.99))[2] == 0 and shares(Sampling(top_k=4, top_p=0.3))[1] == 1
+    assert shares(Sampling(temperature=0.1, top_p=0.9)) == [0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("temperature", [1e-310, 5e-324])
+def test_the_lowest_temperature_takes_the_most_probable_word(temperature):
+    assert shares(Sampling(temperature=temperature)) == [0, 1, 0, 0, 0]
+
+
+def test_a_search_uses_no_sampling():
+    Sampling(temperature=1.0).check_unused(beam="beam")
+    for options in (dict(temperature=0.9), dict(top_k=5), dict(top_p=0.9)):
+        with pytest.raises(ValueError, match="--beam: a search draws nothing; leave out temperature, top-k and top-p"):
+            Sampling(**options).check_unused(beam="--beam")
+
+
+@pytest.mark.parametrize("sampling, first, last", [(Sampling(), 1, 2), (Sampling(top_k=4), 2, 1)])
+def test_the_ends_of_the_draws_choose_words_that_have_a_probability(sampling, first, last):
+    log_probs = torch.tensor([[0.0, 0.25, 0.75, 0.0]]).double().log()
+    ends = torch.tensor([0.0, 1 - 2**-53]).double()
+    assert sampling.choose(log_probs.expand(2, -1), ends).tolist() == [first, last]
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (dict(temperature=0), "temperature 0: give a value above 0"),
+        (dict(top_k=0), "top-k 0: give at least 1"),
+        (dict(top_p=0.0), "top-p 0.0: give a share above 0, at most 1"),
+        (dict(top_p=1.1), "top-p 1.1"),
+    ],
+)
+def test_word_choice_values_that_do_not_fit_are_refused(options, told):
+    with pytest.raises(ValueError, match=told):
+        Sampling(**options)

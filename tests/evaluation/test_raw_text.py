@@ -1,0 +1,337 @@
+"""Raw lines as words, by what data-prep tells of them."""
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from fairseq.data import Dictionary, data_utils
+from fairseq_cli import preprocess
+from sacremoses import MosesTokenizer
+from subword_nmt.apply_bpe import BPE
+
+from fairseq_plugins.data.text import read_lines
+from fairseq_plugins.evaluation import raw_text
+from fairseq_plugins.evaluation.raw_text import (
+    LONGEST_WORD,
+    SubwordNMT,
+    encode_lines,
+    load_side_text,
+    load_text_preparation,
+    stream_lines,
+)
+
+
+@pytest.fixture
+def load(tmp_path):
+    """``load(tokenizer=..., case=..., ...)``: text of a folder with that record."""
+
+    def load(**record):
+        (tmp_path / "text.json").write_text(json.dumps({"case": "kept", **record}))
+        return load_side_text(tmp_path)
+
+    return load
+
+
+def test_words_between_blanks(load):
+    text = load(tokenizer="blanks")
+    assert text.split(" The\tcat,  <unk> N ") == ["The", "cat,", "<unk>", "N"] and text.split(" \n") == []
+    assert text.join(["The", "cat,", "N"]) == "The cat, N"
+
+
+def test_what_is_no_kind_of_text_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="text tokenized: give one of raw, tokenised"):
+        load_side_text(tmp_path, kind="tokenized")
+
+
+def test_words_of_moses(load):
+    text, line = load(tokenizer="moses", language="en"), "Tom's house, isn't it?"
+    assert text.split(line) == MosesTokenizer(lang="en").tokenize(line, escape=True)
+    assert text.join(text.split(line)) == line
+
+
+def test_a_language_of_three_letters_is_taken_as_data_prep_takes_it(load):
+    text = load(tokenizer="moses", language="epo")
+    assert text.split("Mi vidas.") == ["Mi", "vidas", "."] and text.join(["Mi", "vidas", "."]) == "Mi vidas."
+
+
+@pytest.mark.parametrize("case, words", [("lower tokens", "i see . and then no. 5 ."), ("lower lines", None)])
+def test_case(case, words, load):
+    found = load(tokenizer="moses", language="en", case=case).split("I see. And then No. 5.")
+    assert found == (words or "i see. and then no . 5 .").split()
+
+
+def test_characters_with_a_mark_between_words(load):
+    text = load(tokenizer="characters")
+    assert text.split("ab  c\t") == ["a", "b", "_", "c"] and text.join(["a", "b", "_", "c"]) == "ab c"
+
+
+def test_words_are_split_by_the_codes_that_lie_there(load, tmp_path):
+    (tmp_path / "bpe.codes").write_text("#version: 0.2\nh a\nha u\nhau s</w>\n", encoding="utf-8")
+    text = load(tokenizer="moses", language="de", case="lower tokens")
+    assert text.split("Haus,") == ["haus", ","]
+    pieces = text.split("Haushalt.")
+    assert len(pieces) > 3 and text.words(pieces) == ["haushalt", "."] and text.join(pieces) == "haushalt."
+    assert [len(word) for word in text.group(pieces)] == [len(pieces) - 1, 1]
+
+
+def test_tokenised_text_needs_no_record(tmp_path):
+    text = load_side_text(tmp_path, kind="tokenised")
+    assert text.split("ha@@ us .") == ["ha@@", "us", "."] == text.words(["ha@@", "us", "."])
+
+
+def test_a_folder_without_the_record_is_refused_with_its_name_and_the_remedy(tmp_path):
+    with pytest.raises(ValueError, match="text.json is missing, which tells .*run its .*prepare.sh again.*--tokenised"):
+        load_side_text(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "",
+        "[]",
+        "null",
+        '{"tokenizer": "moses", "language": "xx", "case": "kept"}',
+        '{"tokenizer": "moses", "case": "kept"}',
+        '{"tokenizer": "icu", "case": "kept"}',
+    ]
+    + ['{"tokenizer": "blanks"}', '{"tokenizer": "blanks", "case": "upper"}', '{"tokenizer": [], "case": "kept"}'],
+)
+def test_a_record_that_tells_something_else_is_refused(record, tmp_path):
+    (tmp_path / "text.json").write_text(record)
+    with pytest.raises(ValueError, match="text.json is not as data-prep writes it: tokenizer is one of blanks, moses"):
+        load_side_text(tmp_path)
+
+
+CODES = "#version: 0.2\nh a\nha u\nhau s</w>\n&a p\n&ap o\n&apo s;</w>\nT ü\nTü r</w>\n"
+WORDS = "Das Haus hat eine Tür und ein Dach , und Tom &apos;s Hund ist im Haus ."
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "bpe.codes").write_text(CODES, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def with_sentencepiece(tmp_path):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([WORDS] * 20), model_writer=model, vocab_size=40, model_type="bpe", minloglevel=2
+    )
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(model.getvalue())
+    return tmp_path
+
+
+def words_of(preparation, pieces):
+    return ["".join(word) for word in preparation.subwords.group(pieces)]
+
+
+def test_lines_are_tokenised_escaped_and_split_by_the_codes(data):
+    pieces = load_text_preparation(data, source="en", target="de").split("Tom's haus, haus!")
+    words = "Tom &apos;s haus , haus !"
+    assert pieces == BPE(io.StringIO(CODES)).segment(words).split() and pieces.count("haus") == 2
+    assert "T@@" in pieces
+
+
+def test_a_folder_that_does_not_tell_its_preparation_is_warned_of(data, caplog):
+    load_text_preparation(data, source="en", target="de")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{data} has no prepared.txt of data-prep: its text is taken as tokens of Moses in their own case"
+    ]
+    caplog.clear()
+    (data / "prepared.txt").write_text("tatoeba de-en, 3 merges of subword-nmt, any ratio\n")
+    load_text_preparation(data, source="en", target="de")
+    assert not caplog.records
+
+
+def test_a_corpus_that_comes_in_tokens_keeps_them(data):
+    (data / "prepared.txt").write_text("gigaword article-title, 3 merges of subword-nmt, any ratio\n")
+    preparation = load_text_preparation(data, source="article", target="title")
+    line = "-lrb- ap -rrb- it 's ##.# % of u.s. 's haus & co."
+    pieces = preparation.split(line)
+    assert words_of(preparation, pieces) == line.split() and preparation.join(pieces) == line
+
+
+def test_a_blank_line_has_no_piece(data, with_sentencepiece):
+    (data / "bpe.codes").rename(data / "codes")
+    assert load_text_preparation(data, source="de", target="en").split(" \t ") == []
+
+
+@pytest.mark.parametrize(
+    "recipe, tokens",
+    [("lowercase, any ratio", "tür"), ("lowercase tokens, any ratio", "tür"), ("any ratio", "Tür")],
+)
+def test_case_is_that_of_the_preparation(recipe, tokens, data):
+    (data / "prepared.txt").write_text(
+        f"tatoeba de-en, 3 merges of subword-nmt, {recipe}\ntrain.de: 3 lines, lowercase\n"
+    )
+    preparation = load_text_preparation(data, source="de", target="en")
+    assert words_of(preparation, preparation.split("Tür")) == [tokens]
+
+
+@pytest.mark.parametrize(
+    "recipe, words",
+    [("lowercase tokens", "i see . and then no. 5 .".split()), ("lowercase", "i see. and then no . 5 .".split())],
+)
+def test_tokens_are_those_of_the_order_of_the_preparation(recipe, words, data):
+    (data / "prepared.txt").write_text(f"tatoeba en-de, 3 merges of subword-nmt, {recipe}, joined dictionary\n")
+    preparation = load_text_preparation(data, source="en", target="de")
+    assert words_of(preparation, preparation.split("I see. And then No. 5.")) == words
+
+
+@pytest.mark.parametrize("line", ["Tom's house, isn't it? \"Yes\" & no.", "It costs 3.50 - really!"])
+def test_pieces_become_the_text_again(line, data):
+    preparation = load_text_preparation(data, source="en", target="en")
+    pieces = preparation.split(line)
+    assert len(pieces) > len(line.split()) and preparation.join(pieces) == line
+
+
+def test_pieces_of_sentencepiece_become_the_text_again(with_sentencepiece):
+    preparation = load_text_preparation(with_sentencepiece, source="de", target="de")
+    pieces = preparation.split("Das Haus hat ein Dach.")
+    assert words_of(preparation, pieces) == ["Das", "Haus", "hat", "ein", "Dach", "."]
+    assert preparation.join(pieces) == "Das Haus hat ein Dach."
+
+
+def test_headlines_are_english(data):
+    preparation = load_text_preparation(data, source="article", target="title")
+    assert words_of(preparation, preparation.split("Tom's")) == ["Tom", "&apos;s"]
+    assert preparation.join(["Tom", "&apos;s", "here"]) == "Tom's here"
+
+
+def test_data_without_subwords_is_refused_with_what_is_missing(tmp_path):
+    with pytest.raises(ValueError, match="has no bpe.codes, sentencepiece.bpe.model, .*: put the subword codes"):
+        load_text_preparation(tmp_path, source="de", target="en")
+
+
+def test_two_models_of_subwords_are_refused(data, with_sentencepiece):
+    with pytest.raises(ValueError, match="has bpe.codes and sentencepiece.bpe.model: leave the one"):
+        load_text_preparation(data, source="de", target="en")
+
+
+@pytest.fixture
+def dictionary():
+    dictionary = Dictionary()
+    for word in ("the", "cat", "sat"):
+        dictionary.add_symbol(word)
+    return dictionary
+
+
+def test_words_become_their_numbers_and_each_line_has_its_end_mark(dictionary):
+    encoded = encode_lines(["the cat sat", "  sat\tthe  ", "cat"], dictionary)
+    assert [sequence.tolist() for sequence in encoded] == [[4, 5, 6, 2], [6, 4, 2], [5, 2]]
+    assert all(sequence.dtype == torch.int64 for sequence in encoded)
+
+
+def test_unknown_words_have_one_number_and_the_vocabulary_does_not_grow(dictionary):
+    encoded = encode_lines(["the dog sat", "<unk> a cat"], dictionary)
+    assert [sequence.tolist() for sequence in encoded] == [[4, 3, 6, 2], [3, 3, 5, 2]]
+    assert len(dictionary) == 7
+
+
+def test_a_blank_line_has_an_end_mark_alone(dictionary):
+    assert [sequence.tolist() for sequence in encode_lines(["", "cat", " "], dictionary)] == [
+        [2],
+        [5, 2],
+        [2],
+    ]
+
+
+def test_a_file_reads_as_the_host_binarises_it(dictionary, tmp_path):
+    dictionary.save(str(tmp_path / "dict.txt"))
+    text = tmp_path / "text"
+    text.write_text("the cat\n\ncat\u00a0sat \u2028 the dog\n sat\tcat\nthe", encoding="utf-8")
+    flags = ["--only-source", "--srcdict", tmp_path / "dict.txt", "--testpref", text, "--destdir", tmp_path / "bin"]
+    preprocess.main(preprocess.options.get_preprocessing_parser().parse_args([str(flag) for flag in flags]))
+    expected = data_utils.load_indexed_dataset(str(tmp_path / "bin/test"), dictionary)
+    encoded = encode_lines(read_lines(text), dictionary)
+    assert [line.tolist() for line in encoded] == [expected[i].tolist() for i in range(len(expected))]
+    assert len(encoded) == 5
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (None, "does not exist"),
+        (b"", "is empty"),
+        (b"the\ncat \xff\n", "line 2: not UTF-8"),
+    ],
+)
+def test_what_is_no_text_is_refused(content, told, dictionary, tmp_path):
+    path = tmp_path / "text"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=told):
+        encode_lines(read_lines(path), dictionary)
+
+
+def test_files_are_one_text_whose_lines_end_at_newlines_only(tmp_path):
+    (tmp_path / "one").write_bytes("eins\r\n\nzwei\u2028drei".encode())
+    (tmp_path / "two").write_bytes(b"vier\n")
+    assert list(stream_lines([tmp_path / "one", tmp_path / "two"])) == ["eins", "", "zwei\u2028drei", "vier"]
+
+
+def test_packed_files_and_byte_order_marks_are_read_as_text(tmp_path, monkeypatch):
+    marked = "\ufeffeins\n".encode()
+    (tmp_path / "one").write_bytes(gzip.compress(marked))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(marked)))
+    assert list(stream_lines([tmp_path / "one", Path("-")])) == ["eins", "eins"]
+
+
+def test_a_missing_file_is_refused_before_the_first_line(tmp_path):
+    (tmp_path / "one").write_text("eins\n")
+    with pytest.raises(ValueError, match="two does not exist"):
+        stream_lines([tmp_path / "one", tmp_path / "two"])
+
+
+def test_a_line_that_is_no_text_is_named_after_those_before_it(tmp_path):
+    (tmp_path / "one").write_bytes(b"eins\n\xff\n")
+    lines = stream_lines([tmp_path / "one"])
+    assert next(lines) == "eins"
+    with pytest.raises(ValueError, match="one, line 2: not UTF-8"):
+        next(lines)
+
+
+def test_an_empty_text_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "one").write_text("")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    with pytest.raises(ValueError, match="one and standard input is empty"):
+        next(stream_lines([tmp_path / "one", Path("-")]))
+    assert not list(stream_lines([tmp_path / "one"], when_empty="kept"))
+
+
+SUBWORD_FILES_CODES = "#version: 0.2\na b\nab ab</w>\n"
+
+
+@pytest.fixture
+def codes(tmp_path):
+    (tmp_path / "bpe.codes").write_text(SUBWORD_FILES_CODES)
+    return SubwordNMT(tmp_path / "bpe.codes")
+
+
+def test_words_up_to_the_limit_are_those_of_the_codes(codes):
+    line = f"abab {'ab' * (LONGEST_WORD // 2)} c"
+    assert codes.split(line) == BPE(io.StringIO(SUBWORD_FILES_CODES)).segment(line).split()
+
+
+def test_a_longer_word_is_split_in_stretches_and_joined_again(codes):
+    word = "ab" * 500_000
+    pieces = codes.split(f"abab {word} c")
+    assert ["".join(word) for word in codes.group(pieces)] == ["abab", word, "c"]
+    stretch = BPE(io.StringIO(SUBWORD_FILES_CODES)).segment(word[:LONGEST_WORD]).split()
+    first = len(codes.split("abab"))
+    assert pieces[first : first + len(stretch)] == [*stretch[:-1], f"{stretch[-1]}@@"]
+
+
+def test_remembered_words_are_bounded(codes, monkeypatch):
+    monkeypatch.setattr(raw_text, "MOST_CACHED_WORDS", 10)
+    lines = [f"ab{'c' * number} abab" for number in range(1, 50)]
+    expected = BPE(io.StringIO(SUBWORD_FILES_CODES))
+    for line in lines:
+        assert codes.split(line) == expected.segment(line).split()
+        assert len(codes.codes.cache) <= 12

@@ -1,0 +1,425 @@
+"""Raw references and the targets that decoding printed."""
+
+import gzip
+import json
+import random
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from corpora import corpus_folder
+from fairseq.data import Dictionary
+from sacrebleu.tokenizers import tokenizer_ja_mecab
+from sacremoses import MosesTokenizer
+
+from fairseq_plugins.cli.evaluate_translation import as_json
+from fairseq_plugins.cli.rescore_nbest import RescoreNbest
+from fairseq_plugins.command_line import OneLineParser
+from fairseq_plugins.evaluation import references as references_module
+from fairseq_plugins.evaluation.references import (
+    Translation,
+    add_scored_text,
+    check_raw_references,
+    compare,
+    compare_with_references,
+    detokenize,
+    read_decoding,
+    read_scored_text,
+    read_translation,
+    score,
+    warn_once,
+)
+from fairseq_plugins.metrics.rouge import UNKNOWN_REFERENCE
+
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
+
+
+def check(target, reference):
+    """A copy of one line has enough letters to be refused."""
+    check_raw_references([target] * 20, [reference] * 20, name="a", reference_name="b")
+
+
+@pytest.mark.parametrize(
+    "target, reference",
+    [
+        ("it &apos;s a small house , isn &apos;t it ?", "It's a small house, isn't it?"),
+        ("a well @-@ known &quot; R &amp; D &quot; plan", 'A well-known "R&D" plan'),
+        ("it costs at AT &amp; amp ; T &amp; lt ; 3 $", "It costs at AT&amp;T &lt; 3$"),  # it has the escapes itself
+        ("AT&amp;T rises", "AT&amp;T rises"),  # of no tokeniser
+        ("it &apos;s &quot; x &quot;", 'it&apos;s "x"'),
+        ("sie wohnt in der STRASSE ##", "Sie wohnt in der Straße 17"),
+        ("le chat d &apos; Anne", "le chat d'Anne"),
+        ("\u6211 \u7231 \u4f60 \u3002", "\u6211\u7231\u4f60\u3002"),
+        (f"the {UNKNOWN_REFERENCE} of {UNKNOWN_REFERENCE} rises", "the price of oil rises"),
+        (f"{UNKNOWN_REFERENCE}", "anything at all"),
+        (f"{UNKNOWN_REFERENCE} rises , {UNKNOWN_REFERENCE}", "oil rises, again"),
+        ("...", "!"),
+    ],
+)
+def test_a_target_is_its_raw_reference_in_other_marks(target, reference):
+    check(target, reference)
+
+
+def characters(line, missing):
+    """A line as fairseq prints it that was split into characters, some of which the dictionary lacks."""
+    dictionary = Dictionary()
+    pieces = [f"{one}@@" for word in line.split() for one in word[:-1]] + [word[-1] for word in line.split()]
+    for piece in pieces:
+        if piece[0] not in missing:
+            dictionary.add_symbol(piece)
+    split = " ".join(" ".join([*(f"{one}@@" for one in word[:-1]), word[-1]]) for word in line.split())
+    tokens = dictionary.encode_line(split, add_if_not_exist=False)
+    return dictionary.string(tokens.int(), "subword_nmt", escape_unk=True)
+
+
+def targets_of(lines, language, missing):
+    tokenizer = MosesTokenizer(lang=language)
+    return [characters(" ".join(tokenizer.tokenize(line, escape=True)), missing) for line in lines]
+
+
+MISSING = ("", "&", ";", "&;q", "&u", "eXYZ#&")
+
+
+@pytest.mark.parametrize("missing", MISSING)
+def test_escapes_that_the_dictionary_lacks_are_no_fault_of_the_reference(missing, capsys):
+    lines = (TESTS / "cases/escapes.en").read_text(encoding="utf-8").splitlines()
+    lines += ['"Natto" smells awful.', '"Ja"', "'s & 't", '„"«»“', "<b>[x]</b> | AT&amp;T", "&quot;"]
+    for texts in (lines, *([line] for line in lines)):
+        found = compare_with_references(targets_of(texts, "en", missing), texts)
+        assert found.num_other == 0 and found.first_joined is None and not found.is_other_text
+
+
+@pytest.mark.parametrize("name", ["nfd.de", "joiners.fa", "joiners.si", "emoji.en"])
+def test_words_that_tokenisers_tear_are_no_fault_of_the_reference(name):
+    lines = (TESTS / "cases" / name).read_text(encoding="utf-8").splitlines()
+    for missing in MISSING:
+        found = compare_with_references(targets_of(lines, name[-2:], missing), lines)
+        assert found.num_other == 0 and found.first_joined is None
+
+
+def check_corpus(lines, language):
+    """Every line is its own reference, whatever the dictionary lacks; what is another text is found."""
+    for missing in MISSING:
+        targets = targets_of(lines, language, missing)
+        found = compare_with_references(targets, lines)
+        assert found.num_other == 0 and found.first_joined is None
+    half = len(lines) // 2
+    targets = targets_of(lines, language, "&;")
+    others = {
+        "shifted by a line": (targets[1:], lines[:-1]),
+        "another split": (targets[:half], lines[-half:]),
+        "the order turned": (targets, lines[::-1]),
+    }
+    for name, texts in others.items():
+        assert compare_with_references(*texts).is_other_text, name
+
+
+def test_no_line_of_a_corpus_is_refused_and_other_texts_are():
+    sides = {}
+    for language in ("de", "en"):
+        with gzip.open(ROOT / f"fairseq_plugins/demo_corpus/test.{language}.gz", "rt", encoding="utf-8") as file:
+            sides[language] = file.read().splitlines()[:60]
+        check_corpus(sides[language], language)
+    assert compare_with_references(targets_of(sides["en"], "en", "&"), sides["de"]).is_other_text
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_no_line_of_real_corpora_is_refused(language):
+    for name in (f"newstest2013/newstest2013.{language}.gz", f"multi30k/val.{language}.gz"):
+        with gzip.open(corpus_folder(name.split("/")[0]) / name.split("/")[1], "rt", encoding="utf-8") as file:
+            check_corpus([line for line in file.read().splitlines() if line.strip()][::60], language)
+
+
+OTHER = ["der Preis von Gold steigt", "eine Katze schläft im Haus", "morgen regnet es in Berlin", "er singt ein Lied"]
+OWN = ["the price of oil rises", "police kill a gunman", "stocks fall on Monday", "it rains in London"]
+
+
+@pytest.mark.parametrize(
+    "targets, references, told",
+    [
+        (OWN, OTHER, "b is not the reference of the text that a was decoded from: its line 1 is 'der Preis von Gold"),
+        (OWN, OWN[1:] + OWN[:1], "its line 1 is 'police kill a gunman', and decoding printed the target 'the price"),
+        (OWN, ["x" * 1000] * 4, r"its line 1 is 'x{40} \.\.\.'"),
+        (OWN, [""] * 4, "its line 1 is ''"),
+        ([line.replace(" ", "") for line in OWN], OWN, "the words of target 0, 'thepriceofoilrises', are joined"),
+    ],
+)
+def test_another_text_is_refused(targets, references, told):
+    with pytest.raises(ValueError, match=told):
+        check_raw_references(targets, references, name="a", reference_name="b")
+
+
+def test_where_the_comparison_cannot_tell_it_warns_once(capsys):
+    warn_once.cache_clear()
+    for _ in range(2):
+        check_raw_references([*OWN, OTHER[0]], [*OWN, OWN[0]], name="a", reference_name="b")
+        check_raw_references([UNKNOWN_REFERENCE] * 2 + ["a"], OWN[:3], name="c", reference_name="d")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "1 of 5 lines of b have little in common with what a was decoded from: its line 5 is 'the price" in first
+    assert (
+        "whether d is the reference of the text that c was decoded from cannot be seen: the dictionary knows too"
+        in second
+    )
+
+
+@pytest.mark.parametrize(
+    "content, flags, told",
+    [
+        (
+            "another text of other words\n",
+            [],
+            "reference is not the reference of the text that the list was decoded from",
+        ),
+        ("\n", [], "reference, line 1: blank, nothing could be compared with it"),
+        ("xyzab\n", ["--target-lang", "xx"], "--target-lang xx: no language; give its code, such as de"),
+    ],
+)
+def test_lists_refuse_references_of_another_text(content, flags, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reference").write_text(content)
+    (tmp_path / "list").write_text("S-0\ta\nT-0\txy@@ zab is said by nobody here\nH-0\t-1\txy@@ zab\n")
+    (tmp_path / "model.pt").touch()
+    arguments = [".", "--path", "model.pt", "--input", "list", "--reference", "reference", "--tune", "weights"]
+    with pytest.raises(SystemExit) as end:
+        RescoreNbest().main([*arguments, *flags])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2 and told in line
+
+
+FLAGS = ["--beam", "--max-tokens", "--remove-bpe"]
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A folder of pairs with the texts beside it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("BEAM", "MAX_TOKENS", "BPE"):
+        monkeypatch.delenv(name, raising=False)
+    data = tmp_path / "data"
+    data.mkdir()
+    for side in ("en", "de"):
+        (data / f"test.en-de.{side}.idx").touch()
+    shutil.copy(Path(__file__).parents[1] / "fixtures/older_checkpoints/lstm_encdec_doc.pt", tmp_path / "model.pt")
+    for name in ("references.txt", "test.de", "test.en"):
+        (tmp_path / name).write_text("text\n")
+    return data
+
+
+def read(*flags, forwarded=()):
+    parser = OneLineParser()
+    add_scored_text(parser, several_references=False)
+    args = parser.parse_args(["data", "--path", "model.pt", "--out", "out", *flags])
+    args.forwarded = list(forwarded)
+    return args
+
+
+def chosen(*flags):
+    """Beam, batches and subwords as fairseq-generate gets them."""
+    arguments = read_decoding(read(*flags)).arguments
+    values = [arguments[arguments.index(flag) + 1] for flag in FLAGS[:2]]
+    (subwords,) = [text.partition("=")[2] for text in arguments if text.startswith("--remove-bpe=")]
+    return [*values, subwords]
+
+
+def test_the_environment_is_the_default_and_flags_win(data, monkeypatch):
+    assert chosen() == ["5", "4000", "subword_nmt"]
+    monkeypatch.setenv("BEAM", "20")
+    monkeypatch.setenv("MAX_TOKENS", "100")
+    monkeypatch.setenv("BPE", "sentencepiece")
+    assert chosen() == ["20", "100", "sentencepiece"]
+    assert chosen("--beam", "3", "--max-tokens", "7", "--bpe", "subword_nmt") == ["3", "7", "subword_nmt"]
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("bpe.codes", "subword_nmt"),
+        ("sentencepiece.bpe.model", "sentencepiece"),
+        ("sentencepiece.unigram.model", "sentencepiece"),
+    ],
+)
+def test_the_kind_of_subwords_is_found_in_the_data(name, kind, data, monkeypatch):
+    (data / name).touch()
+    assert chosen()[2] == kind
+    assert chosen("--bpe", "wordpiece")[2] == "wordpiece"
+    monkeypatch.setenv("BPE", "letter")
+    assert chosen()[2] == "letter"
+
+
+def test_several_models_of_subwords_are_refused_unless_the_kind_is_named(data):
+    for name in ("bpe.codes", "sentencepiece.bpe.model"):
+        (data / name).touch()
+    with pytest.raises(ValueError, match="has bpe.codes and sentencepiece.bpe.model: leave the one"):
+        chosen()
+    assert chosen("--bpe", "sentencepiece")[2] == "sentencepiece"
+
+
+@pytest.mark.parametrize(
+    "flag, value, told",
+    [("--beam", "0", "--beam 0: give at least 1"), ("--max-tokens", "-1", "--max-tokens -1: give at least 1")],
+)
+def test_numbers_below_one_are_refused(flag, value, told, data):
+    with pytest.raises(ValueError, match=told):
+        chosen(flag, value)
+
+
+@pytest.mark.parametrize(
+    "name, value, told",
+    [
+        ("BEAM", "many", "argument --beam: invalid int value: 'many'"),
+        ("BPE", "sentencpiece", "argument --bpe: sentencpiece: give subword_nmt or sentencepiece"),
+    ],
+)
+def test_the_environment_is_checked_as_if_it_were_typed(name, value, told, data, monkeypatch, capsys):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        chosen()
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (["--path", "other.pt"], "--path after the --: give it before the --"),
+        (["--gen-subset=valid"], "--gen-subset=valid after the --: give --split before the --"),
+        (["--lenpen", "3", "--quiet"], "--quiet after the --: leave it out, the sentences are read from the output"),
+        (["--tokenizer", "moses"], "--tokenizer after the --: leave it out, the text is detokenised when it is scored"),
+        (["--help"], "--help after the --: leave it out"),
+        (["--results-path", "out"], "--results-path after the --: leave it out, --out is where the output goes"),
+        (["--score-reference"], "--score-reference after the --: leave it out, references would be scored"),
+        (["--prefix-size=3"], "--prefix-size=3 after the --: leave it out, what is written would begin with"),
+        (["--num-shards", "2"], "--num-shards after the --: leave it out, a decoding is of the whole split"),
+    ],
+)
+def test_flags_of_the_host_that_would_spoil_a_decoding_are_refused(flags, told, data):
+    with pytest.raises(ValueError) as refused:
+        read_decoding(read(forwarded=flags))
+    assert str(refused.value).startswith(told)
+
+
+def test_other_flags_of_the_host_are_forwarded(data):
+    flags = ["--lenpen", "3", "-s", "de", "--unnormalized", "--no-repeat-ngram-size=3"]
+    assert read_decoding(read(forwarded=flags)).arguments[-len(flags) :] == flags
+
+
+def test_references_that_do_not_fit_leave_earlier_scores(data, monkeypatch):
+    (data.parent / "out").mkdir()
+    earlier = [data.parent / "out" / name for name in ("scores.txt", "hypotheses.txt")]
+    for file in earlier:
+        file.write_text("earlier\n")
+    text = read_scored_text(read("--reference", "references.txt"))
+    monkeypatch.setattr(references_module, "num_sentences", lambda *_: 2)
+    with pytest.raises(ValueError, match="references.txt has 1 lines, and test of .* 2 sentences: line 2 has no"):
+        text.decode(result="scores.txt")
+    assert all(file.read_text() == "earlier\n" for file in earlier)
+    monkeypatch.setattr(references_module, "num_sentences", lambda *_: 1)
+    monkeypatch.setattr(type(text.decoding), "run", lambda decoding: None)
+    text.decode(result="scores.txt")
+    assert not any(file.exists() for file in earlier)
+
+
+def test_the_language_of_a_decoding_is_that_of_the_data(data):
+    text = read_scored_text(read("--reference", "references.txt"))
+    text.check_side()
+    assert text.language == "de"
+    shutil.copy(data.parent / "test.en", data.parent / "test.en.gz")
+    for name in ("test.en", "test.en.gz"):
+        with pytest.raises(ValueError, match=f"{name} ends in en, and model.pt translates en into de"):
+            read_scored_text(read("--reference", name)).check_side()
+
+
+def test_the_language_of_a_text_is_what_its_reference_ends_in(data):
+    shutil.copy(data.parent / "test.de", data.parent / "test.de.gz")
+    for name in ("test.de", "test.de.gz"):
+        args = read("--reference", name)
+        args.data = args.path = args.out = None
+        assert read_scored_text(args).language == "de"
+
+
+def sentences(seed, num=200):
+    draw = random.Random(seed)
+    return [" ".join(draw.choice(["ein", "Haus", "das", "steht", "hier", ","]) for _ in range(9)) for _ in range(num)]
+
+
+def test_detokenised_text_is_written_as_a_reader_expects():
+    assert detokenize(["ein Haus , und &quot; ja &quot; !"], language="de") == ['ein Haus, und "ja"!']
+
+
+def test_headlines_are_detokenised_as_english():
+    assert detokenize(["don &apos;t say it &apos;s new"], language="title") == ["don't say it's new"]
+
+
+def test_scores_are_those_of_sacrebleu():
+    hypotheses, references = sentences(1), sentences(2)
+    bleu, chrf, tokenized = score(Translation(hypotheses, references, hypotheses), references)
+    assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-9)
+    assert chrf.value == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-9)
+    assert "tok:13a" in bleu.signature and "tok:none" in tokenized.signature and 0 < bleu.interval < bleu.value
+
+
+def test_case_is_ignored_where_it_is_asked():
+    references = sentences(2)
+    lower = [line.lower() for line in sentences(1)]
+    bleu, chrf, _ = score(Translation(lower, lower, lower), references, case="ignored")
+    assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(lower, [references], lowercase=True).score, abs=1e-9)
+    assert chrf.value == pytest.approx(sacrebleu.CHRF(lowercase=True).corpus_score(lower, [references]).score, abs=1e-9)
+    assert "c:lc" in bleu.signature and bleu.value > score(Translation([], [], lower), references)[0].value
+    same = [line.lower() for line in references]
+    assert [item.value for item in compare(same, lower, references, case="ignored")] == pytest.approx([100, 100])
+    assert all(item.other_value == pytest.approx(100) for item in compare(same, same, references, case="ignored"))
+
+
+def test_languages_without_blanks_have_the_tokeniser_that_sacrebleu_takes_for_them():
+    references, hypotheses = ["一只大猫在跑。", "狗在睡觉。"], ["一只大猫在睡觉。", "狗在跑。"]
+    bleu, _ = score(Translation([], [], hypotheses), references, language="zh")
+    assert "tok:zh" in bleu.signature
+    expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score
+    assert bleu.value == pytest.approx(expected, abs=1e-9) and bleu.value > 10
+    assert {item.metric: item.value for item in compare(references, hypotheses, references, language="zh")} == {
+        "BLEU": pytest.approx(100),
+        "chrF2": pytest.approx(100),
+    }
+
+
+def test_a_tokeniser_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    with pytest.raises(ValueError, match=r"BLEU of text in ja needs .* pip install 'sacrebleu\[ja\]'"):
+        score(Translation([], [], ["a"]), ["a"], language="ja")
+
+
+def test_figures_survive_json_with_full_precision():
+    first, second, references = sentences(1, 30), sentences(2, 30), sentences(3, 30)
+    scores = score(Translation(first, references, first), references)
+    for other in (first, second):
+        comparisons = compare(first, other, references)
+        expected = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
+        found = json.loads(as_json(scores, comparisons, command="evaluate"))
+        assert {name: found[name] for name in expected} == expected and found["command"] == "evaluate"
+    assert len(expected["scores"]) == 3 and len(expected["against"]) == 2
+
+
+def test_paired_bootstrap_tells_a_better_system_from_an_equal_one():
+    references = sentences(1)
+    worse = [line if n % 2 else "hier steht ein ein ein" for n, line in enumerate(references)]
+    better, as_bad = compare(references, worse, references), compare(sentences(3), sentences(4), references)
+    assert [item.metric for item in better] == ["BLEU", "chrF2"]
+    assert all(item.value > item.other_value and item.p < 0.01 for item in better)
+    assert all(item.p > 0.05 for item in as_bad)
+    assert all(item.value == item.other_value > 0 and item.p == 1 for item in compare(worse, worse, references))
+
+
+def test_a_translation_is_read_checked_and_detokenised(tmp_path):
+    path = tmp_path / "generate.txt"
+    path.write_text("T-0\tja <<unk>>\nH-0\t-1\tja , sagt er !\n")
+    options = dict(reference_name="reference", language="de")
+    found = read_translation(path, references=["ja, sagt sie!"], **options)
+    assert found == Translation(["ja , sagt er !"], ["ja <<unk>>"], ["ja, sagt er!"])
+    with pytest.raises(ValueError, match="has 1 lines and reference 2"):
+        read_translation(path, references=["ja", "nein"], **options)
+    path.write_text("T-0\tja\nH-0\t-1\tj@@ a\n")
+    with pytest.raises(ValueError, match="generate.txt, hypotheses, line 1: subword mark @@"):
+        read_translation(path, references=["ja"], **options)

@@ -1,0 +1,396 @@
+"""Lists of candidates in each form."""
+
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from host_models import build_host_lm
+
+from fairseq_plugins.evaluation.rescoring import (
+    LIST_FORMATS,
+    Candidate,
+    CandidateTexts,
+    NBestLists,
+    TuningSet,
+    candidate_features,
+    distinct_digests,
+    marked_kind,
+    read_nbest,
+    read_weights,
+    tune_weights,
+    weighted_sums,
+    write_nbest,
+)
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric
+
+GENERATE = """\
+INFO what the host logs
+S-1\tc d
+T-1\tC D
+H-1\t-0.5\tC E
+D-1\t-0.5\tC E
+P-1\t-0.5 -0.5
+H-1\t-0.7\tC D
+S-0\ta
+T-0\tA
+H-0\t-0.25\tA
+Generate test with beam=5
+"""
+MOSES = """\
+0 ||| A ||| d= 1 w= 2 ||| -0.25
+1 ||| C E ||| d= 3 w= 2 ||| -0.5 ||| 0-0
+1 ||| C D ||| d= 0 w= 2 ||| -0.7
+"""
+TAB = "1\t-0.5\tC E\n0\t-0.25\tA\n\n1\t-0.7\tC D\n"
+TEXTS = {"generate": GENERATE, "moses": MOSES, "tab": TAB}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text, form):
+        (tmp_path / "lists").write_text(text)
+        return read_nbest([tmp_path / "lists"], form=form)
+
+    return read
+
+
+@pytest.mark.parametrize("form", LIST_FORMATS)
+def test_candidates_stand_by_their_sentences(form, read):
+    lists = read(TEXTS[form], form)
+    found = [[(candidate.text, candidate.score) for candidate in one] for one in lists.candidates]
+    assert found == [[("A", -0.25)], [("C E", -0.5), ("C D", -0.7)]]
+    assert lists.first == [0, 0] and lists.texts == ["A", "C E", "C D"]
+    has_pairs = form == "generate"
+    assert lists.sources == (["a", "c d"] if has_pairs else [])
+    assert lists.references == (["A", "C D"] if has_pairs else [])
+
+
+def test_sources_of_some_sentences_are_none(read):
+    lists = read(GENERATE.replace("S-0\ta\n", ""), "generate")
+    assert lists.sources == [] and lists.references == ["A", "C D"]
+
+
+@pytest.mark.parametrize("form", LIST_FORMATS)
+def test_reordered_lists_are_read_again(form, read):
+    lists = read(TEXTS[form], form)
+    text = write_nbest(lists, [np.array([2.0]), np.array([-3.5, 1.25])], form=form)
+    again = read(text, form)
+    found = [[(candidate.text, candidate.score) for candidate in one] for one in again.candidates]
+    assert found == [[("A", 2.0)], [("C D", 1.25), ("C E", -3.5)]]
+    assert again.sources == lists.sources and again.references == lists.references
+    if form == "moses":
+        assert "1 ||| C E ||| d= 3 w= 2 ||| -3.500000 ||| 0-0\n" in text
+
+
+def test_candidates_with_the_same_score_stay_in_their_order():
+    lists = NBestLists([[Candidate(text, 0.0) for text in "ABC"]], [], [])
+    written = write_nbest(lists, [np.array([-1.0, -1.0, -0.5])], form="tab")
+    assert [line.split("\t")[2] for line in written.splitlines()] == ["C", "A", "B"]
+
+
+def test_three_fields_of_moses_have_a_score_and_no_features(read):
+    lists = read("0 ||| a b ||| -1.5\n", "moses")
+    assert lists.candidates[0][0].score == -1.5
+    assert write_nbest(lists, [np.array([2.0])], form="moses") == "0 ||| a b |||  ||| 2.000000\n"
+
+
+def test_a_list_need_not_be_in_the_order_of_its_scores(read):
+    assert read("0\t-2\ta\n0\t-1\tb\n0\t-1\tc\n", "tab").first == [1]
+
+
+@pytest.mark.parametrize(
+    "form, text, message",
+    [
+        ("tab", "0\t-1\ta\n0 -1 b\n", r"lists, line 2: not NUMBER<tab>SCORE<tab>TEXT"),
+        ("tab", "0\tnan\ta\n", "line 1: not NUMBER<tab>"),
+        ("tab", "0\t-1\ta\n0\tinf\tb\n", "line 2: not NUMBER<tab>"),
+        ("tab", "0\t-1\ta\n0\t-inf\tb\n", "line 2: not NUMBER<tab>"),
+        ("moses", "0 ||| a ||| x\n", r"line 1: not NUMBER \|\|\| TEXT"),
+        ("moses", "0 a\n", "line 1: not NUMBER"),
+        ("generate", "H-0\tx\ta\n", "line 1: not H-NUMBER<tab>"),
+        ("generate", "nothing\n", "holds no candidate: lines are H-NUMBER"),
+        ("tab", "1\t-1\ta\n", "sentence 0 has no candidate; sentences are numbered from 0"),
+        ("tab", "0\t-1\ta\n-1\t-1\tb\n", "line 2: not NUMBER<tab>"),
+        ("moses", "-1 ||| a ||| -1\n", "line 1: not NUMBER"),
+        ("tab", "", "lists is empty"),
+    ],
+)
+def test_other_lines_are_told(form, text, message, read):
+    with pytest.raises(ValueError, match=message):
+        read(text, form)
+
+
+def test_a_large_number_costs_no_memory(read):
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="sentence 1 has no candidate"):
+        read("0\t-1\ta\n500000\t-1\tb\n", "tab")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6
+
+
+def test_subwords_are_told_by_their_marks():
+    assert marked_kind(["a b", "ne@@ w"]) == "subword_nmt"
+    assert marked_kind(["\u2581a b"]) == "sentencepiece"
+    assert marked_kind(["a b", "a@@b"]) is None
+    assert marked_kind(["a b", "ne@@ w", "a \u2581 b"]) == "subword_nmt"  # the text's own
+    assert marked_kind(["a b", "a \u2581 b"]) is None
+
+
+@pytest.mark.parametrize("unicode, text", [("NFC", "sch\u00f6n"), ("kept", "scho\u0308n")])
+def test_texts_are_of_the_form_that_the_data_have(unicode, text, tmp_path):
+    for name in ("lists", "sources"):
+        (tmp_path / name).write_text("0\t-0.5\tscho\u0308n\n")
+    lists = read_nbest([tmp_path / "lists"], form="tab", unicode=unicode)
+    assert lists.texts == [text] and lists.lines_of(tmp_path / "sources") == [f"0\t-0.5\t{text}"]
+
+
+LISTS = NBestLists(
+    candidates=[
+        [Candidate("w0 w1 w2", -1.0), Candidate("w3", -2.0), Candidate("w0 w1 w2", -3.0)],
+        [Candidate("w3 nowhere w5 w6 w7", -0.5)],
+    ],
+    sources=["w1 w2", "w3 w4 w5 w6"],
+    references=[],
+)
+
+
+def nll_alone(model, text, source=None):
+    dictionary = model.decoder.dictionary
+    target = dictionary.encode_line(text, add_if_not_exist=False).long()
+    inputs = torch.cat([torch.tensor([dictionary.eos()]), target[:-1]])[None]
+    if source is not None:
+        read = model.encoder.dictionary.encode_line(source, add_if_not_exist=False).long()[None]
+        inputs = (read, torch.tensor([read.size(1)]), inputs)
+    with torch.no_grad():
+        log_probs = model.eval()(*(inputs if isinstance(inputs, tuple) else (inputs,)))[0][0]
+    return -log_probs.gather(-1, target[:, None]).sum().item()
+
+
+@pytest.mark.parametrize("max_tokens", [6, 4096])
+def test_they_are_the_lists_scores_lengths_and_log_probabilities(max_tokens, build_tiny_lm, build_encdec):
+    lm = build_tiny_lm("mos", dropout_output=0.5).double()
+    encdec = build_encdec("lstm_encdec_doc", 19, 23, embed_dim=8, hidden_sizes="8 8").double()
+    found = candidate_features(LISTS, {"lm": lm, "encdec": encdec}, max_tokens=max_tokens)
+    assert found.names == ["list", "length", "lm", "encdec"]
+    assert found.is_candidate.tolist() == [[True, True, True], [True, False, False]]
+    for sentence, (row, candidates) in enumerate(zip(found.values, LISTS.candidates)):
+        expected = [
+            [
+                candidate.score,
+                len(candidate.text.split()),
+                -nll_alone(lm, candidate.text),
+                -nll_alone(encdec, candidate.text, LISTS.sources[sentence]),
+            ]
+            for candidate in candidates
+        ]
+        np.testing.assert_allclose(row[: len(candidates)], expected, rtol=1e-9)
+        assert not row[len(candidates) :].any()
+
+
+def test_candidates_without_a_word_have_no_unknown_ones(build_tiny_lm):
+    lists = NBestLists([[Candidate("", -1.0)]], [], [])
+    assert candidate_features(lists, {"lm": build_tiny_lm("tied")}).unknown_shares == {"lm": 0}
+
+
+def test_what_is_missing_is_told(build_encdec):
+    encdec = build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
+    with pytest.raises(ValueError, match="an encoder-decoder reads the sources: give them with --source"):
+        candidate_features(NBestLists(LISTS.candidates, [], []), {"encdec": encdec})
+    with pytest.raises(ValueError, match="a Linear scores no text"):
+        candidate_features(LISTS, {"other": torch.nn.Linear(1, 1)})
+
+
+def test_a_text_that_a_model_cannot_read_is_named_before_another_model_scores(build_tiny_lm, build_encdec, monkeypatch):
+    lm, host_lm = build_tiny_lm("tied"), build_host_lm("transformer_lm")
+    monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
+    encdec = build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
+    monkeypatch.setattr(encdec, "max_positions", lambda: (5, 14))
+    long = NBestLists([*LISTS.candidates, [Candidate("w1", -1.0), Candidate("w2 " * 14, -1.0)]], ["w1"] * 3, [])
+    candidate = "sentence 2 of the lists, from 0: the candidate that begins with 'w2 w2 .*' has 15 tokens with the end"
+    for last in (host_lm, encdec):
+        with pytest.raises(
+            ValueError, match=f"{candidate} mark, and last.pt reads at most 14: leave the candidate out"
+        ):
+            candidate_features(long, {"first.pt": lm, "last.pt": last})
+    source = "sentence 1 of the lists, from 0: the source that begins with 'w3 w4 w5 w6 w7' has 6 tokens with the end"
+    with pytest.raises(ValueError, match=f"{source} mark, and last.pt reads at most 5: shorten it or take another"):
+        sources = [LISTS.sources[0], "w3 w4 w5 w6 w7"]
+        candidate_features(NBestLists(LISTS.candidates, sources, []), {"first.pt": lm, "last.pt": encdec})
+
+
+def test_what_is_missing_is_told_before_another_model_scores(build_tiny_lm, build_encdec, monkeypatch):
+    lm, encdec = build_tiny_lm("tied"), build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
+    monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
+    for other, message in ((encdec, "last.pt: an encoder-decoder reads"), (torch.nn.Linear(1, 1), "last.pt: a Linear")):
+        with pytest.raises(ValueError, match=message):
+            candidate_features(NBestLists(LISTS.candidates, [], []), {"first.pt": lm, "last.pt": other})
+
+
+REFERENCES = ["das <<unk>> ist da .", "der Hund läuft ."]
+
+
+def texts_of(references, language=None, reference=None):
+    candidates = [
+        [Candidate("das <unk> ist da .", -1.0), Candidate("das Haus ist da .", -2.0)],
+        [Candidate("der Hund läuft .", -1.0), Candidate("der Hund .", -2.0)],
+    ]
+    lists = NBestLists(candidates=candidates, sources=[], references=references)
+    return CandidateTexts(lists, reference=reference, language=language, case="kept")
+
+
+@pytest.mark.parametrize("metric", ["bleu", "rouge1", "rougeL"])
+def test_an_unknown_word_matches_no_unknown_word_of_the_lists_references(metric):
+    judge, (reference, _) = CORPUS_METRICS[metric](case="kept"), texts_of(REFERENCES).references
+    unknown, known, right = (
+        judge.score(judge.statistics(text, line))
+        for text, line in (
+            ("das <unk> ist da .", reference),
+            ("das Haus ist da .", reference),
+            ("das Haus ist da .", "das Haus ist da ."),
+        )
+    )
+    assert unknown <= known < right
+
+
+def test_a_blank_reference_of_the_lists_is_refused_where_references_are_read():
+    texts = texts_of([REFERENCES[0], " "])
+    assert texts.chosen([1, 0]) == ["das Haus ist da .", "der Hund läuft ."]
+    with pytest.raises(ValueError, match="the references of the lists, line 2: blank, nothing could be compared"):
+        _ = texts.references
+
+
+def test_metrics_split_the_language_of_the_texts_as_sacrebleu_does():
+    judge = texts_of(["一只大猫在跑。", "狗在睡觉。"], language="zh").judge("bleu")
+    assert judge.score(judge.statistics("一只大猫在睡觉。", "一只大猫在跑。")) > 10
+    by_words = texts_of(REFERENCES).judge("bleu")
+    assert by_words.score(by_words.statistics("一只大猫在睡觉。", "一只大猫在跑。")) < 1
+
+
+def test_weights_do_not_tell_copies_of_a_model_apart(tmp_path):
+    for name in ("best.pt", "last.pt"):
+        (tmp_path / name).write_bytes(b"model")
+    paths = [str(tmp_path / name) for name in ("best.pt", "last.pt")]
+    with pytest.raises(ValueError, match="--path: .*best.pt and .*last.pt hold the same model: give one of them"):
+        distinct_digests(paths)
+
+
+def test_raw_references_are_not_compared_with_tokens(tmp_path):
+    raw, tokens = ["das Haus ist da.", "der Hund läuft."], ["das Haus ist da .", "der Hund läuft ."]
+    path = tmp_path / "references.de"
+    path.write_text("\n".join(raw), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"references.de is raw text, and the lists are tokens.* give --target-lang"):
+        _ = texts_of([], reference=path).references
+    assert texts_of([], language="de", reference=path).references == raw
+    for lines in (tokens, ["das Haus ist da", "der Hund läuft"], ["das Haus ist da", "der Hund läuft ."]):
+        path.write_text("\n".join(lines), encoding="utf-8")
+        assert texts_of([], reference=path).references == lines
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        '{"list": NaN, "length": 0.0}',
+        '{"list": Infinity, "length": 0.0}',
+        '{"list": 1.0}',
+        '{"list": 1.0, "length": 0.0, "model.pt": 0.5}',
+    ],
+)
+def test_weights_that_are_no_numbers_or_of_nothing_are_refused(weights, tmp_path):
+    (tmp_path / "weights.json").write_text(f'{{"metric": "bleu", "weights": {weights}, "digests": {{}}}}')
+    with pytest.raises(ValueError, match="weights.json holds no weights: write it with --tune"):
+        read_weights(tmp_path / "weights.json")
+
+
+N, K, F = 30, 6, 3
+
+
+class Share(CorpusMetric):
+    """What is right by what is chosen; its parts do not add up as means do."""
+
+    def statistics(self, hypothesis, reference):
+        raise NotImplementedError
+
+    def score(self, total):
+        return 100 * total[0] / total[1]
+
+
+@pytest.fixture
+def data():
+    generator = np.random.default_rng(3)
+    is_candidate = np.arange(K) < generator.integers(1, K + 1, size=N)[:, None]
+    values = generator.normal(size=(N, K, F)) * [1, 100, 0.01] * is_candidate[..., None]
+    statistics = np.stack([generator.integers(0, 5, (N, K)), generator.integers(5, 9, (N, K))], 2).astype(float)
+    return TuningSet(values=values, is_candidate=is_candidate, statistics=statistics, metric=Share())
+
+
+def test_sums_are_of_candidates_alone(data):
+    weights = np.array([1.0, -0.5, 2.0])
+    sums = weighted_sums(data.values, data.is_candidate, weights)
+    assert np.isneginf(sums).sum() == (~data.is_candidate).sum() > 0
+    for n in range(N):
+        for k in range(int(data.is_candidate[n].sum())):
+            assert sums[n, k] == pytest.approx(sum(data.values[n, k, f] * weights[f] for f in range(F)))
+
+
+def score_by_hand(data, weights):
+    total = np.zeros(2)
+    for n in range(N):
+        choices = [data.values[n, k] @ weights for k in range(int(data.is_candidate[n].sum()))]
+        total += data.statistics[n, int(np.argmax(choices))]
+    return 100 * total[0] / total[1]
+
+
+def test_the_best_point_of_a_line_is_at_least_that_of_a_fine_grid(data):
+    generator = np.random.default_rng(5)
+    for _ in range(2):
+        weights, direction = generator.normal(size=(2, F)) / [1, 100, 0.01]
+        step, best = data.best_step(weights, direction)
+        assert best == pytest.approx(score_by_hand(data, weights + step * direction), rel=1e-12)
+        grid = np.concatenate([np.linspace(-8, 8, 201), [-1e4, 1e4]])
+        scores = [score_by_hand(data, weights + place * direction) for place in grid]
+        assert best >= max(scores) and max(scores) > min(scores)
+
+
+def test_where_nothing_is_better_no_step_is_made(data):
+    weights = np.array([1.0, 0.0, 0.0])
+    assert data.best_step(weights, np.zeros(F)) == (0.0, data.score(weights))
+
+
+def test_the_search_finds_the_feature_that_tells_the_best_candidates(data):
+    quality = data.statistics[..., 0] / data.statistics[..., 1] * data.is_candidate
+    values = np.concatenate([data.values, -0.001 * quality[..., None]], axis=2)
+    tuned = TuningSet(values=values, is_candidate=data.is_candidate, statistics=data.statistics, metric=data.metric)
+    weights = tune_weights(tuned, num_restarts=2, seed=1)
+    assert np.abs(weights).sum() == pytest.approx(1) and weights[3] < 0
+    assert tuned.score(weights) >= tuned.score(np.array([0, 0, 0, -1.0]))
+    assert (weights == tune_weights(tuned, num_restarts=2, seed=1)).all()
+
+
+def test_the_order_of_the_first_feature_is_the_least_that_is_reached(data):
+    weights = tune_weights(data, num_restarts=0, seed=1)
+    assert data.score(weights) >= data.score(np.array([1.0, 0.0, 0.0]))
+
+
+def test_a_feature_that_never_differs_does_no_harm(data):
+    constant = TuningSet(
+        values=np.where(data.is_candidate[..., None], [[[1.0, 2.0, 3.0]]], 0),
+        is_candidate=data.is_candidate,
+        statistics=data.statistics,
+        metric=data.metric,
+    )
+    assert np.isfinite(tune_weights(constant, num_restarts=1, seed=1)).all()
+
+
+def test_what_all_candidates_of_a_sentence_share_has_no_part_in_the_weights(data):
+    shift = np.random.default_rng(7).normal(size=(N, 1, F)) * [50, 100, 3]
+    shifted = replace(data, values=np.where(data.is_candidate[..., None], data.values + shift, 0))
+    found = [tune_weights(one, num_restarts=1, seed=1) for one in (data, shifted)]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+
+
+def test_another_seed_searches_elsewhere(data):
+    one, other = (tune_weights(data, num_restarts=1, seed=seed) for seed in (1, 2))
+    assert (one != other).any()

@@ -1,0 +1,601 @@
+"""Scored windows: what they hold, their gradients, and that generators leave each other alone."""
+
+import math
+from types import SimpleNamespace
+
+import plain_formulas
+import pytest
+import torch
+from builders import (
+    CELLS_AND_LAYERS,
+    build_encdec,
+    build_tiny_encdec,
+    build_tiny_gated_lm,
+    build_tiny_lm,
+    build_tiny_transformer,
+    tiny_base_flags,
+)
+from example_layers import OwnSoftmax
+from host_models import build_host_lm
+from tensor_sizes import TensorSizes
+
+from fairseq_plugins.evaluation.scoring import (
+    Perplexity,
+    evaluate_perplexity,
+    longest_sequence,
+    prepare_to_score,
+    score_pairs,
+    score_sequences,
+    score_windows,
+)
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.output_layers import base
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+
+V = 23
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(V, (60,))
+
+
+@pytest.fixture
+def whole(tokens):
+    """``whole(model, num_rows)``: inputs, target, log-probabilities and layers' outputs, read at once."""
+
+    @torch.no_grad()
+    def read(model, num_rows):
+        rows = tokens[: len(tokens) // num_rows * num_rows].view(num_rows, -1)
+        log_probs, extra = model.eval()(rows[:, :-1])
+        return rows[:, :-1], rows[:, 1:], log_probs, extra["states"].layers
+
+    return read
+
+
+@pytest.mark.parametrize("words", ["targets", "all"])
+@pytest.mark.parametrize("num_rows, window", [(1, 7), (4, 5), (4, 1000)])
+def test_windows_hold_what_one_pass_gives(num_rows, window, words, build_tiny_lm, tokens, whole):
+    model = build_tiny_lm("doc", experts_per_layer="1 0 2", dropout_output=0.5).double().train()
+    windows = list(score_windows([model], tokens, num_rows=num_rows, window=window, words=words))
+    inputs, target, log_probs, layers = whole(model, num_rows)
+    assert torch.equal(torch.cat([one.inputs for one in windows], dim=1), inputs)
+    assert torch.equal(torch.cat([one.target for one in windows], dim=1), target)
+    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(torch.cat([one.nll for one in windows], dim=1), nll, rtol=1e-11, atol=1e-11)
+    for n, layer in enumerate(layers):
+        joined = torch.cat([one.states[0].layers[n] for one in windows], dim=1)
+        torch.testing.assert_close(joined, layer, rtol=1e-11, atol=1e-11)
+    assert all(one.scores[0].mixture_weights.shape == (num_rows, one.target.size(1), 3) for one in windows)
+    if words == "targets":
+        assert all(one.log_probs is None for one in windows)
+        assert all(one.scores[0].loss.item() == pytest.approx(one.nll.sum().item()) for one in windows)
+    else:
+        joined = torch.cat([one.log_probs for one in windows], dim=1)
+        torch.testing.assert_close(joined, log_probs, rtol=1e-11, atol=1e-11)
+
+
+def test_log_probabilities_of_all_words_are_averaged_too(build_tiny_lm, tokens, whole):
+    models = [build_tiny_lm("tied", seed=1), build_tiny_lm("mos", seed=2).double()]
+    (window,) = score_windows(models, tokens, words="all")
+    mean = sum(whole(model, 1)[2].double().exp() for model in models) / 2
+    torch.testing.assert_close(window.log_probs.exp(), mean, rtol=1e-6, atol=1e-6)
+    at_target = window.log_probs.gather(-1, window.target.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(window.nll, -at_target)
+    assert len(window.states) == len(window.scores) == 2 and window.nll.dtype == torch.float64
+
+
+def test_generators_that_run_by_turns_and_a_training_between_do_not_disturb_each_other(build_tiny_lm, tokens):
+    model, others = build_tiny_lm("tied", dropout_output=0.5), tokens.flip(0)
+    expected = [[one.nll for one in score_windows([model], text, window=7)] for text in (tokens, others)]
+    undisturbed = build_tiny_lm("tied", dropout_output=0.5).train()
+    first, second = tokens.view(6, 10)[:, :5], tokens.view(6, 10)[:, 5:]
+    model.train()(first, stream="train", position=0)
+    undisturbed(first, stream="train", position=0)
+    found = [[], []]
+    for windows in zip(score_windows([model], tokens, window=7), score_windows([model], others, window=7)):
+        model.train()
+        for one, nlls in zip(windows, found):
+            nlls.append(one.nll)
+    for nlls, expected_nlls in zip(found, expected):
+        torch.testing.assert_close(nlls, expected_nlls, rtol=0, atol=0)
+    outputs = [lm.eval()(second, stream="train", position=5)[1]["states"].layers[1] for lm in (model, undisturbed)]
+    torch.testing.assert_close(*outputs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("num_read", [1, 3, 1000])
+def test_the_state_is_forgotten_at_the_end_and_where_the_reader_stops(num_read, build_tiny_lm, tokens):
+    model, streams = build_tiny_lm("tied"), set()
+    model.register_forward_pre_hook(lambda _, __, options: streams.add(options["stream"]), with_kwargs=True)
+    windows, carried_state = score_windows([model], tokens, window=7), model.decoder.carried_state
+    for _ in zip(range(num_read), windows):
+        pass
+    (stream,) = streams
+    if num_read < 1000:
+        carried_state.get(stream, 7 * num_read)
+    windows.close()
+    with pytest.raises(ValueError, match="cannot go on"):
+        carried_state.get(stream, 7 * num_read if num_read < 1000 else len(tokens) - 1)
+
+
+def test_gradients_are_off_unless_asked_for_and_the_readers_setting_stays(build_tiny_lm, tokens):
+    model = build_tiny_lm("tied")
+    for mode in (True, False):
+        with torch.set_grad_enabled(mode):
+            for asked in (True, False):
+                for window in score_windows([model], tokens, window=20, with_gradients=asked):
+                    assert torch.is_grad_enabled() == mode
+                    assert window.scores[0].loss.requires_grad == window.states[0].top.requires_grad == asked
+                    assert not window.nll.requires_grad
+
+
+@pytest.mark.parametrize("cell, name", CELLS_AND_LAYERS)
+def test_gradients_of_a_window_are_finite_differences_from_the_state_before_it(cell, name, build_tiny_lm, tokens):
+    # weights that are not beside a kink: the Mogrifier caps its input gate by min(i, 1 - f)
+    model = build_tiny_lm(name, rnn_cell=cell, dropout_output=0.5, seed=1).double()
+    windows = score_windows([model], tokens, num_rows=3, window=6, with_gradients=True)
+    before, window = next(windows), next(windows)
+    assert not model.training
+    window.scores[0].loss.backward()
+    model(before.inputs, stream="reference", position=0)
+
+    @torch.no_grad()
+    def loss():
+        # the state before the window stays as it was with the first weights
+        log_probs, _ = model(window.inputs, stream="reference", position=6)
+        return -log_probs.gather(-1, window.target.unsqueeze(-1)).sum()
+
+    step, found, expected = 1e-6, {}, {}
+    for parameter_name, parameter in model.named_parameters():
+        direction, value = torch.randn_like(parameter), parameter.data.clone()
+        losses = []
+        for sign in (1, -1):
+            parameter.data = value + sign * step * direction
+            losses.append(loss())
+        parameter.data = value
+        found[parameter_name] = (parameter.grad * direction).sum()
+        expected[parameter_name] = (losses[0] - losses[1]) / (2 * step)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_gradients_of_all_log_probabilities_are_those_of_the_loss(cell, build_tiny_lm, tokens):
+    model, gradients = build_tiny_lm("tied", rnn_cell=cell).double(), []
+    for words in ("targets", "all"):
+        model.zero_grad()
+        for window in score_windows([model], tokens, window=20, words=words, with_gradients=True):
+            loss = window.scores[0].loss
+            if words == "all":
+                loss = -window.log_probs.gather(-1, window.target.unsqueeze(-1)).sum()
+            loss.backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["tied", "drill"])
+def test_weights_may_change_between_windows(name, build_tiny_lm, tokens):
+    model, same = build_tiny_lm(name).double(), build_tiny_lm(name).double()
+    second = None
+    for number, window in enumerate(score_windows([model], tokens, window=30, with_gradients=True)):
+        second = window.nll
+        if number == 0:
+            window.scores[0].loss.backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.05 * parameter.grad
+    same.eval()(tokens[None, :30], stream="reference", position=0)
+    same.load_state_dict(model.state_dict())
+    log_probs, _ = same(tokens[None, 30:-1], stream="reference", position=30)
+    expected = -log_probs.gather(-1, tokens[None, 31:, None]).squeeze(-1).detach()
+    torch.testing.assert_close(second, expected, rtol=1e-10, atol=1e-10)
+
+
+SCORED_SEQUENCES_V, END, PADDING = 23, 2, 1
+LENGTHS = [5, 1, 9, 3, 9, 2, 14, 1]
+
+
+@pytest.fixture
+def sequences():
+    return [torch.cat([torch.randint(4, SCORED_SEQUENCES_V, (length - 1,)), torch.tensor([END])]) for length in LENGTHS]
+
+
+@torch.no_grad()
+def log_probs_alone(model, sequence):
+    """Of all words at each position, (n, V), by a model that reads nothing else."""
+    inputs = torch.cat([torch.tensor([END]), sequence[:-1]])
+    return torch.log_softmax(model.eval()(inputs[None])[0][0], dim=-1)
+
+
+def nll_alone(model, sequence):
+    return -log_probs_alone(model, sequence).gather(-1, sequence[:, None])[:, 0]
+
+
+def assert_scores(found, expected, tolerance=1e-11):
+    assert len(found) == len(expected)
+    for scored, nll in zip(found, expected):
+        torch.testing.assert_close(scored.token_nll, nll, rtol=tolerance, atol=tolerance)
+        assert scored.nll == pytest.approx(nll.sum().item(), rel=tolerance)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 10, 29, 4096])
+@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+def test_they_are_those_of_each_sequence_alone_whatever_the_batches(name, max_tokens, build_tiny_lm, sequences):
+    model = build_tiny_lm(name, dropout_output=0.5, dropout_weight=0.5, dropout_embedding=0.5).double()
+    found = score_sequences([model], sequences, max_tokens=max_tokens)
+    assert_scores(found, [nll_alone(model, sequence) for sequence in sequences])
+
+
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_every_cell_starts_fresh(cell, build_tiny_lm, sequences):
+    model = build_tiny_lm("tied", rnn_cell=cell).double()
+    model(torch.randint(SCORED_SEQUENCES_V, (len(sequences), 6)), stream="text", position=0)
+    assert_scores(score_sequences([model], sequences), [nll_alone(model, sequence) for sequence in sequences])
+
+
+def test_the_first_token_is_predicted_from_an_end_mark_and_the_end_mark_too(build_tiny_lm):
+    model = build_tiny_lm("tied").double().eval()
+    decoder, zeros = model.decoder, torch.zeros(1, 1).double()
+    (scored,) = score_sequences([model], [torch.tensor([7, 11, 5, END])])
+    x = decoder.embedding.weight[[END, 7, 11, 5]][None]
+    for layer in decoder.stack.layers:
+        x, _, _ = plain_formulas.lstm(x, *[zeros.expand(1, layer.hidden_size)] * 2, *layer.parameters())
+    probs = plain_formulas.output_probs(decoder.output, [x])[0]
+    expected = [-probs[i, word].log().item() for i, word in enumerate([7, 11, 5, END])]
+    assert scored.token_nll.tolist() == pytest.approx(expected, rel=1e-11)
+
+
+def test_a_permutation_of_the_sequences_permutes_the_scores(build_tiny_lm, sequences):
+    model, order = build_tiny_lm("doc", experts_per_layer="1 0 2").double(), torch.randperm(len(sequences)).tolist()
+    found = score_sequences([model], sequences, max_tokens=20)
+    permuted = score_sequences([model], [sequences[i] for i in order], max_tokens=20)
+    assert_scores(permuted, [found[i].token_nll for i in order])
+
+
+def test_models_are_averaged_as_probabilities(build_tiny_lm, sequences):
+    models = [build_tiny_lm("tied", seed=1).double(), build_tiny_lm("mos", seed=2).double()]
+    mean = [sum(torch.exp(-nll_alone(model, sequence)) for model in models) / 2 for sequence in sequences]
+    assert_scores(score_sequences(models, sequences), [-probs.log() for probs in mean])
+
+
+@pytest.mark.parametrize("arch", ["transformer_lm", "lstm_lm"])
+def test_the_hosts_language_models_are_scored_too(arch, build_tiny_lm, sequences):
+    host, ours = build_host_lm(arch).double(), build_tiny_lm("tied").double()
+    for models in ([host], [host, ours]):
+        mean = [sum(torch.exp(-nll_alone(model, one)) for model in models) / len(models) for one in sequences]
+        found = score_sequences(models, sequences, max_tokens=20)
+        assert_scores(found, [-probs.log() for probs in mean], tolerance=1e-6)  # the host normalises in float32
+
+
+def test_a_sequence_that_a_model_cannot_read_is_refused(build_tiny_lm):
+    models = [build_tiny_lm("tied"), build_host_lm("transformer_lm")]
+    with pytest.raises(ValueError, match="sequence 2 has 15 tokens and the model reads at most 14: cut it"):
+        score_sequences(models, [torch.full((length,), 5) for length in (14, 15)])
+
+
+def test_the_model_that_reads_least_is_the_limit_of_several():
+    models = [SimpleNamespace(decoder=None, max_positions=lambda length=length: length) for length in (9, 5, 7)]
+    assert longest_sequence(models) == 5
+
+
+@pytest.mark.parametrize("max_tokens, num_batches", [(1, 8), (28, 3), (14 * 8, 1)])
+def test_batches_hold_so_many_tokens_and_the_longest_come_first(max_tokens, num_batches, build_tiny_lm, sequences):
+    model, shapes = build_tiny_lm("tied"), []
+    model.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
+    score_sequences([model], sequences, max_tokens=max_tokens)
+    assert len(shapes) == num_batches and sum(rows for rows, _ in shapes) == len(sequences)
+    assert all(rows == 1 or rows * longest <= max_tokens for rows, longest in shapes)
+    assert shapes[0][1] == 14 and shapes == sorted(shapes, key=lambda shape: -shape[1])
+
+
+def test_the_symbol_of_padding_is_a_word_like_others_in_a_text(build_tiny_lm):
+    model, sequences = build_tiny_lm("tied").double(), [torch.tensor([5, PADDING, 6, END]), torch.tensor([END])]
+    assert_scores(score_sequences([model], sequences), [nll_alone(model, sequence) for sequence in sequences])
+
+
+@pytest.mark.parametrize("window", [1, 4, 14])
+def test_a_long_sequence_is_read_in_windows(window, build_tiny_lm, sequences):
+    models, longest = [build_tiny_lm("tied", seed=1).double(), build_tiny_lm("doc", seed=2).double()], []
+    models[0].register_forward_pre_hook(lambda _, inputs: longest.append(inputs[0].size(1)))
+    expected = [one.token_nll for one in score_sequences(models, sequences)]
+    assert max(longest) == 14
+    longest.clear()
+    assert_scores(score_sequences(models, sequences, window=window), expected)
+    assert max(longest) == window and not models[0].decoder.carried_state._streams
+
+
+def test_gated_models_are_scored_without_their_distribution(sequences):
+    bases = [tiny_base_flags("tied"), tiny_base_flags("mos")]
+    model, asked = build_tiny_gated_lm(*bases).double(), []
+    model.register_forward_hook(lambda *call: asked.append(call[2][1]["scores"].log_probs))
+    expected = [nll_alone(model, sequence) for sequence in sequences]
+    asked.clear()
+    assert_scores(score_sequences([model], sequences), expected)
+    assert asked and all(log_probs is None for log_probs in asked)
+
+
+def test_streams_go_on_after_a_scoring(build_tiny_lm, sequences):
+    model, undisturbed = build_tiny_lm("tied"), build_tiny_lm("tied")
+    first, second = torch.randint(SCORED_SEQUENCES_V, (2, 3, 5))
+    for lm in (model, undisturbed):
+        lm(first, stream="text", position=0)
+    score_sequences([model], sequences)
+    outputs = [lm.eval()(second, stream="text", position=5)[0] for lm in (model, undisturbed)]
+    assert torch.equal(*outputs)
+
+
+def test_log_probabilities_of_a_batch_are_never_held(build_tiny_lm):
+    vocab_size, sequences, largest = 2003, [torch.randint(4, 2003, (50,)) for _ in range(3)], []
+    for flags in ({"output_chunk": 8}, {"output_loss": "plain"}):
+        with TensorSizes() as sizes:
+            score_sequences([build_tiny_lm("tied", vocab_size=vocab_size, **flags)], sequences)
+        largest.append(sizes.largest)
+    assert largest[0] < 150 * vocab_size <= largest[1]
+
+
+def test_models_of_different_vocabularies_are_refused(build_tiny_lm, sequences):
+    models = [build_tiny_lm("tied"), build_tiny_lm("tied", vocab_size=SCORED_SEQUENCES_V + 1)]
+    with pytest.raises(ValueError, match="different vocabularies"):
+        score_sequences(models, sequences)
+
+
+def test_a_model_that_diverged_is_refused(build_tiny_lm, sequences):
+    models = [build_tiny_lm("tied"), build_tiny_lm("tied")]
+    models[1].decoder.stack.layers[0].weight_hh_l0.data[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="loss of model 2 of 2 is nan"):
+        score_sequences(models, sequences)
+
+
+def test_nothing_has_no_scores_and_batches_of_nothing_are_refused(build_tiny_lm, sequences):
+    assert score_sequences([build_tiny_lm("tied")], []) == []
+    with pytest.raises(ValueError, match="batches of 0 tokens: give at least 1"):
+        score_sequences([build_tiny_lm("tied")], sequences, max_tokens=0)
+
+
+SCORED_PAIRS_END = 2
+SCORED_PAIRS_LENGTHS = [(3, 5), (6, 1), (1, 9), (4, 4), (6, 2)]
+
+
+def host_transformer():
+    """A small model of the host, which reads 14 tokens at most."""
+    sizes = dict(layers=1, embed_dim=8, ffn_embed_dim=8, attention_heads=2)
+    flags = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    return build_encdec("transformer", 19, 23, max_source_positions=14, max_target_positions=14, **flags)
+
+
+MODELS = {
+    "recurrent": lambda: build_tiny_encdec("doc", dropout=0.5),
+    "transformer": lambda: build_tiny_transformer("transformer_mos", dropout=0.5),
+    "host": host_transformer,
+}
+
+
+@pytest.fixture
+def pairs():
+    sizes = (19, 23)
+    return [
+        [
+            torch.cat([torch.randint(4, size, (pair[side] - 1,)), torch.tensor([SCORED_PAIRS_END])])
+            for pair in SCORED_PAIRS_LENGTHS
+        ]
+        for side, size in enumerate(sizes)
+    ]
+
+
+@torch.no_grad()
+def scored_pairs_nll_alone(model, source, target):
+    previous = torch.cat([torch.tensor([SCORED_PAIRS_END]), target[:-1]])
+    output = model.eval()(source[None], torch.tensor([len(source)]), previous[None])
+    log_probs = model.get_normalized_probs(output, log_probs=True)[0]
+    return -log_probs.gather(-1, target[:, None])[:, 0].double()
+
+
+@pytest.mark.parametrize("max_tokens", [1, 9, 12, 4096])
+@pytest.mark.parametrize("name", MODELS)
+def test_they_are_those_of_each_pair_alone_whatever_the_batches(name, max_tokens, pairs):
+    model, seen = MODELS[name]().double(), []
+    for batch in score_pairs(model, *pairs, max_tokens=max_tokens):
+        for number, nll, is_token in zip(batch.numbers, batch.nll, batch.is_token):
+            torch.testing.assert_close(nll[is_token], scored_pairs_nll_alone(model, *(side[number] for side in pairs)))
+            assert not nll[~is_token].any() and int(is_token.sum()) == SCORED_PAIRS_LENGTHS[number][1]
+        assert (batch.scores is None) == (name == "host")
+        seen += batch.numbers
+        longest = max(max(SCORED_PAIRS_LENGTHS[number]) for number in batch.numbers)
+        assert longest * len(batch.numbers) <= max_tokens or len(batch.numbers) == 1
+    assert sorted(seen) == list(range(len(SCORED_PAIRS_LENGTHS)))
+
+
+def test_a_pair_that_a_model_cannot_read_is_refused(pairs):
+    targets = [*pairs[1][:-1], torch.full((15,), 5)]
+    with pytest.raises(ValueError, match="the target of pair 5 has 15 tokens .* at most 14: leave the pair out"):
+        list(score_pairs(host_transformer(), pairs[0], targets))
+
+
+UNKNOWN = 3
+LAYERS = [("tied", {}), ("mos", {"experts_per_layer": "0 0 3"}), ("doc", {"experts_per_layer": "1 2 2"})]
+
+
+@pytest.fixture
+def perplexity_tokens():
+    return torch.randint(V, (241,))
+
+
+@torch.no_grad()
+def target_probs_by_hand(model, perplexity_tokens):
+    """P of each token but the first of one row, one step at a time."""
+    decoder = model.decoder
+    state = [(torch.zeros(1, layer.hidden_size).double(),) * 2 for layer in decoder.stack.layers]
+    probs = []
+    for token, target in zip(perplexity_tokens[:-1], perplexity_tokens[1:]):
+        layers = [decoder.embedding.weight[token].view(1, 1, -1)]
+        for n, layer in enumerate(decoder.stack.layers):
+            output, h, c = plain_formulas.lstm(layers[-1], *state[n], *layer.parameters())
+            state[n] = (h, c)
+            layers.append(output)
+        probs.append(plain_formulas.output_probs(decoder.output, layers)[0, 0, target])
+    return torch.stack(probs)
+
+
+def mean_nll(probs):
+    return -probs.log().mean().item()
+
+
+@pytest.mark.parametrize("name, flags", LAYERS)
+@pytest.mark.parametrize("window", [1, 7, 70, 1000])
+def test_it_is_that_of_a_loop_token_by_token(name, flags, window, build_tiny_lm, perplexity_tokens):
+    model = build_tiny_lm(name, dropout_output=0.5, dropout_weight=0.5, dropout_embedding=0.5, **flags).double()
+    result = evaluate_perplexity([model], perplexity_tokens, unknown=UNKNOWN, window=window)
+    expected = mean_nll(target_probs_by_hand(model, perplexity_tokens))
+    assert result.nll == pytest.approx(expected, rel=1e-11)
+    assert result.perplexity == pytest.approx(math.exp(expected), rel=1e-10)
+    assert result.num_tokens == len(perplexity_tokens) - 1
+
+
+@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+def test_the_window_is_no_part_of_the_result(name, build_tiny_lm):
+    model, tokens = build_tiny_lm(name), torch.randint(V, (1500,))
+    values = [evaluate_perplexity([model], tokens, unknown=UNKNOWN, window=w).perplexity for w in (7, 70, 1000)]
+    assert values == pytest.approx([values[-1]] * 3, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["tied", "mos"])
+def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(name, build_tiny_lm, perplexity_tokens):
+    model = build_tiny_lm(name).double()
+    torch.nn.init.zeros_(model.decoder.output.projection.weight)
+    torch.nn.init.zeros_(model.decoder.output.projection.bias)
+    result = evaluate_perplexity([model], perplexity_tokens, unknown=UNKNOWN)
+    assert result.perplexity == pytest.approx(V, rel=1e-12)
+    assert result.bits_per_token == pytest.approx(math.log2(V), rel=1e-12)
+
+
+def test_perplexity_models_are_averaged_as_probabilities(build_tiny_lm, perplexity_tokens):
+    models = [build_tiny_lm("tied", seed=1).double(), build_tiny_lm("doc", seed=2).double()]
+    mean = sum(target_probs_by_hand(model, perplexity_tokens) for model in models) / 2
+    result = evaluate_perplexity(models, perplexity_tokens, unknown=UNKNOWN, window=70)
+    assert result.nll == pytest.approx(mean_nll(mean), rel=1e-11)
+
+
+def test_a_model_with_itself_is_that_model(build_tiny_lm, perplexity_tokens):
+    other, model = build_tiny_lm("tied").double(), build_tiny_lm("tied").double()
+    one = evaluate_perplexity([model], perplexity_tokens, unknown=UNKNOWN)
+    two = evaluate_perplexity([model, other], perplexity_tokens, unknown=UNKNOWN)
+    assert two.nll == pytest.approx(one.nll, rel=1e-13)
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 10, 120])
+def test_rows_start_from_zero_and_leave_a_rest(num_rows, build_tiny_lm, perplexity_tokens):
+    model = build_tiny_lm("tied").double()
+    length = len(perplexity_tokens) // num_rows
+    rows = perplexity_tokens[: num_rows * length].view(num_rows, length)
+    expected = mean_nll(torch.cat([target_probs_by_hand(model, row) for row in rows]))
+    result = evaluate_perplexity([model], perplexity_tokens, unknown=UNKNOWN, num_rows=num_rows, window=7)
+    assert result.nll == pytest.approx(expected, rel=1e-11)
+    assert result.num_tokens == num_rows * (length - 1)
+    assert result.num_leftover_tokens == len(perplexity_tokens) % num_rows
+
+
+def test_unknown_words_are_counted_among_the_targets_only(build_tiny_lm):
+    tokens = torch.tensor([UNKNOWN, 5, UNKNOWN, UNKNOWN, 6, UNKNOWN, 7])
+    result = evaluate_perplexity([build_tiny_lm("tied")], tokens, unknown=UNKNOWN, window=2)
+    assert result.num_unknown == 3
+
+
+def test_an_evaluation_starts_from_zero_each_time(build_tiny_lm, perplexity_tokens):
+    model = build_tiny_lm("tied")
+    assert evaluate_perplexity([model], perplexity_tokens, unknown=0) == evaluate_perplexity(
+        [model], perplexity_tokens, unknown=0
+    )
+
+
+def test_training_streams_go_on_after_an_evaluation(build_tiny_lm, perplexity_tokens):
+    model, undisturbed = build_tiny_lm("tied"), build_tiny_lm("tied")
+    first, second = torch.randint(V, (2, 3, 5))
+    for lm in (model, undisturbed):
+        lm.train()(first, stream="text", position=0)
+    evaluate_perplexity([model], perplexity_tokens, unknown=UNKNOWN)
+    outputs = [lm.train()(second, stream="text", position=5)[0] for lm in (model, undisturbed)]
+    assert torch.equal(*outputs)
+
+
+def test_no_gradients_are_kept(build_tiny_lm, perplexity_tokens):
+    model = build_tiny_lm("doc")
+    evaluate_perplexity([model], perplexity_tokens, unknown=UNKNOWN)
+    assert all(param.grad is None for param in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["tied", "doc"])
+def test_log_probabilities_of_a_window_are_never_held(name, build_tiny_lm):
+    vocab_size, window = 2003, 150
+    tokens, largest = torch.randint(vocab_size, (window + 1,)), []
+    for flags in ({"output_chunk": 8}, {"output_loss": "plain"}):
+        model = build_tiny_lm(name, vocab_size=vocab_size, **flags)
+        with TensorSizes() as sizes:
+            evaluate_perplexity([model], tokens, unknown=UNKNOWN, window=window)
+        largest.append(sizes.largest)
+    assert largest[0] < window * vocab_size <= largest[1]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_model_that_diverged_or_is_damaged_is_refused(value, build_tiny_lm, perplexity_tokens):
+    model = build_tiny_lm("tied")
+    model.decoder.output.projection.bias.data[7] = float(value)
+    with pytest.raises(
+        ValueError, match="loss of the model is (nan|inf): .* diverged .* damaged; take another"
+    ) as error:
+        evaluate_perplexity([model], perplexity_tokens, unknown=UNKNOWN, window=7)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="loss of model 2 of 2 is"):
+        evaluate_perplexity([build_tiny_lm("tied"), model], perplexity_tokens, unknown=UNKNOWN)
+
+
+def test_a_large_loss_is_no_mistake(build_tiny_lm, perplexity_tokens):
+    model = build_tiny_lm("tied")
+    model.decoder.output.projection.bias.data[7] = 1e4
+    result = evaluate_perplexity([model], perplexity_tokens, unknown=UNKNOWN)
+    assert 5000 < result.nll < 1e4 and result.perplexity == math.inf
+
+
+def test_a_perplexity_beyond_floats_is_infinite():
+    result = Perplexity(num_tokens=1, nll=800.0, num_unknown=0, num_leftover_tokens=0)
+    assert result.perplexity == math.inf
+    assert result.bits_per_token == pytest.approx(800 / math.log(2))
+
+
+@pytest.mark.parametrize("flags", [dict(num_rows=0), dict(num_rows=-1), dict(window=0), dict(window=-7)])
+def test_rows_and_windows_below_one_are_refused(flags, build_tiny_lm, perplexity_tokens):
+    with pytest.raises(ValueError, match="at least 1"):
+        evaluate_perplexity([build_tiny_lm("tied")], perplexity_tokens, unknown=UNKNOWN, **flags)
+
+
+def test_a_stream_that_is_too_short_is_refused(build_tiny_lm, perplexity_tokens):
+    with pytest.raises(ValueError, match="too few"):
+        evaluate_perplexity([build_tiny_lm("tied")], perplexity_tokens, unknown=UNKNOWN, num_rows=200)
+
+
+@pytest.fixture
+def only_meta_has_products(monkeypatch):
+    """Products in bfloat16 are native on the device "meta", and not on the CPU, where models are loaded."""
+    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: device.type == "meta")
+
+
+def test_the_device_is_asked_that_computes(only_meta_has_products):
+    (model,) = prepare_to_score([build_tiny_lm("doc")], device="meta", precision="bfloat16")
+    assert {weight.device.type for weight in model.parameters()} == {"meta"}
+    assert model.decoder.output.precision.scores_in == "bfloat16"
+
+
+def test_what_a_device_lacks_is_refused_and_not_kept(only_meta_has_products):
+    model = build_tiny_lm("doc")
+    with pytest.raises(ValueError, match="--output-precision bfloat16: this cpu has no matrix products in bfloat16"):
+        prepare_to_score([model], device="cpu", precision="bfloat16")
+    assert model.decoder.output.precision.scores_in is None
+
+
+def test_what_no_layer_takes_is_refused(monkeypatch):
+    monkeypatch.setitem(OUTPUT_LAYERS, "own", OwnSoftmax)
+    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
+    models = [build_tiny_lm("doc"), build_tiny_lm("own")]
+    with pytest.raises(ValueError, match="--output-precision float8: choose one of"):
+        prepare_to_score(models[1:], device="cpu", precision="float8")
+    with pytest.raises(ValueError, match="--output-precision bfloat16: a model's output layer computes in no other"):
+        prepare_to_score(models, device="cpu", precision="bfloat16")
+    assert prepare_to_score(models, device="cpu", precision="float32") == models

@@ -1,0 +1,216 @@
+"""Scores of lines of text against those of streams, whatever the batches, buffers and threads."""
+
+import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from builders import build_tiny_gated_lm, tiny_base_flags
+from host_models import HOST_ARCHITECTURES, build_host_lm
+
+from fairseq_plugins.evaluation.raw_text import Blanks, SideText, stream_lines
+from fairseq_plugins.evaluation.scoring import ScoredStream, evaluate_perplexity, score_sequences
+from fairseq_plugins.evaluation.text_scorer import BUFFERED_CHARACTERS, TextScorer
+
+LINES = ["w1 w2 w3", "", "w4", "w18 w0 w3 w5 w5 w5 w7", "w2 blorp", "", "w9 w9"]
+TOLERANCE = 1e-11
+
+
+def scorer_of(*models, **options):
+    return TextScorer(models, SideText(Blanks()), **options)
+
+
+@pytest.fixture
+def scorer(build_tiny_lm):
+    return scorer_of(build_tiny_lm("doc", seed=1).double())
+
+
+def stream_of(scorer, lines):
+    """One end mark and the lines, each with its own."""
+    dictionary = scorer.dictionary
+    return torch.cat(
+        [torch.tensor([2]), *(dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines)]
+    )
+
+
+def nll_of_stream(scorer, lines, *, window=5):
+    """The sum over a stream, in nats."""
+    found = evaluate_perplexity(scorer.models, stream_of(scorer, lines), unknown=3, window=window)
+    return found.nll * found.num_tokens
+
+
+def models_of(kind, build_tiny_lm):
+    if kind == "gated":
+        return [build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos")).double()]
+    names = ["tied", "mos"] if kind == "ensemble" else [kind]
+    return [build_tiny_lm(name, seed=seed).double() for seed, name in enumerate(names)]
+
+
+@pytest.mark.parametrize("kind", ["tied", "drill", "doc", "gated", "ensemble"])
+def test_a_line_is_the_sum_of_its_tokens_and_the_stream_of_an_end_mark_and_the_line(kind, build_tiny_lm):
+    scorer = scorer_of(*models_of(kind, build_tiny_lm))
+    for line, text in zip(scorer.score(LINES), LINES, strict=True):
+        assert line.text == text and line.tokens == [*text.split(), "</s>"]
+        assert line.total == pytest.approx(sum(line.log_probs), rel=TOLERANCE)
+        assert line.total == pytest.approx(-nll_of_stream(scorer, [text]), rel=TOLERANCE)
+
+
+def test_surprisal_is_in_nats_and_bits_and_unknown_words_are_marked(scorer):
+    (line,) = scorer.score(["w2 blorp <unk>"])
+    assert line.unknown == [False, True, True, False]
+    assert line.nats == [-log_prob for log_prob in line.log_probs]
+    assert line.bits == pytest.approx([nats / math.log(2) for nats in line.nats])
+
+
+@pytest.mark.parametrize("max_tokens, buffer", [(1, 1), (7, 2), (4096, 3), (20, 4096)])
+def test_a_line_does_not_depend_on_its_neighbours(max_tokens, buffer, scorer):
+    alone = [scorer.score([line])[0].log_probs for line in LINES]
+    scorer.max_tokens = max_tokens
+    found = list(scorer.score_stream(reversed(LINES), buffer=buffer))
+    assert [line.text for line in found] == LINES[::-1]
+    for line, expected in zip(reversed(found), alone):
+        assert line.log_probs == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_in_float32_neighbours_change_a_line_by_rounding_alone(build_tiny_lm):
+    scorer = scorer_of(build_tiny_lm("doc", seed=1))
+    for line, alone in zip(scorer.score(LINES), [scorer.score([line])[0] for line in LINES], strict=True):
+        assert line.log_probs == pytest.approx(alone.log_probs, rel=2e-6, abs=2e-6)
+
+
+@pytest.mark.parametrize("buffer", [1, 3, 100])
+def test_a_document_is_the_stream_of_its_lines(buffer, scorer):
+    found = list(scorer.score_stream(LINES, context="document", buffer=buffer))
+    assert [line.text for line in found] == LINES
+    assert -sum(line.total for line in found) == pytest.approx(nll_of_stream(scorer, LINES), rel=TOLERANCE)
+    for end in range(1, len(LINES)):
+        before = -sum(line.total for line in found[:end])
+        assert before == pytest.approx(nll_of_stream(scorer, LINES[:end]), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("buffer", [1, 2, 100])
+def test_a_paragraph_ends_with_its_blank_line(buffer, scorer):
+    found = list(scorer.score_stream(LINES, context="paragraph", buffer=buffer))
+    for start, end in ((0, 2), (2, 6), (6, 7)):
+        expected = nll_of_stream(scorer, LINES[start:end])
+        assert -sum(line.total for line in found[start:end]) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_nothing_is_kept_of_a_document_not_read_to_its_end(scorer):
+    lines = scorer.score_stream(LINES, context="document", buffer=1)
+    first = [next(lines).total, next(lines).total]
+    lines.close()
+    assert not scorer.models[0].decoder.carried_state._streams
+    assert [line.total for line in scorer.score(LINES[:2], context="document")] == pytest.approx(first)
+
+
+def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(scorer):
+    tokens = torch.tensor([5, 6, 7])
+    with ScoredStream(scorer.models) as stream:
+        first = stream.score(tokens)
+        stream.restart()
+        assert torch.equal(stream.score(tokens), first)
+
+
+@pytest.mark.parametrize("arch", HOST_ARCHITECTURES)
+def test_the_hosts_models_score_lines_and_carry_nothing(arch, build_tiny_lm):
+    models = [build_host_lm(arch).double().eval(), build_tiny_lm("tied").double()]
+    scorer = scorer_of(*models)
+    for line, text in zip(scorer.score(LINES), LINES, strict=True):
+        (expected,) = score_sequences(models, [stream_of(scorer, [text])[1:]])
+        assert line.nats == pytest.approx(expected.token_nll.tolist(), rel=1e-6)  # the host normalises in float32
+    with pytest.raises(ValueError, match="carries no state from line to line: score each line alone"):
+        scorer.score(LINES, context="document")
+
+
+def test_what_a_model_cannot_read_is_told_after_the_lines_before_it():
+    lines = scorer_of(build_host_lm("transformer_lm")).score_stream(["w1", "w2 w3", "w4 " * 14, "w1"])
+    assert [next(lines).text, next(lines).text] == ["w1", "w2 w3"]
+    with pytest.raises(ValueError, match="line 3 has 15 tokens and the model reads at most 14: cut it into several"):
+        next(lines)
+    named = scorer_of(build_host_lm("transformer_lm")).score_stream(["w4 " * 14], name="my text.txt")
+    with pytest.raises(ValueError, match="^my text.txt: line 1 has 15 tokens"):
+        next(named)
+
+
+def test_the_line_that_is_too_long_is_numbered_through_all_buffers():
+    lines = scorer_of(build_host_lm("transformer_lm")).score_stream([*["w1"] * 4, "w4 " * 14], buffer=2)
+    with pytest.raises(ValueError, match="line 5 has 15 tokens"):
+        list(lines)
+
+
+def test_lines_before_one_that_is_no_text_are_scored(scorer, tmp_path):
+    (tmp_path / "text").write_bytes(b"w1 w2\n\nw3\n\xff\xfe w4\nw5\n")
+    lines = scorer.score_stream(stream_lines([tmp_path / "text"]))
+    assert [next(lines).text for _ in range(3)] == ["w1 w2", "", "w3"]
+    with pytest.raises(ValueError, match="text, line 4: not UTF-8"):
+        next(lines)
+
+
+def test_odd_lines_are_scored_as_they_came(scorer):
+    lines = ["w1 \0 w2", "\0", "blorp " * 40, " \t ", "w1\u2028w2", "x" * 1_000_000, "\x85"]
+    found = scorer.score(lines)
+    assert [line.text for line in found] == lines
+    assert [len(line.tokens) for line in found] == [3, 1, 41, 1, 3, 2, 1]  # a NUL is a blank, as in data-prep
+    assert [sum(line.unknown) for line in found] == [0, 0, 40, 0, 0, 1, 0]
+    assert all(math.isfinite(line.total) for line in found)
+
+
+@pytest.mark.slow
+def test_a_line_of_a_megabyte_is_read_in_windows(build_tiny_lm):
+    scorer = scorer_of(build_tiny_lm("tied", hidden_sizes="8"))
+    text, longest = "w1 w2 w3 w4 " * 90_000, []
+    scorer.models[0].register_forward_pre_hook(lambda _, inputs: longest.append(inputs[0].size(1)))
+    first, line, last = scorer.score(["w1", text, "w2"])
+    assert len(text) > 1_000_000 and len(line.tokens) == 360_001 and max(longest) == 4096
+    assert line.total == pytest.approx(-nll_of_stream(scorer, [text], window=999), rel=1e-5)
+
+
+@pytest.mark.parametrize("context", ["line", "document"])
+def test_no_more_lines_are_held_than_the_buffer_has(context, scorer):
+    num_read = 0
+
+    def lines():
+        nonlocal num_read
+        for num_read in range(1, 2001):  # noqa: B007
+            yield LINES[num_read % len(LINES)]
+
+    for num_given, _ in enumerate(scorer.score_stream(lines(), context=context, buffer=50), start=1):
+        assert num_read - num_given < 50
+    assert num_given == 2000
+
+
+def test_a_buffer_of_long_lines_is_full_before_its_number_of_lines(scorer):
+    num_read = itertools.count()
+    line = "x" * (BUFFERED_CHARACTERS // 4 + 1)
+    lines = scorer.score_stream((line for _ in zip(range(9), num_read)), buffer=100)
+    next(lines)
+    assert next(num_read) == 4
+
+
+@pytest.mark.parametrize("context", ["line", "document"])
+@pytest.mark.parametrize("name", ["tied", "drill", "doc"])
+def test_threads_find_the_same_scores(name, context, build_tiny_lm):
+    scorer = scorer_of(build_tiny_lm(name, seed=1))
+    texts = [LINES[start:] + LINES[:start] for start in range(len(LINES))] * 3
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda lines: scorer.score(lines, context=context), texts))
+    assert together == [scorer.score(lines, context=context) for lines in texts]
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (dict(context="page"), "context page: give one of line, paragraph, document"),
+        (dict(buffer=0), "a buffer of 0 lines"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(options, told, scorer):
+    with pytest.raises(ValueError, match=told):
+        scorer.score_stream(LINES, **options)
+
+
+def test_different_vocabularies_are_refused(build_tiny_lm):
+    with pytest.raises(ValueError, match="different vocabularies"):
+        scorer_of(build_tiny_lm("tied"), build_tiny_lm("tied", vocab_size=24))

@@ -1,0 +1,110 @@
+"""Accumulated gradients of the host's legacy_ddp after an error."""
+
+import inspect
+import signal
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import trainer as host_trainer
+from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedDataParallel
+from fairseq.trainer import Trainer
+from torch import nn
+
+MENDED = LegacyDistributedDataParallel.no_sync
+HOSTS_OWN = MENDED.__wrapped__
+
+
+def accumulates_after_an_error(no_sync):
+    module = SimpleNamespace(accumulate_grads=False)
+    with pytest.raises(RuntimeError), no_sync(module):
+        assert module.accumulate_grads
+        raise RuntimeError("out of memory")
+    return module.accumulate_grads
+
+
+def test_gradients_are_shared_again_after_an_error():
+    assert not accumulates_after_an_error(MENDED)
+
+
+def test_the_host_alone_shares_none_after_an_error():
+    assert accumulates_after_an_error(HOSTS_OWN)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_without_an_error_it_is_as_before(before):
+    module = SimpleNamespace(accumulate_grads=before)
+    with MENDED(module):
+        assert module.accumulate_grads
+    assert module.accumulate_grads is before
+
+
+OUT_OF_MEMORY_MENDED = Trainer._fast_stat_sync_sum
+
+
+class StandIn:
+    """What the sum over processes reads of a trainer."""
+
+    device, data_parallel_process_group = torch.device("cpu"), None
+
+    def __init__(self, *, training=True):
+        self.training = training
+
+    def get_model(self):
+        return SimpleNamespace(training=self.training)
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """What a process gives to the sum over all, a dictionary a call."""
+    given = []
+
+    def all_reduce_dict(data, **_):
+        given.append(data)
+        return data
+
+    monkeypatch.setattr(host_trainer.distributed_utils, "all_reduce_dict", all_reduce_dict)
+    return given
+
+
+LOGGED = [{"loss": torch.tensor(3.0), "ntokens": 7}, {"loss": torch.tensor(4.0), "ntokens": 8}]
+
+
+def test_zeros_are_shared_where_nothing_was_logged(shared):
+    trainer = StandIn()
+    assert OUT_OF_MEMORY_MENDED(trainer, LOGGED, 15, 0) == ([{"loss": 7, "ntokens": 15}], [15, 0])
+    assert OUT_OF_MEMORY_MENDED(trainer, [], 0, 1) == ([{"loss": 0, "ntokens": 0}], [0, 1])
+    assert [list(data) for data in shared] == [list(shared[0])] * 2
+    assert [type(value) for value in shared[1].values()] == [type(value) for value in shared[0].values()]
+
+
+def test_the_host_alone_shares_no_names(shared):
+    HOSTS_OWN(StandIn(), [], 0, 1)
+    assert list(shared[0]) == ["extra_stats_0", "extra_stats_1"]
+
+
+def test_what_validation_logs_is_not_that_of_updates(shared):
+    trainer = StandIn()
+    OUT_OF_MEMORY_MENDED(trainer, LOGGED, 15, 0)
+    trainer.training = False
+    OUT_OF_MEMORY_MENDED(trainer, [{"bleu": 30.0}], 15)
+    trainer.training = True
+    assert OUT_OF_MEMORY_MENDED(trainer, [], 0, 1)[0] == [{"loss": 0, "ntokens": 0}]
+
+
+def test_without_any_update_before_it_ends(shared):
+    trainer = StandIn(training=False)
+    OUT_OF_MEMORY_MENDED(trainer, LOGGED, 15)
+    with pytest.raises(ValueError, match="^memory ran out in the first batch: lower --batch-size or --max-tokens$"):
+        OUT_OF_MEMORY_MENDED(trainer, [], 0, 1)
+
+
+def test_the_limit_ends_the_process_at_once():
+    wrapper = DistributedTimeoutWrapper(nn.Identity(), timeout=0)
+    assert wrapper.signal == signal.SIGTERM and wrapper.timeout == 0
+    assert DistributedTimeoutWrapper(nn.Identity(), 0, signal.SIGUSR1).signal == signal.SIGUSR1
+
+
+def test_the_host_alone_interrupts_it():
+    init = inspect.unwrap(DistributedTimeoutWrapper.__init__)
+    assert inspect.signature(init).parameters["signal"].default == signal.SIGINT

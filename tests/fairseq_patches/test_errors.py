@@ -1,0 +1,502 @@
+"""How errors of fairseq's commands are shown, and with which status they end."""
+
+import argparse
+import inspect
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from inspect import unwrap
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq import optim, options
+from fairseq import trainer as host_trainer
+from fairseq.data.data_utils import post_process
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
+from fairseq.nan_detector import NanDetector
+from fairseq.optim import FairseqOptimizer
+from fairseq.trainer import Trainer
+from forks import in_fork
+from omegaconf import OmegaConf
+from torch import nn
+from warm_process import PYTHON
+
+import fairseq_plugins  # noqa: F401  # noqa: F401
+from fairseq_plugins.data.streams import ContiguousStreams
+from fairseq_plugins.fairseq_patches.errors import (
+    _check_loss,
+    _check_valid_loss,
+    _heed_and_load,
+    _show_lines_of_programs,
+    show_error,
+)
+from fairseq_plugins.options import check_positive
+
+
+def refuse(cfg):
+    check_positive(-1, flag="--width")
+
+
+def fail(cfg):
+    raise ValueError("not of this package")
+
+
+def unpack(cfg):
+    ContiguousStreams.collater(None, [1, 2])
+
+
+def run(monkeypatch, call_main, main):
+    """Run a command of fairseq to its error, and show that as Python does at the end of a process; the status."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    with pytest.raises(Exception) as error:
+        call_main(OmegaConf.structured(FairseqConfig), main)
+    try:
+        sys.excepthook(error.type, error.value, error.tb)
+    except SystemExit as end:
+        return end.code
+    return 1
+
+
+def test_a_mistake_is_one_line(monkeypatch, capsys):
+    assert run(monkeypatch, distributed_utils.call_main, refuse) == 2
+    assert capsys.readouterr().err == "ValueError: --width -1: give a value above 0\n"
+    assert sys.excepthook is show_error
+
+
+def test_other_errors_keep_their_traceback(monkeypatch, capsys):
+    assert run(monkeypatch, distributed_utils.call_main, fail) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback") and told.endswith("ValueError: not of this package\n")
+
+
+def build_unknown_bpe(cfg):
+    post_process("a b", "nonsense")
+
+
+def read_missing(cfg):
+    open("no/such file")
+
+
+def leave_out_a_flag(cfg):
+    words = ["data", "--task", "stateful_lm", "--arch", "lstm_lm_awd", "--lr-scheduler", "polynomial_decay"]
+    convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+
+
+@pytest.mark.parametrize(
+    "main, told",
+    [
+        (build_unknown_bpe, "Unknown post_process option: nonsense"),
+        (read_missing, "no/such file: No such file or directory"),
+        (leave_out_a_flag, "--total-num-update is missing: give it"),
+    ],
+)
+def test_what_fairseq_and_the_system_refuse_is_one_line(main, told, monkeypatch, capsys):
+    assert run(monkeypatch, distributed_utils.call_main, main) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"ValueError: {told}"
+
+
+def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
+    monkeypatch.setattr(os, "dup2", lambda *files: None)
+    with pytest.raises(SystemExit) as end:
+        show_error(BrokenPipeError, BrokenPipeError(32, "Broken pipe"), None)
+    assert end.value.code == 141 and capsys.readouterr().err == ""
+
+
+def test_a_fault_of_the_package_keeps_its_traceback(monkeypatch, capsys):
+    assert run(monkeypatch, distributed_utils.call_main, unpack) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback") and "collater" in told and "ValueError: too many values" in told
+
+
+def test_the_host_alone_prints_a_traceback(monkeypatch, capsys):
+    call_main = distributed_utils.call_main
+    while hasattr(call_main, "__wrapped__"):
+        call_main = call_main.__wrapped__
+    assert run(monkeypatch, call_main, refuse) == 1
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+@pytest.mark.parametrize(
+    "program, expected",
+    [
+        ("bin/fairseq-generate", show_error),
+        ("site-packages/fairseq_cli/generate.py", show_error),
+        ("mine/generate.py", sys.__excepthook__),
+        ("mine/fairseq_cli.py", sys.__excepthook__),
+    ],
+)
+def test_a_program_of_ones_own_keeps_its_tracebacks(program, expected, monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(sys, "argv", [program])
+    _show_lines_of_programs(lambda: None)
+    assert sys.excepthook is expected
+
+
+PAIRS = Path(__file__).resolve().parents[1] / "fixtures/older_checkpoints/data/translation"
+
+
+def test_a_first_update_that_is_refused_while_a_thread_makes_batches(tmp_path):
+    data = shutil.copytree(PAIRS, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    for path in data.glob("train.*"):  # many sentences: two data sets, of which the first is read 1500 times
+        shutil.copy(path, data / path.name.replace("train", "train1"))
+    flags = ["--user-dir", "fairseq_plugins", "--task", "translation", "--arch", "lstm_encdec", "--embed-dim", "8"]
+    flags += ["--hidden-sizes", "8", "--criterion", "regularized_cross_entropy", "--balance", "1", "--optimizer", "sgd"]
+    flags += ["--cpu", "--num-workers", "0", "--batch-size", "4000", "--upsample-primary", "1500", "--no-save"]
+    # a process of its own: what dies is the interpreter, at its end
+    words = [PYTHON, "-m", "fairseq_cli.train", str(data), *flags]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("ValueError: --balance needs a mixture")
+
+
+def make_trainer(gradients, *, fp16=False, clip_norm=0.25):
+    """What ``Trainer.clip_grad_norm`` reads of a trainer; two weights with these gradients."""
+    model = nn.ParameterDict({f"weight{place}": nn.Parameter(torch.ones(2)) for place in range(len(gradients))})
+    for weight, gradient in zip(model.values(), gradients):
+        weight.grad = gradient
+    settings = SimpleNamespace(lr=[0.5], momentum=0.0, weight_decay=0.0)
+    return SimpleNamespace(
+        cfg=SimpleNamespace(
+            common=SimpleNamespace(fp16=fp16, amp=False), optimization=SimpleNamespace(clip_norm=clip_norm)
+        ),
+        is_fsdp=False,
+        device=torch.device("cpu"),
+        optimizer=optim.OPTIMIZER_REGISTRY["sgd"](settings, list(model.parameters())),
+        get_model=lambda: model,
+        get_lr=lambda: 0.5,
+        get_num_updates=lambda: 6,
+        get_criterion=lambda: SimpleNamespace(penalty_factors={"--balance": 2.0}),
+    )
+
+
+ONES, NAN, INFINITE = (torch.tensor([1.0, value]) for value in (1.0, float("nan"), float("inf")))
+HUGE = torch.tensor([1.0, 3e38])
+
+
+@pytest.mark.parametrize(
+    "gradients, told",
+    [
+        ([ONES, NAN], "gradients are infinite or no numbers in weight1;"),
+        ([INFINITE, NAN], "gradients are infinite or no numbers in weight0 and 1 others;"),
+        ([ONES, HUGE], r"the gradients' norm is infinite, the largest is 3e\+38 in weight1;"),
+    ],
+)
+def test_gradients_are_named_before_they_are_clipped(gradients, told):
+    trainer = make_trainer(gradients)
+    lower = r"lower --lr \(now 0.5\), --clip-norm \(now 0.25\), --balance \(now 2\)"
+    with pytest.raises(FloatingPointError, match=f"^the training diverged at update 7: {told} {lower}$"):
+        Trainer.clip_grad_norm(trainer, 0.25)
+
+
+def test_clipping_is_advised():
+    with pytest.raises(FloatingPointError, match=r"lower --lr \(now 0.5\), --balance \(now 2\), or give --clip-norm$"):
+        Trainer.clip_grad_norm(make_trainer([NAN], clip_norm=0), 0)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_without_a_number_ends_the_training(loss):
+    logged = [{"loss": 3.5}, {"loss": loss}, None]
+    step = partial(_check_loss, lambda trainer: logged.pop(0))
+    trainer = make_trainer([ONES, ONES])
+    assert step(trainer) == {"loss": 3.5}
+    told = "^the training diverged at update 6: the loss is infinite or no number, the largest weight is 1 in weight1;"
+    with pytest.raises(ValueError, match=told):
+        step(trainer)
+    assert step(trainer) is None
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+@pytest.mark.parametrize("fp16", [False, True])
+def test_a_validation_without_a_number_ends_the_training(loss, fp16):
+    logged = [{"loss": 3.5}, {"loss": loss}]
+    step = partial(_check_valid_loss, lambda trainer: logged.pop(0))
+    trainer = make_trainer([ONES, ONES], fp16=fp16)
+    assert step(trainer) == {"loss": 3.5}
+    told = "^the training diverged at update 6: the loss of validation is infinite or no number, the largest weight is"
+    with pytest.raises(ValueError, match=told):
+        step(trainer)
+
+
+def test_weights_come_first():
+    trainer = make_trainer([NAN, NAN])
+    nn.init.constant_(trainer.get_model()["weight1"], float("inf"))
+    with pytest.raises(FloatingPointError, match="weights are infinite or no numbers in weight1;"):
+        Trainer.clip_grad_norm(trainer, 0.25)
+
+
+def test_what_is_finite_is_clipped_as_by_the_host():
+    first, second = (make_trainer([ONES.clone(), 3 * ONES]) for _ in range(2))
+    assert Trainer.clip_grad_norm(first, 0.25) == Trainer.clip_grad_norm.__wrapped__(second, 0.25)
+    for one, other in zip(first.get_model().values(), second.get_model().values()):
+        assert torch.equal(one.grad, other.grad) and one.grad.norm() < 0.25
+
+
+class NormElsewhere(torch.Tensor):
+    """Stands for one on a GPU: it tells where it is brought."""
+
+    def to(self, device):
+        return torch.full((), 7.0, device=device)
+
+
+def test_the_norm_is_brought_to_where_the_trainer_is():
+    trainer = make_trainer([ONES])
+    norm = torch.ones(()).as_subclass(NormElsewhere)
+    trainer.optimizer = SimpleNamespace(clip_grad_norm=lambda clip_norm, aggregate_norm_fn: aggregate_norm_fn(norm))
+    assert Trainer.clip_grad_norm(trainer, 0.25) == 7
+
+
+def test_scaled_gradients_are_left_to_the_host():
+    assert Trainer.clip_grad_norm(make_trainer([ONES, INFINITE], fp16=True), 0) == float("inf")
+
+
+def test_the_error_of_the_host_is_told_in_place_of_a_search():
+    with pytest.raises(ValueError, match="^Fatal error: inconsistent$"):
+        try:
+            raise FloatingPointError("Fatal error: inconsistent\nrank 0 = 1")
+        except FloatingPointError:
+            host_trainer.NanDetector(nn.Linear(2, 2))
+
+
+class Typed(nn.Module):
+    """Answers with what is no tensor, as stacks of this package do."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self):
+        return SimpleNamespace(output=self.weight)
+
+
+def test_the_host_alone_ends_in_its_hooks():
+    trainer = make_trainer([ONES, NAN.clone()])
+    Trainer.clip_grad_norm.__wrapped__(trainer, 0.25)
+    assert trainer.get_model()["weight0"].grad.isnan().all()
+    with pytest.raises(TypeError, match="not subscriptable"), NanDetector(Typed()) as detector:
+        assert detector.bhooks
+        detector.named_parameters = []
+        model = Typed()
+        model.register_backward_hook(detector.bhook_fn)
+        model()
+
+
+BACKSLASH = "a backslash before a quotation mark or the end"
+
+
+def read(parse_args_and_arch, *flags):
+    parser = argparse.ArgumentParser(prog="fairseq-train")
+    parser.add_argument("--clip-norm", type=float, default=0.0)
+    parser.add_argument("--momentum", type=float, default=0.0)
+    parser.add_argument("--batch-size", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--patience", type=int, default=-1)
+    parser.add_argument("--save-dir", default="checkpoints")
+    parser.add_argument("--model-overrides", default="{}")
+    parser.add_argument("--adam-betas", default="(0.9, 0.999)")
+    parser.add_argument("--lr", type=options.eval_str_list, default=[0.25])
+    parser.add_argument("--update-freq", type=lambda text: options.eval_str_list(text, type=int), default=[1])
+    return parse_args_and_arch(parser, list(flags))
+
+
+@pytest.mark.parametrize(
+    "flag, value, told",
+    [
+        ("--clip-norm", "nan", "nan: give a number"),
+        ("--clip-norm", "-NaN", "nan: give a number"),
+        ("--clip-norm", "-1", "-1.0: give at least 0"),
+        ("--lr", "0.1,-1", "-1.0: give at least 0"),
+        ("--update-freq", "2,0", "0: give at least 1"),
+        ("--seed", "-1", "-1: give at least 0"),
+        ("--seed", "4294967296", "4294967296: give less than 4,294,967,296"),
+        ("--momentum", "1", "1.0: give less than 1"),
+        ("--save-dir", "", "is empty: give a folder"),
+        *(
+            ("--save-dir", name, f"{name}: fairseq cannot read ${{, or {BACKSLASH}: give another name")
+            for name in ("${x}/a", "a${b", "a\\", "a\\'b")
+        ),
+        *(
+            ("--model-overrides", text, f'"{text}": give a dictionary, such as "{{\'dropout\': 0.1}}"')
+            for text in ("x", "{'a':", "1", "print(1)")
+        ),
+        ("--patience", "-2", "-2: give at least -1"),
+        *(
+            ("--adam-betas", value, f'{value}: give two numbers from 0 on, below 1, as in "(0.9, 0.999)"')
+            for value in ("nan", "0.9", "(0.9, 1)", "(0.9,)", "(-0.1, 0.9)", "('a', 'b')", "(")
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_one_line(flag, value, told, capsys):
+    with pytest.raises(SystemExit) as error:
+        read(options.parse_args_and_arch, f"{flag}={value}")
+    assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {flag} {told}\n"
+
+
+def with_fp16(parse_args_and_arch, *flags):
+    parser = argparse.ArgumentParser(prog="fairseq-train")
+    parser.add_argument("--batch-size", type=int, default=1)
+    for flag in ("--fp16", "--fp16-no-flatten-grads", "--memory-efficient-fp16", "--cpu"):
+        parser.add_argument(flag, action="store_true")
+    if "--generate" not in flags:
+        parser.add_argument("--update-freq", default=[1])
+    return parse_args_and_arch(parser, [flag for flag in flags if flag != "--generate"])
+
+
+@pytest.mark.parametrize("has_gpu, flags", [(False, []), (True, ["--cpu"])])
+def test_fp16_needs_a_gpu_for_its_flat_copy(has_gpu, flags, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    with pytest.raises(SystemExit) as error:
+        with_fp16(options.parse_args_and_arch, "--fp16", *flags)
+    told = "--fp16: it needs a GPU; give --bf16 in its place"
+    assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {told}\n"
+
+
+@pytest.mark.parametrize(
+    "has_gpu, flags",
+    [
+        (True, []),
+        (False, ["--generate"]),
+        (False, ["--memory-efficient-fp16", "--cpu"]),
+        (False, ["--fp16-no-flatten-grads"]),
+    ],
+)
+def test_fp16_is_taken_where_it_works(has_gpu, flags, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert with_fp16(options.parse_args_and_arch, "--fp16", *flags).fp16
+
+
+def test_values_are_what_they_were():
+    args = read(options.parse_args_and_arch, "--clip-norm", "inf", "--lr", "1", "--adam-betas", "[0.5, 0]")
+    assert (args.clip_norm, args.lr, args.adam_betas) == (float("inf"), [1.0], "[0.5, 0]")
+    assert (args.seed, args.patience, args.update_freq) == (1, -1, [1])
+
+
+def test_the_host_alone_takes_them():
+    args = read(unwrap(options.parse_args_and_arch), "--clip-norm", "nan", "--update-freq", "0", "--seed", "-1")
+    assert args.clip_norm != args.clip_norm and (args.update_freq, args.seed) == ([0], -1)
+
+
+@pytest.mark.parametrize("given, told", [([], "missing or empty"), (["--path", ""], "missing or empty")])
+def test_what_reads_trained_models_needs_a_path(given, told, capsys):
+    parser = argparse.ArgumentParser(prog="fairseq-validate")
+    parser.add_argument("--path")
+    parser.add_argument("--batch-size", type=int, default=1)
+    with pytest.raises(SystemExit) as error:
+        options.parse_args_and_arch(parser, given)
+    assert error.value.code == 2 and f"--path is {told}: give a checkpoint" in capsys.readouterr().err
+
+
+def test_a_validation_needs_a_task(capsys):
+    with pytest.raises(SystemExit) as error:
+        options.parse_args_and_arch(options.get_validation_parser(), ["data", "--path", "a.pt"])
+    assert error.value.code == 2 and "--task is missing: give that of the training" in capsys.readouterr().err
+
+
+SETTINGS = dict(lr=[0.5], momentum=0.0, weight_decay=0.0)
+
+
+def make_optimizer(name, weights, **flags):
+    settings = SimpleNamespace(**{**SETTINGS, **flags}, _name=name)
+    return optim.OPTIMIZER_REGISTRY[name](settings, weights)
+
+
+def make_weights():
+    torch.manual_seed(0)
+    return nn.Parameter(torch.randn(9, 4)), nn.Parameter(torch.randn(4))
+
+
+def differentiate(weights, *, sparse):
+    """Gradients of an embedding that is read in two places, some rows more than once, and of a dense weight."""
+    matrix, vector = weights
+    first, second = (F.embedding(torch.tensor(rows), matrix, sparse=sparse) for rows in ([1, 2, 2], [2, 5]))
+    (torch.sin(first @ vector).sum() + second.square().sum()).backward()
+    assert matrix.grad.is_sparse == sparse
+
+
+def update(name, max_norm, *, sparse, num_updates=3):
+    """The gradient norms of some updates, and the weights after them."""
+    weights = make_weights()
+    optimizer = make_optimizer(name, weights)
+    norms = []
+    for _ in range(num_updates):
+        optimizer.zero_grad()
+        differentiate(weights, sparse=sparse)
+        optimizer.multiply_grads(torch.tensor(0.25))
+        norms.append(optimizer.clip_grad_norm(max_norm).clone())
+        optimizer.step()
+    return norms, [weight.detach() for weight in weights]
+
+
+@pytest.mark.filterwarnings("error:Sparse invariant checks")
+@pytest.mark.parametrize("max_norm", [0, 0.3])
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_updates_are_those_of_dense_gradients(name, max_norm):
+    torch.testing.assert_close(update(name, max_norm, sparse=True), update(name, max_norm, sparse=False))
+
+
+@pytest.mark.parametrize(
+    "name, flags",
+    [("sgd", dict(momentum=0.9)), ("sgd", dict(weight_decay=1e-5)), ("nag", {}), ("adagrad", dict(weight_decay=0.1))],
+)
+def test_what_changes_all_rows_is_refused(name, flags):
+    weights = make_weights()
+    optimizer = make_optimizer(name, weights, **flags)
+    differentiate(weights, sparse=True)
+    with pytest.raises(ValueError, match="--sparse-gradients on: .* changes all rows; give off, or --optimizer sgd"):
+        optimizer.multiply_grads(0.5)
+    optimizer.zero_grad()
+    differentiate(weights, sparse=False)
+    optimizer.multiply_grads(0.5)
+
+
+def test_the_host_alone_neither_scales_nor_clips_sparse_gradients():
+    weights = make_weights()
+    optimizer = make_optimizer("sgd", weights)
+    differentiate(weights, sparse=True)
+    before = weights[0].grad.to_dense()
+    FairseqOptimizer.multiply_grads.__wrapped__(optimizer, 0.5)
+    assert torch.equal(weights[0].grad.to_dense(), before)
+    with pytest.raises(RuntimeError, match="norm_sparse"):
+        FairseqOptimizer.clip_grad_norm.__wrapped__(optimizer, 1.0)
+
+
+def log_to_nobody(load_checkpoint):
+    """Log as a training does, after what it begins with, when the reader has gone."""
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, force=True)
+    load_checkpoint(lambda: None)
+    reader, writer = os.pipe()
+    os.dup2(writer, 1)
+    os.close(reader)
+    os.close(writer)
+    logging.info("an update")
+    os.write(2, b"trained on")
+    os._exit(0)
+
+
+def test_it_ends_as_other_programs_do(tmp_path):
+    ended = in_fork(lambda: log_to_nobody(_heed_and_load), folder=tmp_path)
+    assert ended.status == 141 and "trained on" not in ended.err
+
+
+def test_fairseq_alone_trains_on_without_a_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(logging.StreamHandler, "handleError", inspect.unwrap(logging.StreamHandler.handleError))
+    ended = in_fork(lambda: log_to_nobody(lambda load: load()), folder=tmp_path)
+    assert ended.status == 0 and "trained on" in ended.err
+
+
+def test_errors_of_other_kinds_are_told_as_before(tmp_path):
+    def log_wrongly():
+        logging.basicConfig(stream=sys.stdout, level=logging.INFO, force=True)
+        _heed_and_load(lambda: None)
+        logging.info("%d", "no number")
+
+    ended = in_fork(log_wrongly, folder=tmp_path)
+    assert ended.status == 0 and "Logging error" in ended.err

@@ -1,0 +1,375 @@
+"""Checkpoints that are damaged or refused."""
+
+import inspect
+import io
+import os
+import pickle
+import random
+import zipfile
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
+
+from fairseq_plugins.fairseq_patches.checkpoints import BROADCAST_CLASSES, MS_DOS_DIRECTORY, _check_checkpoint
+
+
+class TouchesAFile:
+    """Runs code when it is unpickled, as a hostile checkpoint would."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return partial(open, self.path, "w"), ()
+
+
+def test_checkpoint_that_runs_code_is_refused_by_file_and_class(tmp_path, save_checkpoint):
+    canary = tmp_path / "canary"
+    path = save_checkpoint(trap=TouchesAFile(str(canary)))
+    with pytest.raises(ValueError, match="functools.partial") as error:
+        checkpoint_utils.load_checkpoint_to_cpu(path)
+    assert str(error.value).startswith(path)
+    assert not canary.exists()
+
+
+def test_other_class_is_refused_by_name(save_checkpoint):
+    path = save_checkpoint(device=torch.nn.Linear(1, 1))
+    with pytest.raises(ValueError, match=r"refused: it holds an object of class torch\.nn\.modules\.linear\.Linear"):
+        checkpoint_utils.load_checkpoint_to_cpu(path)
+
+
+def test_configuration_is_refused(save_checkpoint):
+    with pytest.raises(ValueError, match="omegaconf"):
+        checkpoint_utils.load_checkpoint_to_cpu(save_checkpoint(cfg=OmegaConf.create({"a": 1})))
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 100, 1000, 3000, 5000])
+def test_truncated_checkpoint_is_named(save_checkpoint, length):
+    path = save_checkpoint(weight=torch.zeros(3000))
+    os.truncate(path, length)
+    with pytest.raises(ValueError, match="no checkpoint or was cut short") as error:
+        checkpoint_utils.load_checkpoint_to_cpu(path)
+    assert path in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"hello", b"\x80\x02K\x01.", b"PK\x03\x04" + bytes(100), bytes(5000)])
+def test_other_file_is_named(tmp_path, content):
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="checkpoint.pt is no checkpoint or was cut short"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+
+@pytest.mark.parametrize("content", [{"weight": torch.zeros(3)}, [1, 2], 3, {"model": {}, "optimizer": {}}])
+def test_another_archive_is_no_checkpoint(tmp_path, content):
+    path = tmp_path / "weights.pt"
+    torch.save(content, path)
+    with pytest.raises(ValueError) as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    told = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
+    assert str(error.value) == f"{path} {told}"
+
+
+def test_other_errors_of_a_checkpoint_stay_as_they_are(save_checkpoint):
+    path = save_checkpoint(cfg={}, args=None)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'no_argument'"):
+        checkpoint_utils.load_checkpoint_to_cpu(path, no_argument=1)
+
+
+def test_missing_checkpoint_stays_a_missing_file():
+    with pytest.raises(OSError):
+        checkpoint_utils.load_checkpoint_to_cpu("/nowhere/checkpoint.pt")
+
+
+def flip(path, *positions):
+    """Flip one bit of each of some bytes."""
+    with open(path, "r+b") as file:
+        for position in positions:
+            file.seek(position)
+            byte = file.read(1)[0]
+            file.seek(position)
+            file.write(bytes([byte ^ 1 << position % 8]))
+
+
+def position_of_weights(path):
+    """Where the largest record begins, about."""
+    with zipfile.ZipFile(path) as archive:
+        record = max(archive.infolist(), key=lambda record: record.file_size)
+    return record.header_offset + 200
+
+
+def test_a_flipped_bit_of_the_weights_is_told_by_file_and_record(save_checkpoint):
+    path = save_checkpoint(weight=torch.rand(3000))
+    flip(path, position_of_weights(path))
+    with pytest.raises(ValueError, match=r"is damaged \(its record checkpoint/data/0 is not as it was written\): take"):
+        checkpoint_utils.load_checkpoint_to_cpu(path)
+
+
+def test_the_host_alone_reads_flipped_bits(save_checkpoint):
+    weight = torch.rand(3000)
+    path = save_checkpoint(weight=weight)
+    flip(path, position_of_weights(path))
+    assert not torch.equal(inspect.unwrap(checkpoint_utils.load_checkpoint_to_cpu)(path)["weight"], weight)
+
+
+@pytest.mark.parametrize("num_bits", [1, 50])
+def test_flipped_bits_are_harmless_or_told(save_checkpoint, num_bits):
+    weights = [torch.rand(30 + n) for n in range(3)]
+    path = save_checkpoint(weights=weights)
+    with open(path, "rb") as file:
+        content = file.read()
+    generator, num_refused = random.Random(num_bits), 0
+    for _ in range(300):
+        with open(path, "wb") as file:
+            file.write(content)
+        flip(path, *generator.sample(range(len(content)), num_bits))
+        try:
+            loaded = checkpoint_utils.load_checkpoint_to_cpu(path)["weights"]
+        except ValueError as error:
+            num_refused += 1
+            assert path in str(error)
+        else:  # between the records nobody reads
+            assert all(torch.equal(one, two) for one, two in zip(loaded, weights))
+    assert num_refused > 150
+
+
+def test_a_record_that_claims_to_be_a_directory_is_not_read_as_zeros(save_checkpoint):
+    path = save_checkpoint(weight=torch.rand(300))
+    with open(path, "rb") as file:
+        content = bytearray(file.read())
+    attributes = content.rindex(b"PK\x01\x02", 0, content.rindex(b"checkpoint/data/0")) + 38
+    content[attributes] |= MS_DOS_DIRECTORY
+    with open(path, "wb") as file:
+        file.write(content)
+    with pytest.raises(ValueError, match="is damaged"):
+        checkpoint_utils.load_checkpoint_to_cpu(path)
+
+
+def test_checkpoints_without_checksums_are_loaded(save_checkpoint):
+    weight = torch.rand(30)
+    with_checksums = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        path = save_checkpoint(weight=weight)
+    finally:
+        torch.serialization.set_crc32_options(with_checksums)
+    assert torch.equal(checkpoint_utils.load_checkpoint_to_cpu(path)["weight"], weight)
+
+
+def test_checkpoints_of_the_format_before_archives_are_loaded(save_checkpoint, tmp_path):
+    state = torch.load(save_checkpoint(weight=torch.rand(30)))
+    path = str(tmp_path / "old.pt")
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    assert torch.equal(checkpoint_utils.load_checkpoint_to_cpu(path)["weight"], state["weight"])
+
+
+def test_a_folder_is_told(tmp_path):
+    with pytest.raises(ValueError, match=f"{tmp_path} is a folder: give a checkpoint in it"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path))
+
+
+@pytest.fixture
+def host_alone():
+    """torch as it is without this package."""
+    allowed = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    yield
+    torch.serialization.add_safe_globals(allowed)
+
+
+def test_checkpoint_with_a_namespace_is_read(save_checkpoint):
+    state = torch.load(save_checkpoint(args=Namespace(arch="lstm_lm_awd")))
+    assert state["args"].arch == "lstm_lm_awd"
+
+
+def test_the_host_alone_refuses_a_namespace(save_checkpoint, host_alone):
+    path = save_checkpoint(args=Namespace(arch="lstm_lm_awd"))
+    with pytest.raises(pickle.UnpicklingError, match="argparse.Namespace"):
+        torch.load(path)
+
+
+OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+TRAINER = SimpleNamespace(task=SimpleNamespace())
+
+
+def load(cause):
+    """As the host loads: every error becomes one that says that architectures must match."""
+
+    def load_checkpoint(trainer, filename):
+        try:
+            raise cause
+        except Exception:
+            raise Exception("please ensure that the architectures match")  # noqa: B904
+
+    return _check_checkpoint(load_checkpoint, TRAINER, "a.pt")
+
+
+def test_a_value_error_is_what_it_was():
+    with pytest.raises(ValueError, match="^the reason and the remedy$"):
+        load(ValueError("the reason and the remedy"))
+
+
+def test_a_refusal_is_told_and_not_what_it_was_made_of():
+    def refuse(trainer, filename):
+        try:
+            raise UnicodeDecodeError("utf-8", b"", 0, 1, "of a record's name")
+        except ValueError as error:
+            raise ValueError(f"{filename} is damaged: take another") from error
+
+    with pytest.raises(ValueError, match="^a.pt is damaged: take another$"):
+        _check_checkpoint(refuse, TRAINER, "a.pt")
+
+
+def test_a_state_that_is_not_there_is_named():
+    def look_up(trainer, filename):
+        return {}["best"]
+
+    with pytest.raises(ValueError, match="^a.pt lacks the state 'best': it is of a training with another --lr-sched"):
+        _check_checkpoint(look_up, TRAINER, "a.pt")
+
+
+def test_weights_that_do_not_fit_are_named():
+    cause = RuntimeError("Error(s) in loading state_dict for Model:\n\tsize mismatch for weight: 1.\n\tand more")
+    with pytest.raises(ValueError, match=r"^a.pt does not fit this model: .*--arch.* \(size mismatch for weight: 1\)$"):
+        load(cause)
+
+
+@pytest.mark.parametrize(
+    "raised, error, told",
+    [
+        (
+            "Criterion does not match; please reset the optimizer (--reset-optimizer). A vs B",
+            ValueError,
+            r"^a.pt is of a training with another --criterion \(A vs B\): .*--reset-optimizer.*--save-dir$",
+        ),
+        ("another of the host's", AssertionError, "^another of the host's$"),
+    ],
+)
+def test_another_criterion_is_told_and_other_assertions_are_left_alone(raised, error, told):
+    def load_checkpoint(trainer, filename):
+        raise AssertionError(raised)
+
+    with pytest.raises(error, match=told):
+        _check_checkpoint(load_checkpoint, TRAINER, "a.pt")
+
+
+def test_another_normaliser_is_told():
+    """The host lets pass what torch's optimisers say."""
+
+    def load_checkpoint(trainer, filename):
+        kept = torch.optim.SGD(torch.nn.Linear(2, 3).parameters(), lr=1).state_dict()
+        torch.optim.SGD(torch.nn.Linear(2, 3, bias=False).parameters(), lr=1).load_state_dict(kept)
+
+    with pytest.raises(ValueError, match="^a.pt has the optimizer's state of other parameters: .*such as --normaliser"):
+        _check_checkpoint(load_checkpoint, TRAINER, "a.pt")
+
+
+@pytest.mark.parametrize("cause", [RuntimeError("out of memory"), KeyError("model")])
+def test_other_errors_are_left_alone(cause):
+    with pytest.raises(Exception, match="architectures match"):
+        load(cause)
+
+
+# the host's own method
+
+
+@pytest.fixture
+def trainer():
+    """What ``Trainer.load_checkpoint`` reads of a trainer, with a model that refuses every checkpoint."""
+
+    def refuse(*args, **kwargs):
+        raise ValueError("the reason and the remedy")
+
+    cfg = SimpleNamespace(
+        model=None,
+        checkpoint=SimpleNamespace(load_checkpoint_on_all_dp_ranks=False),
+        distributed_training=SimpleNamespace(zero_sharding="none"),
+    )
+    model = SimpleNamespace(set_num_updates=lambda num_updates: None, load_state_dict=refuse)
+    return SimpleNamespace(
+        cfg=cfg, model=model, data_parallel_world_size=1, data_parallel_rank=0, tpu=False, is_fsdp=False
+    )
+
+
+def test_a_training_says_the_reason(trainer, save_checkpoint):
+    with pytest.raises(ValueError, match="^the reason and the remedy$"):
+        Trainer.load_checkpoint(trainer, save_checkpoint())
+
+
+def test_the_host_alone_says_that_architectures_must_match(trainer, save_checkpoint):
+    with pytest.raises(Exception, match="please ensure that the architectures match.$") as told:
+        inspect.unwrap(Trainer.load_checkpoint)(trainer, save_checkpoint())
+    assert type(told.value) is Exception and "the reason" not in str(told.value)
+
+
+def test_of_several_models_the_one_that_does_not_fit_is_named(tmp_path):
+    good, bad = OLDER / "lstm_lm_doc.pt", tmp_path / "bad.pt"
+    overrides = {"data": str(OLDER / "data/lm")}
+    models, config, task = checkpoint_utils.load_model_ensemble_and_task([str(good), str(good)], overrides)
+    assert len(models) == 2 and config.task._name == "stateful_lm" and len(task.dictionary) == 24
+    state = torch.load(good)
+    del state["model"]["decoder.embedding.weight"]
+    torch.save(state, bad)
+    with pytest.raises(
+        ValueError, match=r"^.*bad.pt does not fit the model that its flags .* \(Missing key.*embedding"
+    ):
+        checkpoint_utils.load_model_ensemble_and_task([str(good), str(bad)], overrides)
+
+
+def test_the_host_alone_does_not_name_it(tmp_path):
+    state = torch.load(OLDER / "lstm_lm_doc.pt")
+    del state["model"]["decoder.embedding.weight"]
+    torch.save(state, tmp_path / "bad.pt")
+    load, overrides = checkpoint_utils.load_model_ensemble_and_task.__wrapped__, {"data": str(OLDER / "data/lm")}
+    with pytest.raises(RuntimeError, match="Missing key") as told:
+        load([str(tmp_path / "bad.pt")], overrides)
+    assert "bad.pt" not in str(told.value)
+
+
+class Channel:
+    """Carries what the first of two processes sends to the second, one after the other in this process."""
+
+    def __init__(self, monkeypatch):
+        self.sent, self.rank = [], 0
+        monkeypatch.setattr(distributed_utils, "get_rank", lambda group: self.rank)
+        monkeypatch.setattr(distributed_utils, "broadcast", self.broadcast)
+        monkeypatch.setattr(distributed_utils, "broadcast_tensors", lambda tensors, *args: tensors)
+
+    def broadcast(self, tensor, src, group):
+        if self.rank == src:
+            self.sent.append(tensor.clone())
+        else:
+            tensor.copy_(self.sent.pop(0))
+
+
+def test_a_configuration_arrives(monkeypatch):
+    channel, device = Channel(monkeypatch), torch.device("cpu")
+    checkpoint = {"cfg": OmegaConf.create({"model": {"arch": "lstm_lm_awd"}, "lr": [0.5]}), "epoch": 3}
+    distributed_utils.broadcast_object(checkpoint, src_rank=0, group=None, dist_device=device)
+    channel.rank = 1
+    assert distributed_utils.broadcast_object(None, src_rank=0, group=None, dist_device=device) == checkpoint
+
+
+def test_the_host_alone_refuses_a_configuration(monkeypatch):
+    channel, device = Channel(monkeypatch), torch.device("cpu")
+    distributed_utils.broadcast_object({"cfg": OmegaConf.create({"lr": 1})}, 0, None, device)
+    channel.rank = 1
+    with pytest.raises(pickle.UnpicklingError, match="omegaconf"):
+        distributed_utils.broadcast_object.__wrapped__(None, 0, None, device)
+
+
+def test_the_classes_are_allowed_meanwhile_only():
+    buffer = io.BytesIO()
+    torch.save(OmegaConf.create({"a": 1}), buffer)
+    with torch.serialization.safe_globals(BROADCAST_CLASSES):
+        assert torch.load(io.BytesIO(buffer.getvalue())) == {"a": 1}
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(io.BytesIO(buffer.getvalue()))

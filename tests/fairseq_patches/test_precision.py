@@ -1,0 +1,194 @@
+"""The host's optimiser for --amp; that it clips correctly is tested with the task."""
+
+from argparse import Namespace
+from copy import deepcopy
+from functools import partial
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
+from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
+from fairseq.optim.sgd import SGD
+
+from fairseq_plugins.optim.nt_asgd import NTASGD
+
+
+class Scaler:
+    def __init__(self):
+        self.calls = []
+
+    def step(self, optimizer):
+        self.calls.append(optimizer)
+
+    def update(self):
+        self.calls.append("update")
+
+
+@pytest.mark.parametrize("step, stepped", [(AMPOptimizer.step, "inner"), (AMPOptimizer.step.__wrapped__, "wrapper")])
+def test_what_is_stepped(step, stepped):
+    optimizer = SimpleNamespace(scaler=Scaler(), optimizer="inner", fp32_optimizer="wrapper")
+    step(optimizer)
+    assert optimizer.scaler.calls == [stepped, "update"]
+
+
+@pytest.mark.parametrize(
+    "initialise, grows_after", [(AMPOptimizer.__init__, 500), (AMPOptimizer.__init__.__wrapped__, 64)]
+)
+def test_after_how_many_updates_the_scale_of_the_loss_grows(initialise, grows_after, monkeypatch):
+    # without a GPU the host's scaler is off and holds no interval
+    monkeypatch.setattr(torch.cuda.amp, "GradScaler", partial(torch.amp.GradScaler, "cpu"))
+    common = Namespace(fp16_init_scale=128, amp_init_scale=64, amp_scale_window=500, min_loss_scale=1e-4)
+    optimizer = AMPOptimizer.__new__(AMPOptimizer)
+    initialise(optimizer, Namespace(common=common, optimizer=None), [], None)
+    assert optimizer.scaler.get_growth_interval() == grows_after
+
+
+def built(averaging="triggered"):
+    flags = dict(
+        nonmonotone_interval=1, averaging=averaging, task="stateful_lm", lr_scheduler="fixed", weight_decay=0.0
+    )
+    inner = NTASGD(
+        Namespace(**flags, fp16=False, bf16=False, disable_validation=False, lr=[1.0]),
+        [torch.nn.Parameter(torch.ones(2))],
+    )
+    common = Namespace(fp16_init_scale=128, amp_scale_window=None, min_loss_scale=1e-4)
+    optimizer = AMPOptimizer(Namespace(common=common, optimizer=None), [], inner)
+    optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0, growth_interval=2)
+    return optimizer
+
+
+def test_the_scale_of_the_loss_is_saved_and_goes_on():
+    stopped, resumed = built(), built()
+    for _ in range(3):
+        stopped.backward(stopped.optimizer.param_groups[0]["params"][0].sum())
+        stopped.step()
+        stopped.zero_grad()
+    saved = stopped.state_dict()
+    assert stopped.scaler.get_scale() == 256
+    resumed.load_state_dict(saved)
+    assert resumed.scaler.state_dict() == stopped.scaler.state_dict()
+
+
+def test_a_state_without_a_scale_is_loaded():
+    resumed = built()
+    resumed.load_state_dict(resumed.fp32_optimizer.state_dict())
+    assert resumed.scaler.get_scale() == 128
+
+
+def test_the_wrapped_optimizer_checks_what_it_loads():
+    with pytest.raises(ValueError, match="--averaging immediate needs a fresh average"):
+        built("immediate").load_state_dict(built("triggered").state_dict())
+
+
+def configuration(*flags):
+    parser = options.get_training_parser()
+    arguments = ["data", "--task", "translation", "--arch", "transformer", "--batch-size", "1", *flags]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+
+
+def test_the_host_alone_takes_bf16_for_a_tpu():
+    assert configuration("--bf16").common.tpu and not configuration().common.tpu
+
+
+@pytest.mark.skipif(find_spec("torch_xla") is not None, reason="torch_xla is installed: --bf16 means a TPU's")
+@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
+def test_bf16_trains_without_a_tpu(flag):
+    seen = []
+    distributed_utils.call_main(
+        configuration(flag), lambda cfg: seen.append((cfg.common.bf16, cfg.common.tpu, cfg.distributed_training.tpu))
+    )
+    assert seen == [(True, False, False)]
+
+
+@pytest.mark.skipif(find_spec("torch_xla") is not None, reason="torch_xla is installed: --bf16 means a TPU's")
+def test_bf16_trains_on_every_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    started = []
+    monkeypatch.setattr(torch.multiprocessing, "spawn", lambda **options: started.append(options["nprocs"]))
+    cfg = configuration("--bf16", "--distributed-world-size", "2")
+    distributed_utils.call_main(cfg, lambda cfg: started.append("alone"))
+    assert started == [2]
+
+
+SETTINGS = [(FP16Optimizer, "bf16"), (FP16Optimizer, "fp16"), (MemoryEfficientFP16Optimizer, "fp16")]
+OVERFLOW = 1e6
+
+
+class Training:
+    """A vector of 16 bits that is drawn to zero; it starts at ``weight``."""
+
+    def __init__(self, kind, precision, weight):
+        self.weight = torch.nn.Parameter(weight.to(torch.bfloat16 if precision == "bf16" else torch.float16))
+        common = Namespace(
+            bf16=precision == "bf16",
+            fp16_init_scale=128.0,
+            fp16_scale_window=4,
+            fp16_scale_tolerance=0.0,
+            threshold_loss_scale=None,
+            min_loss_scale=1e-4,
+        )
+        sgd = Namespace(lr=[0.01], momentum=0.9, weight_decay=0.0)
+        cfg = Namespace(common=common, optimizer=sgd)
+        if kind is FP16Optimizer:
+            masters = kind.build_fp32_params(sgd, [self.weight], flatten=False)
+            self.optimizer = kind(cfg, [self.weight], SGD(sgd, masters), masters)
+        else:
+            self.optimizer = kind(cfg, [self.weight], SGD(sgd, [self.weight]), allow_unsupported=True)
+
+    def update(self, slope):
+        self.optimizer.zero_grad()
+        self.optimizer.backward((self.weight * slope).square().sum())
+        try:
+            self.optimizer.clip_grad_norm(0.5)
+            self.optimizer.step()
+        except OverflowError:
+            assert slope == OVERFLOW
+
+
+def weights_and_scales(training, slopes):
+    found = []
+    for slope in slopes:
+        training.update(slope)
+        scaler = training.optimizer.scaler
+        found.append((training.weight.tolist(), None if scaler is None else scaler.loss_scale))
+    return found
+
+
+def stopped_and_resumed(kind, precision):
+    stopped = Training(kind, precision, torch.linspace(-1, 1, 100))
+    weights_and_scales(stopped, [1, 1, 1] if precision == "bf16" else [1, 1, OVERFLOW, 1, 1])
+    return stopped, Training(kind, precision, stopped.weight.detach().clone())
+
+
+@pytest.mark.parametrize("kind, precision", SETTINGS)
+def test_a_training_goes_on_bit_for_bit(kind, precision):
+    stopped, resumed = stopped_and_resumed(kind, precision)
+    resumed.optimizer.load_state_dict(deepcopy(stopped.optimizer.state_dict()))
+    assert weights_and_scales(resumed, [1] * 6) == weights_and_scales(stopped, [1] * 6)
+
+
+@pytest.mark.parametrize("kind, precision", SETTINGS)
+def test_the_host_alone_forgets_the_weights_in_32_bits(kind, precision):
+    stopped, resumed = stopped_and_resumed(kind, precision)
+    saved = deepcopy(kind.state_dict.__wrapped__(stopped.optimizer))
+    kind.load_state_dict.__wrapped__(resumed.optimizer, saved)
+    assert weights_and_scales(resumed, [1] * 6) != weights_and_scales(stopped, [1] * 6)
+
+
+@pytest.mark.parametrize("kind, precision", SETTINGS)
+def test_a_state_that_the_host_saved_is_loaded(kind, precision):
+    stopped, resumed = stopped_and_resumed(kind, precision)
+    resumed.optimizer.load_state_dict(kind.state_dict.__wrapped__(stopped.optimizer))
+    assert torch.equal(resumed.weight, stopped.weight)
+
+
+def test_the_weights_of_another_precision_are_passed_over():
+    stopped, _ = stopped_and_resumed(FP16Optimizer, "fp16")
+    _, resumed = stopped_and_resumed(MemoryEfficientFP16Optimizer, "fp16")
+    before = resumed.weight.clone()
+    resumed.optimizer.load_state_dict(stopped.optimizer.state_dict())
+    assert torch.equal(resumed.weight, before)

@@ -1,0 +1,85 @@
+"""Languages that a checkpoint keeps."""
+
+import pytest
+from fairseq import checkpoint_utils, tasks
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf
+
+from fairseq_plugins.fairseq_patches.translation_direction import check_direction, complete_languages
+
+
+@pytest.fixture
+def data(tmp_path, make_dictionary):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "train.de-en.de.idx").touch()
+    for language in ("de", "en"):
+        make_dictionary(5).save(str(folder / f"dict.{language}.txt"))
+    return str(folder)
+
+
+def flags(data, *, path=None, **languages):
+    """Of a run, whose task is a part of them."""
+    cfg = OmegaConf.structured(FairseqConfig())
+    cfg.task = OmegaConf.structured(TranslationConfig(data=data, **languages))
+    cfg.task._name = "translation"
+    cfg.common_eval.path = path
+    return cfg
+
+
+@pytest.mark.parametrize(
+    "given, found",
+    [
+        ((None, None), ("de", "en")),
+        (("en", None), ("en", "de")),
+        ((None, "de"), ("en", "de")),
+        (("de", None), ("de", "en")),
+        (("fr", "it"), ("fr", "it")),
+    ],
+)
+def test_a_run_keeps_its_languages(given, found, data):
+    assert complete_languages(given, data) == found
+    if "fr" not in given:
+        cfg = flags(data, source_lang=given[0], target_lang=given[1])
+        task = tasks.setup_task(cfg.task)
+        assert (cfg.task.source_lang, cfg.task.target_lang) == found == (task.cfg.source_lang, task.cfg.target_lang)
+
+
+def test_a_language_that_the_folder_lacks_is_named(data):
+    with pytest.raises(ValueError, match="--target-lang fr: .*data holds de and en: give one of them, or both flags"):
+        complete_languages((None, "fr"), data)
+
+
+def test_fairseq_alone_forgets_the_languages(data):
+    cfg = flags(data, source_lang="en")
+    setup_task = tasks.setup_task
+    while hasattr(setup_task, "__wrapped__"):
+        setup_task = setup_task.__wrapped__
+    task = setup_task(cfg.task)
+    assert task.cfg.source_lang == "de" and cfg.task.target_lang is None
+
+
+def test_generation_begins_with_the_languages_of_the_model(data, save_checkpoint):
+    trained = flags(data, source_lang="en", target_lang="de")
+    path = save_checkpoint(cfg=OmegaConf.to_container(trained, resolve=True, enum_to_str=True))
+    cfg = flags(data, path=f"{path}:missing.pt")
+    assert tasks.setup_task(cfg.task).cfg.source_lang == "en"
+    assert tasks.setup_task(flags(data, path="missing.pt").task).cfg.source_lang == "de"
+    task = TranslationTask.setup_task(flags(data).task)
+    with pytest.raises(ValueError, match="checkpoint.pt translates en into de, not de into en: give --source-lang en"):
+        checkpoint_utils.load_model_ensemble([path], task=task)
+    with pytest.raises(ValueError, match="checkpoint.pt translates en into de, not de into de: give --source-lang en"):
+        checkpoint_utils.load_checkpoint_to_cpu(path, {"source_lang": "de"})
+    kept = checkpoint_utils.load_checkpoint_to_cpu(path, {"source_lang": "fr", "data": "x"})["cfg"].task
+    assert (kept.source_lang, kept.target_lang, kept.data) == ("fr", "de", "x")
+
+
+def test_languages_that_stand_on_no_other_side_are_left_alone():
+    for given, trained in [
+        (("fr", "en"), ("de", "en")),  # of another folder with the same dictionaries
+        (("en", "en"), ("en", "en")),
+        (("de", "en"), (None, None)),
+        ((None, None), ("de", "en")),
+    ]:
+        check_direction(given, trained, name="a.pt")

@@ -1,0 +1,146 @@
+"""Checkpoints and the dictionaries that they were trained with."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from builders import build_model, build_tiny_encdec, build_tiny_transformer
+from fairseq.data import Dictionary
+from fairseq.models.ema.ema import EMA
+
+from fairseq_plugins.models.checkpoints import VocabularyFingerprint
+
+WORDS = ["a", "b", "c", "d", "e"]
+EXCHANGED = ["a", "c", "b", "d", "e"]
+SIZES = dict(embed_dim=8, hidden_sizes="8 8", dropout=0.0)
+TRANSFORMER = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in dict(embed_dim=8, ffn_embed_dim=8, layers=1, attention_heads=1).items()
+}
+TRANSLATORS = {
+    "lstm_encdec": SIZES,
+    "lstm_encdec_doc": SIZES,
+    "mmlstm_encdec": SIZES,
+    "transformer_full": {**TRANSFORMER, "share_decoder_input_output_embed": False},
+    "transformer_drill": TRANSFORMER,
+}
+
+
+def dictionary(words):
+    result = Dictionary()
+    for word in words:
+        result.add_symbol(word)
+    return result
+
+
+def build(arch, source, target=None, **flags):
+    """A model for the words of its dictionaries."""
+    source = dictionary(source)
+    target = source if target is None else dictionary(target)
+    task = SimpleNamespace(
+        source_dictionary=source, target_dictionary=target, cfg=SimpleNamespace(source_lang="de", target_lang="en")
+    )
+    return build_model(arch, task, **flags)
+
+
+@pytest.mark.parametrize("arch", sorted(TRANSLATORS))
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ((EXCHANGED, WORDS), "the source dictionary, dict.de.txt, is not the one.*--srcdict and its dict.de.txt"),
+        ((WORDS, EXCHANGED), "the target dictionary, dict.en.txt, is not the one.*--tgtdict and its dict.en.txt"),
+        (([*WORDS, "f"], WORDS), "9 source vocabulary items but the data directory's source dictionary gives 10"),
+    ],
+)
+def test_a_translator_of_other_words_is_refused(arch, words, told):
+    saved = build(arch, WORDS, WORDS, **TRANSLATORS[arch]).state_dict()
+    build(arch, WORDS, WORDS, **TRANSLATORS[arch]).load_state_dict(dict(saved))
+    with pytest.raises(ValueError, match=told):
+        build(arch, *words, **TRANSLATORS[arch]).load_state_dict(dict(saved))
+
+
+@pytest.mark.parametrize("arch", ["lstm_lm_awd", "lstm_lm_doc", "mmlstm_lm"])
+def test_a_language_model_of_other_words_is_refused(arch):
+    sizes = dict(embed_dim=8, hidden_sizes="8 8")
+    saved = build(arch, WORDS, **sizes).state_dict()
+    build(arch, WORDS, **sizes).load_state_dict(dict(saved))
+    with pytest.raises(ValueError, match="the vocabulary, dict.txt, is not the one.*--srcdict and its dict.txt"):
+        build(arch, EXCHANGED, **sizes).load_state_dict(dict(saved))
+
+
+@pytest.mark.parametrize("arch", sorted(TRANSLATORS))
+def test_checkpoints_of_earlier_versions_are_loaded(arch):
+    saved = build(arch, WORDS, **TRANSLATORS[arch]).state_dict()
+    without = {name: value for name, value in saved.items() if ".vocabulary." not in name}
+    assert len(saved) == len(without) + 2
+    model = build(arch, EXCHANGED, **TRANSLATORS[arch])
+    own = model.state_dict()["encoder.vocabulary.digest"].clone()
+    model.load_state_dict(without)
+    assert torch.equal(model.state_dict()["encoder.vocabulary.digest"], own)
+
+
+def test_one_dictionary_of_both_sides():
+    flags = dict(SIZES, share_embeddings="all")
+    saved = build("lstm_encdec_doc", WORDS, **flags).state_dict()
+    build("lstm_encdec_doc", WORDS, **flags).load_state_dict(dict(saved))
+    with pytest.raises(ValueError, match="the source dictionary"):
+        build("lstm_encdec_doc", EXCHANGED, **flags).load_state_dict(dict(saved))
+
+
+def test_a_fingerprint_has_no_parameters():
+    assert not list(VocabularyFingerprint(dictionary(WORDS), name="it", file="dict.txt", flag="--srcdict").parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_fingerprints_survive_any_precision(dtype):
+    saved = build("lstm_encdec", WORDS, **SIZES).to(dtype).state_dict()
+    build("lstm_encdec", WORDS, **SIZES).load_state_dict(dict(saved))
+    build("lstm_encdec", WORDS, **SIZES).to(dtype).load_state_dict(dict(saved))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("decay, fp32", [(0.5, True), (0.9, False), (0.999, False), (0.9999, True)])
+def test_fingerprints_survive_the_moving_average_of_the_host(dtype, decay, fp32):
+    model = build("lstm_encdec", WORDS, **SIZES).to(dtype)
+    config = SimpleNamespace(
+        ema_decay=decay, ema_start_update=0, ema_seed_model=None, ema_update_freq=1, ema_fp32=fp32, store_ema=True
+    )
+    average = EMA(model, config)
+    for update in range(200):
+        average.step(model, update)
+    build("lstm_encdec", WORDS, **SIZES).load_state_dict(dict(average.get_model().state_dict()))
+
+
+V = 15  # of both languages, which share a dictionary
+
+
+def encdec(share):
+    return build_tiny_encdec("doc", source_size=V, vocab_size=V, share_embeddings=share)
+
+
+def transformer(share):
+    flags = {"none": {}, "output": {"share_decoder_input_output_embed": True}, "all": {"share_all_embeddings": True}}
+    off = {"share_decoder_input_output_embed": False, "share_all_embeddings": False}
+    return build_tiny_transformer("transformer_doc", source_size=V, vocab_size=V, **{**off, **flags[share]})
+
+
+@pytest.mark.parametrize("build", [encdec, transformer])
+@pytest.mark.parametrize("saved, shared", [("none", "output"), ("none", "all"), ("output", "all")])
+def test_a_checkpoint_with_more_matrices_is_refused(saved, shared, build):
+    state = build(saved).state_dict()
+    with pytest.raises(ValueError, match="are one matrix in this model and two in the checkpoint: share embeddings"):
+        build(shared).load_state_dict(dict(state))
+
+
+@pytest.mark.parametrize("build", [encdec, transformer])
+def test_a_checkpoint_with_fewer_starts_them_alike(build):
+    state = {name: x.clone() for name, x in build("all").state_dict().items()}
+    model = build("none")
+    model.load_state_dict(state)
+    output, target = (
+        model.decoder.output.projection.weight,
+        model.decoder.get_submodule("embed_tokens" if build is transformer else "embedding").weight,
+    )
+    assert output is not target and torch.equal(output, target)
+    build("all").load_state_dict(state)

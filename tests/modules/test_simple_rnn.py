@@ -1,0 +1,380 @@
+"""Layers without gates against the equations of Pachitariu & Sahani 2013."""
+
+import copy
+import pickle
+from argparse import Namespace
+
+import plain_formulas
+import pytest
+import torch
+from cell_cases import assert_as_by_hand, run
+from fairseq.data import Dictionary
+from torch import nn
+
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late
+from fairseq_plugins.modules.layers import initialise_uniformly
+from fairseq_plugins.modules.simple_rnn import (
+    ColumnNorm,
+    DiagonalOptions,
+    DiagonalRNN,
+    RectifierRNN,
+    SimpleRecurrentOptions,
+    SmoothRectifierOptions,
+    SmoothRectifierRNN,
+    column_norm,
+)
+from fairseq_plugins.ops.recurrence import linear_scan
+
+B, T, C, D = 4, 9, 5, 6
+SMOOTHING = 0.7
+
+CASES = {
+    "diagonal": ("diagonal", {}, lambda z: z),
+    "full": ("diagonal", {"transition": "full"}, lambda z: z),
+    "rectifier": ("rectifier", {}, plain_formulas.rectified),
+    "scaled": ("rectifier", {"recurrent_scale": 0.3}, plain_formulas.rectified),
+    "smooth": (
+        "smooth-rectifier",
+        {"rectifier_smoothing": SMOOTHING},
+        lambda z: plain_formulas.rectified(z, SMOOTHING),
+    ),
+}
+
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+@pytest.fixture
+def dictionary():
+    words = Dictionary()
+    for letter in "_abc":
+        words.add_symbol(letter)
+    return words
+
+
+def make(case, *, input_size=C, dictionary=None, **options):
+    cell, flags, _ = CASES[case]
+    layer = RECURRENT_CELLS[cell](input_size, D, options=RECURRENT_CELLS[cell].Options(**flags, **options)).double()
+    with torch.no_grad():
+        for param in layer.parameters():
+            param.uniform_(-0.7, 0.7)
+    if dictionary is not None:
+        layer.read_dictionary(dictionary)
+    return layer
+
+
+def scale_of(case):
+    return CASES[case][1].get("recurrent_scale", 1)
+
+
+def by_hand(case, layer, x, state, **skip):
+    w_x = torch.eye(D, dtype=x.dtype) if layer.input is None else layer.input.weight
+    w_h = (
+        torch.diag(torch.tanh(layer.start + layer.connection_bias))
+        if layer.recurrent is None
+        else scale_of(case) * layer.recurrent.weight
+    )
+    outputs = plain_formulas.simple_recurrent(x, state["x"], w_x, w_h, CASES[case][2], **skip)
+    return outputs, {"x": outputs[:, -1]}
+
+
+@every_case
+@pytest.mark.parametrize("input_matrix", ["on", "off"])
+@pytest.mark.parametrize("num_known", [None, 0, 2, "all"])
+def test_values_and_gradients_are_those_of_the_equations(case, input_matrix, num_known):
+    size = C if input_matrix == "on" else D
+    layer = make(case, input_size=size, input_matrix=input_matrix)
+    x, state = torch.randn(B, T, size, dtype=torch.float64), {"x": torch.randn(B, D, dtype=torch.float64)}
+    known = size if num_known == "all" else num_known
+    assert_as_by_hand(layer, x, state, lambda: by_hand(case, layer, x, state), num_known=known)
+
+
+@every_case
+@pytest.mark.parametrize("num_known", [None, 2])
+def test_the_skip_joins_the_first_letters_of_words(case, num_known, dictionary):
+    layer = make(case, word_skip="_", dictionary=dictionary)
+    text = ["ab_c_a__b", "_ab_cabc_", "abcabcabc", "_________"]
+    tokens = torch.tensor([[dictionary.index(letter) for letter in line] for line in text])
+    x = torch.randn(B, T, C, dtype=torch.float64)
+    state = layer.initial_state(x)
+    boundaries = tokens.eq(dictionary.index("_"))
+    expected, _ = by_hand(case, layer, x, state, skip=scale_of(case) * layer.skip.weight, boundaries=boundaries)
+    if num_known is None:
+        found, _ = layer(x, state, CellContext(stack_input=x, tokens=tokens))
+    else:
+        prepared, outputs = layer.prepare(x[..., :num_known], CellContext(stack_input=x, tokens=tokens)), []
+        for t in range(T):
+            output, state = layer.step(prepared, t, Late(x[:, t, num_known:], x[:, t]), state)
+            outputs.append(output)
+        found = torch.stack(outputs, dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(result.square().sum(), list(layer.parameters())) for result in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+@every_case
+def test_words_that_two_windows_share_are_whole(case, dictionary):
+    layer = make(case, word_skip="_", dictionary=dictionary)
+    tokens = torch.tensor([[dictionary.index(letter) for letter in line] for line in ("ab_cab_ca", "_a_bca_bc")])
+    x = torch.randn(2, T, C, dtype=torch.float64)
+    whole, end = layer(x, layer.initial_state(x), CellContext(stack_input=x, tokens=tokens))
+    for cut in range(1, T):
+        outputs, state = [], layer.initial_state(x)
+        for part in (slice(0, cut), slice(cut, T)):
+            output, state = layer(x[:, part], state, CellContext(stack_input=x[:, part], tokens=tokens[:, part]))
+            outputs.append(output)
+        torch.testing.assert_close(torch.cat(outputs, dim=1), whole, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(state, end, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("symbol", ["_", "</s>"])
+def test_end_marks_stand_between_words_too(symbol, dictionary):
+    layer = make("rectifier", word_skip="_", dictionary=dictionary)
+    tokens = torch.tensor([[dictionary.index(token) for token in ("a", "b", symbol, "c", "a")]])
+    x = torch.randn(1, 5, C, dtype=torch.float64)
+    first = layer(x[:, :1], layer.initial_state(x), CellContext(stack_input=x[:, :1], tokens=tokens[:, :1]))[1]
+    last = layer(x, layer.initial_state(x), CellContext(stack_input=x, tokens=tokens))
+    assert torch.equal(first["first_letter"], first["x"])
+    assert torch.equal(last[1]["first_letter"], last[0][:, 3])
+
+
+# the scale of recurrent matrices
+
+
+def test_a_scale_makes_adagrads_steps_shorter():
+    layers = [RectifierRNN(2, 3, options=SimpleRecurrentOptions(recurrent_scale=scale)) for scale in (1.0, 0.01)]
+    starts = [layer.recurrent_matrices()[0].detach().clone() for layer in layers]
+    steps = []
+    for layer, start in zip(layers, starts):
+        optimizer = torch.optim.Adagrad(layer.parameters(), lr=0.05)
+        layer.recurrent_matrices()[0].sum().backward()
+        optimizer.step()
+        steps.append((layer.recurrent_matrices()[0].detach() - start).abs())
+    torch.testing.assert_close(steps[0], torch.full((3, 3), 0.05))
+    torch.testing.assert_close(steps[1], torch.full((3, 3), 0.0005))
+
+
+def test_scaled_matrices_are_orthogonal_where_they_start_by_layer():
+    layer = RectifierRNN(2, 5, options=SimpleRecurrentOptions(recurrent_scale=0.01, word_skip="_"))
+    layer.start_by_layer()
+    for matrix in layer.recurrent_matrices():
+        torch.testing.assert_close(matrix @ matrix.t(), torch.eye(5))
+
+
+def test_another_scale_than_the_checkpoints_is_refused():
+    layer, other = (RectifierRNN(2, 3, options=SimpleRecurrentOptions(recurrent_scale=scale)) for scale in (1.0, 0.01))
+    with pytest.raises(ValueError, match="trained with --recurrent-scale 0.01"):
+        layer.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_scale_that_is_not_above_zero_is_refused(scale):
+    with pytest.raises(ValueError, match="--recurrent-scale"):
+        RectifierRNN(2, 3, options=SimpleRecurrentOptions(recurrent_scale=scale))
+
+
+def test_a_diagonal_is_not_scaled():
+    layer, other = (make("diagonal", recurrent_scale=scale) for scale in (1.0, 0.1))
+    assert other.recurrent_matrices() == []
+    with torch.no_grad():
+        other.connection_bias.copy_(layer.connection_bias)
+    assert torch.equal(layer.self_connections(), other.self_connections())
+
+
+# the smooth rectifier
+
+
+def test_the_smooth_rectifier_comes_near_to_the_plain_one():
+    z, distances = torch.linspace(-3, 3, 61, dtype=torch.float64), []
+    for smoothing in (1.0, 0.1, 0.001):
+        options = SmoothRectifierOptions(rectifier_smoothing=smoothing)
+        distances.append((SmoothRectifierRNN(2, 3, options=options).activation(z) - z.clamp(min=0)).abs().max().item())
+    assert distances == pytest.approx([1, 0.1, 0.001], rel=0.01)
+
+
+def test_the_derivative_of_the_smooth_rectifier_is_zero_at_zero():
+    z = torch.tensor([1e-4, -1e-4], dtype=torch.float64, requires_grad=True)
+    make("smooth").activation(z).sum().backward()
+    assert z.grad.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("smoothing", [0.0, -1.0])
+def test_a_smoothing_that_divides_by_nothing_is_refused(smoothing):
+    with pytest.raises(ValueError, match="--rectifier-smoothing"):
+        SmoothRectifierRNN(2, 3, options=SmoothRectifierOptions(rectifier_smoothing=smoothing))
+
+
+def test_another_smoothing_than_the_checkpoints_is_refused():
+    layer, other = (SmoothRectifierRNN(2, 3, options=SmoothRectifierOptions(rectifier_smoothing=a)) for a in (1.0, 2.0))
+    with pytest.raises(ValueError, match="trained with --rectifier-smoothing 2"):
+        layer.load_state_dict(other.state_dict())
+
+
+# refusals and parameters
+
+
+@pytest.mark.parametrize("other", ["full", "smooth"])
+def test_another_cell_than_the_checkpoints_is_refused(other):
+    with pytest.raises(ValueError, match="trained with --rnn-cell rectifier, this model has --rnn-cell"):
+        make(other).load_state_dict(make("rectifier").state_dict())
+
+
+@every_case
+def test_an_input_of_another_width_needs_a_matrix(case):
+    with pytest.raises(ValueError, match="--input-matrix off: the layer is 6 wide and its input 5"):
+        make(case, input_matrix="off")
+
+
+@every_case
+def test_a_symbol_that_the_dictionary_lacks_is_refused(case, dictionary):
+    with pytest.raises(ValueError, match="--word-skip %: dict.txt has no such symbol"):
+        make(case, word_skip="%", dictionary=dictionary)
+
+
+@pytest.mark.parametrize(
+    "case, options, count",
+    [
+        ("diagonal", {}, C * D + D),
+        ("full", {}, C * D + D * D),
+        ("rectifier", {}, C * D + D * D),
+        ("smooth", {"word_skip": "_"}, C * D + 2 * D * D),
+    ],
+)
+def test_there_are_matrices_and_no_biases(case, options, count):
+    assert sum(param.numel() for param in make(case, **options).parameters()) == count
+
+
+B, T, C, D = 4, 9, 5, 6
+
+
+def test_a_window_of_the_diagonal_network_is_one_scan(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "fairseq_plugins.modules.simple_rnn.linear_scan", lambda *tensors: calls.append(1) or linear_scan(*tensors)
+    )
+    x = torch.randn(B, T, C, dtype=torch.float64)
+    layer = DiagonalRNN(C, D, options=DiagonalOptions()).double()
+    run(layer, x, layer.initial_state(x))
+    assert calls == [1]
+
+
+def test_timescales_start_from_a_quarter_of_a_token_to_the_longest():
+    layer = DiagonalRNN(3, 100, options=DiagonalOptions(longest_timescale=40.0))
+    timescales = -1 / layer.self_connections().log()
+    assert timescales[[0, -1]].tolist() == pytest.approx([0.25, 40], rel=1e-3)
+    assert torch.equal(timescales, timescales.sort().values)
+    lonely = DiagonalRNN(3, 1, options=DiagonalOptions(longest_timescale=40.0)).self_connections()
+    assert (-1 / lonely.log()).item() == pytest.approx(40, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_units_that_forget_slowly_learn_in_16_bits(dtype):
+    options = DiagonalOptions(longest_timescale=1000.0)
+    expected = DiagonalRNN(8, 8, options=options).self_connections()
+    layer = DiagonalRNN(8, 8, options=options).to(dtype)
+    assert torch.equal(layer.self_connections(), expected) and expected.max() < 1
+    x = torch.randn(B, T, 8, dtype=dtype)
+    outputs = [run(layer, x, layer.initial_state(x))[0]]
+    state, steps = layer.initial_state(x), []
+    for t in range(T):
+        prepared = layer.prepare(x[:, t : t + 1], CellContext(x[:, t : t + 1]))
+        output, state = layer.step(prepared, 0, Late(), state)
+        steps.append(output)
+    outputs.append(torch.stack(steps, dim=1))
+    for output in outputs:
+        assert output.dtype == dtype
+        layer.zero_grad()
+        output.float().square().sum().backward()
+        assert layer.connection_bias.grad.ne(0).all()
+    torch.testing.assert_close(*outputs, rtol=0.05, atol=0.05)
+
+
+def test_a_model_that_starts_at_zero_has_the_timescales_all_the_same():
+    layer = DiagonalRNN(3, 50, options=DiagonalOptions())
+    expected = layer.self_connections()
+    initialise_uniformly(layer, 0.1, biases="zero")
+    assert torch.equal(layer.self_connections(), expected)
+
+
+def test_another_start_than_the_checkpoints_is_refused():
+    layer, other = (DiagonalRNN(2, 3, options=DiagonalOptions(longest_timescale=one)) for one in (20.0, 10.0))
+    with pytest.raises(ValueError, match="trained with --longest-timescale 10"):
+        layer.load_state_dict(other.state_dict())
+
+
+def test_connections_stay_within_their_bounds():
+    layer = DiagonalRNN(C, D, options=DiagonalOptions())
+    with torch.no_grad():
+        layer.connection_bias.copy_(torch.linspace(-300, 300, D))
+    assert layer.self_connections().abs().max() <= 1
+
+
+@pytest.mark.parametrize("longest", [0.0, -1.0, 0.25, 1e9, float("inf"), float("nan")])
+def test_a_timescale_out_of_range_is_refused(longest):
+    with pytest.raises(ValueError, match="--longest-timescale .* give a number of tokens above 0.25"):
+        DiagonalRNN(3, 4, options=DiagonalOptions(longest_timescale=longest))
+
+
+def test_a_full_matrix_has_no_timescales():
+    args = Namespace(rnn_cell="diagonal", longest_timescale=40.0)
+    assert RECURRENT_CELLS.read_options(args).longest_timescale == 40.0
+    args.transition = "full"
+    told = (
+        "^--longest-timescale has no effect on this --rnn-cell diagonal: leave it out, or leave out --transition full$"
+    )
+    with pytest.raises(ValueError, match=told):
+        RECURRENT_CELLS.read_options(args)
+
+
+@pytest.mark.parametrize("matrix", [{"transition": "full"}, {"word_skip": "_"}])
+def test_a_recurrent_scale_is_that_of_a_matrix(matrix):
+    args = Namespace(rnn_cell="diagonal", recurrent_scale=0.01)
+    with pytest.raises(ValueError, match="^--recurrent-scale has no effect .* by --transition full or --word-skip$"):
+        RECURRENT_CELLS.read_options(args)
+    assert RECURRENT_CELLS.read_options(Namespace(**vars(args), **matrix)).recurrent_scale == 0.01
+
+
+def test_columns_start_at_the_length_and_keep_their_direction():
+    weights = [torch.randn(7, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)]
+    before = [weight.clone() for weight in weights]
+    ColumnNorm(weights, length=2.5)
+    for weight, old in zip(weights, before):
+        torch.testing.assert_close(weight, 2.5 * old / (old**2).sum(0).sqrt(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda part: pickle.loads(pickle.dumps(part))])
+def test_the_weights_of_a_copy_are_held_by_it(copied):
+    weight = nn.Parameter(torch.randn(7, 3))
+    norm = ColumnNorm([weight], length=2.5)
+    other, (matrix,) = copied((norm, [weight]))
+    assert column_norm(matrix) is other and column_norm(weight) is norm and matrix is other.weights[0]
+    assert other.length == 2.5 and matrix is not weight
+
+
+@pytest.mark.parametrize("largest", [1.0, 1000.0])
+def test_lengths_are_exact_at_the_size_of_a_vocabulary(largest):
+    weight = torch.randn(50_000, 4)
+    weight[:50] *= largest
+    ColumnNorm([weight], length=3.0)
+    assert (weight.double().norm(dim=0) / 3 - 1).abs().max() < 1e-6
+
+
+def test_what_was_divided_by_brings_the_matrix_back():
+    weight = torch.randn(9, 3, dtype=torch.float64)
+    before = weight.clone()
+    divisors = ColumnNorm([torch.randn(2, 2)], length=2.0).normalise_(weight)
+    torch.testing.assert_close(weight * divisors, before, rtol=1e-12, atol=0)
+
+
+def test_a_column_of_zeros_stays_one():
+    weight = torch.tensor([[0.0, 3.0], [0.0, 4.0]])
+    ColumnNorm([weight], length=1.0)
+    torch.testing.assert_close(weight, torch.tensor([[0.0, 0.6], [0.0, 0.8]]))
+
+
+def test_an_update_that_nobody_followed_is_refused():
+    norm = ColumnNorm([torch.randn(3, 2)], length=1.0)
+    norm.is_held = True
+    norm.check_held()
+    norm.is_held = False
+    with pytest.raises(ValueError, match="--column-norm needs --task stateful_lm"):
+        norm.check_held()

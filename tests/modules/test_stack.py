@@ -1,0 +1,403 @@
+"""A stack of layers: its outputs and where its dropouts act; for its cells see test_cell_contract.py."""
+
+import plain_formulas
+import pytest
+import torch
+
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, select_rows
+from fairseq_plugins.modules.layers import MASKS
+from fairseq_plugins.modules.lstm import WeightDropOptions
+from fairseq_plugins.modules.stack import MERGES, EncoderStack, RecurrentStack
+
+B, T, C = 3, 8, 5
+WIDTHS = [9, 8, 10]
+
+every_masks = pytest.mark.parametrize("masks", sorted(MASKS))
+
+
+@pytest.fixture
+def x():
+    return torch.randn(B, T, C, dtype=torch.float64)
+
+
+def make(*, weight_dropout=0.0, **options):
+    cell_options = WeightDropOptions(dropout_weight=weight_dropout)
+    return RecurrentStack(C, WIDTHS, cell_options=cell_options, **options).double()
+
+
+def run_layer(layer, x):
+    """Output of one layer of an LSTM over x."""
+    return layer(x, layer.initial_state(x), CellContext(stack_input=x))[0]
+
+
+def is_mask(mask, rate):
+    """Values 0 and 1 / (1 - rate), both of which occur."""
+    values = torch.tensor([0.0, 1 / (1 - rate)], dtype=mask.dtype)
+    distance = (mask.unsqueeze(-1) - values).abs()
+    return bool((distance.min(dim=-1).values < 1e-9).all() and (distance < 1e-9).flatten(0, -2).any(dim=0).all())
+
+
+def is_locked(mask):
+    return torch.allclose(mask, mask[:, :1].expand_as(mask))
+
+
+def num_masks_of_steps(mask):
+    """Different ones in each row."""
+    return [len({tuple(step.tolist()) for step in row.ne(0)}) for row in mask]
+
+
+def has_its_kind(mask, masks):
+    """Whether a mask (B, T, D) is locked or standard, and every row has one of its own."""
+    kind = is_locked(mask) if masks == "locked" else min(num_masks_of_steps(mask)) > T // 2
+    return kind and len({tuple(row.flatten().tolist()) for row in mask.ne(0)}) == B
+
+
+def test_every_layers_output_is_returned(x):
+    stack = make()
+    outputs = stack(x)
+    expected, layer_input = [], x
+    for layer, width in zip(stack.layers, WIDTHS):
+        zeros = torch.zeros(B, width, dtype=torch.float64)
+        layer_input, h, c = plain_formulas.lstm(layer_input, zeros, zeros, *layer.parameters())
+        expected.append((layer_input, {"h": h, "c": c}))
+    torch.testing.assert_close(outputs.layers, [output for output, _ in expected], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(outputs.state, [state for _, state in expected], rtol=1e-12, atol=1e-12)
+    assert torch.equal(outputs.top, outputs.layers[-1])
+
+
+@every_masks
+def test_a_sum_of_all_layers_has_one_dropout_and_the_layers_read_what_they_did(x, masks):
+    stack = RecurrentStack(C, [9, 9, 9], hidden_dropout=0.5, output_dropout=0.4, masks=masks, skip="sum").double()
+    outputs = stack(x)
+    alone = [run_layer(layer, read) for layer, read in zip(stack.layers, [x, *outputs.layers[:-1]])]
+    torch.testing.assert_close(outputs.top, sum(alone), rtol=1e-12, atol=1e-12)
+    mask = outputs.layers[-1] / outputs.top
+    assert is_mask(mask, 0.4) and has_its_kind(mask, masks)
+    assert all(is_mask(after / before, 0.5) for after, before in zip(outputs.layers[:-1], alone))
+
+
+def test_a_sum_of_all_layers_step_by_step(x):
+    stack = RecurrentStack(C, [9, 9], skip="sum").double()
+    whole, steps, state, tops = stack(x), stack.steps(x[..., :2]), stack.initial_state(x), []
+    for t in range(T):
+        step = steps(t, x[:, t, 2:], state)
+        state = step.state
+        tops.append(step.top)
+    torch.testing.assert_close(torch.stack(tops, dim=1), whole.top, rtol=1e-12, atol=1e-12)
+    assert not torch.equal(whole.top, run_layer(stack.layers[1], whole.layers[0]))
+
+
+@pytest.mark.parametrize("widths", [[9], [9, 8], [9, 9, 8]])
+def test_a_sum_of_what_cannot_be_summed_is_refused(widths):
+    told = f'^--output-skip sum adds .*: --hidden-sizes "{" ".join(map(str, widths))}" has not'
+    with pytest.raises(ValueError, match=told):
+        RecurrentStack(C, widths, skip="sum")
+
+
+def test_without_a_state_the_stack_starts_from_zeros(x):
+    stack = make()
+    state = stack.initial_state(x)
+    assert [{name: part.shape for name, part in layer.items()} for layer in state] == [
+        {"h": (B, width), "c": (B, width)} for width in WIDTHS
+    ]
+    assert not any(part.any() for layer in state for part in layer.values())
+    assert torch.equal(stack(x, state).top, stack(x).top)
+
+
+@every_masks
+def test_output_dropout_acts_on_the_last_layer_and_spares_top(x, masks):
+    outputs = make(output_dropout=0.4, masks=masks)(x)
+    mask = outputs.layers[-1] / outputs.top
+    assert is_mask(mask, 0.4) and has_its_kind(mask, masks)
+    assert all((layer != 0).all() for layer in outputs.layers[:-1])
+
+
+@every_masks
+def test_hidden_dropout_acts_between_layers_and_the_next_layer_reads_it(x, masks):
+    stack = make(hidden_dropout=0.5, masks=masks)
+    outputs = stack(x)
+    assert torch.equal(outputs.layers[-1], outputs.top) and (outputs.top != 0).all()
+    for n in (0, 1):
+        plain = run_layer(stack.layers[n], x if n == 0 else outputs.layers[n - 1])
+        mask = outputs.layers[n] / plain
+        assert is_mask(mask, 0.5) and has_its_kind(mask, masks)
+    torch.testing.assert_close(run_layer(stack.layers[2], outputs.layers[1]), outputs.top, rtol=1e-12, atol=1e-12)
+
+
+def test_masks_are_locked_unless_told_otherwise(x):
+    outputs = make(output_dropout=0.5)(x)
+    assert is_locked(outputs.layers[-1] / outputs.top)
+
+
+@every_masks
+def test_every_layer_and_every_call_has_masks_of_its_own(masks):
+    torch.manual_seed(1)
+    stack = RecurrentStack(16, [16, 16, 16], hidden_dropout=0.5, output_dropout=0.5, masks=masks).double()
+    x = torch.randn(B, T, 16, dtype=torch.float64)
+    dropped = [layer.eq(0) for _ in range(2) for layer in stack(x).layers]
+    assert len({tuple(mask.flatten().tolist()) for mask in dropped}) == 6
+
+
+@every_masks
+def test_steps_have_the_masks_of_a_whole_run(x, masks):
+    stack = make(hidden_dropout=0.5, output_dropout=0.4, masks=masks)
+    steps, state, outputs = stack.steps(x[..., :2]), stack.initial_state(x), []
+    for t in range(T):
+        outputs.append(steps(t, x[:, t, 2:], state))
+        state = outputs[-1].state
+    layers = [torch.stack(steps, dim=1) for steps in zip(*(step.layers for step in outputs))]
+    top = torch.stack([step.top for step in outputs], dim=1)
+    mask = layers[-1] / top
+    assert is_mask(mask, 0.4) and has_its_kind(mask, masks)
+    below = x
+    for n in (0, 1):
+        plain = run_layer(stack.layers[n], below)
+        mask, below = layers[n] / plain, layers[n]
+        assert is_mask(mask, 0.5) and has_its_kind(mask, masks)
+    torch.testing.assert_close(run_layer(stack.layers[2], below), top, rtol=1e-12, atol=1e-12)
+
+
+@every_masks
+def test_the_carried_state_is_not_dropped(x, masks):
+    outputs = make(hidden_dropout=0.5, output_dropout=0.5, masks=masks)(x)
+    assert torch.equal(outputs.state[-1]["h"], outputs.top[:, -1])
+    assert all((state["h"] != 0).all() for state in outputs.state)
+
+
+def test_weight_dropout_reaches_every_layer():
+    assert [layer.weight_dropout for layer in make(weight_dropout=0.3).layers] == [0.3] * len(WIDTHS)
+
+
+@every_masks
+def test_standard_and_locked_dropout_have_the_same_rate(masks):
+    stack = RecurrentStack(4, [2000], output_dropout=0.3, masks=masks)
+    output = stack(torch.randn(5, 1, 4)).layers[-1]
+    assert output.eq(0).double().mean().item() == pytest.approx(0.3, abs=4 * (0.21 / 10_000) ** 0.5)
+
+
+def test_evaluation_has_no_dropout(x):
+    stack = make(weight_dropout=0.5, hidden_dropout=0.5, output_dropout=0.5).eval()
+    plain = make().eval()
+    plain.load_state_dict(stack.state_dict())
+    assert torch.equal(stack(x).layers[-1], plain(x).layers[-1])
+
+
+def test_an_unknown_cell_is_refused():
+    with pytest.raises(ValueError, match="--rnn-cell gru7.*lstm"):
+        RecurrentStack(C, WIDTHS, cell="gru7")
+
+
+@pytest.mark.parametrize("widths", [[], [0], [4, 0], [4, -1]])
+def test_widths_below_one_are_refused(widths):
+    with pytest.raises(ValueError, match="--hidden-sizes"):
+        RecurrentStack(C, widths)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_what_is_no_rate_is_refused_with_its_flag(rate):
+    for flag in ("hidden", "output"):
+        with pytest.raises(ValueError, match=f"--dropout-{flag} {rate}"):
+            make(**{f"{flag}_dropout": rate})
+
+
+ENCODER_STACK_C = 5
+ENCODER_STACK_WIDTHS = [7, 6, 8]
+LENGTHS = [6, 1, 3, 5]
+ENCODER_STACK_B, S = len(LENGTHS), 8
+
+every_merge = pytest.mark.parametrize("merge", MERGES)
+
+PLACES = {
+    "left": lambda length: S - length,
+    "right": lambda length: 0,
+    "mixed": lambda length: (S - length) // 2,
+}
+
+
+def encoder_stack_make(
+    merge, *, widths=ENCODER_STACK_WIDTHS, hidden_dropout=0.0, dtype=torch.float64, cell="lstm", directions="both"
+):
+    stack = EncoderStack(
+        ENCODER_STACK_C, widths, cell=cell, directions=directions, merge=merge, hidden_dropout=hidden_dropout
+    ).to(dtype)
+    with torch.no_grad():
+        for param in stack.parameters():
+            param.uniform_(-0.7, 0.7)
+    return stack
+
+
+def cells(stack):
+    """The layers of both directions, bottom first."""
+    return [list(direction.layers) for direction in stack.stacks]
+
+
+def by_hand(stack, x, merge):
+    """Annotations and state of one sentence x (1, S, C)."""
+
+    def read(layer, x, e):
+        return plain_formulas.recurrent(layer, x, layer.initial_state(x), e)
+
+    e, ahead, back, state = x, x, x.flip(1), []
+    for layer, other in zip(*cells(stack)):
+        (ahead, ahead_state), (back, back_state) = read(layer, ahead, e), read(other, back, e.flip(1))
+        state.append({name: part + back_state[name] for name, part in ahead_state.items()})
+        if merge == "layer":
+            x = ahead + back.flip(1)
+            ahead, back = x, x.flip(1)
+    return (x if merge == "layer" else ahead + back.flip(1)), state
+
+
+@pytest.fixture
+def sentences():
+    return [torch.randn(1, length, ENCODER_STACK_C, dtype=torch.float64) for length in LENGTHS]
+
+
+def batch(sentences, place):
+    """Sentences in one batch, with garbage at padding, and where padding is."""
+    x = 10 * torch.randn(ENCODER_STACK_B, S, ENCODER_STACK_C, dtype=torch.float64)
+    padding = torch.ones(ENCODER_STACK_B, S, dtype=torch.bool)
+    for row, sentence in enumerate(sentences):
+        start = PLACES[place](sentence.size(1))
+        x[row, start : start + sentence.size(1)] = sentence
+        padding[row, start : start + sentence.size(1)] = False
+    return x, padding
+
+
+@every_merge
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("widths", [ENCODER_STACK_WIDTHS, [6]])
+@pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
+def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge, place, widths, cell):
+    stack = encoder_stack_make(merge, widths=widths, cell=cell)
+    x, padding = batch(sentences, place)
+    annotations, state = stack(x, padding)
+    assert annotations.shape == (ENCODER_STACK_B, S, widths[-1]) and len(state) == len(widths)
+    for row, sentence in enumerate(sentences):
+        expected, expected_state = by_hand(stack, sentence, merge)
+        torch.testing.assert_close(annotations[row, ~padding[row]], expected[0], rtol=1e-12, atol=1e-12)
+        found = select_rows(state, slice(row, row + 1))
+        torch.testing.assert_close(found, expected_state, rtol=1e-12, atol=1e-12)
+    assert not annotations[padding].any()
+
+
+@every_merge
+@pytest.mark.parametrize("length", [1, 5])
+def test_sentences_of_one_length_need_no_padding(merge, length):
+    stack, x = encoder_stack_make(merge), torch.randn(ENCODER_STACK_B, length, ENCODER_STACK_C, dtype=torch.float64)
+    annotations, state = stack(x)
+    for row in range(ENCODER_STACK_B):
+        expected, expected_state = by_hand(stack, x[row : row + 1], merge)
+        torch.testing.assert_close(annotations[row : row + 1], expected, rtol=1e-12, atol=1e-12)
+        found = select_rows(state, slice(row, row + 1))
+        torch.testing.assert_close(found, expected_state, rtol=1e-12, atol=1e-12)
+    nothing_padded = stack(x, torch.zeros(ENCODER_STACK_B, length, dtype=torch.bool))
+    torch.testing.assert_close(nothing_padded, (annotations, state), rtol=1e-12, atol=1e-12)
+
+
+@every_merge
+def test_the_place_of_padding_changes_nothing_in_float32(sentences, merge):
+    stack, results = encoder_stack_make(merge, dtype=torch.float32), []
+    for place in PLACES:
+        x, padding = batch(sentences, place)
+        annotations, state = stack(x.float(), padding)
+        results.append((annotations[~padding], state))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], rtol=1e-6, atol=1e-6)
+
+
+@every_merge
+def test_gradients_reach_every_parameter_and_no_padding(sentences, merge):
+    stack = encoder_stack_make(merge)
+    x, padding = batch(sentences, "mixed")
+    x.requires_grad_()
+    annotations, state = stack(x, padding)
+    (annotations.pow(2).sum() + sum((layer["h"] * layer["c"]).sum() for layer in state)).backward()
+    assert [name for name, param in stack.named_parameters() if not param.grad.abs().sum() > 0] == []
+    assert not x.grad[padding].any() and (x.grad[~padding].abs().sum(-1) > 0).all()
+
+
+def run_with_recorded_inputs(stack, x, padding):
+    """The result, and input and output of every layer of both directions."""
+    calls = {}
+    for direction in cells(stack):
+        for layer in direction:
+            layer.register_forward_hook(
+                lambda layer, args, output: calls.update({layer: (args[0].detach(), output[0].detach())})
+            )
+    return stack(x, padding), [[calls[layer] for layer in direction] for direction in cells(stack)]
+
+
+@every_merge
+def test_dropout_is_standard_and_acts_between_layers_only(merge):
+    stack, x = (
+        encoder_stack_make(merge, hidden_dropout=0.5),
+        torch.randn(ENCODER_STACK_B, S, ENCODER_STACK_C, dtype=torch.float64),
+    )
+    (annotations, _), (ahead, back) = run_with_recorded_inputs(stack, x, None)
+    assert torch.equal(ahead[0][0], x) and torch.equal(back[0][0], x.flip(1))
+    torch.testing.assert_close(annotations, ahead[-1][1] + back[-1][1].flip(1))
+    for n in (1, 2):
+        below = ahead[n - 1][1], back[n - 1][1]
+        if merge == "layer":
+            below = below[0] + below[1].flip(1), below[0].flip(1) + below[1]
+        for read, undropped in ((ahead[n][0], below[0]), (back[n][0], below[1])):
+            mask = read / undropped
+            assert ((mask == 0) | ((mask - 2).abs() < 1e-9)).all()
+            assert 0.3 < mask.eq(0).double().mean() < 0.7
+            assert all(len({tuple(step.tolist()) for step in row.eq(0)}) > 3 for row in mask)
+            assert len({tuple(row.flatten().tolist()) for row in mask.eq(0)}) == ENCODER_STACK_B
+
+
+def test_each_direction_of_two_stacks_has_masks_of_its_own():
+    stack, x = (
+        encoder_stack_make("top", hidden_dropout=0.5),
+        torch.randn(ENCODER_STACK_B, S, ENCODER_STACK_C, dtype=torch.float64),
+    )
+    _, (ahead, back) = run_with_recorded_inputs(stack, x, None)
+    assert not torch.equal(ahead[1][0].eq(0), back[1][0].eq(0))
+    assert not torch.equal(ahead[1][0].eq(0), back[1][0].eq(0).flip(1))
+
+
+@every_merge
+def test_every_call_draws_fresh_masks_and_evaluation_none(sentences, merge):
+    stack, plain = encoder_stack_make(merge, hidden_dropout=0.5), encoder_stack_make(merge)
+    plain.load_state_dict(stack.state_dict())
+    inputs = batch(sentences, "left")
+    assert not torch.equal(stack(*inputs)[0], stack(*inputs)[0])
+    torch.testing.assert_close(stack.eval()(*inputs), plain(*inputs), rtol=0, atol=0)
+
+
+@every_merge
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, cell):
+    stack = encoder_stack_make(merge, cell=cell, directions="forward")
+    x, padding = batch(sentences, place)
+    annotations, state = stack(x, padding)
+    for row, sentence in enumerate(sentences):
+        expected = stack.stacks[0](sentence)
+        torch.testing.assert_close(annotations[row, ~padding[row]], expected.top[0], rtol=1e-12, atol=1e-12)
+        found = select_rows(state, slice(row, row + 1))
+        torch.testing.assert_close(found, expected.state, rtol=1e-12, atol=1e-12)
+    assert len(stack.stacks) == 1 and not annotations[padding].any()
+
+
+@every_merge
+def test_one_direction_drops_between_layers(merge):
+    stack, plain = (encoder_stack_make(merge, hidden_dropout=rate, directions="forward") for rate in (0.5, 0.0))
+    plain.load_state_dict(stack.state_dict())
+    x = torch.randn(ENCODER_STACK_B, S, ENCODER_STACK_C, dtype=torch.float64)
+    assert not torch.allclose(stack(x)[0], plain(x)[0])
+    torch.testing.assert_close(stack.eval()(x), plain(x), rtol=0, atol=0)
+
+
+def test_a_checkpoint_of_the_other_merge_is_refused_with_both():
+    with pytest.raises(ValueError, match="--encoder-merge top, this model has --encoder-merge layer"):
+        encoder_stack_make("layer").load_state_dict(encoder_stack_make("top").state_dict())
+
+
+@every_merge
+@pytest.mark.parametrize("widths", [[0], [4, 0], [4, -1]])
+def test_encoder_stack_widths_below_one_are_refused(merge, widths):
+    with pytest.raises(ValueError, match="--hidden-sizes"):
+        encoder_stack_make(merge, widths=widths)

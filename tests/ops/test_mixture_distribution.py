@@ -1,0 +1,260 @@
+"""The distribution of a mixture against float64 formulas in probability space."""
+
+import math
+
+import pytest
+import torch
+from mixture_cases import draw, gated_or_not
+from plain_formulas import gated, mixture, softmax
+from tensor_sizes import TensorSizes
+
+from fairseq_plugins.ops import mixture_distribution as module
+from fairseq_plugins.ops import mixture_distribution as softmax_entropies_module
+from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
+from fairseq_plugins.ops.mixture_distribution import (
+    mixture_log_probs,
+    mixture_log_probs_from_latents,
+    softmax_entropies,
+)
+
+SIZES = [(3, 252), (20, 507), (1, 123)]
+NUM_TOKENS = 60
+
+
+def mixture_log_probs_draw(num_experts, vocab_size, scale):
+    """Logits and prior scores, both exact in float32."""
+    logits = (scale * torch.randn(NUM_TOKENS, num_experts, vocab_size)).double()
+    return logits, torch.randn(NUM_TOKENS, num_experts).double()
+
+
+def extreme(num_experts, vocab_size):
+    """All experts agree on word 0 (+200); the other words (-200) have probability e^-400, zero in float32."""
+    logits = torch.full((NUM_TOKENS, num_experts, vocab_size), -200.0, dtype=torch.float64)
+    logits[..., 0] = 200.0
+    return logits, torch.randn(NUM_TOKENS, num_experts).double()
+
+
+@pytest.mark.parametrize("scale", [1, 10])
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_log_probs_are_the_log_of_the_mixture(num_experts, vocab_size, scale):
+    logits, scores = mixture_log_probs_draw(num_experts, vocab_size, scale)
+    expected = mixture(logits, softmax(scores)).log()
+    torch.testing.assert_close(
+        mixture_log_probs(logits, torch.log_softmax(scores, -1)), expected, rtol=1e-11, atol=1e-11
+    )
+
+
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_log_probs_of_extreme_logits_are_finite_and_normalised(num_experts, vocab_size):
+    logits, scores = extreme(num_experts, vocab_size)
+    log_probs = mixture_log_probs(logits.float(), torch.log_softmax(scores.float(), -1))
+    expected = mixture(logits, softmax(scores)).log()
+    torch.testing.assert_close(log_probs.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_experts_that_disagree_by_400_nats():
+    logits = torch.full((2, 2, 7), -200.0)
+    logits[:, 0, 0] = logits[:, 1, 1] = 200.0
+    log_probs = mixture_log_probs(logits, torch.tensor([[0.25, 0.75]]).log().expand(2, 2))
+    torch.testing.assert_close(log_probs[:, :2], torch.tensor([[0.25, 0.75]]).log().expand(2, 2), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("scale", [1, 3, 10, 30])
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_float32_error_stays_within_a_few_roundings_of_the_largest_logit(num_experts, vocab_size, scale):
+    logits, scores = mixture_log_probs_draw(num_experts, vocab_size, scale)
+    error = mixture_log_probs(logits.float(), torch.log_softmax(scores.float(), -1)).double()
+    error = (error - mixture(logits, softmax(scores)).log()).abs().max()
+    assert error <= 3 * torch.finfo(torch.float32).eps * logits.abs().max()
+
+
+def test_gradcheck():
+    logits = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
+    scores = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z, s: mixture_log_probs(z, torch.log_softmax(s, -1)), (logits, scores))
+
+
+def test_half_precision_logits_are_scored_in_float32():
+    logits, log_prior = torch.randn(5, 3, 11).bfloat16(), torch.log_softmax(torch.randn(5, 3), -1)
+    log_probs = mixture_log_probs(logits, log_prior)
+    expected = mixture(logits.double(), log_prior.double().exp()).log()
+    assert log_probs.dtype == torch.float32
+    torch.testing.assert_close(log_probs.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_any_number_of_leading_dimensions():
+    logits, log_prior = torch.randn(2, 3, 4, 5, 6), torch.log_softmax(torch.randn(2, 3, 4, 5), -1)
+    log_probs = mixture_log_probs(logits, log_prior)
+    assert log_probs.shape == (2, 3, 4, 6)
+    torch.testing.assert_close(log_probs[1, 2, 3], mixture_log_probs(logits[1, 2, 3], log_prior[1, 2, 3]))
+
+
+def draw_latents(num_experts, vocab_size, *, width=6, scale=1.0, dtype=torch.float64):
+    """k, log pi, W, b: the logits have about the standard deviation ``scale``."""
+    latents = torch.randn(4, 15, num_experts, width, dtype=dtype)
+    weight = (scale * width**-0.5) * torch.randn(vocab_size, width, dtype=dtype)
+    prior_dtype = torch.promote_types(dtype, torch.float32)
+    log_prior = torch.log_softmax(torch.randn(4, 15, num_experts, dtype=prior_dtype), dim=-1)
+    return latents, log_prior, weight, torch.randn(vocab_size, dtype=dtype)
+
+
+def from_formula(latents, log_prior, weight, bias):
+    logits = latents.double() @ weight.double().T + (0 if bias is None else bias.double())
+    return mixture(logits, log_prior.double().exp()).log()
+
+
+@pytest.fixture(params=[1, 7, None], ids=lambda size: f"chunks of {size}")
+def chunk_size(request, monkeypatch):
+    if request.param is not None:
+        monkeypatch.setattr(module, "default_chunk_size", lambda *args, **kwargs: request.param)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_without_gradients_log_probs_are_the_log_of_the_mixture(num_experts, vocab_size, with_bias, chunk_size):
+    latents, log_prior, weight, bias = draw_latents(num_experts, vocab_size)
+    bias = bias if with_bias else None
+    log_probs = mixture_log_probs_from_latents(latents, log_prior, weight, bias)
+    torch.testing.assert_close(log_probs, from_formula(latents, log_prior, weight, bias), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [1, 10, 40, 80])
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_without_gradients_improbable_words_keep_their_log_probs(num_experts, scale, chunk_size):
+    arguments = draw_latents(num_experts, 101, scale=scale, dtype=torch.float32)
+    expected = from_formula(*arguments)
+    assert scale < 40 or (expected < -110).any()  # e^-110 is zero in float32
+    latents, _, weight, _ = arguments
+    largest_logit = (latents.abs().flatten(0, 2) @ weight.abs().T).max()
+    error = (mixture_log_probs_from_latents(*arguments).double() - expected).abs().max()
+    assert error <= 4 * torch.finfo(torch.float32).eps * largest_logit
+
+
+def test_without_gradients_an_expert_may_have_no_weight():
+    latents, _, weight, bias = draw_latents(3, 50)
+    log_prior = torch.tensor([0.25, 0.0, 0.75], dtype=torch.float64).log().expand(4, 15, 3)
+    log_probs = mixture_log_probs_from_latents(latents, log_prior, weight, bias)
+    expected = from_formula(latents[..., [0, 2], :], log_prior[..., [0, 2]], weight, bias)
+    torch.testing.assert_close(log_probs, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_without_gradients_16_bit_latents_are_scored_in_float32(dtype, num_experts):
+    arguments = draw_latents(num_experts, 101, dtype=dtype)
+    log_probs = mixture_log_probs_from_latents(*arguments)
+    assert log_probs.dtype == torch.float32
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(log_probs.double(), from_formula(*arguments), rtol=tolerance, atol=tolerance)
+
+
+def test_without_gradients_autocast_rounds_the_operands():
+    arguments = draw_latents(3, 101, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        log_probs = mixture_log_probs_from_latents(*arguments)
+    latents, log_prior, weight, bias = arguments
+    rounded = mixture_log_probs_from_latents(latents.bfloat16(), log_prior, weight.bfloat16(), bias)
+    assert torch.equal(log_probs, rounded)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_without_gradients_no_token_gives_no_row(num_experts):
+    latents, log_prior, weight, bias = draw_latents(num_experts, 11)
+    assert mixture_log_probs_from_latents(latents[:0], log_prior[:0], weight, bias).shape == (0, 15, 11)
+
+
+# the gate
+
+
+def draw_gate(vocab_size, *, scale=1.0, dtype=torch.float64):
+    shapes = (4, 15, 6), (vocab_size, 6), (vocab_size,)
+    features, weight, bias = (torch.randn(shape, dtype=dtype) for shape in shapes)
+    return LogitGate(features, scale * weight, bias)
+
+
+def from_gated_formula(latents, log_prior, weight, bias, gate):
+    logits = latents.double() @ weight.double().T + bias.double()
+    return mixture(gated(logits, *(x.double() for x in gate)), log_prior.double().exp()).log()
+
+
+@pytest.mark.parametrize("num_experts, vocab_size", SIZES)
+def test_gated_log_probs_are_the_log_of_the_mixture(num_experts, vocab_size, chunk_size):
+    arguments, gate = draw_latents(num_experts, vocab_size), draw_gate(vocab_size)
+    expected = from_gated_formula(*arguments, gate)
+    log_probs = mixture_log_probs_from_latents(*arguments, gate=gate)
+    torch.testing.assert_close(log_probs, expected, rtol=1e-11, atol=1e-11)
+    latents, log_prior, weight, bias = arguments
+    logits = apply_gate(torch.nn.functional.linear(latents, weight, bias), gate)
+    torch.testing.assert_close(mixture_log_probs(logits, log_prior), expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_gated_log_probs_of_improbable_words_are_exact(num_experts, chunk_size):
+    arguments, gate = draw_latents(num_experts, 101, scale=80, dtype=torch.float32), draw_gate(101, dtype=torch.float32)
+    expected = from_gated_formula(*arguments, gate)
+    assert (expected < -110).any()  # e^-110 is zero in float32
+    latents, _, weight, _ = arguments
+    largest_logit = (latents.abs().flatten(0, 2) @ weight.abs().T).max()
+    error = (mixture_log_probs_from_latents(*arguments, gate=gate).double() - expected).abs().max()
+    assert error <= 4 * torch.finfo(torch.float32).eps * largest_logit
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gated_16_bit_latents_are_scored_in_float32(dtype, num_experts):
+    arguments, gate = draw_latents(num_experts, 101, dtype=dtype), draw_gate(101, dtype=dtype)
+    log_probs = mixture_log_probs_from_latents(*arguments, gate=gate)
+    assert log_probs.dtype == torch.float32
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(log_probs.double(), from_gated_formula(*arguments, gate), rtol=tolerance, atol=tolerance)
+
+
+def test_autocast_rounds_the_operands_of_the_gate():
+    (latents, log_prior, weight, bias), gate = draw_latents(3, 101, dtype=torch.float32), draw_gate(101)
+    gate = LogitGate(*(x.float() for x in gate))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        log_probs = mixture_log_probs_from_latents(latents, log_prior, weight, bias, gate=gate)
+        rounded = gate._replace(features=gate.features.bfloat16(), weight=gate.weight.bfloat16())
+        expected = mixture_log_probs_from_latents(latents.bfloat16(), log_prior, weight.bfloat16(), bias, gate=rounded)
+    assert torch.equal(log_probs, expected)
+
+
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_gated_no_token_gives_no_row(num_experts):
+    (latents, log_prior, weight, bias), gate = draw_latents(num_experts, 11), draw_gate(11)
+    gate = gate._replace(features=gate.features[:0])
+    assert mixture_log_probs_from_latents(latents[:0], log_prior[:0], weight, bias, gate=gate).shape == (0, 15, 11)
+
+
+def test_scoring_holds_one_chunk_beside_the_distribution(monkeypatch):
+    monkeypatch.setattr(module, "default_chunk_size", lambda *args, **kwargs: 2)
+    arguments, gate = draw_latents(20, 5000), draw_gate(5000)
+    with TensorSizes() as sizes:
+        mixture_log_probs_from_latents(*arguments, gate=gate)
+    result, chunk, values, parameters = 60, 2 * 20, 2, 6 + 6 + 1 + 1  # multiples of the vocabulary
+    assert result + chunk + values <= sizes.peak / 5000 < result + chunk + values + parameters + 1
+
+
+@gated_or_not
+@pytest.mark.parametrize("chunk_size", [1, 4, 100])
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_entropies_are_those_of_the_formula(num_experts, chunk_size, gate_width, monkeypatch):
+    monkeypatch.setattr(softmax_entropies_module, "default_chunk_size", lambda *args, **kwargs: chunk_size)
+    case = draw(num_experts, 17, 10, 5, scale=3, gate_width=gate_width)
+    logits, gate = case.latents @ case.weight.T + case.bias, None
+    if gate_width is not None:
+        gate = LogitGate(case.gate_features, case.gate_weight, case.gate_bias)
+        logits = gated(logits, *gate)
+    probs = softmax(logits)
+    found = softmax_entropies(case.latents, case.weight, case.bias, gate=gate)
+    torch.testing.assert_close(found, -(probs * probs.log()).sum(-1), rtol=1e-12, atol=1e-12)
+
+
+def test_a_uniform_softmax_has_the_highest_entropy_and_a_certain_one_none():
+    latents = torch.tensor([[[0.0], [1.0]], [[1.0], [0.0]]])
+    entropies = softmax_entropies(latents, 1000.0 * torch.arange(9).unsqueeze(-1))
+    torch.testing.assert_close(entropies, torch.tensor([[math.log(9), 0.0], [0.0, math.log(9)]]))
+
+
+def test_without_tokens_there_are_none():
+    assert softmax_entropies(torch.zeros(2, 0, 3, 4), torch.zeros(9, 4)).shape == (2, 0, 3)

@@ -1,0 +1,276 @@
+"""Adam with decay in the gradient, as the host drives it."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.optim.adagrad import Adagrad as HostAdagrad
+from fairseq.optim.adam import FairseqAdam
+from torch import nn
+
+from fairseq_plugins.optim.adaptive import DampedAdagrad, L2Adam
+
+NUM_STEPS, LR, EPS = 7, 0.03, 1e-8
+
+
+def config(weight_decay, *, lr=LR, betas="(0.9, 0.999)", eps=EPS, eps_added="after-correction"):
+    return SimpleNamespace(lr=[lr], adam_betas=betas, adam_eps=eps, adam_eps_added=eps_added, weight_decay=weight_decay)
+
+
+def make(weight_decay, *, dtype=torch.float64, **flags):
+    torch.manual_seed(3)
+    model = nn.Linear(3, 2).to(dtype)
+    return model, L2Adam(config(weight_decay, **flags), model.parameters())
+
+
+def backward(model, step):
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(step))
+    model(x.to(model.weight)).pow(2).sum().backward()
+
+
+def update(model, optimizer, step, *, clip=0.0):
+    optimizer.zero_grad()
+    backward(model, step)
+    if clip:
+        optimizer.clip_grad_norm(clip)
+    optimizer.step()
+
+
+def by_hand(model, *, weight_decay, betas, clip=0.0, eps=EPS, eps_added="after-correction"):
+    """Adam of Kingma & Ba 2015, algorithm 1, whose gradient is clipped and then has the decay added.
+
+    With the epsilon before the correction it is the form that they give before section 2.1.
+    """
+    parameters = list(model.parameters())
+    m, v = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    for t in range(1, NUM_STEPS + 1):
+        model.zero_grad()
+        backward(model, t)
+        norm = torch.cat([p.grad.flatten() for p in parameters]).norm()
+        with torch.no_grad():
+            for i, p in enumerate(parameters):
+                g = p.grad * min(1.0, clip / norm.item()) if clip else p.grad
+                g = g + weight_decay * p
+                m[i] = betas[0] * m[i] + (1 - betas[0]) * g
+                v[i] = betas[1] * v[i] + (1 - betas[1]) * g**2
+                mean, correction = m[i] / (1 - betas[0] ** t), 1 - betas[1] ** t
+                if eps_added == "after-correction":
+                    p -= LR * mean / ((v[i] / correction).sqrt() + eps)
+                else:
+                    p -= LR * correction**0.5 * mean / (v[i].sqrt() + eps)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.7, 0.95), (0.0, 0.999)])
+def test_decay_is_added_to_the_gradient_after_clipping(weight_decay, betas, clip):
+    # the host's clipping takes float32 alone, and adds 1e-6 to the norm that it divides by
+    dtype, tolerance = (torch.float32, 1e-4) if clip else (torch.float64, 1e-10)
+    model, optimizer = make(weight_decay, betas=str(betas), dtype=dtype)
+    expected = copy.deepcopy(model)
+    for step in range(1, NUM_STEPS + 1):
+        update(model, optimizer, step, clip=clip)
+    by_hand(expected, weight_decay=weight_decay, betas=betas, clip=clip)
+    for ours, theirs in zip(model.parameters(), expected.parameters()):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.0, 0.95)])
+@pytest.mark.parametrize("eps_added", ["after-correction", "before-correction"])
+def test_epsilon_is_added_before_or_after_the_correction(eps_added, betas, weight_decay):
+    """With a large one, for the two forms to differ; a training is stopped and resumed on the way."""
+    flags = dict(betas=str(betas), eps=0.5, eps_added=eps_added)
+    model, optimizer = make(weight_decay, **flags)
+    expected = copy.deepcopy(model)
+    for step in range(1, NUM_STEPS + 1):
+        update(model, optimizer, step)
+        if step == 3:
+            saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+            model, optimizer = make(weight_decay, **flags)
+            model.load_state_dict(saved[0])
+            optimizer.load_state_dict(saved[1], optimizer.optimizer_config)
+    by_hand(expected, weight_decay=weight_decay, betas=betas, eps=0.5, eps_added=eps_added)
+    torch.testing.assert_close(list(model.parameters()), list(expected.parameters()), rtol=1e-12, atol=1e-12)
+    assert optimizer.state_dict()["param_groups"][0]["eps"] == 0.5
+
+
+def test_before_the_correction_rows_with_decay_alone_move_less_at_first():
+    """As in Chainer: a gradient of 5e-8 moves a weight by lr 0.14 in the first update, and by 0.83 in torch."""
+    moves = []
+    for eps_added in ("before-correction", "after-correction"):
+        weight = nn.Parameter(torch.tensor([0.05], dtype=torch.float64))
+        optimizer = L2Adam(config(1e-6, lr=0.001, eps_added=eps_added), [weight])
+        weight.grad = torch.zeros_like(weight)
+        optimizer.step()
+        moves.append((0.05 - weight.item()) / 0.001)
+    g, correction = 5e-8, 0.001**0.5
+    assert moves == pytest.approx([correction * g / (correction * g + EPS), g / (g + EPS)], rel=1e-7)
+
+
+def test_the_hosts_adam_decays_apart_from_the_gradient():
+    (model, ours), (other, _) = make(0.5), make(0.5)
+    betas = "(0.9, 0.999)"
+    cfg = SimpleNamespace(lr=[LR], adam_betas=betas, adam_eps=EPS, weight_decay=0.5, fp16_adam_stats=False)
+    theirs = FairseqAdam(cfg, list(other.parameters()))
+    for step in range(1, NUM_STEPS + 1):
+        update(model, ours, step)
+        update(other, theirs, step)
+    assert (model.weight - other.weight).abs().max() > 0.01
+
+
+def test_a_training_that_is_resumed_goes_on_bit_for_bit():
+    model, optimizer = make(0.1, dtype=torch.float32)
+    for step in range(3):
+        update(model, optimizer, step)
+    other, resumed = make(0.2, lr=1.0, dtype=torch.float32)
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
+    settings = {"lr": LR, "weight_decay": 0.1}
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()), settings)
+    for step in range(3, NUM_STEPS):
+        update(model, optimizer, step)
+        update(other, resumed, step)
+    assert torch.equal(model.weight, other.weight) and torch.equal(model.bias, other.bias)
+
+
+def test_flags_win_over_what_a_checkpoint_holds():
+    _, optimizer = make(0.1)
+    _, resumed = make(0.3, betas="(0.8, 0.9)", lr=0.5)
+    resumed.load_state_dict(optimizer.state_dict(), resumed.optimizer_config)
+    group = resumed.param_groups[0]
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.5, (0.8, 0.9), 0.3)
+
+
+@pytest.mark.parametrize("betas", ["0.9", "0.9 0.99", "(0.9, 0.99, 0.999)", "(a, b)", "(0.9, 1)", "(-0.1, 0.9)"])
+def test_what_are_no_betas_is_refused(betas):
+    with pytest.raises(ValueError, match="--adam-betas .*give .*numbers"):
+        make(0.0, betas=betas)
+
+
+@pytest.mark.parametrize("flag", ["adam_eps", "weight_decay"])
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
+def test_what_is_no_coefficient_is_refused(flag, value):
+    cfg = SimpleNamespace(**{**vars(config(0.0)), flag: value})
+    with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')} {value}: give"):
+        L2Adam(cfg, nn.Linear(2, 2).parameters())
+
+
+def test_weights_may_lie_in_one_tensor_as_in_16_bit_training():
+    model, optimizer = make(0.1)
+    assert optimizer.supports_flat_params
+    flat = nn.Parameter(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    joined = L2Adam(config(0.1), [flat])
+    for step in range(NUM_STEPS):
+        optimizer.zero_grad()
+        backward(model, step)
+        flat.grad = torch.cat([p.grad.flatten() for p in model.parameters()])
+        optimizer.step()
+        joined.step()
+    torch.testing.assert_close(flat, torch.cat([p.flatten() for p in model.parameters()]), rtol=1e-14, atol=1e-14)
+
+
+DAMPED_ADAGRAD_NUM_STEPS, DAMPED_ADAGRAD_LR, START = 6, 0.2, 0.03
+
+
+def damped_adagrad_make(*, start=START, weight_decay=0.0, lr=DAMPED_ADAGRAD_LR, dtype=torch.float64):
+    torch.manual_seed(3)
+    model = nn.Embedding(6, 3).to(dtype)
+    cfg = SimpleNamespace(lr=[lr], initial_accumulator=start, weight_decay=weight_decay)
+    return model, DampedAdagrad(cfg, model.parameters())
+
+
+def damped_adagrad_backward(model, step, *, sparse=False):
+    words = torch.tensor([[0, 1, 1], [2, 0, 4]][step % 2])
+    (F.embedding(words, model.weight, sparse=sparse).cos() * (step + 1)).sum().backward()
+
+
+def damped_adagrad_update(model, optimizer, step, **flags):
+    optimizer.zero_grad()
+    damped_adagrad_backward(model, step, **flags)
+    optimizer.step()
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("start", [0.0, START, 5.0])
+def test_updates_are_those_of_the_equation(start, weight_decay):
+    model, optimizer = damped_adagrad_make(start=start, weight_decay=weight_decay)
+    expected = copy.deepcopy(model)
+    squares = torch.full_like(expected.weight, start)
+    for step in range(DAMPED_ADAGRAD_NUM_STEPS):
+        damped_adagrad_update(model, optimizer, step)
+        expected.zero_grad()
+        damped_adagrad_backward(expected, step)
+        with torch.no_grad():
+            gradient = expected.weight.grad + weight_decay * expected.weight
+            squares += gradient**2
+            expected.weight -= DAMPED_ADAGRAD_LR * gradient / (squares.sqrt() + 1e-10)
+    torch.testing.assert_close(model.weight, expected.weight, rtol=1e-12, atol=1e-12)
+
+
+def test_from_zero_it_is_the_hosts():
+    (model, ours), (other, _) = damped_adagrad_make(start=0.0), damped_adagrad_make()
+    theirs = HostAdagrad(SimpleNamespace(lr=[DAMPED_ADAGRAD_LR], weight_decay=0.0), other.parameters())
+    for step in range(DAMPED_ADAGRAD_NUM_STEPS):
+        damped_adagrad_update(model, ours, step)
+        damped_adagrad_update(other, theirs, step)
+    assert torch.equal(model.weight, other.weight)
+
+
+def test_a_weight_with_small_gradients_moves_little():
+    moved = {}
+    for start in (0.0, 1.0):
+        weight = nn.Parameter(torch.zeros(2))
+        optimizer = DampedAdagrad(
+            SimpleNamespace(lr=[DAMPED_ADAGRAD_LR], initial_accumulator=start, weight_decay=0.0), [weight]
+        )
+        weight.grad = torch.tensor([100.0, 1e-3])
+        optimizer.step()
+        moved[start] = -weight.detach() / DAMPED_ADAGRAD_LR
+    torch.testing.assert_close(moved[0.0], torch.tensor([1.0, 1.0]))
+    torch.testing.assert_close(moved[1.0], torch.tensor([1.0, 1e-3]), rtol=1e-3, atol=0)
+
+
+def test_sparse_gradients_change_their_rows_as_dense_ones_do():
+    (model, optimizer), (other, dense) = damped_adagrad_make(), damped_adagrad_make()
+    start = model.weight.detach().clone()
+    for step in range(DAMPED_ADAGRAD_NUM_STEPS):
+        damped_adagrad_update(model, optimizer, step, sparse=True)
+        assert model.weight.grad.is_sparse
+        damped_adagrad_update(other, dense, step)
+    torch.testing.assert_close(model.weight, other.weight, rtol=1e-12, atol=1e-12)
+    assert torch.equal(model.weight[[3, 5]], start[[3, 5]])
+
+
+def test_damped_adagrad_a_training_that_is_resumed_goes_on_bit_for_bit():
+    model, optimizer = damped_adagrad_make(dtype=torch.float32)
+    for step in range(3):
+        damped_adagrad_update(model, optimizer, step)
+    other, resumed = damped_adagrad_make(start=1.0, lr=1.0, weight_decay=0.5, dtype=torch.float32)
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()), optimizer.optimizer_config)
+    for step in range(3, DAMPED_ADAGRAD_NUM_STEPS):
+        damped_adagrad_update(model, optimizer, step)
+        damped_adagrad_update(other, resumed, step)
+    assert torch.equal(model.weight, other.weight)
+
+
+def test_damped_adagrad_weights_may_lie_in_one_tensor_as_in_16_bit_training():
+    model, optimizer = damped_adagrad_make()
+    flat = nn.Parameter(model.weight.detach().flatten().clone())
+    joined = DampedAdagrad(optimizer.cfg, [flat])
+    for step in range(DAMPED_ADAGRAD_NUM_STEPS):
+        optimizer.zero_grad()
+        damped_adagrad_backward(model, step)
+        flat.grad = model.weight.grad.flatten().clone()
+        optimizer.step()
+        joined.step()
+    assert optimizer.supports_flat_params and torch.equal(flat, model.weight.flatten())
+
+
+@pytest.mark.parametrize("name, flag", [("start", "initial-accumulator"), ("weight_decay", "weight-decay")])
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
+def test_damped_adagrad_what_is_no_coefficient_is_refused(name, flag, value):
+    with pytest.raises(ValueError, match=f"--{flag} {value}: give"):
+        damped_adagrad_make(**{name: value})

@@ -1,0 +1,630 @@
+"""Whether the embedding is shared: what layers allow against what the user asks for."""
+
+import argparse
+import copy
+from argparse import Namespace
+from dataclasses import fields
+from functools import partial
+
+import pytest
+import torch
+from builders import build_lm, build_output_layer, build_tiny_encdec, make_states, randomise
+from nearness import assert_near
+from single_experts import mean_log_probs
+from tensor_sizes import TensorSizes
+
+from fairseq_plugins.modules.layers import DropsAtRandom
+from fairseq_plugins.ops import matmul
+from fairseq_plugins.output_layers import base as module
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, OutputPrecision, Sharing, SharingFlags, Wish
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+from fairseq_plugins.output_layers.projected import ProjectedOutput
+
+ERRORS = dict(cannot_share="{layer} cannot share", must_share="{layer} must share")
+ONE_FLAG = SharingFlags(
+    wishes={"share": {"no": Wish.SEPARATE, "yes": Wish.SHARED, "may": Wish.WHERE_POSSIBLE}}, **ERRORS
+)
+TWO_FLAGS = SharingFlags(
+    wishes={flag: {True: Wish.SHARED, False: Wish.SEPARATE} for flag in ("share", "share_all")},
+    substitute="required",
+    **ERRORS,
+)
+
+
+@pytest.fixture(autouse=True)
+def layers(monkeypatch):
+    for sharing in Sharing:
+        name = sharing.name.lower()
+        monkeypatch.setitem(OUTPUT_LAYERS, name, type(name, (OutputLayer,), {"name": name, "sharing": sharing}))
+
+
+def test_the_layers_of_the_package():
+    others = set(OUTPUT_LAYERS) - {"never", "possible", "required"}
+    assert {name: OUTPUT_LAYERS[name].sharing for name in others} == {
+        **{name: Sharing.POSSIBLE for name in others},
+        "full": Sharing.NEVER,
+        "tied": Sharing.REQUIRED,
+    }
+
+
+def test_a_layer_that_says_nothing_never_shares():
+    assert OutputLayer.sharing is Sharing.NEVER
+
+
+@pytest.mark.parametrize(
+    "layer, asked, expected",
+    [
+        ("never", "no", False),
+        ("never", "may", False),
+        ("never", "yes", "never cannot share"),
+        ("possible", "no", False),
+        ("possible", "may", True),
+        ("possible", "yes", True),
+        ("required", "no", "required must share"),
+        ("required", "may", True),
+        ("required", "yes", True),
+    ],
+)
+def test_the_decision(layer, asked, expected):
+    args = Namespace(output_layer=layer, share=asked)
+    if isinstance(expected, bool):
+        assert ONE_FLAG.shares(args) == expected
+    else:
+        with pytest.raises(ValueError, match=f"^{expected}$"):
+            ONE_FLAG.shares(args)
+
+
+@pytest.mark.parametrize("layer, expected", [("never", False), ("possible", True), ("required", True)])
+def test_a_model_without_flags_shares_where_the_layer_allows_it(layer, expected):
+    assert SharingFlags().shares(Namespace(output_layer=layer)) == expected
+
+
+@pytest.mark.parametrize("first, second, expected", [(True, False, True), (False, True, True), (False, False, False)])
+def test_one_of_several_flags_is_enough(first, second, expected):
+    assert TWO_FLAGS.shares(Namespace(output_layer="possible", share=first, share_all=second)) == expected
+
+
+@pytest.mark.parametrize(
+    "given, preset, expected",
+    [
+        ({}, "possible", {}),
+        ({}, "never", {"share": "no"}),
+        ({}, "required", {"share": "yes"}),
+        ({"output_layer": "required"}, "never", {"output_layer": "required", "share": "yes"}),
+        ({"output_layer": "never"}, "required", {"output_layer": "never", "share": "no"}),
+        ({"output_layer": "possible"}, "required", {"output_layer": "possible"}),
+        ({"output_layer": "required", "share": "no"}, "never", {"output_layer": "required", "share": "no"}),
+        ({"share": "yes"}, "never", {"share": "yes"}),
+    ],
+)
+def test_what_the_layer_leaves_no_choice_about_is_set_where_it_is_open(given, preset, expected):
+    args = Namespace(**given)
+    ONE_FLAG.complete(args, {"output_layer": preset})
+    assert vars(args) == expected
+
+
+@pytest.mark.parametrize(
+    "given, preset, layer",
+    [
+        ({"share": True}, "never", "required"),
+        ({"share_all": True}, "never", "required"),
+        ({"share": True}, "possible", None),
+        ({"share": False}, "never", None),
+        ({"share": True, "output_layer": "never"}, "never", "never"),
+    ],
+)
+def test_a_preset_that_never_shares_gives_way_where_sharing_is_asked_for_and_no_layer_is_named(given, preset, layer):
+    args = Namespace(**given)
+    TWO_FLAGS.complete(args, {"output_layer": preset})
+    assert getattr(args, "output_layer", None) == layer
+
+
+WIDTHS = [8, 12, 8]
+VOCAB_SIZE = 507
+
+every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
+every_projected_layer = pytest.mark.parametrize(
+    "name", sorted(name for name, layer in OUTPUT_LAYERS.items() if issubclass(layer, ProjectedOutput))
+)
+
+
+build = partial(build_output_layer, widths=WIDTHS, vocab_size=VOCAB_SIZE)
+
+
+def twice(layer, *calls):
+    """Results of the calls, each with the same random masks."""
+    results = []
+    for call in calls:
+        torch.manual_seed(7)
+        results.append(layer(*call[0], **call[1]))
+    return results
+
+
+@every_layer
+@pytest.mark.parametrize("scale", [1.0, 50.0])
+def test_log_probs_are_the_same_without_gradients(name, scale):
+    layer, states = build(name).eval(), make_states(WIDTHS, scale=scale)
+    with_gradients = layer(states).log_probs
+    with torch.no_grad():
+        torch.testing.assert_close(layer(states).log_probs, with_gradients, rtol=1e-5, atol=1e-5)
+
+
+@every_layer
+@pytest.mark.parametrize("scale", [1.0, 50.0])
+@pytest.mark.parametrize("training", [True, False])
+def test_probabilities_sum_to_one(name, scale, training):
+    layer = build(name).train(training)
+    log_probs = layer(make_states(WIDTHS, scale=scale)).log_probs
+    assert log_probs.shape == (3, 4, VOCAB_SIZE) and log_probs.dtype == torch.float32
+    sums = log_probs.exp().double().sum(dim=-1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
+
+
+@every_layer
+@pytest.mark.parametrize("training", [True, False])
+def test_the_loss_is_the_sum_of_log_probabilities(name, training):
+    layer, states = build(name).train(training), make_states(WIDTHS)
+    target = torch.randint(VOCAB_SIZE, (3, 4))
+    distribution, scores = twice(layer, ((states,), {}), ((states, target), {}))
+    expected = -distribution.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    assert scores.loss.shape == () and not scores.nll.requires_grad
+    torch.testing.assert_close(scores.nll, expected.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores.loss, expected.sum(), rtol=1e-6, atol=1e-6)
+
+
+@every_layer
+@pytest.mark.parametrize("smoothing", [0.1, 0.5])
+def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing):
+    layer, states = build(name), make_states(WIDTHS)
+    target = torch.randint(VOCAB_SIZE, (3, 4))
+    (scores,) = twice(layer, ((states, target), {"label_smoothing": smoothing}))
+    log_probs, mean = mean_log_probs(layer, lambda: twice(layer, ((states,), {}))[0])
+    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(scores.loss, ((1 - smoothing) * nll - smoothing * mean).sum(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-6, atol=1e-6)
+
+
+@every_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_token_weights_are_factors_of_the_loss(name, smoothing):
+    layer, states = build(name).eval().double(), make_states(WIDTHS, dtype=torch.float64)
+    target, weights = torch.randint(VOCAB_SIZE, (3, 4)), torch.rand(3, 4).double()
+    losses = [
+        layer(states, target, token_weights=one_hot, label_smoothing=smoothing).loss
+        for one_hot in torch.eye(12).view(12, 3, 4)
+    ]
+    scores = layer(states, target, token_weights=weights, label_smoothing=smoothing)
+    torch.testing.assert_close(scores.loss, (torch.stack(losses) * weights.flatten()).sum(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(scores.nll, layer(states, target).nll, rtol=1e-10, atol=1e-10)
+
+
+@every_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_padding_has_neither_nll_nor_gradient(name, smoothing):
+    layer, states = build(name), make_states(WIDTHS)
+    for h in states.layers:
+        h.requires_grad_()
+    mask = torch.arange(4) < torch.tensor([[4], [2], [0]])
+    scores = layer(states, torch.randint(VOCAB_SIZE, (3, 4)), token_weights=mask, label_smoothing=smoothing)
+    gradients = [g for g in torch.autograd.grad(scores.loss, states.layers, allow_unused=True) if g is not None]
+    assert torch.equal(scores.nll != 0, mask)
+    assert gradients and all(torch.equal(g.abs().sum(-1) != 0, mask) for g in gradients)
+
+
+@every_layer
+def test_every_parameter_gets_a_gradient_from_the_loss(name):
+    layer = build(name)
+    layer(make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4))).loss.backward()
+    assert [n for n, p in layer.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
+
+
+@every_layer
+def test_half_precision_gives_log_probs_in_float32(name):
+    layer = build(name).bfloat16().eval()
+    states = make_states(WIDTHS, dtype=torch.bfloat16)
+    log_probs = layer(states).log_probs
+    scores = layer(states, torch.zeros(3, 4, dtype=torch.long))
+    assert log_probs.dtype == scores.loss.dtype == scores.nll.dtype == torch.float32
+
+
+@every_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_layer_in_half_precision_trains(name, smoothing):
+    layer, states = build(name).bfloat16().eval(), make_states(WIDTHS, dtype=torch.bfloat16)
+    target = torch.randint(VOCAB_SIZE, (3, 4))
+    loss = layer(states, target, label_smoothing=smoothing).loss
+    loss.backward()
+    assert all(p.grad.dtype == torch.bfloat16 and p.grad.isfinite().all() for p in layer.parameters())
+    torch.optim.SGD(layer.parameters(), lr=0.1).step()
+    assert layer(states, target, label_smoothing=smoothing).loss < loss
+
+
+@every_layer
+def test_evaluation_is_deterministic(name):
+    layer, states = build(name).eval(), make_states(WIDTHS)
+    assert torch.equal(layer(states).log_probs, layer(states).log_probs)
+
+
+@every_layer
+def test_losses_and_gradients_need_no_operation_that_differs_from_run_to_run(name):
+    layer, states, target = build(name), make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4))
+    torch.use_deterministic_algorithms(True)
+    try:
+        layer(states, target, label_smoothing=0.1).loss.backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(p.grad is not None for p in layer.parameters())
+
+
+@every_layer
+def test_a_layer_that_was_built_in_inference_mode_is_read_there(name):
+    with torch.inference_mode():
+        layer = build(name).eval()
+        log_probs = layer(make_states(WIDTHS)).log_probs
+    assert log_probs.isfinite().all()
+
+
+# layers whose logits are a matrix product
+
+
+@every_projected_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_fused_loss_is_the_plain_loss(name, training, smoothing):
+    target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
+    weights = torch.rand(3, 4).double().masked_fill(torch.rand(3, 4) < 0.3, 0)
+    assert 0 < weights.count_nonzero() < 12
+    fused, plain = build(name, output_loss="fused").double(), build(name, output_loss="plain").double()
+    randomise(fused)
+    plain.load_state_dict(fused.state_dict())
+    results = []
+    for layer in (fused, plain):
+        torch.manual_seed(7)
+        scores = layer.train(training)(states, target, token_weights=weights, label_smoothing=smoothing)
+        results.append([scores.loss.detach(), scores.nll, *torch.autograd.grad(scores.loss, list(layer.parameters()))])
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
+
+
+@every_projected_layer
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_the_chunk_is_no_part_of_the_result(name, chunk):
+    target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
+    default, chunked = build(name).double().eval(), build(name, output_chunk=chunk).double().eval()
+    chunked.load_state_dict(default.state_dict())
+    results = []
+    for layer in (default, chunked):
+        scores = layer(states, target, label_smoothing=0.1)
+        results.append([scores.loss.detach(), scores.nll, *torch.autograd.grad(scores.loss, list(layer.parameters()))])
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+
+
+@every_projected_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_no_tensor_is_as_large_as_all_log_probabilities(name, smoothing):
+    num_rows, num_steps = 5, 20
+    states, target = make_states(WIDTHS, num_rows, num_steps), torch.randint(VOCAB_SIZE, (num_rows, num_steps))
+    largest = {}
+    for output_loss, flags in (("fused", {"output_chunk": 2}), ("plain", {})):
+        layer = build(name, output_loss=output_loss, **flags)
+        with TensorSizes() as training:
+            layer(states, target, label_smoothing=smoothing).loss.backward()
+        with TensorSizes() as scoring, torch.no_grad():
+            layer.eval()(states, target)
+        largest[output_loss] = (training.largest, scoring.largest)
+    assert max(largest["fused"]) < num_rows * num_steps * VOCAB_SIZE <= min(largest["plain"])
+
+
+@every_projected_layer
+@pytest.mark.parametrize("chunk", [0, -1])
+def test_a_chunk_of_no_token_is_refused_with_its_flag(name, chunk):
+    with pytest.raises(ValueError, match=f"--output-chunk {chunk}"):
+        build(name, output_chunk=chunk)
+
+
+def test_the_loss_is_fused_unless_the_flag_says_plain():
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    OUTPUT_LAYERS.add_args(parser)
+    plain, in_chunks = (vars(parser.parse_args(flag)) for flag in (["--output-loss", "plain"], ["--output-chunk", "7"]))
+    assert (plain, in_chunks) == ({"output_loss": "plain"}, {"output_chunk": 7})
+    assert build("tied", **plain).output_loss == "plain" and build("tied", **in_chunks).output_chunk == 7
+    assert build("tied").output_loss == "fused" and build("tied").output_chunk is None
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--output-loss", "slow"])
+
+
+# the values and flags of --output-layer
+
+
+def test_the_layers_of_the_papers_are_registered():
+    assert {"full", "tied", "bilinear", "dual", "drill", "mos", "doc"} <= set(OUTPUT_LAYERS)
+    assert all(OUTPUT_LAYERS[name].name == name for name in OUTPUT_LAYERS)
+
+
+def test_flags_of_all_layers_are_added_without_defaults():
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as the host's model group
+    OUTPUT_LAYERS.add_args(parser)
+    assert vars(parser.parse_args([])) == {}
+    declared = {field.name for layer in OUTPUT_LAYERS.values() for field in fields(layer.Options)} - {"_name"}
+    assert declared <= {action.dest for action in parser._actions}
+
+
+@every_layer
+def test_every_layer_is_a_choice(name):
+    parser = argparse.ArgumentParser()
+    OUTPUT_LAYERS.add_args(parser)
+    assert parser.parse_args(["--output-layer", name]).output_layer == name
+
+
+def test_an_unknown_layer_is_refused():
+    with pytest.raises(ValueError, match="--output-layer soft: choose one of .*doc"):
+        build("soft")
+
+
+def test_flags_of_another_layer_are_refused():
+    with pytest.raises(ValueError, match="--experts-per-layer: not a flag of --output-layer tied"):
+        build_lm("lstm_lm_awd", 23, experts_per_layer="0 0 0 4")
+
+
+def test_another_layer_than_the_preset_names_drops_the_options_it_does_not_have():
+    with torch.device("meta"):
+        model = build_lm("lstm_lm_doc_ptb", 23, output_layer="full")
+    assert type(model.decoder.output).__name__ == "FullSoftmax"
+
+
+TARGET = torch.arange(12).view(3, 4)
+
+
+@pytest.fixture(autouse=True)
+def native(monkeypatch):
+    """Processors have products in bfloat16, which take half the time."""
+    monkeypatch.setattr(module, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: True)
+    monkeypatch.setattr(module, "bfloat16_gain", lambda device: 2.0)
+
+
+def missing(monkeypatch):
+    monkeypatch.setattr(module, "has_native_bfloat16", lambda device: False)
+    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: False)
+
+
+def pair(name, **flags):
+    """The same layer in float32 and in bfloat16."""
+    layers = [build(name, output_precision=precision, **flags) for precision in ("float32", "bfloat16")]
+    layers[1].load_state_dict(layers[0].state_dict())
+    return layers
+
+
+def loss(layer, states):
+    torch.manual_seed(3)
+    return layer(states, TARGET).loss
+
+
+@every_projected_layer
+def test_a_criterion_that_would_not_take_it_is_refused(name):
+    layer, states = build(name, output_precision="bfloat16"), make_states(WIDTHS)
+    with pytest.raises(ValueError, match="--output-precision bfloat16 is not for a criterion of the host, which"):
+        layer.train()(states)
+    assert layer.eval()(states).log_probs.isfinite().all()
+    assert build(name, output_precision="auto").train()(states).log_probs.isfinite().all()
+
+
+def test_the_plain_loss_has_no_chunks():
+    with pytest.raises(ValueError, match="--output-loss plain has no --output-chunk 7: leave out one of them"):
+        build("full", output_loss="plain", output_chunk=7)
+
+
+@every_projected_layer
+def test_training_takes_it(name):
+    states = make_states(WIDTHS)
+    exact, narrow = (loss(layer.train(), states) for layer in pair(name))
+    assert exact.item() != narrow.item()
+    torch.testing.assert_close(narrow, exact, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("gate", sorted(set(OUTPUT_GATES) - {"none"}))
+@every_projected_layer
+def test_training_under_a_gate_takes_it(name, gate):
+    """Loss and gradients; each of those of the gate is a product of four tensors that are rounded by half a unit."""
+    states = make_states(WIDTHS)
+    layers = [layer.train() for layer in pair(name, output_gate=gate, gate_dim=4, gate_dropout=0.0)]
+    exact, narrow = (loss(layer, states) for layer in layers)
+    assert exact.item() != narrow.item()
+    torch.testing.assert_close(narrow, exact, rtol=1e-3, atol=0)
+    theirs, ours = (
+        torch.autograd.grad(one, list(layer.gate.parameters())) for one, layer in zip((exact, narrow), layers)
+    )
+    for their, our in zip(theirs, ours):
+        assert (our - their).norm() <= 4 * torch.finfo(torch.bfloat16).eps / 2 * their.norm()
+
+
+@every_projected_layer
+@torch.no_grad()
+def test_scores_are_in_float32_unless_asked(name):
+    exact, narrow = (layer.eval() for layer in pair(name))
+    states = make_states(WIDTHS)
+    for score in (lambda layer: layer(states).log_probs, lambda layer: layer(states, TARGET).nll):
+        assert torch.equal(score(narrow), score(exact))
+        narrow.precision.score_in("bfloat16")
+        assert not torch.equal(score(narrow), score(exact))
+        assert_near(score(narrow), score(exact))
+        narrow.precision.score_in("float32")
+
+
+@every_projected_layer
+@torch.no_grad()
+def test_a_search_takes_it_where_it_is_native(name, monkeypatch):
+    exact, narrow = (layer.eval() for layer in pair(name))
+    states = make_states(WIDTHS)
+    states.incremental = True
+    assert not torch.equal(narrow(states).log_probs, exact(states).log_probs)
+    missing(monkeypatch)
+    assert torch.equal(narrow(states).log_probs, exact(states).log_probs)
+
+
+@every_projected_layer
+@torch.no_grad()
+def test_a_search_takes_what_scores_were_asked_for(name):
+    exact, narrow = (layer.eval() for layer in pair(name))
+    states = make_states(WIDTHS)
+    states.incremental = True
+    narrow.precision.score_in("float32")
+    assert torch.equal(narrow(states).log_probs, exact(states).log_probs)
+    exact.precision.score_in("bfloat16")
+    assert not torch.equal(narrow(states).log_probs, exact(states).log_probs)
+    narrow.precision.score_in(None)
+    assert torch.equal(narrow(states).log_probs, exact(states).log_probs)
+
+
+@torch.no_grad()
+def test_only_steps_of_a_decoder_are_a_search():
+    models = [build_tiny_encdec("doc", output_precision=name).eval() for name in ("float32", "bfloat16")]
+    source, lengths, tokens = torch.tensor([[5, 6, 2]]), torch.tensor([3]), torch.tensor([[2, 7]])
+    results = []
+    for model in models:
+        encoded = model.encoder(source, src_lengths=lengths)
+        results.append(
+            [model.decoder(tokens, encoder_out=encoded, incremental_state=state)[0][:, -1] for state in (None, {})]
+        )
+    assert torch.equal(results[0][0], results[1][0])
+    assert not torch.equal(results[0][1], results[1][1])
+
+
+def test_a_matrix_in_16_bits_is_kept_between_steps_and_made_again_when_weights_change():
+    layer = build("doc", output_precision="bfloat16").eval()
+    with torch.no_grad():
+        kept = layer.projection.label_matrix(torch.bfloat16)
+        assert kept.dtype == torch.bfloat16 and layer.projection.label_matrix(torch.bfloat16) is kept
+        assert layer.projection.label_matrix() is layer.projection.weight
+        layer.projection.weight.mul_(2)
+        assert torch.equal(layer.projection.label_matrix(torch.bfloat16), 2 * kept)
+
+
+@torch.no_grad()
+def test_a_matrix_whose_masks_are_sampled_has_the_type_too():
+    layer = build("drill", output_precision="bfloat16", label_dropout=0.5).eval()
+    for part in layer.modules():
+        if isinstance(part, DropsAtRandom):
+            part.evaluation_scale = 1.0
+    first, second = (layer.projection.label_matrix(torch.bfloat16) for _ in range(2))
+    assert first.dtype == torch.bfloat16 and not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("faster, dtype", [(True, torch.bfloat16), (False, None)])
+def test_auto_takes_what_is_faster_and_the_checkpoint_keeps_it(faster, dtype, monkeypatch):
+    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: faster)
+    monkeypatch.setattr(module, "bfloat16_gain", lambda device: 2.0)
+    first = OutputPrecision("auto")
+    assert first.for_search() is None
+    assert first.for_training() == dtype
+    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: not faster)
+    resumed = OutputPrecision("auto")
+    resumed.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert resumed.for_training() == resumed.for_search() == dtype
+    assert OutputPrecision("auto").for_training() != dtype
+
+
+def test_the_choice_survives_half_precision():
+    first = OutputPrecision("auto")
+    first.for_training()
+    assert first.half().for_training() == torch.bfloat16
+
+
+@pytest.mark.parametrize("trained, given", [("bfloat16", "float32"), ("float32", "bfloat16"), ("auto", "float32")])
+def test_the_flag_wins_over_the_checkpoint(trained, given):
+    first, second = OutputPrecision(trained), OutputPrecision(given)
+    first.for_training()
+    second.load_state_dict(first.state_dict())
+    assert second.for_training() == (torch.bfloat16 if given == "bfloat16" else None)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "auto"])
+def test_checkpoints_from_before_the_flag_are_loaded(name):
+    layer = build("doc", output_precision=name)
+    state = build("doc").state_dict()
+    del state["precision.chosen"]
+    layer.load_state_dict(state)
+    assert layer.train().precision.for_training() == (None if name == "float32" else torch.bfloat16)
+
+
+@pytest.mark.parametrize("name", ["float16", "", "AUTO"])
+def test_other_names_are_refused(name):
+    for take in (OutputPrecision, OutputPrecision("auto").score_in):
+        with pytest.raises(ValueError, match="--output-precision .*: choose one of float32, bfloat16, auto"):
+            take(name)
+
+
+def test_scores_in_bfloat16_need_a_processor_with_it(monkeypatch):
+    missing(monkeypatch)
+    precision = OutputPrecision("float32")
+    with pytest.raises(ValueError, match="this cpu has no matrix products in bfloat16"):
+        precision.score_in("bfloat16")
+    precision.score_in("auto")
+    assert precision.for_scores() is None
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_an_average_that_began_before_the_choice_has_the_choice(faster, monkeypatch):
+    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: faster)
+    precision, average = OutputPrecision("auto"), OutputPrecision("auto")
+    precision.for_training()
+    average.load_state_dict({"chosen": 0.9999 * average.chosen + 0.0001 * precision.chosen})
+    assert average.for_search() == precision.for_search() == (torch.bfloat16 if faster else None)
+
+
+def test_the_self_test_draws_no_random_number():
+    state = torch.get_rng_state()
+    matmul.bfloat16_gain.__wrapped__(torch.device("cpu"))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_training_under_autocast():
+    for name in ("dual", "drill", "doc"):
+        layer = build(name, output_precision="bfloat16").train()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert loss(layer, make_states(WIDTHS)).isfinite()
+
+
+def test_a_processor_without_it_is_named_before_the_first_update(monkeypatch):
+    missing(monkeypatch)
+    layer = build("tied", output_precision="bfloat16").train()
+    with pytest.raises(
+        ValueError, match="this cpu has no matrix products in bfloat16; give --output-precision float32"
+    ):
+        loss(layer, make_states(WIDTHS))
+    monkeypatch.setattr(module, "bfloat16_gain", lambda device: pytest.fail("nothing is measured"))
+    assert OutputPrecision("auto").for_training() is None
+
+
+def test_the_plain_loss_has_no_other_precision():
+    with pytest.raises(ValueError, match="--output-loss plain has no --output-precision bfloat16: leave out one"):
+        build("doc", output_loss="plain", output_precision="bfloat16")
+
+
+@pytest.mark.parametrize(
+    "text, native",
+    [
+        ("flags\t\t: fpu avx512_bf16 sse\n", True),
+        ("flags\t\t: fpu amx_bf16\n", True),
+        ("Features\t: fp asimd bf16\n", True),
+        ("flags\t\t: fpu avx512f avx512_bf16x\n", False),
+        ("model name : bf16\nflags : fpu\n", False),
+        ("", False),
+    ],
+)
+def test_the_processor_tells_what_it_has(text, native, tmp_path, monkeypatch):
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(matmul, "Path", lambda path: tmp_path / "cpuinfo")
+    assert matmul.has_native_bfloat16.__wrapped__(torch.device("cpu")) == native
+    monkeypatch.setattr(matmul, "Path", lambda path: tmp_path / "absent")
+    assert not matmul.has_native_bfloat16.__wrapped__(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("gain, faster", [(1.1, False), (1.3, True)])
+def test_a_small_gain_is_not_worth_the_rounding(gain, faster, monkeypatch):
+    monkeypatch.setattr(matmul, "has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(matmul, "bfloat16_gain", lambda device: gain)
+    assert matmul.is_bfloat16_faster(torch.device("cpu")) == faster
+
+
+def test_the_gain_is_measured():
+    assert matmul.bfloat16_gain.__wrapped__(torch.device("cpu")) > 0

@@ -1,0 +1,362 @@
+"""MoS and DOC against the equations, and against each other."""
+
+from functools import partial
+
+import example_gates
+import plain_formulas
+import pytest
+import torch
+from builders import build_output_layer, make_states, randomise
+from plain_formulas import mixture_loss
+from test_base import VOCAB_SIZE, WIDTHS, every_projected_layer
+from torch import nn
+
+from fairseq_plugins.output_layers.mixture import DirectOutputConnection, MixtureOfSoftmaxes
+
+V = 101
+MIXTURE_LAYERS_WIDTHS = [6, 9, 8]
+
+
+build = partial(build_output_layer, widths=MIXTURE_LAYERS_WIDTHS, vocab_size=V, latent_dropout=0.0)
+
+
+@pytest.mark.parametrize("experts", ["0 0 3", "1 2 3", "2 0 1", "0 4 0", "3 0 0"])
+def test_probabilities_loss_and_gradients_are_those_of_the_equations(experts):
+    layer = randomise(build("doc", experts_per_layer=experts).double())
+    states, target = make_states(MIXTURE_LAYERS_WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
+    params = list(layer.parameters())
+    expected = plain_formulas.output_probs(layer, states.layers)
+    expected_nll = -expected.gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
+    scores = layer(states, target)
+    torch.testing.assert_close(layer(states).log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(scores.loss, expected_nll.sum(), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(scores.nll, expected_nll.detach(), rtol=1e-11, atol=1e-11)
+    ours = torch.autograd.grad(scores.loss, params)
+    torch.testing.assert_close(ours, torch.autograd.grad(expected_nll.sum(), params), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_experts, vocab_size, width", [(3, 252, 7), (20, 507, 13), (1, 123, 5)])
+def test_awkward_sizes_in_float32(num_experts, vocab_size, width):
+    widths = [width, width + 2]
+    layer = build("mos", widths=widths, vocab_size=vocab_size, experts_per_layer=f"0 {num_experts}")
+    randomise(layer)
+    states, target = make_states(widths), torch.randint(vocab_size, (3, 4))
+    scores = layer(states, target)
+    ours = torch.autograd.grad(scores.loss, list(layer.parameters()))
+    layer.double()
+    expected = plain_formulas.output_probs(layer, [h.double() for h in states.layers])
+    expected_nll = -expected.gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
+    torch.testing.assert_close(scores.nll.double(), expected_nll.detach(), rtol=1e-6, atol=1e-6)
+    expected_grads = torch.autograd.grad(expected_nll.sum(), list(layer.parameters()))
+    for ours_, expected_ in zip(ours, expected_grads):
+        torch.testing.assert_close(ours_.double(), expected_, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.1, 0.4])
+def test_label_smoothing_in_float64(label_smoothing):
+    layer = randomise(build("doc", experts_per_layer="0 2 2").double())
+    states, target = make_states(MIXTURE_LAYERS_WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
+    probs, prior = plain_formulas.expert_probs(layer, states.layers)
+    nll = -(prior.unsqueeze(-1) * probs).sum(-2).gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
+    expected = (1 - label_smoothing) * nll - label_smoothing * (prior * probs.log().sum(-1)).sum(-1) / V
+    scores = layer(states, target, label_smoothing=label_smoothing)
+    torch.testing.assert_close(scores.loss, expected.sum(), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-11, atol=1e-11)
+
+
+def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit():
+    mos = build("mos", latent_dropout=0.4, experts_per_layer="0 0 5")
+    doc = build("doc", latent_dropout=0.4, experts_per_layer="0 0 5", latent_mask="per-expert")
+    randomise(mos)
+    weights = mos.state_dict()
+    del weights["layer_name"]
+    doc.load_state_dict(weights)
+    states, target = make_states(MIXTURE_LAYERS_WIDTHS), torch.randint(V, (3, 4))
+    results = []
+    for layer in (mos, doc):
+        torch.manual_seed(3)
+        distribution = layer(states)
+        torch.manual_seed(3)
+        loss = layer(states, target).loss
+        grads = torch.autograd.grad(loss, list(layer.parameters()))
+        results.append([distribution.log_probs, distribution.mixture_weights, loss, *grads])
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+    assert not torch.equal(results[0][2], mos.eval()(states, target).loss)
+
+
+def test_mos_has_per_expert_masks_and_doc_one_mask_by_default():
+    states = make_states(MIXTURE_LAYERS_WIDTHS, num_rows=3, num_steps=4)
+    for layer, num_masks in (("mos", 3 * 6), ("doc", 3)):
+        mixture = build(layer, latent_dropout=0.5, experts_per_layer="0 0 6", widths=[40, 9, 8])
+        kept = mixture.latent_vectors([torch.randn(3, 4, 40), *states.layers[1:]]).ne(0)
+        assert torch.equal(kept, kept[:, :1].expand_as(kept))
+        assert len({tuple(mask.tolist()) for mask in kept[:, 0].flatten(0, 1)}) == num_masks
+
+
+def test_latent_dropout_scales_what_it_keeps():
+    layer = randomise(build("doc", latent_dropout=0.6))
+    states = make_states(MIXTURE_LAYERS_WIDTHS)
+    dropped, plain = layer.latent_vectors(states.layers), layer.eval().latent_vectors(states.layers)
+    kept = dropped != 0
+    assert 0 < kept.sum() < kept.numel()
+    torch.testing.assert_close(dropped[kept], plain[kept] / 0.4, rtol=1e-6, atol=0)
+
+
+def test_latent_vectors_are_linear_as_in_the_paper_where_asked_for():
+    layer = randomise(build("doc", experts_per_layer="0 2 1", latent_activation="linear").double()).eval()
+    states = make_states(MIXTURE_LAYERS_WIDTHS, dtype=torch.float64)
+    k = [
+        h @ weight.T + bias
+        for h, linear in zip(states.layers[1:], layer.latents)
+        for weight, bias in zip(
+            linear.weight.split(MIXTURE_LAYERS_WIDTHS[0]), linear.bias.split(MIXTURE_LAYERS_WIDTHS[0])
+        )
+    ]
+    logits = torch.stack([k_j @ layer.projection.weight.T + layer.projection.bias for k_j in k], dim=-2)
+    expected = plain_formulas.mixture(logits, plain_formulas.softmax(states.layers[-1] @ layer.prior.weight.T))
+    assert max(float(k_j.detach().abs().max()) for k_j in k) > 1
+    torch.testing.assert_close(layer(states).log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
+
+
+def test_weights_of_another_latent_activation_are_refused():
+    saved = build("doc", latent_activation="linear").state_dict()
+    with pytest.raises(ValueError, match="--latent-activation"):
+        build("doc").load_state_dict(saved)
+
+
+def test_weights_from_before_latent_vectors_could_be_linear_are_those_of_tanh():
+    saved = build("doc").state_dict()
+    del saved["activation_name"]
+    build("doc").load_state_dict(dict(saved))
+    with pytest.raises(ValueError, match="trained with --latent-activation tanh, this model has .* linear"):
+        build("doc", latent_activation="linear").load_state_dict(dict(saved))
+
+
+def test_mixture_weights_are_the_prior_without_bias():
+    layer, states = build("doc").eval(), make_states(MIXTURE_LAYERS_WIDTHS)
+    weights = layer(states).mixture_weights
+    assert layer.prior.bias is None and weights.requires_grad
+    torch.testing.assert_close(weights, plain_formulas.softmax(states.layers[-1] @ layer.prior.weight.T))
+    torch.testing.assert_close(layer(states, torch.zeros(3, 4, dtype=torch.long)).mixture_weights, weights)
+
+
+def test_experts_are_ordered_by_the_layer_they_read():
+    layer, states = build("doc", experts_per_layer="1 2 1").eval(), make_states(MIXTURE_LAYERS_WIDTHS)
+    before = layer.latent_vectors(states.layers)
+    for n, experts in ((0, [0]), (1, [1, 2]), (2, [3])):
+        layers = list(states.layers)
+        layers[n] = layers[n] + 1
+        changed = (layer.latent_vectors(layers) != before).all(dim=-1).flatten(0, 1)
+        assert torch.equal(changed, torch.tensor([j in experts for j in range(4)]).expand_as(changed))
+
+
+@pytest.mark.parametrize("output_loss", ["fused", "plain"])
+def test_in_the_warmup_doc_is_the_mixture_of_the_experts_of_the_last_layer(output_loss):
+    doc = randomise(build("doc", experts_per_layer="1 2 3", expert_warmup=10, output_loss=output_loss))
+    mos = build("mos", experts_per_layer="0 0 3")
+    mos.latents[0].load_state_dict(doc.latents[-1].state_dict())
+    mos.projection.load_state_dict(doc.projection.state_dict())
+    mos.prior.weight.data = doc.prior.weight.data[3:]
+    states, target = make_states(MIXTURE_LAYERS_WIDTHS), torch.randint(V, (3, 4))
+    doc.set_num_updates(9)
+    torch.testing.assert_close(doc(states).log_probs, mos(states).log_probs)
+    scores = doc(states, target)
+    torch.testing.assert_close(scores.loss, mos(states, target).loss)
+    assert not scores.mixture_weights[..., :3].any()
+    scores.loss.backward()
+    assert not any(param.grad.any() for param in doc.latents[:2].parameters())
+    assert not doc.prior.weight.grad[:3].any() and doc.prior.weight.grad[3:].all()
+    assert all(param.grad.isfinite().all() and param.grad.any() for param in doc.latents[2].parameters())
+
+
+def test_after_the_warmup_doc_is_itself():
+    doc = build("doc", experts_per_layer="1 2 3", expert_warmup=10)
+    plain = build("doc", experts_per_layer="1 2 3")
+    plain.load_state_dict(doc.state_dict())
+    states = make_states(MIXTURE_LAYERS_WIDTHS)
+    assert not torch.equal(doc(states).log_probs, plain(states).log_probs)
+    doc.set_num_updates(10)
+    assert torch.equal(doc(states).log_probs, plain(states).log_probs)
+    plain.set_num_updates(0)
+    doc.load_state_dict(plain.state_dict())
+    doc.set_num_updates(0)
+    assert torch.equal(doc(states).log_probs, plain(states).log_probs)
+
+
+def test_an_average_over_the_end_of_the_warmup_has_ended_it():
+    """Such as the host's of all weights, whose first after 10,000 updates holds a ten-thousandth of the flag."""
+    doc, plain = build("doc", experts_per_layer="1 2 3", expert_warmup=10), build("doc", experts_per_layer="1 2 3")
+    doc.load_state_dict({**plain.state_dict(), "warmed_up": torch.tensor(1e-4)})
+    states = make_states(MIXTURE_LAYERS_WIDTHS)
+    assert torch.equal(doc(states).log_probs, plain(states).log_probs)
+
+
+def test_updates_of_others_end_no_warmup():
+    doc = build("doc", experts_per_layer="1 2 3", expert_warmup=10).eval()
+    doc.set_num_updates(10)
+    assert doc.warmed_up == 0, "a gate is trained on it"
+    doc.train().set_num_updates(10)
+    assert doc.warmed_up == 1
+
+
+def test_experts_of_other_layers_are_another_model():
+    trained, layer = (build("doc", widths=[6, 6, 8], experts_per_layer=experts) for experts in ("2 0 2", "0 2 2"))
+    shapes = [{key: value.shape for key, value in one.state_dict().items()} for one in (trained, layer)]
+    assert shapes[0] == shapes[1]
+    with pytest.raises(ValueError, match="trained with --experts-per-layer 2 0 2, this model has .* 0 2 2: give the"):
+        layer.load_state_dict(trained.state_dict())
+
+
+def test_a_checkpoint_knows_whether_the_warmup_is_over():
+    doc, loaded = (build("doc", experts_per_layer="1 2 3", expert_warmup=10) for _ in range(2))
+    states = make_states(MIXTURE_LAYERS_WIDTHS)
+    for num_updates in (9, 10):
+        doc.set_num_updates(num_updates)
+        loaded.load_state_dict(doc.state_dict())
+        loaded.set_num_updates(0)
+        assert torch.equal(doc(states).log_probs, loaded(states).log_probs)
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (dict(expert_warmup=10, experts_per_layer="1 2 0"), "--expert-warmup needs an expert on the last layer"),
+        (dict(expert_warmup=-1), "--expert-warmup -1: give 0 or more"),
+    ],
+)
+def test_a_warmup_that_does_not_fit_is_refused(options, told):
+    with pytest.raises(ValueError, match=told):
+        build("doc", **options)
+
+
+def test_doc_starts_with_zero_latent_biases_and_mos_with_the_librarys():
+    doc, mos = build("doc", experts_per_layer="2 2 2"), build("mos")
+    assert all(not linear.bias.any() for linear in doc.latents)
+    assert all(linear.bias.all() for linear in mos.latents)
+
+
+def test_the_output_bias_starts_at_zero_and_the_matrix_is_the_embedding():
+    shared = nn.Parameter(torch.randn(V, MIXTURE_LAYERS_WIDTHS[0]))
+    layer = build("doc", shared_weight=shared)
+    assert layer.projection.weight is shared and not layer.projection.bias.any()
+
+
+def test_without_a_shared_embedding_the_matrix_is_as_wide_as_the_embedding():
+    layer = build("doc", has_shared_weight=False)
+    assert layer.projection.weight.shape == (V, MIXTURE_LAYERS_WIDTHS[0])
+
+
+@pytest.mark.parametrize("num_lower", [1, 2, 3])
+def test_default_experts(num_lower):
+    assert MixtureOfSoftmaxes.default_experts(num_lower + 1) == [0] * num_lower + [4]
+    assert DirectOutputConnection.default_experts(num_lower + 1) == [0] * (num_lower - 1) + [1, 3]
+
+
+@pytest.mark.parametrize("layer", ["mos", "doc"])
+@pytest.mark.parametrize(
+    "experts, told",
+    [
+        ("0 5", "has 2 numbers: give 3"),
+        ("0 0 0 5", "has 4 numbers: give 3"),
+        ("0 0 0", "no expert"),
+        ("0 -1 5", "negative"),
+        ("0 x 5", "whole numbers"),
+        ("0 0 1.5", "whole numbers"),
+        ("", "whole numbers"),
+    ],
+)
+def test_numbers_of_experts_that_do_not_fit_are_refused(layer, experts, told):
+    with pytest.raises(ValueError, match=f"--experts-per-layer.*{told}"):
+        build(layer, experts_per_layer=experts)
+
+
+@pytest.mark.parametrize("experts", ["1 0 3", "0 1 3", "0 4 0"])
+def test_mos_reads_the_last_layer_only(experts):
+    with pytest.raises(ValueError, match="--experts-per-layer.*last layer only.*--output-layer doc"):
+        build("mos", experts_per_layer=experts)
+
+
+@pytest.mark.parametrize("layer", ["mos", "doc"])
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
+def test_latent_dropout_that_is_no_rate_is_refused(layer, rate):
+    with pytest.raises(ValueError, match="--latent-dropout"):
+        build(layer, latent_dropout=rate)
+
+
+adversarial_epsilon_build = partial(build_output_layer, widths=WIDTHS, vocab_size=VOCAB_SIZE)
+EPSILON = 0.1
+TARGET = torch.randint(VOCAB_SIZE, (3, 4), generator=torch.Generator().manual_seed(5))
+
+
+def pair(name, epsilon, **flags):
+    """The same layer without the flag and with it."""
+    layers = [
+        randomise(adversarial_epsilon_build(name, **more, **flags).double())
+        for more in ({}, {"adversarial_epsilon": epsilon})
+    ]
+    layers[1].load_state_dict(layers[0].state_dict())
+    return layers
+
+
+def results(layer, states, **options):
+    """Loss, NLL and gradients, with masks drawn by a seed."""
+    torch.manual_seed(7)
+    scores = layer(states, TARGET, **options)
+    return [scores.loss.detach(), scores.nll, *torch.autograd.grad(scores.loss, list(layer.parameters()))]
+
+
+@every_projected_layer
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_training_has_the_loss_of_lowered_targets(name, smoothing):
+    plain, layer = (one.train() for one in pair(name, EPSILON))
+    states = make_states(WIDTHS, dtype=torch.float64)
+    torch.manual_seed(7)
+    latents, log_prior = layer.mixture(states)
+    weight, bias = layer.projection.label_matrix(), layer.projection.bias
+    loss, nll = mixture_loss(latents, log_prior.exp(), weight, bias, TARGET, smoothing, epsilon=EPSILON)
+    expected = [loss.sum().detach(), nll.detach(), *torch.autograd.grad(loss.sum(), list(layer.parameters()))]
+    found = results(layer, states, label_smoothing=smoothing)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    assert found[0] > results(plain, states, label_smoothing=smoothing)[0]
+
+
+@every_projected_layer
+def test_a_gate_multiplies_the_lowered_logits(name):
+    with example_gates.registered():
+        plain, layer = (one.train() for one in pair(name, EPSILON, output_gate="trace"))
+    states = make_states(WIDTHS, dtype=torch.float64)
+    assert results(layer, states)[0] > results(plain, states)[0]
+
+
+@every_projected_layer
+def test_evaluation_is_as_it_was_bit_for_bit(name):
+    plain, layer = (one.eval() for one in pair(name, EPSILON))
+    states = make_states(WIDTHS, dtype=torch.float64)
+    assert all(torch.equal(x, y) for x, y in zip(results(layer, states), results(plain, states)))
+    with torch.no_grad():
+        assert torch.equal(layer(states).log_probs, plain(states).log_probs)
+
+
+@every_projected_layer
+def test_an_epsilon_of_zero_is_no_epsilon_bit_for_bit(name):
+    plain, layer = (one.train() for one in pair(name, 0.0))
+    states = make_states(WIDTHS, dtype=torch.float64)
+    assert all(torch.equal(x, y) for x, y in zip(results(layer, states), results(plain, states)))
+    assert layer(states).log_probs is not None
+
+
+def test_a_criterion_that_gives_no_targets_is_refused():
+    layer = adversarial_epsilon_build("tied", adversarial_epsilon=EPSILON).train()
+    with pytest.raises(ValueError, match="--adversarial-epsilon 0.1 needs the targets: .*regularized_cross_entropy"):
+        layer(make_states(WIDTHS))
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, 1.0, float("nan")])
+def test_what_is_no_share_is_refused(epsilon):
+    with pytest.raises(ValueError, match="--adversarial-epsilon .*: give a share of at least 0 below 1"):
+        adversarial_epsilon_build("doc", adversarial_epsilon=epsilon)
+
+
+def test_the_plain_loss_has_none():
+    with pytest.raises(ValueError, match="--output-loss plain has no --adversarial-epsilon 0.1: leave out one"):
+        adversarial_epsilon_build("full", output_loss="plain", adversarial_epsilon=0.1)

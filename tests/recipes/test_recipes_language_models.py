@@ -1,0 +1,401 @@
+"""Recipes of FPNN, rectifier and skipping networks: the sizes of Pachitariu & Sahani 2013."""
+
+import ast
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from built_systems import as_the_host_reads, build_system
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.recipes import find_recipe, training_arguments
+from fairseq_plugins.recipes.fine_tuning import fine_tuning_flags
+from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE, Base
+
+WORDS, CHARACTERS = 67_428, 27
+"""Published vocabularies of text8."""
+
+
+def num_parameters(recipe, system, *, vocab_size):
+    with torch.device("meta"):
+        model = build_system(find_recipe(recipe), system, vocab_size=vocab_size, word="_")
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("system, recurrent", [("fpnn", 512), ("rectifier", 512 * 512)])
+@pytest.mark.parametrize("training", ["", "+nce"])
+def test_networks_of_words_have_two_word_matrices_and_a_recurrence(system, recurrent, training):
+    found = num_parameters("fpnn_text8", system + training, vocab_size=WORDS)
+    assert found == 2 * 512 * WORDS + recurrent
+
+
+@pytest.mark.parametrize(
+    "system, inside",
+    [
+        ("fpnn+hidden", 2048 + 2048 * 2048 + 2048),
+        ("smooth-rectifier", 2048 * 2048),
+        ("skipping", 2 * 2048 * 2048),
+    ],
+)
+@pytest.mark.parametrize("training", ["", "+damped"])
+def test_networks_of_characters(system, inside, training):
+    found = num_parameters("fpnn_text8_chars", system + training, vocab_size=CHARACTERS)
+    assert found == 2 * 2048 * CHARACTERS + inside
+
+
+def test_noise_and_maximum_likelihood_differ_in_the_criterion_alone():
+    recipe = find_recipe("fpnn_text8")
+    for name in ("fpnn", "rectifier", "rectifier+damped"):
+        by_noise, exact = (recipe.flags(system) for system in (f"{name}+nce", name))
+        of_noise = {"criterion": "noise_contrastive", "noise-samples": 25, "accidental-hits": "counted"}
+        assert by_noise == {**exact, **of_noise}
+
+
+FREE = {"dropout_output": 0, "column_norm": 0, "l1_regularization": 0}
+REGULARISED = {"dropout_output": 0.5, "column_norm": 15, "l1_regularization": 0}
+ADAGRAD = {"optimizer": "adagrad", "lr": [0.05], "force_anneal": 7, "max_epoch": 8}
+DAMPED = {"optimizer": "damped_adagrad", "initial_accumulator": 1e-5, "lr": [0.1], "force_anneal": 12, "max_epoch": 14}
+LINEAR = {"rnn_cell": "diagonal"}
+RECTIFIER = {"rnn_cell": "rectifier", "recurrent_scale": 0.01}
+DAMPED_RECTIFIER = {**RECTIFIER, **DAMPED, "initial_accumulator": 1e-7, "recurrent_scale": 0.1}
+
+
+@pytest.mark.parametrize(
+    "system, settings",
+    [
+        ("fpnn", {**LINEAR, **FREE, **ADAGRAD}),
+        ("fpnn+l1", {**LINEAR, **FREE, **ADAGRAD, "l1_regularization": 1e-6}),
+        ("fpnn+dropout+norm", {**LINEAR, **REGULARISED, **ADAGRAD}),
+        ("fpnn+dropout+norm+damped", {**LINEAR, **REGULARISED, **DAMPED}),
+        ("rectifier", {**RECTIFIER, **FREE, **ADAGRAD}),
+        ("rectifier+damped", {**DAMPED_RECTIFIER, **FREE, "force_anneal": 3, "max_epoch": 5}),
+        ("rectifier+dropout+norm", {**RECTIFIER, **REGULARISED, **ADAGRAD}),
+        ("rectifier+dropout+norm+damped", {**DAMPED_RECTIFIER, **REGULARISED}),
+    ],
+)
+def test_rows_of_penn_treebank_are_regularised_and_trained_as_they_say(system, settings):
+    found = vars(as_the_host_reads(find_recipe("fpnn_ptb"), system))
+    assert {name: found[name] for name in settings} == settings
+    assert (found["embed_dim"], found["hidden_sizes"], found["output_layer"]) == (512, "512", "full")
+
+
+@pytest.mark.parametrize("system, rate", [("fpnn+hidden", 0.015), ("smooth-rectifier", 0.03), ("skipping", 0.03)])
+def test_damped_networks_of_characters_differ_in_optimiser_and_scale(system, rate):
+    recipe = find_recipe("fpnn_text8_chars")
+    exact, damped = (as_the_host_reads(recipe, name) for name in (system, f"{system}+damped"))
+    expected = {"optimizer": "damped_adagrad", "initial_accumulator": 1e-7, "lr": [rate], "recurrent_scale": 0.2}
+    if system == "fpnn+hidden":  # no recurrent matrix
+        del expected["recurrent_scale"]
+    found = {name: value for name, value in vars(damped).items() if getattr(exact, name, None) != value}
+    assert found == expected
+
+
+SYSTEMS = [(name, system) for name in ("iog_ptb", "iog_wt2") for system in find_recipe(name).systems]
+GATES = [(name, system) for name, system in SYSTEMS if "+" in system]
+BASES = [(name, system) for name, system in SYSTEMS if "+" not in system and system != "awd-fin"]
+ON_AWD = {"clip-norm": 0.1, "gate-init-range": 0.01}
+
+
+def test_all_rows_of_the_tables_without_a_cache_are_systems():
+    sizes = [f"{family}-{size}" for family in ("zaremba", "variational") for size in ("medium", "large")]
+    bases = [*sizes, "rhn", "rhn-tied", "awd"]
+    gates = [f"{name}+iog" for name in (*bases, "rhn5", "rhn10")] + ["rhn+iog-hidden", "rhn+iog-lstm"]
+    assert set(find_recipe("iog_ptb").systems) == {*bases, "awd-fin", *gates}
+    bases = ["zaremba-medium", "variational-medium", "rhn-tied", "awd"]
+    assert set(find_recipe("iog_wt2").systems) == {*bases, "awd-fin", *(f"{name}+iog" for name in bases)}
+
+
+@pytest.mark.parametrize("name, system", SYSTEMS)
+def test_a_model_takes_the_flags_of_its_training(name, system):
+    with torch.device("meta"):
+        build_system(find_recipe(name), system, vocab_size=50)
+
+
+@pytest.mark.parametrize("name, system", BASES)
+def test_a_base_model_is_trained_by_its_preset_on_the_recipes_corpus(name, system):
+    corpus, recipe = name.split("_")[1], find_recipe(name)
+    flags = recipe.flags(system)
+    assert flags["arch"].endswith(f"_{corpus}") and recipe.system(system).flags == {"arch": flags["arch"]}
+    assert flags["max-epoch"] in {39, 55, 200, 500, 750}
+    assert ("base" in recipe.system(system).published) == (system != "awd")
+    assert recipe.system(system).result == ("best" if system == "awd" else "last")
+
+
+@pytest.mark.parametrize("name", ["iog_ptb", "iog_wt2"])
+def test_the_base_of_awd_lstm_is_fine_tuned_as_in_its_paper(name):
+    recipe = find_recipe(name)
+    flags = recipe.flags("awd-fin")
+    assert {**flags, **fine_tuning_flags(flags["arch"])} == flags and flags["averaging"] == "immediate"
+    assert recipe.system("awd-fin").base == Base(system="awd", flag="finetune-from-model")
+
+
+@pytest.mark.parametrize("name, system", GATES)
+def test_a_gate_is_trained_as_in_the_paper(name, system):
+    """FACTS of the paper: five epochs of Adam at 0.001 / sqrt(epoch), of windows of 35; AWD-LSTM is an exception."""
+    recipe = find_recipe(name)
+    flags, own = recipe.flags(system), dict(recipe.system(system).flags)
+    assert own.pop("arch") == f"gated_lm_{name.split('_')[1]}"
+    assert own.pop("output-gate", None) == {"rhn+iog-hidden": "iog-hidden", "rhn+iog-lstm": "iog-lstm"}.get(system)
+    assert own == (ON_AWD if system == "awd+iog" else {})
+    assert {"max-epoch": 5, "tokens-per-sample": 35, "batch-size": 20, "weight-decay": 1e-6}.items() <= flags.items()
+    rates = [float(rate) for rate in str(flags["lr"]).split(",")]
+    assert rates == pytest.approx([0.001 / epoch**0.5 for epoch in range(1, 6)])
+    num = {"rhn5+iog": 5, "rhn10+iog": 10}.get(system, 1)
+    trained = {"rhn5": "rhn", "rhn10": "rhn", "awd": "awd-fin"}
+    base = system.partition("+")[0]
+    assert recipe.system(system).base == Base(system=trained.get(base, base), flag="base-model", num=num)
+    if num == 1 and system.endswith("+iog"):
+        assert recipe.system(system).published["base"] == recipe.system(trained.get(base, base)).published["base"]
+
+
+@pytest.mark.parametrize("name, system", [*GATES, ("reduced_base_models", "doc+iog"), ("presets", "gated_lm")])
+def test_a_gate_without_a_base_model_is_refused(name, system):
+    recipe = find_recipe(name)
+    for more in ([], ["--base-models", "a.pt"], ["a.pt"]):
+        with pytest.raises(ValueError, match=r"is a gate on a trained [\w -]+: give .* --base-model CKPT"):
+            training_arguments(recipe, system, data="data", save_dir="save", more=more)
+    base = recipe.system(system).base
+    base_models = ":".join(f"{n}.pt" for n in range(3 if base is None else base.num))
+    for more in (["--base-model", base_models], [f"--base-model={base_models}"]):
+        assert training_arguments(recipe, system, data="data", save_dir="save", more=more)[-len(more) :] == more
+
+
+@pytest.mark.parametrize("name, system", GATES)
+def test_another_number_of_base_models_than_that_of_the_published_figures_is_refused(name, system):
+    recipe, expected = find_recipe(name), {"rhn5+iog": 5, "rhn10+iog": 10}.get(system, 1)
+    for number in {1, 2, 5, 10} - {expected}:
+        with pytest.raises(ValueError) as error:
+            more = ["--base-model", ":".join(f"{n}.pt" for n in range(number))]
+            training_arguments(recipe, system, data="data", save_dir="save", more=more)
+        assert str(error.value) == (
+            f"--base-model names {number}: {system} of recipe {name} is a gate on {expected}; name that many "
+            "checkpoints, joined by colons"
+        )
+
+
+def test_gates_of_no_base_are_put_on_any_number():
+    for more in (["--base-model", "a.pt"], ["--base-model=a.pt:b.pt"]):
+        arguments = training_arguments(find_recipe("presets"), "gated_lm_ptb", data="data", save_dir="save", more=more)
+        assert arguments[-len(more) :] == more
+
+
+def test_a_gate_is_resumed_without_its_base_model(tmp_path):
+    (tmp_path / "checkpoint_last.pt").touch()
+    arguments = training_arguments(find_recipe("iog_ptb"), "rhn5+iog", data="data", save_dir=str(tmp_path))
+    assert not any(word.startswith("--base-model") for word in arguments)
+
+
+def test_a_base_model_is_asked_for_by_gates_alone():
+    for name, system in (*BASES, ("reduced_base_models", "awd"), ("presets", "lstm_lm_doc")):
+        training_arguments(find_recipe(name), system, data="data", save_dir="save")
+
+
+VOCABULARY = {"ptb": 10_000, "wt2": 33_278, "wt103": 267_735}
+MILLIONS = {
+    "ptb": {
+        **{"mos": 18.8, "mmlstm-mos": 21.3, "previous": 21.7, "without1": 21.5, "without2": 21.5, "without3": 21.5},
+        **{"lm": 21.5, "lm+": 21.5, "lm#": 24.9, "lm##": 24.9},
+        **{"10:0": 24.2, "9:1": 24.2, "8:2": 24.1, "7:3": 24.1, "6:4": 24.2, "5:5": 24.3},
+    },
+    "wt2": {
+        **{"mos": 29.4, "mmlstm-mos": 32.3, "previous": 32.5, "without1": 32.5, "without2": 32.6, "without3": 32.6},
+        **{"10:0": 33.6, "9:1": 33.3, "8:2": 33.5, "7:3": 34.0, "6:4": 33.5, "5:5": 33.4},  # 7:3 is printed as 33.8
+    },
+    "wt103": {"10:0": 75.4, "9:1": 75.2},  # 9:1 is printed as 75.0
+}
+CASES = [(corpus, system, millions) for corpus, row in MILLIONS.items() for system, millions in row.items()]
+
+
+@pytest.mark.parametrize("corpus, system, millions", CASES)
+def test_networks_have_the_papers_numbers_of_parameters(corpus, system, millions, build_lm):
+    flags = find_recipe(f"mmlstm_{corpus}").flags(system)
+    shaping = ("hidden-sizes", "major-proportions", "minor-input", "rnn-cell")
+    network = {name.replace("-", "_"): flags[name] for name in shaping if name in flags}
+    with torch.device("meta"):
+        model = build_lm(flags["arch"], VOCABULARY[corpus], **network)
+    assert round(sum(param.numel() for param in model.parameters()) / 1e6, 1) == millions
+
+
+def test_more_dropout_is_more_dropout():
+    flags = find_recipe("mmlstm_ptb").flags("lm+")
+    assert (flags["arch"], flags["dropout-hidden"], flags["dropout-weight"]) == ("lstm_lm_mos_ptb", 0.25, 0.525)
+
+
+@pytest.mark.parametrize("system, corpus", [("lm", "wt2"), ("mos", "wt103"), ("4:6", "ptb"), ("mmlstm-mos", "text8")])
+def test_what_the_paper_has_not_is_refused(system, corpus):
+    with pytest.raises(ValueError, match="choose one of "):
+        find_recipe(f"mmlstm_{corpus}").flags(system)
+
+
+@pytest.mark.parametrize("system, millions", [("lstm", 170.7), ("mmlstm", 172.8)])
+def test_translation_is_trained_as_by_the_toolkit(system, millions, make_dictionary):
+    flags = find_recipe("wmt14_mmlstm").flags(system)
+    args = Namespace(arch=flags["arch"])
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    words = make_dictionary(33_200)
+    with torch.device("meta"):
+        task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    second_biases = sum(param.numel() for name, param in model.named_parameters() if "bias_hh" in name)
+    assert round((sum(param.numel() for param in model.parameters()) - second_biases) / 1e6, 1) == millions
+    rates = {int(update): rate for update, rate in ast.literal_eval(flags["update2lr"]).items()}
+    assert rates == {1: 1, **{170_000 + 17_000 * n: 0.5**n for n in range(1, 10)}}
+    assert {"batch-size": 128, "max-update": 340_000, "clip-norm": 5, "sentence-avg": True}.items() <= flags.items()
+
+
+REDUCED_RECIPES_VOCABULARY = 10_002
+"""Penn Treebank's in the host."""
+BASE_MODELS = ["zaremba", "variational", "rhn", "rhn-tied", "mogrifier", "awd"]
+MODELS_WITH_TRICKS = ["awd", "mos", "doc", "mogrifier-doc"]
+REDUCED_RECIPES_CASES = [("reduced_base_models", name) for name in BASE_MODELS]
+REDUCED_RECIPES_CASES += [("reduced_tricks", name) for name in MODELS_WITH_TRICKS]
+MAJOR_MINOR = ["9:1", "mmlstm-mos"]
+REDUCED_RECIPES_CASES += [("reduced", f"{name}{end}") for name in MAJOR_MINOR for end in ("", "-without3", "-previous")]
+SHARED = ("optimizer", "tokens-per-sample", "window-lengths", "batch-size", "max-epoch", "clip-norm", "criterion")
+
+
+@pytest.mark.parametrize("recipe, system", REDUCED_RECIPES_CASES)
+def test_networks_have_four_million_parameters(recipe, system):
+    with torch.device("meta"):
+        model = build_system(find_recipe(recipe), system, vocab_size=REDUCED_RECIPES_VOCABULARY)
+    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(4.0e6, rel=0.01)
+
+
+@pytest.mark.parametrize("system", ["tied", "drill4", "mos", "doc"])
+def test_networks_of_wikitext2_have_seven_and_a_half_million_parameters(system):
+    with torch.device("meta"):
+        model = build_system(find_recipe("reduced_wt2"), system, vocab_size=33_280)
+    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(7.52e6, rel=0.003)
+
+
+@pytest.mark.parametrize("system", ["tied", "drill4", "mos", "doc"])
+def test_trainings_of_wikitext2_are_those_of_penn_treebank_but_for_widths_and_epochs(system):
+    own, reduced = (find_recipe(name).flags(system) for name in ("reduced_wt2", "reduced"))
+    changed = {"max-epoch": 2, "hidden-sizes": own["hidden-sizes"]}
+    assert own == {**reduced, **changed} and reduced["max-epoch"] == 6
+
+
+@pytest.mark.parametrize("name", MAJOR_MINOR)
+def test_variants_of_major_minor_networks_are_as_large(name):
+    sizes, flags = {}, {}
+    for end in ("", "-without3", "-previous"):
+        flags[end] = find_recipe("reduced").flags(f"{name}{end}")
+        with torch.device("meta"):
+            model = build_system(find_recipe("reduced"), f"{name}{end}", vocab_size=REDUCED_RECIPES_VOCABULARY)
+        sizes[end] = sum(parameter.numel() for parameter in model.parameters())
+    assert max(sizes.values()) / min(sizes.values()) < 1.002
+    assert flags["-without3"] == {
+        **flags[""],
+        "major-proportions": "0.9 0.9 1",
+        "hidden-sizes": flags["-without3"]["hidden-sizes"],
+    }
+    changed = {"minor-input": "previous", "hidden-sizes": flags["-previous"]["hidden-sizes"]}
+    assert flags["-previous"] == {**flags[""], **changed}
+
+
+@pytest.mark.parametrize("name", ["reduced_base_models", "reduced_tricks"])
+def test_models_of_all_systems_take_the_flags_of_their_trainings(name):
+    recipe = find_recipe(name)
+    for system in recipe.systems:
+        with torch.device("meta"):
+            build_system(recipe, system, vocab_size=50)
+
+
+@pytest.mark.parametrize("recipe, system", REDUCED_RECIPES_CASES)
+def test_systems_differ_in_the_network_and_not_in_the_updates(recipe, system):
+    flags, reduced = find_recipe(recipe).flags(system), find_recipe("reduced").flags("tied")
+    assert {name: flags[name] for name in SHARED} == {name: reduced[name] for name in SHARED}
+    assert flags["lr"] == (7 if system.startswith("rhn") else 20)
+
+
+def test_systems_that_reduced_has_too_are_the_same():
+    reduced = find_recipe("reduced")
+    assert find_recipe("reduced_base_models").flags("awd") == reduced.flags("tied")
+    for name, same in (("awd", "tied"), ("mos", "mos"), ("doc", "doc")):
+        assert find_recipe("reduced_tricks").flags(name) == reduced.flags(same)
+
+
+@pytest.mark.parametrize("system", MODELS_WITH_TRICKS)
+def test_a_trick_is_one_flag(system):
+    recipe = find_recipe("reduced_tricks")
+    plain = recipe.flags(system)
+    assert recipe.flags(f"{system}+shuffle") == {**plain, "row-offsets": "random"}
+    assert recipe.flags(f"{system}+adversarial") == {**plain, "adversarial-epsilon": 0.005}
+
+
+def test_gates_have_the_papers_width_unless_they_say_so_and_its_exceptions():
+    recipe, on_awd = find_recipe("reduced_base_models"), {"clip-norm": 0.1, "gate-init-range": 0.01}
+    gates = {name: dict(recipe.system(name).flags) for name in recipe.systems if "+" in name}
+    assert {name for name in gates if name.endswith("+iog")} == {
+        *(f"{base}+iog" for base in (*BASE_MODELS, "mos", "doc")),
+        "zaremba3+iog",
+    }
+    assert all(flags.pop("arch") == "gated_lm" for flags in gates.values())
+    own = {
+        "zaremba+iog30": {"gate-dim": 30},
+        "variational+iog30": {"gate-dim": 30},
+        **{
+            f"{base}+{gate}": {"output-gate": gate}
+            for base in ("zaremba", "rhn")
+            for gate in ("iog-hidden", "iog-lstm")
+        },
+        **{f"{base}+iog": on_awd for base in ("awd", "mos", "doc")},
+    }
+    assert gates == {name: own.get(name, {}) for name in gates}
+    for name in gates:
+        base = name.partition("+")[0].removesuffix("3")
+        num = 3 if name == "zaremba3+iog" else 1
+        assert recipe.system(name).base == Base(system=f"{base}-averaged", flag="base-model", num=num)
+
+
+@pytest.mark.parametrize("name", ["reduced", "reduced_base_models", "reduced_tricks", "reduced_wt2"])
+def test_an_averaged_epoch_follows_those_of_every_system_but_gates(name):
+    recipe = find_recipe(name)
+    for system in recipe.systems:
+        if "+iog" in system:
+            with pytest.raises(ValueError, match=f"recipe {name} has no system "):
+                recipe.system(f"{system}-averaged")
+            continue
+        assert recipe.flags(f"{system}-averaged") == {**recipe.flags(system), "averaging": "immediate", "max-epoch": 1}
+        assert recipe.system(f"{system}-averaged").base == Base(system=system, flag="finetune-from-model")
+
+
+WSJ_RECIPES_SYSTEMS = ["awd", "mos", "doc"]
+PUBLISHED_VOCABULARY, SAMPLE_VOCABULARY = 6_922, 1_109
+
+
+def wsj_recipes_num_parameters(recipe, system, *, vocab_size):
+    with torch.device("meta"):
+        return sum(one.numel() for one in build_system(find_recipe(recipe), system, vocab_size=vocab_size).parameters())
+
+
+def test_doc_with_the_published_vocabulary_has_the_published_size():
+    assert wsj_recipes_num_parameters("wsj", "doc", vocab_size=PUBLISHED_VOCABULARY) == 21_984_202
+
+
+@pytest.mark.parametrize("system", WSJ_RECIPES_SYSTEMS)
+def test_the_settings_are_those_for_penn_treebank(system):
+    preset = ARCHITECTURES[f"lstm_lm_{system}_ptb"]
+    expected = {**COMMON, **preset.training, **FULL_SIZE, "arch": f"lstm_lm_{system}_ptb"}
+    assert find_recipe("wsj").flags(system) == expected
+
+
+@pytest.mark.parametrize("system", WSJ_RECIPES_SYSTEMS)
+def test_networks_of_the_sample_have_four_million_parameters(system):
+    assert wsj_recipes_num_parameters("wsj_sample", system, vocab_size=SAMPLE_VOCABULARY) == pytest.approx(
+        4.0e6, rel=0.01
+    )
+
+
+def test_systems_of_the_sample_differ_in_the_network_and_not_in_the_training():
+    recipe = find_recipe("wsj_sample")
+    network = {"arch", "embed-dim", "hidden-sizes", "experts-per-layer", "latent-dropout", "balance"}
+    awd, mos, doc = (
+        {name: value for name, value in recipe.flags(system).items() if name not in network}
+        for system in WSJ_RECIPES_SYSTEMS
+    )
+    assert (
+        awd == mos == doc and awd["patience"] > awd["nonmonotone-interval"] and recipe.flags("doc")["balance"] == 0.001
+    )

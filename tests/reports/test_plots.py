@@ -1,0 +1,273 @@
+"""Validation against training perplexity, read of logs."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_plugins.cli.plot_generalization import PlotGeneralization
+from fairseq_plugins.evaluation.analyses.experts import WordExperts
+from fairseq_plugins.evaluation.analyses.layers import LayerLearning
+from fairseq_plugins.evaluation.raw_text import Blanks, SideText, SubwordNMT
+from fairseq_plugins.evaluation.text_scorer import ScoredLine
+from fairseq_plugins.evaluation.translation import WordAttention
+from fairseq_plugins.reports import tables
+from fairseq_plugins.reports.plots import (
+    MOST_WORDS,
+    Generalization,
+    draw_attention_map,
+    draw_expert_map,
+    draw_generalization,
+    draw_history,
+    draw_surprisal,
+    expert_names,
+    generalization_table,
+    history_table,
+    read_generalization,
+    word_surprisals,
+)
+from fairseq_plugins.reports.tables import save_picture
+from tests.tables import rows_of
+
+TRAIN, VALID = {1: 320.0, 2: 80.0, 3: 40.0}, {1: 200.0, 2: 100.0, 3: 110.0}
+RUN = Generalization(name="plain", train=TRAIN, valid=VALID)
+
+
+def log_of(train, valid, *, begin="x | INFO | "):
+    """What the host logs: an epoch is validated before its training is summed up."""
+    lines = []
+    for epoch in valid:
+        lines.append(f"{begin}train_inner | epoch {epoch:03}: 10 / 99 loss=9, ppl=7, wps=9, lr=1, wall=2")
+        lines.append(
+            f"{begin}valid | epoch {epoch:03} | valid on 'valid' subset | loss 7.5 | ppl {valid[epoch]:g} | wps 5"
+        )
+        if epoch in train:
+            lines.append(f"{begin}train | epoch {epoch:03} | loss 5.7 | ppl {train[epoch]:g} | wps 67 | wall 9")
+    return "".join(line + "\n" for line in lines)
+
+
+@pytest.fixture
+def save_dir(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "train.log").write_text(log_of(TRAIN, VALID))
+    return tmp_path / "run"
+
+
+def test_both_perplexities_of_finished_epochs(save_dir):
+    assert read_generalization("plain", save_dir) == RUN
+    (save_dir / "train.log").write_text(log_of({1: 320.0}, VALID))  # stopped in the second epoch
+    assert read_generalization("plain", save_dir) == Generalization(name="plain", train={1: 320.0}, valid={1: 200.0})
+
+
+def test_a_training_that_began_again_is_the_last_one(save_dir):
+    with (save_dir / "train.log").open("a") as log:
+        log.write(log_of({1: 300.0, 2: 70.0}, {1: 190.0, 2: 90.0}))
+    read = read_generalization("plain", save_dir)
+    assert read.train == {1: 300.0, 2: 70.0} and read.valid == {1: 190.0, 2: 90.0}
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (log_of({}, VALID), "no training perplexity: the criterion logs none, or no epoch was finished"),
+        ("x | INFO | train | epoch 001 | loss 5.7 | ppl 320 | wps 67\n", "holds no validation"),
+        (
+            log_of(TRAIN, {}) + "x | INFO | train | epoch 001 | loss 1 | ppl 3\n" + log_of({}, {2: 9.0}),
+            "finished and validated",
+        ),
+    ],
+)
+def test_logs_without_both(save_dir, text, told):
+    (save_dir / "train.log").write_text(text)
+    with pytest.raises(ValueError, match=told):
+        read_generalization("plain", save_dir)
+
+
+def test_valid_at_equal_train_is_interpolated_in_logarithms():
+    logs = [np.log(list(curve.values())) for curve in (TRAIN, VALID)]
+    for level in (320.0, 200.0, 160.0, 80.0, 79.0, 40.0):
+        expected = math.exp(np.interp(-math.log(level), -logs[0], logs[1]))
+        assert RUN.valid_at(level) == pytest.approx(expected, rel=1e-12)
+    assert RUN.valid_at(321) is None and RUN.valid_at(39) is None
+
+
+def test_valid_at_the_first_crossing_of_a_curve_that_turns():
+    run = Generalization(name="a", train={1: 200.0, 2: 100.0, 3: 150.0, 4: 100.0}, valid={1: 9, 2: 8, 3: 7, 4: 6})
+    assert run.valid_at(100) == pytest.approx(8)
+
+
+def test_an_infinite_perplexity_says_nothing():
+    run = Generalization(name="a", train={1: math.inf, 2: 100.0, 3: 100.0}, valid={1: 9, 2: 8, 3: 7})
+    assert run.valid_at(120) is None and run.valid_at(100) == 8
+    assert run.best_epoch == 3
+    run = Generalization(
+        name="a", train={1: 200.0, 2: 150.0, 3: 100.0, 4: 80.0}, valid={1: math.nan, 2: math.inf, 3: 8, 4: 7}
+    )
+    assert run.valid_at(180) is None and run.valid_at(120) is None and run.valid_at(100) == 8
+    assert run.best_epoch == 4
+
+
+def test_table_has_the_best_epoch_and_the_levels():
+    header, _, cells = rows_of(generalization_table([RUN], levels=[160, 30]))
+    assert "valid at train 160" in header and "valid at train 30" in header
+    assert cells == ["plain", "2", "80.00", "100.00", f"{200 * 0.5**0.5:.2f}", ""]
+
+
+def test_picture_goes_on_to_the_right():
+    picture = draw_generalization([RUN])
+    picture.canvas.draw()
+    (axes,) = picture.axes
+    (line,) = axes.lines
+    assert list(line.get_xdata()) == list(TRAIN.values()) and list(line.get_ydata()) == list(VALID.values())
+    left, right = axes.get_xlim()
+    assert left > 320 and right < 40
+    assert (line.get_label(), axes.get_xscale(), axes.get_yscale()) == ("plain", "log", "log")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("training perplexity", "validation perplexity")
+
+
+def test_command(save_dir, capsys):
+    picture = save_dir / "a.png"
+    PlotGeneralization().main(["--path", f"plain={save_dir}", "--at", "160", "30", "--plot", str(picture), "--json"])
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["name"] == "plain" and run["best_epoch"] == 2 and picture.stat().st_size > 1000
+    assert run["train"] == {"1": 320.0, "2": 80.0, "3": 40.0}
+    assert run["valid_at"] == [{"train": 160.0, "valid": pytest.approx(200 * 0.5**0.5)}, {"train": 30.0, "valid": None}]
+
+
+def test_command_prints_the_table(save_dir, capsys):
+    PlotGeneralization().main(["--path", f"plain={save_dir}", "--at", "160", "--at", "30"])
+    assert capsys.readouterr().out.strip() == generalization_table([RUN], levels=[160, 30])
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["--path", "{save_dir}"], "give it as NAME=PATH"),
+        (["--path", "a={save_dir}", "a={save_dir}"], "give each NAME once"),
+        (["--path", "a={save_dir}", "--at", "0"], "--at 0.0: give a value above 0"),
+        (["--path", "a={save_dir}", "--at", "many"], "argument --at: invalid float value: 'many'"),
+        (["--path", "a={save_dir}/none"], "train.log does not exist: it is what a training prints"),
+    ],
+)
+def test_what_a_user_gives_wrongly(save_dir, capsys, words, told):
+    with pytest.raises(SystemExit) as end:
+        PlotGeneralization().main([word.format(save_dir=save_dir) for word in words])
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and told in error and "Traceback" not in error
+
+
+def test_words_stand_beside_their_weights():
+    weights = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    attention = WordAttention(weights, source=["$x^$", "Tag", "</s>"], target=["Hello", "</s>"])
+    picture = draw_attention_map(attention)
+    picture.canvas.draw()  # words with dollars are no formulas
+    axes = picture.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == attention.source
+    assert [label.get_text() for label in axes.get_yticklabels()] == attention.target
+    (image,) = axes.images
+    assert torch.equal(torch.tensor(image.get_array().tolist()), weights)
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first word of the translation on top
+
+
+def test_a_long_sentence_has_room_for_its_words():
+    words = [f"Wort{number}" for number in range(60)]
+    picture = draw_attention_map(WordAttention(torch.rand(60, 60), source=words, target=words))
+    assert min(picture.get_size_inches()) >= 60 * 0.3
+
+
+def test_the_first_hundred_words_of_a_longer_one_are_drawn():
+    source, target = [f"Wort{number}" for number in range(400)], [f"word{number}" for number in range(130)]
+    picture = draw_attention_map(WordAttention(torch.rand(130, 400), source=source, target=target))
+    axes = picture.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == source[:100]
+    assert [label.get_text() for label in axes.get_yticklabels()] == target[:100]
+    assert axes.images[0].get_array().shape == (100, 100)
+
+
+def line_of(*tokens, unknown=()):
+    log_probs = [-(0.5 + place) for place in range(len(tokens))]
+    return ScoredLine(
+        text=" ".join(tokens), tokens=list(tokens), log_probs=log_probs, unknown=[token in unknown for token in tokens]
+    )
+
+
+@pytest.fixture
+def in_pieces(tmp_path):
+    (tmp_path / "bpe.codes").write_text("#version: 0.2\nh a\n")
+    return SideText(Blanks(), subwords=SubwordNMT(tmp_path / "bpe.codes"))
+
+
+def test_the_pieces_of_a_word_are_summed(in_pieces):
+    line = line_of("ha@@", "us", ".", "</s>", unknown=["us"])
+    words = word_surprisals(line, in_pieces)
+    assert [(word.word, word.unknown) for word in words] == [("haus", True), (".", False), ("</s>", False)]
+    assert [word.bits for word in words] == pytest.approx([line.bits[0] + line.bits[1], *line.bits[2:]])
+
+
+def test_a_bar_for_each_word_and_another_colour_for_unknown_ones():
+    picture = draw_surprisal(line_of("a", "$b$", "c\0", "</s>", unknown=["$b$"]), SideText(Blanks()))
+    (axes,) = picture.axes
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx([b for b in line_of(*"abcd").bits])
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 2
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", r"\$b\$", "c\ufffd", "</s>"]
+
+
+def test_a_blank_line_and_a_very_long_one_can_be_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "DOTS_PER_INCH", 20)
+    for tokens in (["</s>"], [*"ab" * 5000, "</s>"]):
+        picture = draw_surprisal(line_of(*tokens), SideText(Blanks()))
+        assert len(picture.axes[0].patches) == min(len(tokens), MOST_WORDS)
+        save_picture(picture, tmp_path / "picture.png")
+        assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_experts_are_named_by_the_layer_they_read():
+    assert expert_names([0, 2, 2, 3]) == ["embedding, 1", "layer 2, 1", "layer 2, 2", "layer 3, 1"]
+
+
+def test_every_model_has_a_panel_of_experts_by_words():
+    panels = []
+    for name, layers, words in (("doc", [1, 2, 2], ["$a^$", "b"]), ("mos", [2, 2], ["a", "b", "</s>"])):
+        weights = torch.rand(len(words), len(layers)).double()
+        panels.append((name, WordExperts(words=words, weights=weights, layers=layers)))
+    picture = draw_expert_map(panels)
+    picture.canvas.draw()  # words with dollars are no formulas
+    for axes, (name, experts) in zip(picture.axes, panels):
+        assert axes.get_title(loc="left") == name
+        assert [label.get_text() for label in axes.get_xticklabels()] == experts.words
+        assert [label.get_text() for label in axes.get_yticklabels()] == expert_names(experts.layers)
+        (image,) = axes.images
+        assert torch.equal(torch.tensor(image.get_array().tolist()).double(), experts.weights.t())
+    assert [len(axes.lines) for axes in picture.axes[:2]] == [1, 0]  # between layers
+
+
+RUNS = {
+    "plain": {
+        50: LayerLearning(shares=[0, 0.25, 0.75], gradients=[0, 0.5, 0.125], num_words=9),
+        1000: LayerLearning(shares=[0, 0.5, 0.5], gradients=[0, 0.25, 0.25], num_words=9),
+    },
+    "deeper": {50: LayerLearning(shares=[0, 0, 0, 1], gradients=[0, 0, 0, 2], num_words=9)},
+}
+
+
+def test_every_checkpoint_is_a_line():
+    title, _, *cells = rows_of(history_table(RUNS))
+    assert title == [
+        *("model", "updates", "share, layer 1", "share, layer 2", "share, layer 3"),
+        *("gradient, layer 1", "gradient, layer 2", "gradient, layer 3"),
+    ]
+    assert cells[1] == ["plain", "1,000", "50.0%", "50.0%", "", "0.2500", "0.2500", ""]
+    assert cells[2] == ["deeper", "50", "0.0%", "0.0%", "100.0%", "0.0000", "0.0000", "2.0000"]
+
+
+def test_a_layer_has_its_colour_in_every_panel():
+    picture = draw_history(RUNS)
+    picture.canvas.draw()
+    shares, deeper_shares, gradients, _ = picture.axes
+    assert shares.get_ylabel() == "share of the words" and gradients.get_ylabel() == "gradient by word, nats"
+    assert [axes.get_title(loc="left") for axes in (shares, deeper_shares)] == ["plain", "deeper"]
+    assert [line.get_label() for line in shares.lines] == ["layer 1", "layer 2"]
+    assert [list(line.get_ydata()) for line in gradients.lines] == [[0.5, 0.25], [0.125, 0.25]]
+    assert shares.lines[1].get_color() == deeper_shares.lines[1].get_color() == "C2"

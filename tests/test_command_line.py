@@ -1,0 +1,168 @@
+"""The base of commands: how they read arguments and how they end."""
+
+import argparse
+import os
+import signal
+import sys
+
+import pytest
+import torch
+
+from fairseq_plugins.command_line import (
+    Command,
+    ProgramFailed,
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_json,
+    choose_device,
+)
+from fairseq_plugins.options import check_at_least_one, named_paths
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "my data", "wrong", "unpacked", "broken", "interrupted"):
+        (tmp_path / name).mkdir()
+
+
+class Show(Command):
+    name = "show"
+    summary = "Shows its arguments."
+    description = "It does nothing else."
+
+    def add_arguments(self, parser):
+        add_data(parser)
+        add_checkpoints(parser, help="models")
+        add_json(parser)
+
+    def run(self, args):
+        if args.data.name == "wrong":
+            check_at_least_one(0, flag="--wrong")
+        if args.data.name == "unpacked":
+            _one, _two = args.path
+        if args.data.name == "broken":
+            raise ProgramFailed("last line of a log")
+        if args.data.name == "interrupted":
+            os.kill(os.getpid(), signal.SIGINT)
+        print(args.data, args.path, args.json, args.forwarded, args.command_line, sep="|")
+
+
+class Forward(Show):
+    forwards_to = "fairseq-generate"
+
+
+def ends(command, arguments, capsys):
+    with pytest.raises(SystemExit) as error:
+        command.main(arguments)
+    return error.value.code, capsys.readouterr().err
+
+
+def test_values_and_the_line_that_was_typed(capsys):
+    Show().main(["my data", "--path", "a.pt:b.pt", "c.pt"])
+    line = "python -m fairseq_plugins.cli.show 'my data' --path a.pt:b.pt c.pt"
+    assert capsys.readouterr().out == f"my data|['a.pt', 'b.pt', 'c.pt']|False|[]|{line}\n"
+
+
+@pytest.mark.parametrize("arguments", [["data", "--path", "a.pt"], ["--help"]])
+def test_a_reader_that_has_gone_ends_it_quietly(arguments, monkeypatch, capsys):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        code, told = ends(Show(), arguments, capsys)
+        print("what is left goes nowhere", flush=True)
+    assert (code, told) == (128 + signal.SIGPIPE, "")
+
+
+def test_output_on_a_full_disk_ends_with_one_line(monkeypatch, capsys):
+    with open("/dev/full", "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        code, told = ends(Show(), ["data", "--path", "a.pt"], capsys)
+        assert code == 2 and told.endswith("No space left on device: the output is cut short\n")
+        assert told.count("\n") == 1
+
+
+def test_a_closed_output_is_refused_and_other_closed_streams_are_opened(monkeypatch, capsys):
+    for name in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, name, None)
+    told = "error: the standard output is closed: let it go to a file, or to /dev/null\n"
+    code, line = ends(Show(), ["data", "--path", "a.pt"], capsys)
+    assert code == 2 and line.endswith(told) and line.count("\n") == 1
+    assert sys.stdin.read() == ""
+
+
+def test_flags_of_another_program_follow_two_dashes(capsys):
+    Forward().main(["data", "--path", "a.pt", "--json", "--", "--path", "x", "--", "y"])
+    assert "|True|['--path', 'x', '--', 'y']|" in capsys.readouterr().out
+    code, told = ends(Forward(), ["data", "--path", "a.pt", "--beam", "3"], capsys)
+    assert code == 2 and told.endswith("error: --beam: flags of fairseq-generate come after --\n")
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["wrong", "--path", "a.pt"], "--wrong 0: give at least 1"),
+        (["data", "--path"], "argument --path: expected at least one argument"),
+        (["data", "--path", "a.pt", "--jason"], "unrecognized arguments: --jason"),
+        (
+            ["nowhere", "--path", "a.pt"],
+            "argument DATA: nowhere does not exist: give the directory that data-prep wrote",
+        ),
+        (["a.pt", "data"], "argument DATA: a.pt does not exist: give the directory that data-prep wrote"),
+    ],
+)
+def test_a_mistake_ends_with_one_line_and_status_2(arguments, told, capsys):
+    code, line = ends(Show(), arguments, capsys)
+    assert code == 2 and line.startswith("python -m fairseq_plugins.cli.show: error: ") and line.endswith(f"{told}\n")
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (FileNotFoundError(2, "No such file or directory", "model.pt"), "model.pt: No such file or directory"),
+        (OSError("no device"), "no device"),
+    ],
+)
+def test_an_error_is_told_in_a_line_that_begins_with_its_file(error, told, monkeypatch, capsys):
+    def fail(command, args):
+        raise error
+
+    monkeypatch.setattr(Show, "run", fail)
+    assert ends(Show(), ["data", "--path", "a.pt"], capsys) == (
+        2,
+        f"python -m fairseq_plugins.cli.show: error: {told}\n",
+    )
+
+
+def test_a_refusal_of_several_lines_is_told_in_one(monkeypatch, capsys):
+    monkeypatch.setattr(Show, "run", lambda command, args: named_paths(["one line\nand another"]))
+    _, line = ends(Show(), ["data", "--path", "a.pt"], capsys)
+    assert line.endswith("error: one line and another: give it as NAME=PATH\n")
+
+
+def test_a_fault_of_the_package_keeps_its_traceback():
+    with pytest.raises(ValueError, match="not enough values to unpack"):
+        Show().main(["unpacked", "--path", "a.pt"])
+
+
+def test_a_program_that_fails_is_told_with_status_1(capsys):
+    assert ends(Show(), ["broken", "--path", "a.pt"], capsys) == (1, "last line of a log\n")
+
+
+def test_an_interrupt_from_the_keyboard_is_one_line_and_status_130(capsys):
+    code, told = ends(Show(), ["interrupted", "--path", "a.pt"], capsys)
+    assert (code, told) == (130, "python -m fairseq_plugins.cli.show: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "has_gpu, typed, device",
+    [(True, [], "cuda"), (True, ["--cpu"], "cpu"), (False, [], "cpu"), (False, ["--cpu"], "cpu")],
+)
+def test_the_gpu_is_taken_where_there_is_one_unless_the_cpu_is_asked_for(has_gpu, typed, device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    parser = argparse.ArgumentParser()
+    add_cpu(parser)
+    assert choose_device(parser.parse_args(typed)) == device

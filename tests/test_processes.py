@@ -1,0 +1,500 @@
+"""Signals that programs are sent."""
+
+import os
+import platform
+import select
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Thread, Timer, get_ident, main_thread
+
+import pytest
+
+from fairseq_plugins import processes
+from fairseq_plugins.command_line import ProgramFailed
+from fairseq_plugins.processes import (
+    TUNABLES,
+    USER_DIR,
+    VARIABLES,
+    Task,
+    host_command,
+    run_host,
+    run_logged,
+    run_side_by_side,
+    start_tied,
+    training_environment,
+)
+
+
+@pytest.fixture
+def heeded(number):
+    """The signal ``number`` is not ignored here, as it may be where tests run in the background of a shell."""
+    before = signal.signal(number, lambda *_: None)
+    yield
+    signal.signal(number, before)
+
+
+def run(program, tmp_path):
+    return run_logged([sys.executable, "-c", program], log=tmp_path / "log")
+
+
+def test_output_is_shown_and_appended(tmp_path, capfdbinary):
+    for word in ("one", "two"):
+        program = f"import sys; print('{word}', flush=True); print('{word} failed', file=sys.stderr); sys.exit(3)"
+        assert run(program, tmp_path) == 3
+    expected = b"one\none failed\ntwo\ntwo failed\n"
+    assert capfdbinary.readouterr().out == expected == (tmp_path / "log").read_bytes()
+
+
+def test_output_is_there_before_the_end(tmp_path):
+    program = "import pathlib, sys, time; print('began', flush=True); time.sleep(0.2)\n"
+    program += "end = time.monotonic() + 60\n"
+    program += "while not pathlib.Path(sys.argv[1]).read_bytes() and time.monotonic() < end: time.sleep(0.01)"
+    assert run_logged([sys.executable, "-c", program, tmp_path / "log"], log=tmp_path / "log") == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.usefixtures("heeded")
+def test_signals_reach_the_process_once(number, tmp_path, capfd):
+    program = f"""
+import signal, time
+caught = []
+signal.signal({int(number)}, lambda *_: caught.append(1))
+print("ready", flush=True)
+end = time.monotonic() + 60
+while not caught and time.monotonic() < end: time.sleep(0.01)
+time.sleep(0.1)
+print("caught", len(caught))
+raise SystemExit(5)
+"""
+
+    def interrupt():
+        end = time.monotonic() + 60
+        while b"ready" not in (tmp_path / "log").read_bytes() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    timer = Timer(0.0, interrupt)
+    (tmp_path / "log").touch()
+    timer.start()
+    assert run(program, tmp_path) == 5
+    timer.join()
+    assert "caught 1" in capfd.readouterr().out and signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1])
+@pytest.mark.usefixtures("heeded")
+def test_a_signal_that_interrupts_no_call_is_handed_on(tmp_path):
+    # as one does that comes just before the call: here it interrupts another thread's
+    program = """
+import signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+    def interrupt():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        end = time.monotonic() + 60
+        while b"ready" not in (tmp_path / "log").read_bytes() and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.2)  # until the output is waited for
+        signal.pthread_kill(get_ident(), signal.SIGUSR1)
+
+    (tmp_path / "log").touch()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        thread = Thread(target=interrupt)
+        thread.start()
+        assert run(program, tmp_path) == 5
+        thread.join()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_an_end_by_a_signal_is_told_as_by_a_shell(tmp_path):
+    assert run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", tmp_path) == 128 + signal.SIGKILL
+
+
+def test_a_process_whose_output_cannot_be_shown_is_ended(tmp_path, monkeypatch):
+    class Closed:
+        @property
+        def buffer(self):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    with pytest.raises(BrokenPipeError):
+        run("import time; print('began', flush=True); time.sleep(600)", tmp_path)
+
+
+RUNS = {
+    "logged": lambda command, log: run_logged(command, log=log),
+    "side by side": lambda command, log: run_side_by_side([Task(name="a", command=command)], num=1),
+    "of fairseq": lambda command, log: run_host("train", [], log=log),
+}
+
+
+@pytest.mark.parametrize("run_command", RUNS.values(), ids=RUNS)
+def test_a_command_dies_with_this_process(run_command, tmp_path, monkeypatch):
+    program = "import os, sys, time; print(os.getpid(), file=open('aside', 'w')); os.rename('aside', 'pid')\n"
+    command = [sys.executable, "-c", f"{program}time.sleep(60)"]
+    monkeypatch.setattr(processes, "host_command", lambda *_: command)
+    monkeypatch.chdir(tmp_path)
+    caller = os.fork()
+    if caller == 0:
+        run_command(command, tmp_path / "log")
+        os._exit(0)
+    end = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    ended = os.pidfd_open(int((tmp_path / "pid").read_text()))
+    os.kill(caller, signal.SIGKILL)
+    os.waitpid(caller, 0)
+    assert select.select([ended], [], [], 20)[0], "it runs on"
+    os.close(ended)
+
+
+def test_a_command_whose_caller_died_as_it_was_started_does_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # the process that was the parent is not any more
+    process = start_tied([sys.executable, "-c", f"open({str(tmp_path / 'made')!r}, 'w')"])
+    assert process.wait() == 1 and not (tmp_path / "made").exists()
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+
+
+def test_a_training_has_everything_else_of_this_process(monkeypatch):
+    monkeypatch.setenv("OTHER", "kept")
+    environment = training_environment()
+    assert environment["GLIBC_TUNABLES"] == TUNABLES and environment["OTHER"] == "kept"
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_what_the_user_has_set_stays(name, monkeypatch):
+    monkeypatch.setenv(name, "1")
+    environment = training_environment()
+    assert environment[name] == "1" and environment.get("GLIBC_TUNABLES") in (None, "1")
+
+
+def test_other_c_libraries_are_left_alone(monkeypatch):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert "GLIBC_TUNABLES" not in training_environment()
+
+
+@pytest.mark.parametrize("program, expected", [("train", TUNABLES), ("generate", "None")])
+def test_only_trainings_have_it(program, expected, tmp_path, monkeypatch):
+    package = tmp_path / "stub/fairseq_cli"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / f"{program}.py").write_text("import os; print(os.environ.get('GLIBC_TUNABLES'))")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    run_host(program, [], log=tmp_path / "log")
+    assert (tmp_path / "log").read_text() == f"{expected}\n"
+
+
+@pytest.mark.parametrize("environment, expected", [({"CHOSEN": "yes"}, "yes"), (None, "None")])
+def test_a_logged_process_has_the_environment_given(environment, expected, tmp_path):
+    command = [sys.executable, "-c", "import os; print(os.environ.get('CHOSEN'))"]
+    assert run_logged(command, log=tmp_path / "log", environment=environment) == 0
+    assert (tmp_path / "log").read_text() == f"{expected}\n"
+
+
+@pytest.mark.parametrize("tunable", TUNABLES.split(":"))
+def test_glibc_takes_the_value(tunable):
+    """A name that glibc does not have is ignored without a word, so its own list is asked."""
+    loader = next((part for part in _mapped_files() if "/ld-linux" in part), None)
+    if loader is None:
+        pytest.skip("the C library is not glibc")
+    listed = subprocess.run(
+        [loader, "--list-tunables"], env={"GLIBC_TUNABLES": tunable}, capture_output=True, text=True
+    )
+    if listed.returncode != 0:
+        pytest.skip("glibc before 2.33 does not list its tunables")
+    name, value = tunable.split("=")
+    (line,) = [line for line in listed.stdout.splitlines() if line.startswith(f"{name}:")]
+    assert int(line.split()[1], 16) == int(value)
+
+
+def _mapped_files():
+    try:
+        with open("/proc/self/maps") as maps:
+            return {line.split()[-1] for line in maps}
+    except FileNotFoundError:
+        return set()
+
+
+STUB = """
+import os, sys, time
+print("result", *sys.argv[2:])
+print("one note\\nand another", file=sys.stderr, flush=True)
+memory = b"x" * (1000 * 2**20) if sys.argv[1] == "large" else None
+if sys.argv[1] == "failing":
+    sys.exit("\\n".join(f"line {number}" for number in range(9)))
+if sys.argv[1] == "refusing":
+    sys.exit("ValueError: --lr 0: give more")
+if sys.argv[1] == "parsing":
+    sys.exit("generate.py: error: unrecognized arguments: --nonsense")
+if sys.argv[1] == "broken":
+    one, two = [1]
+if sys.argv[1] == "silent":
+    os.truncate(os.environ["LOG"], 0)
+    os.kill(os.getpid(), 9)
+if sys.argv[1] == "endless":
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    package = tmp_path / "stub/fairseq_cli"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "generate.py").write_text(STUB)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    return tmp_path / "log"
+
+
+def test_the_user_dir_is_the_package():
+    assert (USER_DIR / "__init__.py").is_file() and USER_DIR.name == "fairseq_plugins"
+    assert host_command("train", ["a b"]) == [sys.executable, "-m", "fairseq_cli.train", "a b"]
+
+
+def test_results_and_notes_are_kept_apart_or_together(log, tmp_path):
+    run_host("generate", ["small", "a b"], log=log, output=tmp_path / "output")
+    assert (tmp_path / "output").read_text() == "result a b\n" and log.read_text() == "one note\nand another\n"
+    run_host("generate", ["small", "a b"], log=log)
+    assert sorted(log.read_text().splitlines()) == ["and another", "one note", "result a b"]
+
+
+def test_memory_is_the_peak_of_the_process_in_mib(log):
+    assert 1000 < run_host("generate", ["large"], log=log) < 50_000
+
+
+def test_a_failure_is_told_with_the_end_of_the_log(log):
+    with pytest.raises(ProgramFailed) as failure:
+        run_host("generate", ["failing"], log=log)
+    assert str(failure.value).splitlines() == [f"line {number}" for number in range(4, 9)]
+
+
+def test_a_refusal_of_the_program_is_one_and_a_fault_of_it_is_none(log):
+    with pytest.raises(ValueError, match="^--lr 0: give more .log: .*log.$"):
+        run_host("generate", ["refusing"], log=log)
+    with pytest.raises(ValueError, match="^unrecognized arguments: --nonsense .log: .*log.$"):
+        run_host("generate", ["parsing"], log=log)
+    with pytest.raises(ProgramFailed, match="not enough values to unpack"):
+        run_host("generate", ["broken"], log=log)
+
+
+def test_a_program_that_told_nothing_is_told_with_its_status(log, tmp_path):
+    with pytest.raises(ProgramFailed, match="fairseq-generate ended with status -9 and told nothing"):
+        run_host("generate", ["silent"], log=log, output=tmp_path / "output")
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The processes that were started."""
+    started = []
+
+    class Recorded(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            started.append(self)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    return started
+
+
+@contextmanager
+def signal_once_it_runs(log, number, *, interrupted="main thread"):
+    """Send this process a signal when the program has told something, which interrupts a call of one thread."""
+
+    def send():
+        end = time.monotonic() + 60
+        while b"another" not in log.read_bytes() and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.2)  # until its end is waited for
+        signal.pthread_kill(get_ident() if interrupted == "another thread" else main_thread().ident, number)
+
+    log.touch()
+    thread = Thread(target=send)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_an_interrupt_ends_the_program(log, started):
+    with signal_once_it_runs(log, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        run_host("generate", ["endless"], log=log)
+    (process,) = started
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("interrupted", ["main thread", "another thread"])
+def test_the_end_of_this_process_is_that_of_the_program(log, started, interrupted):
+    # one that interrupts another thread's call is as one that comes just before this thread's
+    begun = time.monotonic()
+    with signal_once_it_runs(log, signal.SIGTERM, interrupted=interrupted), pytest.raises(ProgramFailed):
+        run_host("generate", ["endless"], log=log)
+    assert time.monotonic() - begun < 30
+    (process,) = started
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_other_threads_run_programs_as_well(log, tmp_path):
+    with ThreadPoolExecutor() as threads:
+        threads.submit(run_host, "generate", ["small"], log=log, output=tmp_path / "output").result()
+    assert (tmp_path / "output").read_text() == "result\n"
+
+
+WAIT = """
+import pathlib, time
+def wait_for(*names):
+    end = time.monotonic() + 60
+    while not all(pathlib.Path(name).exists() for name in names):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def task(tmp_path):
+    """``task(name, program, *needs)``, whose program runs with its own name, in a folder that all share."""
+
+    def task(name, program, *needs):
+        program = f"import os, sys\nos.chdir({str(tmp_path)!r})\n{WAIT}\nname = {name!r}\n{program}"
+        return Task(name=name, command=[sys.executable, "-c", program], needs=needs)
+
+    return task
+
+
+def test_as_many_run_at_once_as_were_asked_for(task, tmp_path):
+    # each of the first two ends only when both have begun, and counts who is there
+    program = """
+open(f"{name}.there", "w").close()
+if name in "ab": wait_for("a.there", "b.there")
+print(len([one for one in os.listdir() if one.endswith(".there")]), file=open(f"{name}.count", "w"))
+os.remove(f"{name}.there") if name not in "ab" else wait_for("a.count", "b.count") or os.remove(f"{name}.there")
+"""
+    assert run_side_by_side([task(name, program) for name in "abcd"], num=2) == dict.fromkeys("abcd", 0)
+    assert max(int((tmp_path / f"{name}.count").read_text()) for name in "abcd") == 2
+
+
+def test_one_at_a_time_runs_in_order(task, tmp_path, capfd):
+    program = "print(name, file=open('order', 'a')); print('hidden'); print('shown', file=sys.stderr)"
+    run_side_by_side([task(name, program) for name in "abc"], num=1)
+    assert (tmp_path / "order").read_text().split() == ["a", "b", "c"]
+    printed, told = capfd.readouterr()
+    assert printed == "" and told.count("shown") == 3
+    assert "== b begins (2 of 3)" in told and "== b ended after 0.00 hours" in told
+
+
+def test_what_needs_another_waits_for_it_and_others_go_first(task, tmp_path):
+    program = "print(name, file=open('order', 'a'))"
+    tasks = [
+        task("base", f"wait_for('other.done'); {program}"),
+        task("needs it", program, "base"),
+        task("other", f"{program}; open('other.done', 'w')"),
+    ]
+    assert set(run_side_by_side(tasks, num=2).values()) == {0}
+    assert (tmp_path / "order").read_text().splitlines() == ["other", "base", "needs it"]
+
+
+def test_one_that_fails_ends_no_other_and_leaves_out_what_needs_it(task, tmp_path, capfd):
+    tasks = [
+        task("fails", "sys.exit(3)"),
+        task("needs it", "open('wrong', 'w')", "fails"),
+        task("needs that", "open('wrong', 'w')", "needs it"),
+        task("killed", "os.kill(os.getpid(), 9)"),
+        task("other", "open('right', 'w')"),
+    ]
+    assert run_side_by_side(tasks, num=2) == {"fails": 3, "killed": 137, "other": 0}
+    assert (tmp_path / "right").exists() and not (tmp_path / "wrong").exists()
+    assert "== fails ended with status 3" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.usefixtures("heeded")
+def test_a_signal_reaches_all_that_run_once_and_nothing_is_begun_after_it(number, task, tmp_path):
+    program = f"""
+import signal
+caught = []
+signal.signal({int(number)}, lambda *_: caught.append(1))
+open(f"{{name}}.ready", "w").close()
+end = time.monotonic() + 60
+while not caught and time.monotonic() < end: time.sleep(0.01)
+time.sleep(0.1)
+sys.exit(len(caught))
+"""
+
+    def interrupt():
+        end = time.monotonic() + 60
+        while not all((tmp_path / f"{name}.ready").exists() for name in "ab") and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    timer = Timer(0.0, interrupt)
+    timer.start()
+    assert run_side_by_side([task(name, program) for name in "abc"], num=2) == {"a": 1, "b": 1}
+    timer.join()
+    assert signal.getsignal(number) == before
+
+
+def test_nothing_is_begun_after_a_signal_that_comes_as_one_is_begun(task, monkeypatch):
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    assert set(run_side_by_side([task(name, "time.sleep(60)") for name in "ab"], num=2)) == {"a"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1])
+@pytest.mark.usefixtures("heeded")
+def test_an_interruption_is_no_good_end_though_what_ran_ended_well(task):
+    program = f"""
+import signal
+signal.signal({int(signal.SIGUSR1)}, lambda *_: sys.exit(0))
+os.kill(os.getppid(), {int(signal.SIGUSR1)})
+time.sleep(60)
+"""
+    with pytest.raises(SystemExit) as end:
+        run_side_by_side([task(name, program) for name in "ab"], num=1)
+    assert end.value.code == 128 + signal.SIGUSR1
+
+
+def test_a_signal_that_is_ignored_ends_nothing(task, monkeypatch):
+    # as a hang-up under nohup
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        program = "os.kill(os.getppid(), 1); time.sleep(0.5)"
+        assert run_side_by_side([task("a", program)], num=1) == {"a": 0}
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_fault_of_its_own_ends_those_that_run(task, tmp_path, monkeypatch):
+    def fails(seconds):
+        if (tmp_path / "pid").exists():
+            raise OSError("no clock")
+        sleep(seconds)
+
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", fails)
+    program = "print(os.getpid(), file=open('aside', 'w')); os.rename('aside', 'pid'); time.sleep(600)"
+    with pytest.raises(OSError, match="no clock"):
+        run_side_by_side([task("a", program)], num=1)
+    pid = int((tmp_path / "pid").read_text())
+    assert os.waitpid(pid, 0)[1] == signal.SIGTERM
