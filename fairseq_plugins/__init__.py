@@ -1,7 +1,7 @@
 """fairseq plugins: recurrent models, and output layers that work in any model.
 
 Importing the package registers everything with fairseq; ``--user-dir fairseq_plugins`` does so in
-the host's commands.
+fairseq's commands.
 """
 
 import logging
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from fairseq_plugins.evaluation.raw_text import TextKind
 
 _ROOT = logging.getLogger()
-_ROOT_LEVEL, _ROOT_HANDLERS = _ROOT.level, [*_ROOT.handlers]  # one of the host's models sets DEBUG when imported
+_ROOT_LEVEL, _ROOT_HANDLERS = _ROOT.level, [*_ROOT.handlers]  # one of fairseq's models sets DEBUG when imported
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX when imported
 
-from fairseq_plugins.fairseq_patches import mend_host  # noqa: E402
+from fairseq_plugins.fairseq_patches import apply_patches  # noqa: E402
 
-mend_host()
+apply_patches()
 
 from fairseq_plugins.criterions import noise_contrastive, regularized_cross_entropy  # noqa: E402, F401
 from fairseq_plugins.metrics import rouge  # noqa: E402, F401

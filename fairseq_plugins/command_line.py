@@ -115,7 +115,7 @@ class Command(ABC):
     """A command: its arguments, and what it does.
 
     A subclass stands in a module of ``fairseq_plugins/cli`` that has its name and ends with
-    ``if __name__ == "__main__": ItsClass().main()``. The order of arguments is the host's:
+    ``if __name__ == "__main__": ItsClass().main()``. The order of arguments is fairseq's:
     ``COMMAND DATA --path CKPT...``.
 
     Attributes:
@@ -171,7 +171,7 @@ class Command(ABC):
         interrupt from the keyboard with one line and 130. A fault of the package keeps its traceback. Where nobody
         reads the output any more, such as after ``| head -1``, it ends quietly with 141.
         """
-        logging.getLogger().setLevel(logging.WARNING)  # what the host notes while importing and loading
+        logging.getLogger().setLevel(logging.WARNING)  # what fairseq notes while importing and loading
         if isinstance(sys.stdout, io.TextIOWrapper):  # text may have letters that the terminal has not
             sys.stdout.reconfigure(errors=_ESCAPED)
         given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
@@ -311,7 +311,7 @@ def add_named_folders(parser: argparse.ArgumentParser, *, help: str, metavar: st
 
 
 def add_split(parser: argparse.ArgumentParser, *, help: str = "split to score", default: str = "test") -> None:
-    """Declare ``--split`` and, as the host calls it, ``--gen-subset``; ``args.split``."""
+    """Declare ``--split`` and, as fairseq calls it, ``--gen-subset``; ``args.split``."""
     parser.add_argument(
         "--split", "--gen-subset", default=default, metavar="SPLIT", help=f"{help} (default: %(default)s)"
     )

@@ -207,13 +207,13 @@ def _explained(option: Field[Any], components: Sequence[str]) -> Tuple[str, Any,
 class ModelFlags:
     """Adds the flags of a model to a command, and sees that no two of its parts declare the same.
 
-    The host drops the second of two flags with one name without a word. Here it is refused when the model is defined,
-    and when a component is registered later. The host's general flags, such as ``--seed``, are taken, too.
+    fairseq drops the second of two flags with one name without a word. Here it is refused when the model is defined,
+    and when a component is registered later. fairseq's general flags, such as ``--seed``, are taken, too.
 
     Args:
-        own: the model's dataclass; the options of one inside it are prefixed with its name, as the host does.
+        own: the model's dataclass; the options of one inside it are prefixed with its name, as fairseq does.
         registries: of the parts.
-        left_out: options of a dataclass of the host that the model does not offer.
+        left_out: options of a dataclass of fairseq that the model does not offer.
 
     Raises:
         ValueError: if two parts declare one option.
@@ -256,7 +256,7 @@ class ModelFlags:
 
 
 class _Offering:
-    """What the host's ``gen_parser_from_dataclass`` takes for a parser: it passes on all flags but some."""
+    """What fairseq's ``gen_parser_from_dataclass`` takes for a parser: it passes on all flags but some."""
 
     def __init__(self, parser: ArgumentParser, left_out: Collection[str]):
         self._parser = parser

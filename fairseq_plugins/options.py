@@ -202,7 +202,7 @@ Config = TypeVar("Config", bound=FairseqDataclass)
 def choices(values: Sequence[str]) -> Type[str]:
     """The type of a dataclass field whose flag takes one of ``values``.
 
-    A parsed value is a string. In a configuration of hydra it is a member of the host's enumeration, which compares,
+    A parsed value is a string. In a configuration of hydra it is a member of fairseq's enumeration, which compares,
     hashes and prints as a string does.
     """
     return ChoiceEnum(list(values))  # pyrefly: ignore[bad-return]
@@ -435,7 +435,7 @@ def picture_file(text: str) -> Path:
     Raises:
         ArgumentTypeError: if it could not be written.
     """
-    from matplotlib.figure import Figure  # imported here, when the host's debug logging is off
+    from matplotlib.figure import Figure  # imported here, when fairseq's debug logging is off
 
     path = output_file(text)
     picture = Figure(figsize=(1, 1))

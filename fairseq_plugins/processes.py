@@ -186,7 +186,7 @@ def training_environment() -> Dict[str, str]:
     return {**os.environ, "GLIBC_TUNABLES": TUNABLES}
 
 
-# A program of the host, such as ``fairseq-train``, in a process of its own.
+# A program of fairseq, such as ``fairseq-train``, in a process of its own.
 
 
 USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
@@ -202,13 +202,13 @@ NUM_TOLD_LINES = 5
 """Of a log, that are told where a program fails."""
 
 
-def host_command(program: str, arguments: Sequence[str]) -> List[str]:
-    """The command line of a program of the host, "train" or "generate", in the running interpreter."""
+def fairseq_command(program: str, arguments: Sequence[str]) -> List[str]:
+    """The command line of a program of fairseq, "train" or "generate", in the running interpreter."""
     return [sys.executable, "-m", f"fairseq_cli.{program}", *arguments]
 
 
-def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optional[Path] = None) -> float:
-    """Run a program of the host to its end; a training gets the allocator of :func:`training_environment`.
+def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Optional[Path] = None) -> float:
+    """Run a program of fairseq to its end; a training gets the allocator of :func:`training_environment`.
 
     It dies with this process.
 
@@ -229,7 +229,7 @@ def run_host(program: str, arguments: Sequence[str], *, log: Path, output: Optio
         errors = files.enter_context(log.open("wb"))
         results = errors if output is None else files.enter_context(output.open("wb"))
         environment = training_environment() if program == "train" else None
-        process = start_tied(host_command(program, arguments), stdout=results, stderr=errors, env=environment)
+        process = start_tied(fairseq_command(program, arguments), stdout=results, stderr=errors, env=environment)
         try:
             # an interrupt from the keyboard reaches both
             with forwarded_to([process], signals=(signal.SIGTERM, signal.SIGHUP)):

@@ -1,4 +1,4 @@
-"""Builders of dictionaries, tasks, models, output layers and states: small, and through the registries of the host."""
+"""Builders of dictionaries, tasks, models, output layers and states: small, and through the registries of fairseq."""
 
 from argparse import Namespace
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, Shari
 from fairseq_plugins.output_layers.scores import DecoderStates
 
 SOURCE_SIZE, VOCAB_SIZE = 19, 23
-"""Words of the tiny models' dictionaries, the host's four included."""
+"""Words of the tiny models' dictionaries, fairseq's four included."""
 
 CELLS_AND_LAYERS = [("lstm", layer) for layer in sorted(OUTPUT_LAYERS)]
 CELLS_AND_LAYERS += [(cell, "doc") for cell in sorted(RECURRENT_CELLS) if cell != "lstm"]
@@ -31,7 +31,7 @@ def never_shares(layer: str) -> bool:
 
 
 def make_dictionary(size: int) -> Dictionary:
-    """A dictionary of ``size`` symbols, the host's four included."""
+    """A dictionary of ``size`` symbols, fairseq's four included."""
     dictionary = Dictionary()
     for i in range(size - len(dictionary)):
         dictionary.add_symbol(f"w{i}")
@@ -59,7 +59,7 @@ def randomise(module: nn.Module, limit: float = 0.7, *, seed: Optional[int] = No
 
 
 def build_model(arch: str, task: SimpleNamespace, **flags) -> nn.Module:
-    """A model, through the registered architecture as in the host."""
+    """A model, through the registered architecture as in fairseq."""
     args = Namespace(arch=arch, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
     if getattr(args, "word_skip", None):

@@ -43,7 +43,7 @@ def made_once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory):
-    """A folder with Python and the host's programs, which are forked from a process that has imported the package."""
+    """A folder with Python and fairseq's programs, which are forked from a process that has imported the package."""
     with warm_programs(tmp_path_factory.mktemp("warm")) as folder:
         yield folder
 

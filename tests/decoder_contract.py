@@ -15,7 +15,7 @@ B = len(LENGTHS)
 
 
 def pad(sentences: Sequence[Tensor], *, side: str, extra: int = 0):
-    """Sentences in one batch, as the host pads them, and their lengths."""
+    """Sentences in one batch, as fairseq pads them, and their lengths."""
     lengths = torch.tensor([len(sentence) for sentence in sentences])
     source = torch.full((len(sentences), int(lengths.max()) + extra), PAD)
     for row, sentence in zip(source, sentences):
@@ -28,7 +28,7 @@ class Decoding:
     """A model that continues rows of target tokens.
 
     Attributes:
-        model: as the host builds it.
+        model: as fairseq builds it.
         sentences: source sentences, one a row; none where the model reads no source.
         num_layers: of its decoder's states, the embedding included.
     """

@@ -115,7 +115,7 @@ class RecurrentModelContract:
     # flags
 
     def parser(self):
-        parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as the host's model group
+        parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as fairseq's model group
         self.model.add_args(parser)
         return parser
 

@@ -78,7 +78,7 @@ def train(name: str, *, num_updates: int, heard: Callable[[float], None], dtype:
     """
     torch.set_default_dtype(dtype)
     torch.set_num_threads(1)
-    # the host's knows 32 bits alone
+    # fairseq's knows 32 bits alone
     utils.clip_grad_norm_ = lambda weights, max_norm, _: torch.nn.utils.clip_grad_norm_(weights, max_norm)
     flags = FAMILIES[name]
     criterion = CRITERION_REGISTRY[flags[flags.index("--criterion") + 1]]

@@ -47,7 +47,7 @@ def shapes():
 
 
 def parser_of(registry):
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as the host's model group
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as fairseq's model group
     registry.add_args(parser)
     return parser
 

@@ -20,8 +20,8 @@ from fairseq_plugins.processes import (
     USER_DIR,
     VARIABLES,
     Task,
-    host_command,
-    run_host,
+    fairseq_command,
+    run_fairseq,
     run_logged,
     run_side_by_side,
     start_tied,
@@ -135,7 +135,7 @@ def test_a_process_whose_output_cannot_be_shown_is_ended(tmp_path, monkeypatch):
 RUNS = {
     "logged": lambda command, log: run_logged(command, log=log),
     "side by side": lambda command, log: run_side_by_side([Task(name="a", command=command)], num=1),
-    "of fairseq": lambda command, log: run_host("train", [], log=log),
+    "of fairseq": lambda command, log: run_fairseq("train", [], log=log),
 }
 
 
@@ -143,7 +143,7 @@ RUNS = {
 def test_a_command_dies_with_this_process(run_command, tmp_path, monkeypatch):
     program = "import os, sys, time; print(os.getpid(), file=open('aside', 'w')); os.rename('aside', 'pid')\n"
     command = [sys.executable, "-c", f"{program}time.sleep(60)"]
-    monkeypatch.setattr(processes, "host_command", lambda *_: command)
+    monkeypatch.setattr(processes, "fairseq_command", lambda *_: command)
     monkeypatch.chdir(tmp_path)
     caller = os.fork()
     if caller == 0:
@@ -197,7 +197,7 @@ def test_only_trainings_have_it(program, expected, tmp_path, monkeypatch):
     (package / "__init__.py").touch()
     (package / f"{program}.py").write_text("import os; print(os.environ.get('GLIBC_TUNABLES'))")
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    run_host(program, [], log=tmp_path / "log")
+    run_fairseq(program, [], log=tmp_path / "log")
     assert (tmp_path / "log").read_text() == f"{expected}\n"
 
 
@@ -266,38 +266,38 @@ def log(tmp_path, monkeypatch):
 
 def test_the_user_dir_is_the_package():
     assert (USER_DIR / "__init__.py").is_file() and USER_DIR.name == "fairseq_plugins"
-    assert host_command("train", ["a b"]) == [sys.executable, "-m", "fairseq_cli.train", "a b"]
+    assert fairseq_command("train", ["a b"]) == [sys.executable, "-m", "fairseq_cli.train", "a b"]
 
 
 def test_results_and_notes_are_kept_apart_or_together(log, tmp_path):
-    run_host("generate", ["small", "a b"], log=log, output=tmp_path / "output")
+    run_fairseq("generate", ["small", "a b"], log=log, output=tmp_path / "output")
     assert (tmp_path / "output").read_text() == "result a b\n" and log.read_text() == "one note\nand another\n"
-    run_host("generate", ["small", "a b"], log=log)
+    run_fairseq("generate", ["small", "a b"], log=log)
     assert sorted(log.read_text().splitlines()) == ["and another", "one note", "result a b"]
 
 
 def test_memory_is_the_peak_of_the_process_in_mib(log):
-    assert 1000 < run_host("generate", ["large"], log=log) < 50_000
+    assert 1000 < run_fairseq("generate", ["large"], log=log) < 50_000
 
 
 def test_a_failure_is_told_with_the_end_of_the_log(log):
     with pytest.raises(ProgramFailed) as failure:
-        run_host("generate", ["failing"], log=log)
+        run_fairseq("generate", ["failing"], log=log)
     assert str(failure.value).splitlines() == [f"line {number}" for number in range(4, 9)]
 
 
 def test_a_refusal_of_the_program_is_one_and_a_fault_of_it_is_none(log):
     with pytest.raises(ValueError, match="^--lr 0: give more .log: .*log.$"):
-        run_host("generate", ["refusing"], log=log)
+        run_fairseq("generate", ["refusing"], log=log)
     with pytest.raises(ValueError, match="^unrecognized arguments: --nonsense .log: .*log.$"):
-        run_host("generate", ["parsing"], log=log)
+        run_fairseq("generate", ["parsing"], log=log)
     with pytest.raises(ProgramFailed, match="not enough values to unpack"):
-        run_host("generate", ["broken"], log=log)
+        run_fairseq("generate", ["broken"], log=log)
 
 
 def test_a_program_that_told_nothing_is_told_with_its_status(log, tmp_path):
     with pytest.raises(ProgramFailed, match="fairseq-generate ended with status -9 and told nothing"):
-        run_host("generate", ["silent"], log=log, output=tmp_path / "output")
+        run_fairseq("generate", ["silent"], log=log, output=tmp_path / "output")
 
 
 @pytest.fixture
@@ -334,7 +334,7 @@ def signal_once_it_runs(log, number, *, interrupted="main thread"):
 
 def test_an_interrupt_ends_the_program(log, started):
     with signal_once_it_runs(log, signal.SIGINT), pytest.raises(KeyboardInterrupt):
-        run_host("generate", ["endless"], log=log)
+        run_fairseq("generate", ["endless"], log=log)
     (process,) = started
     assert process.returncode == -signal.SIGKILL
 
@@ -344,7 +344,7 @@ def test_the_end_of_this_process_is_that_of_the_program(log, started, interrupte
     # one that interrupts another thread's call is as one that comes just before this thread's
     begun = time.monotonic()
     with signal_once_it_runs(log, signal.SIGTERM, interrupted=interrupted), pytest.raises(ProgramFailed):
-        run_host("generate", ["endless"], log=log)
+        run_fairseq("generate", ["endless"], log=log)
     assert time.monotonic() - begun < 30
     (process,) = started
     assert process.returncode == -signal.SIGTERM
@@ -352,7 +352,7 @@ def test_the_end_of_this_process_is_that_of_the_program(log, started, interrupte
 
 def test_other_threads_run_programs_as_well(log, tmp_path):
     with ThreadPoolExecutor() as threads:
-        threads.submit(run_host, "generate", ["small"], log=log, output=tmp_path / "output").result()
+        threads.submit(run_fairseq, "generate", ["small"], log=log, output=tmp_path / "output").result()
     assert (tmp_path / "output").read_text() == "result\n"
 
 

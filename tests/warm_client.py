@@ -28,7 +28,7 @@ def main(server: str, checkout: str, installed: str, name: str, *arguments: str)
 
 
 def _is_known(words: list) -> bool:
-    """Whether Python is asked for a module of the host or the package, or for a file."""
+    """Whether Python is asked for a module of fairseq or the package, or for a file."""
     if words[:1] == ["-m"]:
         return words[1].startswith("fairseq")
     return bool(words) and words[0].endswith(".py")

@@ -1,4 +1,4 @@
-"""Commands in processes of their own that need not import the host first.
+"""Commands in processes of their own that need not import fairseq first.
 
 A server process imports fairseq and the plugins once, and forks for each command. What a command sees is what
 ``python -m MODULE ARGUMENTS`` gives it: its own process, arguments, working directory, input and output.
@@ -200,7 +200,7 @@ def _run(words: List[str], environment: Dict[str, str], folder: Union[str, Path]
         os.dup2(descriptor, place)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout, sys.stderr = (open(descriptor, "w", encoding="utf-8", closefd=False) for descriptor in (1, 2))
-    logging.root.handlers.clear()  # the host's commands set them before they import the host
+    logging.root.handlers.clear()  # fairseq's commands set them before they import fairseq
     user_dir = os.path.abspath("fairseq_plugins")
     if os.path.isdir(user_dir):
         fairseq_plugins.__path__.append(user_dir)  # --user-dir is known by its path, which may be a link's

@@ -1,1 +1,1 @@
-"""Preparation of corpora: from the files of a corpus to the host's binaries, one framework for all."""
+"""Preparation of corpora: from the files of a corpus to fairseq's binaries, one framework for all."""

@@ -1,4 +1,4 @@
-"""From the files of a corpus to the host's binaries: the order of the steps."""
+"""From the files of a corpus to fairseq's binaries: the order of the steps."""
 
 import errno
 import shutil

@@ -22,7 +22,7 @@ LOWERCASE = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}  # 
 
 
 class ParallelCorpus(Corpus):
-    """A corpus of two sides with names that the host takes for languages: ``de`` and ``en``, ``article`` and ``title``.
+    """A corpus of two sides with names that fairseq takes for languages: ``de`` and ``en``, ``article`` and ``title``.
 
     One side by itself is text for a language model: its tokens, without subwords.
     """

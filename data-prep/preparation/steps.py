@@ -199,7 +199,7 @@ FILES = "files: "  # begins the line of the record that tells from which ones th
 FINISHED_SPLITS = ("train", "valid", "test")  # of every corpus; some have more
 DIGESTS = "digests.json"  # of dictionaries and binaries; a training writes it where there is none
 DATA = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
-OF_THE_HOST = re.compile(rf"{DATA.pattern}|preprocess\.log|{re.escape(DIGESTS)}")
+OF_FAIRSEQ = re.compile(rf"{DATA.pattern}|preprocess\.log|{re.escape(DIGESTS)}")
 
 
 def binary_name(split: str, side: str, options: Namespace) -> str:
@@ -249,7 +249,7 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
     if not dest.is_dir():
         raise DataError(f"{dest} is not a directory: pass another --dest")
     found = {file.name for file in dest.iterdir()}
-    if any(not OF_THE_HOST.fullmatch(name) for name in found):
+    if any(not OF_FAIRSEQ.fullmatch(name) for name in found):
         raise DataError(f"{dest} holds files that this script did not write: pass another --dest")
     wanted = _names(FINISHED_SPLITS, options)
     if found.issuperset(wanted):
@@ -340,7 +340,7 @@ def complete_text_record(corpus: Corpus, options: Namespace) -> None:
         note(f"{folder / NAME} is added, which tells how raw text becomes words")
 
 
-# The last step: the host's binaries and dictionaries, checked against the text, and the result's folder.
+# The last step: fairseq's binaries and dictionaries, checked against the text, and the result's folder.
 
 
 HOST_WORKER_BYTES = 1 << 27  # of training text for each process of fairseq-preprocess
@@ -357,10 +357,10 @@ def make_binaries(
     sizes = splits_of(pieces)
     splits = list(sizes)
     with new_folder(options.dest) as folder:
-        # The host splits --testpref at commas and writes its arguments to a log: hence names without folders.
+        # fairseq splits --testpref at commas and writes its arguments to a log: hence names without folders.
         (folder / "text").symlink_to(pieces.resolve())
         command = _command(pieces, splits[2:], options)
-        run_host(command, folder, pieces.parent / "preprocess.log", num_files=len(splits) * len(options.kept_sides))
+        run_fairseq(command, folder, pieces.parent / "preprocess.log", num_files=len(splits) * len(options.kept_sides))
         (folder / "text").unlink()
         for index, split in enumerate(splits[3:], 1):
             for path in folder.glob(f"test{index}.*"):
@@ -399,8 +399,8 @@ def _command(pieces: Path, tests: list[str], options: Namespace) -> list[str]:
     return [*command, "--workers", str(min(options.workers, 1 + train_bytes // HOST_WORKER_BYTES))]
 
 
-def run_host(command: list[str], folder: Path, log: Path, *, num_files: int) -> None:
-    """Run the host's command in ``folder``; DataError with the last line of its log if it fails."""
+def run_fairseq(command: list[str], folder: Path, log: Path, *, num_files: int) -> None:
+    """Run fairseq's command in ``folder``; DataError with the last line of its log if it fails."""
     note(f"binarising, log in {log}")
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     environment = {**os.environ, "LOGLEVEL": "INFO", "PYTHONUNBUFFERED": "1"}
@@ -426,7 +426,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _check_binaries(folder: Path, pieces: Path, sizes: dict[str, int], options: Namespace) -> list[str]:
-    """Compare the text with its recorded numbers of lines and with what the host counted; a table's lines."""
+    """Compare the text with its recorded numbers of lines and with what fairseq counted; a table's lines."""
     log = (folder / "preprocess.log").read_text(encoding="utf-8")
     table = []
     for split, side in itertools.product(sizes, options.kept_sides):

@@ -32,7 +32,7 @@ class Counts(NamedTuple):
 
 
 class TextCorpus(Corpus):
-    """A corpus of one side, whose words are what the host finds between blanks."""
+    """A corpus of one side, whose words are what fairseq finds between blanks."""
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
         """One side, each word in the dictionary."""

@@ -25,7 +25,7 @@ from fairseq_plugins.command_line import ProgramFailed, add_cpu, add_data, add_o
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.ops.matmul import has_native_bfloat16, matmul
 from fairseq_plugins.options import check_at_least_one
-from fairseq_plugins.processes import run_host
+from fairseq_plugins.processes import run_fairseq
 from fairseq_plugins.recipes import find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import Recipe, System
 from fairseq_plugins.reports.tables import as_table
@@ -57,7 +57,7 @@ def train(arguments: Sequence[str], *, log: Path) -> float:
         ProgramFailed: with the end of the log.
     """
     try:
-        return run_host("train", arguments, log=log)
+        return run_fairseq("train", arguments, log=log)
     except ProgramFailed as failure:
         raise ProgramFailed(f"fairseq-train {' '.join(arguments)} failed:\n{failure}") from failure
 
@@ -114,7 +114,7 @@ def allocated_mib(free_gibibytes: Sequence[float]) -> float:
 def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:
     """Speed and memory, and their ratios to the first training's.
 
-    The host logs a GPU's memory in tenths of a GiB, so it is given no finer.
+    fairseq logs a GPU's memory in tenths of a GiB, so it is given no finer.
     """
     reference = next(iter(found.values()))
     rows = []
@@ -170,7 +170,7 @@ class Suite:
 def in_output_precisions(recipe: Recipe, systems: Sequence[str], precisions: Sequence[str]) -> Recipe:
     """The recipe with these systems alone, each once in every precision of its output layer, which its label names.
 
-    The host's models and the plain loss have no ``--output-precision``: they stay as they are, as all do without
+    fairseq's models and the plain loss have no ``--output-precision``: they stay as they are, as all do without
     precisions.
 
     Args:

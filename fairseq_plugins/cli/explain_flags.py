@@ -1,4 +1,4 @@
-"""Help for the plugins' flags, which the host's --help leaves out: ``python -m fairseq_plugins.cli.explain_flags``."""
+"""Help for the plugins' flags, which fairseq's --help leaves out: ``python -m fairseq_plugins.cli.explain_flags``."""
 
 import argparse
 import re
@@ -16,7 +16,7 @@ from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS,
 from fairseq_plugins.tasks.scored_translation import EvalScorerConfig
 
 OWN_OPTIMIZERS = {"adagrad": "damped_adagrad", "l2_adam": "l2_adam", "nt_asgd": "nt_asgd"}
-"""Those of this package, by a preset's optimiser; ``fairseq-train --help`` explains the host's."""
+"""Those of this package, by a preset's optimiser; ``fairseq-train --help`` explains fairseq's."""
 
 
 class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -62,7 +62,7 @@ class ExplainFlags(Command):
     summary = "Explain the flags that an architecture adds to fairseq-train."
     description = (
         "Those of this package's tasks, criteria and optimiser that go with it are among them, all with their "
-        "defaults, but for some of the host's Transformer."
+        "defaults, but for some of fairseq's Transformer."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -105,7 +105,7 @@ class NoiseContrastive(FairseqCriterion):
     """-log sigma(s(w) - log k q(w)) - sum over k noise words n of log(1 - sigma(s(n) - log k q(n))) of each target w.
 
     The noise distribution q is that of the words of the training text (:class:`UnigramNoise`). Only the rows of the
-    output matrix that belong to targets and noise are read. Noise is drawn by torch's generator, which the host seeds
+    output matrix that belong to targets and noise are read. Noise is drawn by torch's generator, which fairseq seeds
     for every update.
 
     The loss is least where s = log p. Without accidental hits that is where s = log p / (1 - p): less noise is like the
@@ -151,7 +151,7 @@ class NoiseContrastive(FairseqCriterion):
         self._distribution: Optional[UnigramNoise] = None
 
     def load_state_dict(self, state_dict: Optional[Mapping[str, Any]], *args: Any, **kwargs: Any) -> Any:
-        """Go on from a checkpoint; the normaliser starts anew where it holds none, for which the host gives None.
+        """Go on from a checkpoint; the normaliser starts anew where it holds none, for which fairseq gives None.
 
         The optimiser's state knows whether it was learned: with the other ``--normaliser`` it has to be reset.
         """

@@ -87,7 +87,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
 
     ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential, in training with
     ``--adversarial-epsilon`` that of the lowered logits; the penalties are logged apart, without their coefficients,
-    and computed while training only. The host divides gradients by the number
+    and computed while training only. fairseq divides gradients by the number
     of tokens, or of sentences with ``--sentence-avg``, so the penalties are multiplied by it first.
 
     Raises:
@@ -136,12 +136,12 @@ class RegularizedCrossEntropy(FairseqCriterion):
     def forward(
         self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Loss summed over the tokens of a batch, the number that the host divides by, and what is logged.
+        """Loss summed over the tokens of a batch, the number that fairseq divides by, and what is logged.
 
         With ``reduce=False`` the first item is the NLL of each position, (B, T), zero at padding.
 
         Raises:
-            ValueError: if the model cannot compute losses by itself, as those of the host, or if a penalty of a
+            ValueError: if the model cannot compute losses by itself, as those of fairseq, or if a penalty of a
                 training acts on frozen parameters alone.
         """
         check_architecture(model, criterion="regularized_cross_entropy", argument="token_weights")
@@ -223,7 +223,7 @@ def log_mean(name: str, logging_outputs: List[Dict[str, Any]], *, shown_as: Opti
 
 
 def check_architecture(model: nn.Module, *, criterion: str, argument: str) -> None:
-    """Check that a model computes losses by itself, which the host's do not.
+    """Check that a model computes losses by itself, which fairseq's do not.
 
     Args:
         criterion: for the message.

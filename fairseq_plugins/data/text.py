@@ -41,7 +41,7 @@ def load_dictionary(data_dir: Union[str, Path]) -> Dictionary:
 
 
 def split_parts(data_dir: Union[str, Path], split: str, *, suffixes: Sequence[str] = ("",)) -> List[str]:
-    """The names of a split and of those beside it that the host trains on as well: train, train1, train2 and so on.
+    """The names of a split and of those beside it that fairseq trains on as well: train, train1, train2 and so on.
 
     Args:
         data_dir: where they are.
@@ -102,7 +102,7 @@ def _whole_file(path: Path) -> Optional[Tensor]:
 
 
 def load_training_stream(data_dir: Union[str, Path], dictionary: Dictionary, *, subset: str = "train") -> Tensor:
-    """All tokens that the host trains on, (n,) int64: those of train, train1, train2 and so on.
+    """All tokens that fairseq trains on, (n,) int64: those of train, train1, train2 and so on.
 
     Raises:
         ValueError: as :func:`load_token_stream`.
@@ -237,7 +237,7 @@ def name_of(*paths: Path) -> str:
 
 
 class TextTask(Protocol):
-    """A task of the host that reads text.
+    """A task of fairseq that reads text.
 
     Attributes:
         cfg: flags of the task, or None where they are in ``args``.
@@ -257,7 +257,7 @@ class TextTask(Protocol):
 
 
 def task_config(task: TextTask) -> Any:
-    """The flags of a task: of one of the host's older kind its arguments; None where it has neither."""
+    """The flags of a task: of one of fairseq's older kind its arguments; None where it has neither."""
     config = getattr(task, "cfg", None)
     return getattr(task, "args", None) if config is None else config
 
@@ -358,7 +358,7 @@ def read_digests(folder: Path) -> Dict[str, str]:
 
 # Word counts of a binarised training text, the end mark and the unknown word included.
 #
-# The host's dictionary does not know how often these two occur. Shapes: V vocabulary.
+# fairseq's dictionary does not know how often these two occur. Shapes: V vocabulary.
 
 
 TOKENS_AT_ONCE = 2**20
@@ -369,7 +369,7 @@ def count_words(split: Path, vocab_size: int) -> Tensor:
     """How often each word occurs in ``split.bin``, (V,) int64.
 
     Raises:
-        ValueError: if the file is not the host's memory-mapped one, has a word outside of the vocabulary, or is not as
+        ValueError: if the file is not fairseq's memory-mapped one, has a word outside of the vocabulary, or is not as
             ``digests.json`` has it.
     """
     check_digest(Path(f"{split}.bin"))
@@ -406,7 +406,7 @@ def training_counts(task: TextTask) -> Optional[Tensor]:
 def training_splits(task: TextTask) -> List[Path]:
     """Paths, without suffix, of the binarised target side of the task's training text, as far as they are there."""
     config = task_config(task)
-    subset = getattr(config, "train_subset", "train")  # the host's language modelling task does not know it
+    subset = getattr(config, "train_subset", "train")  # fairseq's language modelling task does not know it
     source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
     suffixes = [""]
     if target is not None:

@@ -138,7 +138,7 @@ def trained_task(path: Union[str, Path]) -> Any:
 
 
 def training_config(state: Dict[str, Any]) -> DictConfig:
-    """The configuration of the training whose checkpoint was read; the host's older ones hold flags in its place."""
+    """The configuration of the training whose checkpoint was read; fairseq's older ones hold flags in its place."""
     args: Optional[Namespace] = state.get("args")
     return state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
 
@@ -242,7 +242,7 @@ def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[s
 
 
 def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
-    """Load language models of any kind in evaluation mode, the host's included.
+    """Load language models of any kind in evaluation mode, fairseq's included.
 
     Raises:
         ValueError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no

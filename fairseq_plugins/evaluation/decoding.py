@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
 from fairseq_plugins.fairseq_patches.translation_direction import check_direction
-from fairseq_plugins.processes import USER_DIR, run_host
+from fairseq_plugins.processes import USER_DIR, run_fairseq
 
 GENERATED_FILE, ASKED_FILE, LOCK_FILE = "generate.txt", "asked.txt", ".decoding.lock"
 """In the folder of a decoding: the output, what decided it, and what is locked by the run that writes it."""
@@ -148,7 +148,7 @@ class Decoding:
         aside = self.out / "generate.txt.tmp"
         aside.unlink(missing_ok=True)  # what a killed run still writes is lost with the name
         try:
-            run_host("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
+            run_fairseq("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
             self.generated.unlink(missing_ok=True)  # nothing else was asked for than what is there
             (self.out / ASKED_FILE).write_text(asked, encoding="utf-8")
             aside.replace(self.generated)

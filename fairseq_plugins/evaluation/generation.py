@@ -33,7 +33,7 @@ class NextWords:
     """The distribution of the word that follows each row, by models as one; all rows begin with the same text.
 
     Args:
-        models: language models on ``device``, the host's included; several are averaged as probabilities.
+        models: language models on ``device``, fairseq's included; several are averaged as probabilities.
         num_rows: R.
         device: where the models are.
     """
@@ -205,7 +205,7 @@ class TextGenerator:
     Each prefix is read and continued by itself, so that no other has a part in the result.
 
     Args:
-        models: language models on ``device``, the host's included; several are averaged as probabilities.
+        models: language models on ``device``, fairseq's included; several are averaged as probabilities.
         text: how lines become tokens, and tokens lines.
         max_length: tokens that are written at most.
         stop: at an end mark, or at ``max_length`` only.

@@ -49,7 +49,7 @@ class Subwords(ABC):
     """A learnt way to split words.
 
     Attributes:
-        kind: the host's name for it, in ``--remove-bpe``.
+        kind: fairseq's name for it, in ``--remove-bpe``.
     """
 
     kind: ClassVar[str]
@@ -248,7 +248,7 @@ class Tokenizer(ABC):
 
 
 class Blanks(Tokenizer):
-    """Words are what stands between white space, as for the host."""
+    """Words are what stands between white space, as for fairseq."""
 
     def split(self, line: str) -> List[str]:
         return line.split()

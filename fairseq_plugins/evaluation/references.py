@@ -362,7 +362,7 @@ def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def _subwords(text: str) -> str:
-    """A kind of subwords that the host can join."""
+    """A kind of subwords that fairseq can join."""
     try:
         post_process("", text)
     except NotImplementedError as error:

@@ -314,7 +314,7 @@ def score_sequences(
     has it. Sequences are batched by length and padded behind.
 
     Args:
-        models: language models on ``device``, the host's included, with one vocabulary; put into evaluation mode. None
+        models: language models on ``device``, fairseq's included, with one vocabulary; put into evaluation mode. None
             reads or changes a carried state. Several are averaged as probabilities.
         sequences: each (n,) int64, not empty.
         max_tokens: of a batch, padding included, unless one sequence is longer; does not change the result beyond
@@ -430,8 +430,8 @@ class ScoredPairs:
         target: the tokens that are predicted, (B, T).
         is_token: where the target has a token, (B, T).
         nll: of the targets in nats, (B, T) float64, 0 where there is none.
-        states: what the output layer read; None of a model of the host.
-        scores: what the output layer returned; None of a model of the host.
+        states: what the output layer read; None of a model of fairseq.
+        scores: what the output layer returned; None of a model of fairseq.
     """
 
     numbers: List[int]
@@ -454,7 +454,7 @@ def score_pairs(
     """Score every token of the targets, the end mark included; batches come the longest pairs first.
 
     Args:
-        model: on ``device``, of the host too; put into evaluation mode.
+        model: on ``device``, of fairseq too; put into evaluation mode.
         sources: N sequences of the encoder's dictionary, each (n,) int64 with the end mark.
         targets: as many of the decoder's dictionary.
         max_tokens: of a batch on its longer side, padding included, unless one pair is longer; it changes nothing

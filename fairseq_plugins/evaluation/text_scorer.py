@@ -63,7 +63,7 @@ class TextScorer:
     """Scores lines of text; several threads can do so at the same time.
 
     Args:
-        models: language models on ``device``, the host's included; several are averaged as probabilities.
+        models: language models on ``device``, fairseq's included; several are averaged as probabilities.
         text: how lines become tokens.
         max_tokens: of a batch, at least 1; does not change the result beyond rounding.
         device: where the models are.

@@ -43,11 +43,11 @@ class TranslatedSentence:
 
 
 class Translator:
-    """Translates sentences by the host's beam search; several threads can do so at the same time.
+    """Translates sentences by fairseq's beam search; several threads can do so at the same time.
 
     Args:
         models: an ensemble of encoder-decoders in evaluation mode, on one device.
-        task: the host's, with the dictionaries.
+        task: fairseq's, with the dictionaries.
         preparation: how raw text becomes what the models read.
     """
 

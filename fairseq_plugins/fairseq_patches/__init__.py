@@ -17,7 +17,7 @@ from fairseq_plugins.fairseq_patches import (
 )
 
 
-def mend_host() -> None:
+def apply_patches() -> None:
     """Apply all patches, each once however often this is called."""
     checkpoints.patch_checkpoint_classes()
     checkpoint_flags.patch_checkpoint_flags()

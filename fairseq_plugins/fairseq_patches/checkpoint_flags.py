@@ -1,9 +1,9 @@
 """Flags that a checkpoint carries are data: none of them runs code, and none names a file that is read.
 
-Mends: fairseq evaluates texts of the configuration in a checkpoint as Python, builds any model and task that it names,
-and reads the files again that its run was started from.
+Patches: fairseq evaluates texts of the configuration in a checkpoint as Python, builds any model and task that it
+names, and reads the files again that its run was started from.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_the_host_alone_runs_code_of_a_checkpoint`` passes.
+Needed as long as ``test_fairseq_alone_runs_code_of_a_checkpoint`` passes.
 """
 
 import ast
@@ -273,7 +273,7 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
 
 
 def _check_meters(extra_state: Optional[Dict[str, Any]]) -> None:
-    """The host calls whatever its module of meters knows by the name that is kept."""
+    """fairseq calls whatever its module of meters knows by the name that is kept."""
     kept = extra_state.get("metrics") if isinstance(extra_state, dict) else None
     for group in kept.values() if isinstance(kept, dict) else ():
         for meter in group if isinstance(group, (list, tuple)) else ():

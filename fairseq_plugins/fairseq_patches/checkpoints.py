@@ -1,10 +1,10 @@
 """A checkpoint that is damaged, cut short, diverged or refused is named, with the remedy.
 
-Mends: torch compares no checksum of the archive, so that a file with flipped bits is read as wrong weights; what it
+Patches: torch compares no checksum of the archive, so that a file with flipped bits is read as wrong weights; what it
 refuses or cannot read, and what is no checkpoint, ends in errors that name no file; weights that are no numbers are
 taken.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
-Needed as long as ``test_the_host_alone_reads_flipped_bits`` passes.
+Needed as long as ``test_fairseq_alone_reads_flipped_bits`` passes.
 """
 
 import argparse
@@ -48,7 +48,7 @@ MS_DOS_DIRECTORY = 0x10
 
 
 def patch_unreadable_checkpoints() -> None:
-    """Wrap the host's ``load_checkpoint_to_cpu``."""
+    """Wrap fairseq's ``load_checkpoint_to_cpu``."""
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", _explain_unreadable)
 
 
@@ -58,7 +58,7 @@ def _explain_unreadable(
     """Load a checkpoint.
 
     Raises:
-        ValueError: if the file is damaged, holds what checkpoints may not hold, is no checkpoint of the host, or has
+        ValueError: if the file is damaged, holds what checkpoints may not hold, is no checkpoint of fairseq, or has
             weights that are no numbers.
     """
     is_local = os.path.isfile(path) and not PathManager.path_requires_pathmanager(str(path))
@@ -138,7 +138,7 @@ def saved_model_flags(path: str) -> Any:
 
 
 def _holds_a_checkpoint(path: Union[str, os.PathLike[str]]) -> bool:
-    """Whether a readable archive has the weights, the flags and the history of a training where the host has them."""
+    """Whether a readable archive has the weights, the flags and the history of a training where fairseq has them."""
     try:
         state = torch.load(path, map_location="cpu")
     except RuntimeError:  # such as of TorchScript
@@ -148,7 +148,7 @@ def _holds_a_checkpoint(path: Union[str, os.PathLike[str]]) -> bool:
 
 
 def _has_weights(state: object) -> bool:
-    """Whether weights are where the host has them, a tensor a name."""
+    """Whether weights are where fairseq has them, a tensor a name."""
     weights = state.get("model") if isinstance(state, dict) else None
     return isinstance(weights, dict) and all(isinstance(one, torch.Tensor) for one in weights.values())
 
@@ -177,10 +177,10 @@ def _cut_short(path: Union[str, os.PathLike[str]]) -> str:
 
 # Classes that checkpoints hold are allowed by name.
 #
-# Mends: since torch 2.6 ``torch.load`` reads tensors and plain containers only, and the host's checkpoints hold a few
+# Patches: since torch 2.6 ``torch.load`` reads tensors and plain containers only, and fairseq's checkpoints hold a few
 # classes more, which it does not allow.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
-# Needed as long as ``test_the_host_alone_refuses_a_namespace`` passes.
+# Needed as long as ``test_fairseq_alone_refuses_a_namespace`` passes.
 
 
 SafeGlobals = List[Union[Callable[..., Any], Tuple[Callable[..., Any], str]]]
@@ -193,7 +193,7 @@ CHECKPOINT_CLASSES: SafeGlobals = [
     *(argparse.Namespace, numpy.ndarray, numpy.dtype),
     *(type(_ARRAY.dtype), _REDUCED_ARRAY[0]),
 ]
-"""Allowed in checkpoint files: the flags of the host's argument-parser models, and the counts that --eval-bleu
+"""Allowed in checkpoint files: the flags of fairseq's argument-parser models, and the counts that --eval-bleu
 leaves in their metrics. They hold data and run nothing."""
 
 
@@ -204,13 +204,13 @@ def patch_checkpoint_classes() -> None:
 
 # A run that starts from a checkpoint, and every command that builds its model, says what does not fit.
 #
-# Mends: fairseq says that architectures must match and leaves the reason to the traceback. It names no flag where
+# Patches: fairseq says that architectures must match and leaves the reason to the traceback. It names no flag where
 # torch's
 # optimisers refuse their state, and no file where weights are not those of the model. It takes flags that change the
 # function but no weight's shape, such as another number of attention heads. It allocates a model of any size before it
 # compares the weights. A run that is resumed reads the files again that it was started from.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as the host's ``Trainer.load_checkpoint`` raises "please ensure that the architectures match".
+# Needed as long as fairseq's ``Trainer.load_checkpoint`` raises "please ensure that the architectures match".
 
 
 logger = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ LIMIT_TIMES, LIMIT_NUMBERS, LIMIT_TENSORS = 8, 2**28, 2_000
 
 
 def patch_checkpoint_fit() -> None:
-    """Wrap the host's ``Trainer.load_checkpoint``, ``load_model_ensemble_and_task`` and ``call_main``."""
+    """Wrap fairseq's ``Trainer.load_checkpoint``, ``load_model_ensemble_and_task`` and ``call_main``."""
     wrap(Trainer, "load_checkpoint", _check_checkpoint)
     wrap(checkpoint_utils, "load_model_ensemble_and_task", _load_one_by_one)
     wrap(distributed_utils, "call_main", _train_without_start)
@@ -553,9 +553,9 @@ def _difference(error: RuntimeError) -> str:
 
 # Classes of a configuration are allowed while one process sends a checkpoint to the others of its training.
 #
-# Mends: the host saves and loads the checkpoint in memory for this, and torch refuses the configuration in it.
+# Patches: fairseq saves and loads the checkpoint in memory for this, and torch refuses the configuration in it.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later, in trainings of several processes.
-# Needed as long as ``test_the_host_alone_refuses_a_configuration`` passes.
+# Needed as long as ``test_fairseq_alone_refuses_a_configuration`` passes.
 
 
 BROADCAST_CLASSES: SafeGlobals = [
@@ -567,7 +567,7 @@ BROADCAST_CLASSES: SafeGlobals = [
 
 
 def patch_broadcast() -> None:
-    """Wrap the host's ``broadcast_object``."""
+    """Wrap fairseq's ``broadcast_object``."""
     wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
 
 

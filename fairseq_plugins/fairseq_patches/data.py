@@ -1,10 +1,10 @@
 """Binarised text that is damaged, or was binarised with another dictionary, is named, with the remedy.
 
-Mends: the host asserts what it reads first of an index and takes the rest as it is: sentences that begin elsewhere, and
-words that the dictionary lacks, end in errors of torch or in another text. Other words of the dictionary are known by
-``digests.json``, which the first training writes where data-prep has not.
+Patches: fairseq asserts what it reads first of an index and takes the rest as it is: sentences that begin elsewhere,
+and words that the dictionary lacks, end in errors of torch or in another text. Other words of the dictionary are known
+by ``digests.json``, which the first training writes where data-prep has not.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_the_host_alone_reads_another_text`` passes.
+Needed as long as ``test_fairseq_alone_reads_another_text`` passes.
 """
 
 import json
@@ -49,7 +49,7 @@ REMEDY = "copy it again, or binarise the text again with fairseq-preprocess"
 
 
 def patch_damaged_binaries() -> None:
-    """Wrap the host's ``make_dataset``, which opens all binarised text, and ``load_indexed_dataset`` above it.
+    """Wrap fairseq's ``make_dataset``, which opens all binarised text, and ``load_indexed_dataset`` above it.
 
     ``load_checkpoint`` is wrapped since a training, and no other command, calls it; its text has been opened by then.
     """
@@ -106,10 +106,10 @@ def _check_and_open(
     """Open a split.
 
     Args:
-        make_dataset: the host's.
+        make_dataset: fairseq's.
         path: of the split, without ``.bin`` and ``.idx``.
-        impl: the host's name for the form of the files.
-        fix_lua_indexing: as the host means it.
+        impl: fairseq's name for the form of the files.
+        fix_lua_indexing: as fairseq means it.
         dictionary: of the text, or None where it is no text.
 
     Raises:
@@ -172,22 +172,22 @@ def _check_words(path: str, dtype: Type[np.number], *, first: int, num_words: in
 
 # A dictionary that cannot be read, or is not as ``digests.json`` has it, is named, with the row and the remedy.
 #
-# Mends: the host tells of a row of another form, or of a word that stands twice, without the file, and of text that is
+# Patches: fairseq tells of a row of another form, or of a word that stands twice, without the file, and of text that is
 # not UTF-8 without the row.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_names_no_row`` passes.
+# Needed as long as ``test_fairseq_alone_names_no_row`` passes.
 
 
 UNREADABLE_DICTIONARIES_REMEDY = "take the file of the training, or run fairseq-preprocess again"
 
 
 def patch_unreadable_dictionaries() -> None:
-    """Wrap the host's ``Dictionary.add_from_file``."""
+    """Wrap fairseq's ``Dictionary.add_from_file``."""
     wrap(Dictionary, "add_from_file", _name_row)
 
 
 def _name_row(add_from_file: Callable[..., None], dictionary: Dictionary, file: Any) -> None:
-    """Read a dictionary; ``file`` is a path or, where the host has opened it, the file.
+    """Read a dictionary; ``file`` is a path or, where fairseq has opened it, the file.
 
     Raises:
         ValueError: if it is missing, cannot be read, is damaged or is not as ``digests.json`` has it.
@@ -232,16 +232,16 @@ def _is_utf8(line: bytes) -> bool:
 
 # A folder that lacks the sentence pairs of a translation task is refused, with the remedy.
 #
-# Mends: the host lets a traceback say that it found no pair of languages, no such folder or no such split.
+# Patches: fairseq lets a traceback say that it found no pair of languages, no such folder or no such split.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_names_no_remedy`` passes.
+# Needed as long as ``test_fairseq_alone_names_no_remedy`` passes.
 
 
 MISSING_PAIRS_REMEDY = "give the directory that data-prep or fairseq-preprocess wrote for two languages"
 
 
 def patch_missing_pairs() -> None:
-    """Wrap the host's ``infer_language_pair`` and ``load_langpair_dataset``, which its task of translation calls."""
+    """Wrap fairseq's ``infer_language_pair`` and ``load_langpair_dataset``, which its task of translation calls."""
     wrap(data_utils, "infer_language_pair", _find_pair)
     wrap(translation, "load_langpair_dataset", _load_split)
 
@@ -281,10 +281,10 @@ def _load_split(
 
 # Every sentence is in a batch.
 #
-# Mends: the host drops the sentences at the end whose number is no multiple of --required-batch-size-multiple, 8 by
+# Patches: fairseq drops the sentences at the end whose number is no multiple of --required-batch-size-multiple, 8 by
 # default, in validation and generation too, so that a test set of 1,014 sentences has 1,008.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_drops_sentences`` passes.
+# Needed as long as ``test_fairseq_alone_drops_sentences`` passes.
 
 
 Batch = Union[Sequence[int], numpy.ndarray]
@@ -292,7 +292,7 @@ Batch = Union[Sequence[int], numpy.ndarray]
 
 
 def patch_batch_by_size() -> None:
-    """Wrap the host's ``batch_by_size``."""
+    """Wrap fairseq's ``batch_by_size``."""
     wrap(data_utils, "batch_by_size", _keep_the_last_batch)
 
 
@@ -317,15 +317,15 @@ def _keep_the_last_batch(
 
 # A data set of which no sentence is short enough is refused, with the limits, and one that may leave none out.
 #
-# Mends: the host leaves out what is too long, and where nothing is left fails with an ``IndexError``; where it may
+# Patches: fairseq leaves out what is too long, and where nothing is left fails with an ``IndexError``; where it may
 # leave
 # out none, it raises an ``Exception``, which ends with a traceback.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_leaves_nothing`` passes.
+# Needed as long as ``test_fairseq_alone_leaves_nothing`` passes.
 
 
 def patch_filtered_sentences() -> None:
-    """Wrap the host's ``FairseqTask.filter_indices_by_size``."""
+    """Wrap fairseq's ``FairseqTask.filter_indices_by_size``."""
     wrap(FairseqTask, "filter_indices_by_size", _keep_some)
 
 
@@ -359,13 +359,13 @@ def _keep_some(
 
 # ``--num-batch-buckets`` pads sentences to one of so many lengths.
 #
-# Mends: numpy 2.4 has no ``interpolation`` in ``numpy.percentile``, by which the host finds the lengths.
+# Patches: numpy 2.4 has no ``interpolation`` in ``numpy.percentile``, by which fairseq finds the lengths.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with numpy 2.4 and later.
-# Needed as long as ``test_the_host_alone_finds_no_lengths`` passes.
+# Needed as long as ``test_fairseq_alone_finds_no_lengths`` passes.
 
 
 def patch_length_buckets() -> None:
-    """Wrap the ``get_buckets`` of the host's padded data sets."""
+    """Wrap the ``get_buckets`` of fairseq's padded data sets."""
     wrap(bucket_pad_length_dataset, "get_buckets", _quantiles)
 
 
@@ -376,7 +376,7 @@ def _quantiles(get_buckets: Callable[..., Any], sizes: Any, num_buckets: int) ->
 
 # ``numpy.compat.long`` exists.
 #
-# Mends: numpy 2 has no ``numpy.compat``, and the host's data sets still ask for its ``long``.
+# Patches: numpy 2 has no ``numpy.compat``, and fairseq's data sets still ask for its ``long``.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with numpy 2 and later.
 # Needed as long as ``grep -r np.compat`` finds anything in the installed fairseq, and numpy itself has none.
 

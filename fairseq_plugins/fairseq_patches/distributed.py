@@ -1,9 +1,9 @@
 """A process whose memory runs out within ``--update-freq`` shares its next gradients with the others again.
 
-Mends: the host's ``legacy_ddp`` shares none while gradients are accumulated, and stays so where that ends in an error,
+Patches: fairseq's ``legacy_ddp`` shares none while gradients are accumulated, and stays so where that ends in an error,
 which the trainer passes over; the other processes wait for ever.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_the_host_alone_shares_none_after_an_error`` passes.
+Needed as long as ``test_fairseq_alone_shares_none_after_an_error`` passes.
 """
 
 import signal
@@ -19,7 +19,7 @@ from fairseq_plugins.fairseq_patches.patching import wrap
 
 
 def patch_accumulation() -> None:
-    """Wrap ``no_sync`` of the host's ``LegacyDistributedDataParallel``."""
+    """Wrap ``no_sync`` of fairseq's ``LegacyDistributedDataParallel``."""
     wrap(LegacyDistributedDataParallel, "no_sync", _end_with_the_block)
 
 
@@ -37,12 +37,12 @@ def _end_with_the_block(
 
 # A process whose memory ran out takes part in what all processes log of the update.
 #
-# Mends: the host sums what was logged over all processes by the names that each logged itself, and a process that ran
+# Patches: fairseq sums what was logged over all processes by the names that each logged itself, and a process that ran
 # out
 # of memory logged none; the sums are mixed up, or the processes wait for ever.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_shares_no_names`` passes. What shares gradients in the backward pass, as the
-# host's ``pytorch_ddp`` does, is not mended: ``--ddp-backend legacy_ddp`` goes on.
+# Needed as long as ``test_fairseq_alone_shares_no_names`` passes. What shares gradients in the backward
+# pass, as fairseq's ``pytorch_ddp`` does, is not patched.
 
 
 Logged = List[Dict[str, Any]]
@@ -52,7 +52,7 @@ _last: "WeakKeyDictionary[Trainer, Logged]" = WeakKeyDictionary()
 
 
 def patch_out_of_memory() -> None:
-    """Wrap the sum of what was logged over the processes of the host's ``Trainer``."""
+    """Wrap the sum of what was logged over the processes of fairseq's ``Trainer``."""
     wrap(Trainer, "_fast_stat_sync_sum", _with_zeros)
 
 
@@ -75,15 +75,15 @@ def _with_zeros(
 
 # A process whose partner hangs ends at the limit of ``--heartbeat-timeout``.
 #
-# Mends: the host sends SIGINT, which Python answers when the call that waits for the other process returns, and with
+# Patches: fairseq sends SIGINT, which Python answers when the call that waits for the other process returns, and with
 # gloo
 # that is after half an hour.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as the host's wrapper has SIGINT as its default.
+# Needed as long as fairseq's wrapper has SIGINT as its default.
 
 
 def patch_heartbeat() -> None:
-    """Wrap the making of the host's wrapper, which says why and then sends the signal."""
+    """Wrap the making of fairseq's wrapper, which says why and then sends the signal."""
     wrap(DistributedTimeoutWrapper, "__init__", _end_at_once)
 
 

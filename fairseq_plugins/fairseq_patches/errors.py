@@ -1,6 +1,6 @@
 """A user error ends fairseq's commands with one line and exit status 2.
 
-Mends: fairseq lets Python print a traceback above the line, with status 1. With ``--num-workers 0`` and
+Patches: fairseq lets Python print a traceback above the line, with status 1. With ``--num-workers 0`` and
 ``--data-buffer-size`` a background thread still makes batches while the interpreter ends, which then dies by SIGABRT,
 status 134, whatever ended the command. What fairseq itself refuses with a text, such as flags that do not go together,
 and files that cannot be read or written are told in a line as well. Other errors keep their traceback; so do all errors
@@ -30,7 +30,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Opti
 import fairseq_cli
 import torch
 from fairseq import checkpoint_utils, options
-from fairseq import trainer as host_trainer
+from fairseq import trainer as fairseq_trainer
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import FairseqOptimizer
@@ -152,21 +152,21 @@ def _make_room(consumer: Any) -> None:
 # A training that diverges says which weights or gradients did, at which update, and what to lower.
 #
 # Ends: where a weight, a gradient, their norm or the loss of an update or of validation is infinite or no number.
-# Mends: the host clips by a norm that is infinite or no number, which makes numbers of no gradient any more, and then
+# Patches: fairseq clips by a norm that is infinite or no number, which makes numbers of no gradient any more, and then
 # reads the batch again with hooks that fail where a module returns something else than tensors; the error is that of
 # the
 # hooks. Of several processes it says that their gradients are inconsistent. With a loss that is none it goes on. Where
 # there is a GPU that ``--cpu`` leaves alone, it multiplies gradients by a norm that lies there.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_ends_in_its_hooks`` passes.
+# Needed as long as ``test_fairseq_alone_ends_in_its_hooks`` passes.
 
 
 def patch_divergence() -> None:
-    """Wrap methods of the host's ``Trainer``, and the class whose objects search a batch for such numbers."""
+    """Wrap methods of fairseq's ``Trainer``, and the class whose objects search a batch for such numbers."""
     wrap(Trainer, "train_step", _check_loss)
     wrap(Trainer, "valid_step", _check_valid_loss)
     wrap(Trainer, "clip_grad_norm", _check_norm)
-    wrap(host_trainer, "NanDetector", _tell)
+    wrap(fairseq_trainer, "NanDetector", _tell)
 
 
 def _check_loss(
@@ -219,16 +219,16 @@ def _check_norm(clip_grad_norm: Callable[..., Tensor], trainer: Trainer, clip_no
 
 
 def _tell(nan_detector: Callable[..., Any], model: nn.Module) -> NoReturn:
-    """End where the host, after it has saved crash.pt, would begin to search.
+    """End where fairseq, after it has saved crash.pt, would begin to search.
 
     Raises:
-        ValueError: with the first line of what the host caught.
+        ValueError: with the first line of what fairseq caught.
     """
     raise ValueError(str(sys.exception()).partition("\n")[0]) from None
 
 
 def _passes_over_updates(trainer: Trainer) -> bool:
-    """Whether the host lowers the scale of the loss where such numbers occur, and ends by itself if that is no help."""
+    """Whether fairseq lowers the scale of the loss where such numbers occur, and ends by itself if that is no help."""
     return trainer.cfg.common.fp16 or trainer.cfg.common.amp
 
 
@@ -269,13 +269,13 @@ def _first(names: List[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
 
 
-# Values that a flag of the host cannot have are refused.
+# Values that a flag of fairseq cannot have are refused.
 #
-# Mends: the host takes ``nan`` for a number, so that ``--dropout nan`` drops nothing, and ``--clip-norm -1`` clips
+# Patches: fairseq takes ``nan`` for a number, so that ``--dropout nan`` drops nothing, and ``--clip-norm -1`` clips
 # nothing; ``--update-freq 0``, ``--seed -1``, ``--adam-betas nan``, a training with ``--fp16`` on a CPU, and names of
 # files with ``${`` end in tracebacks.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_takes_them`` passes.
+# Needed as long as ``test_fairseq_alone_takes_them`` passes.
 
 
 AT_LEAST: Dict[str, float] = {
@@ -285,13 +285,13 @@ AT_LEAST: Dict[str, float] = {
     **dict.fromkeys(("required_batch_size_multiple",), 1),
     **dict.fromkeys(("patience", "keep_last_epochs", "keep_best_checkpoints", "keep_interval_updates"), -1),
 }
-"""The smallest values; -1 is the host's for none."""
+"""The smallest values; -1 is fairseq's for none."""
 BELOW: Dict[str, float] = {"seed": 2**32, "momentum": 1}
 """Above all values."""
 
 
 def patch_flag_values() -> None:
-    """Wrap the host's ``parse_args_and_arch``, with which all of its commands read their flags."""
+    """Wrap fairseq's ``parse_args_and_arch``, with which all of its commands read their flags."""
     wrap(options, "parse_args_and_arch", _refuse)
 
 
@@ -365,7 +365,7 @@ def _fault_of_betas(values: Dict[str, Any]) -> Optional[str]:
 
 
 def parse_betas(text: str) -> Tuple[float, float]:
-    """Read ``--adam-betas``, such as ``"(0.9, 0.999)"``, as the host does.
+    """Read ``--adam-betas``, such as ``"(0.9, 0.999)"``, as fairseq does.
 
     Raises:
         ValueError: if they are not two numbers from 0 on, below 1.
@@ -399,12 +399,12 @@ def _numbers(values: Dict[str, Any]) -> Iterator[Tuple[str, float]]:
 
 # Sparse gradients are scaled and clipped, and an optimiser that cannot take them says so.
 #
-# Mends: the host scales a copy of a sparse gradient, and takes its norm in a way that torch does not have. Where an
+# Patches: fairseq scales a copy of a sparse gradient, and takes its norm in a way that torch does not have. Where an
 # optimiser then meets one that it cannot take, errors name neither cause nor remedy, or momentum makes it grow with
 # every
 # update.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_neither_scales_nor_clips_sparse_gradients`` passes.
+# Needed as long as ``test_fairseq_alone_neither_scales_nor_clips_sparse_gradients`` passes.
 
 
 TAKE_SPARSE = (SGD, Adagrad)
@@ -412,7 +412,7 @@ TAKE_SPARSE = (SGD, Adagrad)
 
 
 def patch_sparse_gradients() -> None:
-    """Wrap the host's ``FairseqOptimizer.multiply_grads`` and ``clip_grad_norm``."""
+    """Wrap fairseq's ``FairseqOptimizer.multiply_grads`` and ``clip_grad_norm``."""
     for name in ("multiply_grads", "clip_grad_norm"):
         wrap(FairseqOptimizer, name, _change_rows)
     if not torch.sparse.check_sparse_tensor_invariants.is_enabled():

@@ -40,21 +40,21 @@ from fairseq_plugins.options import HOST, flag_of, is_raised_in
 
 # ``fairseq-generate --replace-unk --print-alignment`` puts source words in place of unknown ones.
 #
-# Mends: without a file the flag's value is the name of one; alignments are pairs, which the host takes for numbers;
+# Patches: without a file the flag's value is the name of one; alignments are pairs, which fairseq takes for numbers;
 # where
-# subwords are joined it counts words, and alignments count subwords. The host undoes --bpe and --tokenizer in the
+# subwords are joined it counts words, and alignments count subwords. fairseq undoes --bpe and --tokenizer in the
 # source
 # before it copies words, and --remove-bpe in fairseq-interactive; what then has other places is refused.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_cannot_replace`` passes.
+# Needed as long as ``test_fairseq_alone_cannot_replace`` passes.
 
 
 VALUE_WITHOUT_A_FILE = "@@ "
-"""What the host reads where ``--replace-unk`` has no value; it is that of ``--remove-bpe``."""
+"""What fairseq reads where ``--replace-unk`` has no value; it is that of ``--remove-bpe``."""
 
 
 def patch_replace_unk() -> None:
-    """Wrap the host's functions."""
+    """Wrap fairseq's functions."""
     wrap(utils, "load_align_dict", _take_no_file_for_none)
     wrap(utils, "extract_hard_alignment", _count_source_words)
     wrap(utils, "post_process_prediction", _replace_by_pairs)
@@ -102,7 +102,7 @@ def _replace_by_pairs(
     remove_bpe: Optional[str] = None,
     extra_symbols_to_ignore: Any = None,
 ) -> Tuple[Tensor, str, Any]:
-    """The host's answer, with the pairs of the alignment; words are replaced before subwords are joined."""
+    """fairseq's answer, with the pairs of the alignment; words are replaced before subwords are joined."""
     if align_dict is None:
         return post_process_prediction(
             hypo_tokens, src_str, alignment, align_dict, tgt_dict, remove_bpe, extra_symbols_to_ignore

@@ -1,4 +1,4 @@
-"""Functions of the host, wrapped."""
+"""Functions of fairseq, wrapped."""
 
 import functools
 from types import ModuleType

@@ -1,11 +1,11 @@
 """``--amp`` trains with gradient clipping, and goes on as if it had not been stopped.
 
-Mends: the host unscales the gradients of one object and steps its wrapper, so that the scaler unscales them again; it
+Patches: fairseq unscales the gradients of one object and steps its wrapper, so that the scaler unscales them again; it
 does not save the scale of the loss, and passes the wrapped optimiser by when it loads a state; with
 ``--amp-scale-window`` it takes ``--amp-init-scale`` for the window. (The scale that the loss begins with is
 ``--fp16-init-scale``.)
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as the host's ``AMPOptimizer.step`` passes itself to ``scaler.step``, the class has no ``state_dict``, or
+Needed as long as fairseq's ``AMPOptimizer.step`` passes itself to ``scaler.step``, the class has no ``state_dict``, or
 its ``growth_interval`` is not ``amp_scale_window``.
 """
 
@@ -26,7 +26,7 @@ _SCALER = "grad_scaler"
 
 
 def patch_amp() -> None:
-    """Wrap methods of the host's ``AMPOptimizer``."""
+    """Wrap methods of fairseq's ``AMPOptimizer``."""
     wrap(AMPOptimizer, "__init__", _grow_as_told)
     wrap(AMPOptimizer, "step", _step_what_was_unscaled)
     wrap(AMPOptimizer, "state_dict", _state_with_scale)
@@ -67,16 +67,16 @@ def _load_state_with_scale(
 
 # ``--bf16`` trains on the GPU or CPU at hand.
 #
-# Mends: the host takes --bf16 for a TPU's, where it needs torch_xla.
+# Patches: fairseq takes --bf16 for a TPU's, where it needs torch_xla.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_takes_bf16_for_a_tpu`` passes.
+# Needed as long as ``test_fairseq_alone_takes_bf16_for_a_tpu`` passes.
 
 
 logger = logging.getLogger(__name__)
 
 
 def patch_bf16() -> None:
-    """Wrap the host's ``call_main``, through which all of its commands run."""
+    """Wrap fairseq's ``call_main``, through which all of its commands run."""
     wrap(distributed_utils, "call_main", _leave_the_tpu_out)
 
 
@@ -89,11 +89,11 @@ def _leave_the_tpu_out(call_main: Callable[..., Any], cfg: DictConfig, *args: An
 
 # ``--fp16`` and ``--bf16`` go on as if they had not been stopped.
 #
-# Mends: the host updates weights in 32 bits and saves them in 16, from which it makes others when a training is
+# Patches: fairseq updates weights in 32 bits and saves them in 16, from which it makes others when a training is
 # resumed;
 # of the scale of the loss it forgets when it last changed.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_forgets_the_weights_in_32_bits`` passes.
+# Needed as long as ``test_fairseq_alone_forgets_the_weights_in_32_bits`` passes.
 
 
 _MASTERS, _COUNTS = "master_weights", "loss_scale_counts"
@@ -104,7 +104,7 @@ SixteenBitOptimizer = Union[FP16Optimizer, MemoryEfficientFP16Optimizer]
 
 
 def patch_master_weights() -> None:
-    """Wrap what the host's optimisers in 16 bits save and load."""
+    """Wrap what fairseq's optimisers in 16 bits save and load."""
     for optimizer in (FP16Optimizer, MemoryEfficientFP16Optimizer):
         wrap(optimizer, "state_dict", _whole_state)
         wrap(optimizer, "load_state_dict", _load_whole_state)

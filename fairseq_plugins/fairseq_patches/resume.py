@@ -1,9 +1,10 @@
 """A training that was resumed goes on with the batches that it would have had.
 
-Mends: the host cuts a corpus into batches once per process, seeded by the epoch in which it started, so that a training
-that is resumed goes on with other batches; with --update-epoch-batch-itr, set here, it cuts them anew every epoch.
+Patches: fairseq cuts a corpus into batches once per process, seeded by the epoch in which it started, so that a
+training that is resumed goes on with other batches; with --update-epoch-batch-itr, set here, it cuts them anew every
+epoch.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as the host's ``DatasetConfig.update_epoch_batch_itr`` is not true by default.
+Needed as long as fairseq's ``DatasetConfig.update_epoch_batch_itr`` is not true by default.
 """
 
 import logging
@@ -28,7 +29,7 @@ from fairseq_plugins.fairseq_patches.patching import wrap
 
 
 def patch_exact_resume() -> None:
-    """Wrap the host's ``call_main``, through which all of its commands run."""
+    """Wrap fairseq's ``call_main``, through which all of its commands run."""
     wrap(distributed_utils, "call_main", _cut_batches_every_epoch)
 
 
@@ -39,13 +40,13 @@ def _cut_batches_every_epoch(call_main: Callable[..., Any], cfg: DictConfig, *ar
 
 # A run that cannot resume inside an epoch, because its batches are others, says so.
 #
-# Mends: with another ``--task`` fairseq resumes at batch n of a stream that stopped after n batches of sentences, or
+# Patches: with another ``--task`` fairseq resumes at batch n of a stream that stopped after n batches of sentences, or
 # the
 # reverse. Where the epoch has become shorter than what was trained of it, it asks to report the error, before a task
 # can
 # compare the rows of a checkpoint with its own.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_asks_to_report`` passes.
+# Needed as long as ``test_fairseq_alone_asks_to_report`` passes.
 
 
 def patch_resumed_epoch() -> None:
@@ -100,13 +101,13 @@ def _check_task(
 
 # A training that is resumed inside an epoch logs how long it has been running.
 #
-# Mends: the host's clock ``wall`` stands still from then on, because loaded meters have not been started.
+# Patches: fairseq's clock ``wall`` stands still from then on, because loaded meters have not been started.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_lets_the_clock_stand`` passes.
+# Needed as long as ``test_fairseq_alone_lets_the_clock_stand`` passes.
 
 
 def patch_resumed_clock() -> None:
-    """Wrap the host's ``metrics.load_state_dict``."""
+    """Wrap fairseq's ``metrics.load_state_dict``."""
     wrap(metrics, "load_state_dict", _start_the_clock)
 
 
@@ -119,10 +120,10 @@ def _start_the_clock(load_state_dict: Callable[..., None], state_dict: Dict[str,
 
 # A training that was resumed goes on with what validation had decided.
 #
-# Mends: the host saves before ``--lr-scheduler reduce_lr_on_plateau`` hears of the epoch's loss, keeps neither how many
-# epochs were bad nor what ``--patience`` counts, and so goes on at another rate and for longer.
+# Patches: fairseq saves before ``--lr-scheduler reduce_lr_on_plateau`` hears of the epoch's loss, keeps neither how
+# many epochs were bad nor what ``--patience`` counts, and so goes on at another rate and for longer.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_forgets_what_validation_decided`` passes.
+# Needed as long as ``test_fairseq_alone_forgets_what_validation_decided`` passes.
 
 
 PATIENCE = "patience"
@@ -131,7 +132,7 @@ _COUNTED = ("best", "num_runs")
 
 
 def patch_resumed_validation() -> None:
-    """Wrap the host's writing and reading of a training's state, and of the plateau's."""
+    """Wrap fairseq's writing and reading of a training's state, and of the plateau's."""
     wrap(Trainer, "save_checkpoint", _save_patience)
     wrap(checkpoint_utils, "load_checkpoint", _go_on)
     wrap(ReduceLROnPlateauLRSchedule, "state_dict", _save_bad_epochs)
@@ -139,7 +140,7 @@ def patch_resumed_validation() -> None:
 
 
 def _patience() -> List[Dict[str, Any]]:
-    """Where the host counts: attributes of a function of its program, which ``python -m`` names ``__main__``."""
+    """Where fairseq counts: attributes of a function of its program, which ``python -m`` names ``__main__``."""
     programs = [sys.modules.get(name) for name in ("__main__", "fairseq_cli.train")]
     functions = [getattr(program, "should_stop_early", None) for program in programs]
     return [vars(function) for function in functions if function is not None]
@@ -194,9 +195,9 @@ def _go_on(
 
 # A training that ended by ``--patience`` or ``--max-update`` is not trained on when it is started again.
 #
-# Mends: the host looks only after an update, and so makes one more, or one more epoch.
+# Patches: fairseq looks only after an update, and so makes one more, or one more epoch.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_trains_on`` passes.
+# Needed as long as ``test_fairseq_alone_trains_on`` passes.
 
 
 logger = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ _NO_EPOCH = -1  # 0 is without limit
 
 
 def patch_finished_training() -> None:
-    """Wrap the host's reading of a training's state."""
+    """Wrap fairseq's reading of a training's state."""
     wrap(checkpoint_utils, "load_checkpoint", _train_no_more)
 
 
@@ -235,19 +236,19 @@ def _why_finished(state: Dict[str, Any], cfg: CheckpointConfig, trainer: Trainer
 
 # An exponential moving average (``--store-ema``) decays a matrix once an update, under however many names it stands.
 #
-# Mends: the host goes through the names of a model's weights, so that a matrix that two parts share, such as a tied
+# Patches: fairseq goes through the names of a model's weights, so that a matrix that two parts share, such as a tied
 # embedding, decays twice. Columns that a model keeps at one length have it in its average, too.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_decays_a_shared_matrix_twice`` passes.
+# Needed as long as ``test_fairseq_alone_decays_a_shared_matrix_twice`` passes.
 
 
 def patch_ema() -> None:
-    """Wrap the update of the host's ``EMA``."""
+    """Wrap the update of fairseq's ``EMA``."""
     wrap(EMA, "_step_internal", _step_once_a_weight)
 
 
 class _FirstNames:
-    """What the host takes for a model: each weight under its first name alone."""
+    """What fairseq takes for a model: each weight under its first name alone."""
 
     def __init__(self, weights: Mapping[str, Any], first_names: Mapping[str, str]):
         self._weights = {name: weight for name, weight in weights.items() if first_names.get(name, name) == name}

@@ -1,9 +1,9 @@
 """Two trainings do not write to one ``--save-dir``.
 
-Mends: fairseq starts the second without a word, and their checkpoints replace each other's. Before each checkpoint the
-lock's file is looked at again: where the directory was removed meanwhile, the lock is another one, or none.
+Patches: fairseq starts the second without a word, and their checkpoints replace each other's. Before each checkpoint
+the lock's file is looked at again: where the directory was removed meanwhile, the lock is another one, or none.
 Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_the_host_alone_takes_a_directory_that_is_in_use`` passes.
+Needed as long as ``test_fairseq_alone_takes_a_directory_that_is_in_use`` passes.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ _held: Dict[Tuple[int, str], Tuple[FileLock, Tuple[int, int]]] = {}
 
 
 def patch_save_dir_lock() -> None:
-    """Wrap the host's ``load_checkpoint``, with which a training, and no other command, begins to use its directory."""
+    """Wrap fairseq's ``load_checkpoint``, with which a training, and no other command, begins to use its directory."""
     wrap(checkpoint_utils, "load_checkpoint", _lock_and_load)
     logging.getLogger("filelock").setLevel(logging.WARNING)  # it logs even while the interpreter ends
 
@@ -178,11 +178,11 @@ def _has_ended(pid: int, host: str) -> bool:
 
 # Checkpoints are written aside and renamed, so that a training that is killed leaves no half of one.
 #
-# Mends: fairseq copies the checkpoint that it has just written onto checkpoint_last.pt and checkpoint_best.pt in place.
-# A
+# Patches: fairseq copies the checkpoint that it has just written onto checkpoint_last.pt and checkpoint_best.pt in
+# place. A
 # new one it writes aside, by a name that another process may use as well, or a symbolic link may have.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_copies_in_place`` passes.
+# Needed as long as ``test_fairseq_alone_copies_in_place`` passes.
 
 
 def patch_atomic_copy() -> None:
@@ -222,14 +222,14 @@ def _replaced(path: str) -> Iterator[str]:
 
 # A training that is refused leaves no ``crash.pt``.
 #
-# Mends: the host saves the whole training beside its checkpoints on every error of an update, also where the error says
-# that a flag does not fit the model.
+# Patches: fairseq saves the whole training beside its checkpoints on every error of an update, also where the error
+# says that a flag does not fit the model.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_saves_a_refused_training`` passes.
+# Needed as long as ``test_fairseq_alone_saves_a_refused_training`` passes.
 
 
 def patch_crash_file() -> None:
-    """Wrap ``save_checkpoint`` of the host's ``Trainer``."""
+    """Wrap ``save_checkpoint`` of fairseq's ``Trainer``."""
     wrap(Trainer, "save_checkpoint", _save_unless_refused)
 
 
@@ -256,7 +256,7 @@ def _save_unless_refused(
 # a
 # folder, and says so in the log alone.
 # Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_the_host_alone_begins_anew`` passes.
+# Needed as long as ``test_fairseq_alone_begins_anew`` passes.
 
 
 LAST = "checkpoint_last.pt"
@@ -264,7 +264,7 @@ LAST = "checkpoint_last.pt"
 
 
 def patch_missing_checkpoint() -> None:
-    """Wrap the host's reading of a training's state."""
+    """Wrap fairseq's reading of a training's state."""
     wrap(checkpoint_utils, "load_checkpoint", _check_named)
 
 
@@ -302,8 +302,8 @@ def _named_checkpoint(cfg: CheckpointConfig, suffix: str) -> Tuple[str, Optional
 
 # ``checkpoint_best.pt`` is the best by a metric that is logged, in its direction, on one validation set.
 #
-# Mends: fairseq ends in a ``KeyError`` after the first epoch, with nothing saved, where ``--best-checkpoint-metric`` is
-# not logged; it keeps the worst checkpoint where a metric is better when higher and
+# Patches: fairseq ends in a ``KeyError`` after the first epoch, with nothing saved, where ``--best-checkpoint-metric``
+# is not logged; it keeps the worst checkpoint where a metric is better when higher and
 # ``--maximize-best-checkpoint-metric``
 # is left out; it compares with the best value of another validation set; and where ``checkpoint_last.pt`` is gone, or
 # older than ``checkpoint_best.pt``, it replaces the best by a worse one.

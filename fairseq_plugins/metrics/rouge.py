@@ -67,7 +67,7 @@ def common_subsequence_length(first: Sequence[str], second: Sequence[str]) -> in
 
 
 UNKNOWN_REFERENCE = Dictionary().unk_string(escape=True)
-"""How the host writes a reference's word that the dictionary lacks; it is no word, but metrics see parts of it."""
+"""How fairseq writes a reference's word that the dictionary lacks; it is no word, but metrics see parts of it."""
 
 NO_HYPOTHESIS_HAS_THIS = "zqxjkvw"
 """Stands for such a word where a metric is computed; as long, so that limits cut the same."""
@@ -332,9 +332,9 @@ class RougeScorerConfig(FairseqDataclass):
 
 @register_scorer("rouge", dataclass=RougeScorerConfig)
 class RougeScorer(BaseScorer):
-    """ROUGE-1, -2 and -L of the hypotheses that the host hands over.
+    """ROUGE-1, -2 and -L of the hypotheses that fairseq hands over.
 
-    The host's references lack words that are not in the dictionary; they count as words that no hypothesis has. To
+    fairseq's references lack words that are not in the dictionary; they count as words that no hypothesis has. To
     compare with other work, score against the raw references with ``python -m fairseq_plugins.cli.evaluate_rouge``.
     """
 

@@ -159,7 +159,7 @@ class VocabularyFingerprint(SavesSettings):
     """Keeps the digest of a dictionary in checkpoints and refuses those that were trained with another one.
 
     Args:
-        dictionary: the host's dictionary.
+        dictionary: fairseq's dictionary.
         name: what the error calls it, such as "the source dictionary".
         file: its file in the data directory, such as "dict.de.txt".
         flag: the flag of fairseq-preprocess that takes such a file.

@@ -53,7 +53,7 @@ class GatedDecoder(StreamDecoder):
     gate set.
 
     Args:
-        dictionary: the host's dictionary; its size is V.
+        dictionary: fairseq's dictionary; its size is V.
         members: the models' decoders, without gates of their own.
         gate: reads what :func:`~fairseq_plugins.output_layers.mixture.joint_states` makes of their states.
         weights: of the members; where they are awaited nothing is scored before a state is loaded.
@@ -170,7 +170,7 @@ def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[Ba
 
 
 def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> RecurrentLanguageModel:
-    """A model by its flags, as the host builds it; its loss is the fused one, which holds no logits of all tokens.
+    """A model by its flags, as fairseq builds it; its loss is the fused one, which holds no logits of all tokens.
 
     Raises:
         ValueError: if the flags are of another kind of model.
@@ -179,7 +179,7 @@ def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> 
     if find_base_class(arch) is None:
         raise ValueError(f"--arch {arch} is no recurrent language model of this package")
     taken = {name: value for name, value in {**flags, **overrides}.items() if name != "output_loss"}
-    # the host's models of argparse flags take these
+    # fairseq's models of argparse flags take these
     # pyrefly: ignore[bad-argument-type]
     model = build_model(Namespace(**taken), task)
     assert isinstance(model, RecurrentLanguageModel)
@@ -193,7 +193,7 @@ def find_base_class(arch: object) -> Optional[Type[RecurrentLanguageModel]]:
 
 
 def saved_flags(state: Dict[str, Any]) -> Namespace:
-    """The flags of a checkpoint's model; of models that the host configures in another way, their name as ``arch``."""
+    """The flags of a checkpoint's model; of models that fairseq configures in another way, their name as ``arch``."""
     config = state.get("cfg")
     saved = state.get("args") if config is None else config.get("model")
     if isinstance(saved, Namespace):
@@ -270,7 +270,7 @@ def check_resumed(resumed: ResumedGate, paths: List[str], task: TextTask) -> Non
 
 
 def _equal_as_saved(weight: Tensor, saved: Optional[Tensor]) -> bool:
-    """Whether a weight is the saved one, which a training in 16 bits has rounded; the host saves it in 32 bits then."""
+    """Whether a weight is the saved one, which a training in 16 bits has rounded; fairseq saves it in 32 bits then."""
     rounded = (weight.to(dtype).to(weight.dtype) for dtype in (weight.dtype, torch.bfloat16, torch.float16))
     return saved is not None and any(torch.equal(one, saved.to(weight.dtype)) for one in rounded)
 

@@ -51,7 +51,7 @@ from fairseq_plugins.output_layers.scores import DecoderStates, Noise
 
 
 MAX_POSITIONS = 100_000
-"""Tokens of the longest sentence that the host may ask for; recurrent networks have no limit of their own."""
+"""Tokens of the longest sentence that fairseq may ask for; recurrent networks have no limit of their own."""
 
 
 class EncoderOutput(TypedDict):
@@ -73,7 +73,7 @@ class EncoderOutput(TypedDict):
 
 
 class RecurrentEncoder(FairseqEncoder):
-    """Reads source sentences, wherever their padding stands; each ends with the host's end mark.
+    """Reads source sentences, wherever their padding stands; each ends with fairseq's end mark.
 
     Args:
         dictionary: the source dictionary.
@@ -155,7 +155,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         Args:
             prev_output_tokens: (B, T).
             encoder_out: what the encoder returned.
-            incremental_state: the host's store for step-by-step decoding; only the last token is read then.
+            incremental_state: fairseq's store for step-by-step decoding; only the last token is read then.
             target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
             token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
 

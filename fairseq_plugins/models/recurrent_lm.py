@@ -55,12 +55,12 @@ from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
 
 IncrementalState = Optional[Dict[str, Dict[str, Any]]]
-"""The host's store for step-by-step decoding, or None outside of it."""
+"""fairseq's store for step-by-step decoding, or None outside of it."""
 
 
-# the second base is one that the host adds by a decorator, which type checkers do not see
+# the second base is one that fairseq adds by a decorator, which type checkers do not see
 class CachingDecoder(FairseqIncrementalDecoder, FairseqIncrementalState):
-    """Keeps a state by name, a row (B, ...) for each hypothesis, in the host's store."""
+    """Keeps a state by name, a row (B, ...) for each hypothesis, in fairseq's store."""
 
     def cached(self, incremental_state: IncrementalState) -> Dict[str, Any]:
         """What the step before kept; nothing at the first one."""
@@ -102,7 +102,7 @@ class StreamDecoder(CachingDecoder):
     A subclass implements :meth:`initial_state` and :meth:`score`.
 
     Args:
-        dictionary: the host's dictionary; its size is V.
+        dictionary: fairseq's dictionary; its size is V.
 
     Attributes:
         state_dropout: probability that a row of a window starts from the state of the start of a stream, in training,
@@ -161,8 +161,8 @@ class StreamDecoder(CachingDecoder):
 
         Args:
             prev_output_tokens: (B, T).
-            src_lengths, encoder_out: ignored; the host passes them.
-            incremental_state: the host's store for step-by-step decoding; only the last token is read then.
+            src_lengths, encoder_out: ignored; fairseq passes them.
+            incremental_state: fairseq's store for step-by-step decoding; only the last token is read then.
             stream: None for separate sequences, which start from a zero state; or the name of a stream whose parallel
                 rows these are, such as "train": they go on from its carried state.
             position: of the first of these tokens in the rows of the stream; at 0 it starts from a zero state.
@@ -172,7 +172,7 @@ class StreamDecoder(CachingDecoder):
         Returns:
             log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
             dictionary: ``states`` (:class:`DecoderStates`), ``scores`` (:class:`Scores`) and ``attn``, [None], which
-            the host asks for.
+            fairseq asks for.
 
         Raises:
             ValueError: in training with :attr:`state_dropout` on separate sequences, which carry no state.
@@ -231,7 +231,7 @@ class RecurrentDecoder(StreamDecoder, SavesSettings):
     """Predicts the next token of a stream or of separate sequences.
 
     Args:
-        dictionary: the host's dictionary; its size is V.
+        dictionary: fairseq's dictionary; its size is V.
         embedding: input embedding, (V, D_0).
         input_dropout: dropout of the embedded input.
         stack: the recurrent layers.

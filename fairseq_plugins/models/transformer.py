@@ -1,4 +1,4 @@
-"""The host's Transformer with any output layer.
+"""fairseq's Transformer with any output layer.
 
 Shapes: B sentences, S source positions, T target steps, D width, V target words.
 """
@@ -35,11 +35,11 @@ from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.mixture import MixtureOutput
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise
 
-# The host's flags of its Transformer: those that are not offered here, and what the others may be.
+# fairseq's flags of its Transformer: those that are not offered here, and what the others may be.
 
 
 RATES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
-"""The host's flags of rates, which it takes unchecked."""
+"""fairseq's flags of rates, which it takes unchecked."""
 
 LEFT_OUT = (
     *("adaptive_input", "adaptive_softmax_cutoff", "adaptive_softmax_dropout", "adaptive_softmax_factor"),
@@ -48,11 +48,11 @@ LEFT_OUT = (
     *("encoder_xformers_att_config", "decoder_xformers_att_config", "min_params_to_wrap", "export", "relu_dropout"),
     *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar"),
 )
-"""The host's flags that other models read, that its Transformer fails with, or that nothing here is tested with."""
+"""fairseq's flags that other models read, that its Transformer fails with, or that nothing here is tested with."""
 
 
 def check_flags(args: Namespace) -> None:
-    """See that the host can build what its flags ask for.
+    """See that fairseq can build what its flags ask for.
 
     Raises:
         ValueError: if it cannot, with the flag and the remedy.
@@ -80,7 +80,7 @@ def _check_sizes(args: Namespace, *, side: str) -> None:
 
 
 def _check_output_width(width: Union[int, str]) -> None:
-    """Of ``--decoder-output-dim``, which the host reads as a number when it builds the model."""
+    """Of ``--decoder-output-dim``, which fairseq reads as a number when it builds the model."""
     try:
         number = int(width)
     except ValueError:
@@ -92,15 +92,15 @@ FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING, left
 
 
 class TransformerEncoderWithTokens(TransformerEncoderBase):
-    """The host's encoder, whose output has the tokens (B, S) as well."""
+    """fairseq's encoder, whose output has the tokens (B, S) as well."""
 
     def forward(self, src_tokens: Tensor, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        """As the host's, with one tensor in ``src_tokens``."""
+        """As fairseq's, with one tensor in ``src_tokens``."""
         return {**super().forward(src_tokens, *args, **kwargs), "src_tokens": [src_tokens]}
 
 
 class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
-    """The host's decoder below an output layer of this package, ``output``.
+    """fairseq's decoder below an output layer of this package, ``output``.
 
     Layer 0 of the output layer is the embedding with its position, then come the decoder layers; the last is read
     after the final normalisation.
@@ -116,7 +116,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
         )
 
     def build_output_projection(self, cfg: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
-        """The host's projection is not built: the output layer takes its place."""
+        """fairseq's projection is not built: the output layer takes its place."""
 
     # pyrefly: ignore[bad-override]
     def forward(
@@ -138,12 +138,12 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position of ``prev_output_tokens`` (B, T).
 
-        The host's arguments mean what they mean there; for the others see
+        fairseq's arguments mean what they mean there; for the others see
         :meth:`~fairseq_plugins.output_layers.base.OutputLayer.forward`.
 
         Returns:
             log-probabilities (B, T, V), or where ``target`` (B, T) is given the loss, a scalar in nats, or the features
-            (B, T, D) with ``features_only``; and the host's dictionary, with ``states`` (:class:`DecoderStates`) and
+            (B, T, D) with ``features_only``; and fairseq's dictionary, with ``states`` (:class:`DecoderStates`) and
             ``scores`` (:class:`Scores`).
         """
         features, extra = self.extract_features(
@@ -177,7 +177,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
         return scores.output, {**extra, "states": states, "scores": scores}
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
-        """The host adds a weight of its projection where the embedding is shared."""
+        """fairseq adds a weight of its projection where the embedding is shared."""
         super().upgrade_state_dict_named(state_dict, name)
         state_dict.pop(f"{name}.output_projection.weight", None)
         return state_dict
@@ -185,11 +185,11 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
 
 @register_model("transformer_with_output_layer")
 class TransformerWithOutputLayer(TransformerModel):
-    """The host's Transformer (Vaswani et al. 2017) with any output layer (Pappas & Henderson 2019, section 4.2).
+    """fairseq's Transformer (Vaswani et al. 2017) with any output layer (Pappas & Henderson 2019, section 4.2).
 
     The architectures ``transformer_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in their
-    output layer and in their presets only (:mod:`fairseq_plugins.models.presets`). The flags are the host's but
-    ``LEFT_OUT``, and those of the output layers, gates and copying; the embedding is shared as the host's flags say.
+    output layer and in their presets only (:mod:`fairseq_plugins.models.presets`). The flags are fairseq's but
+    ``LEFT_OUT``, and those of the output layers, gates and copying; the embedding is shared as fairseq's flags say.
     """
 
     @classmethod
@@ -209,7 +209,7 @@ class TransformerWithOutputLayer(TransformerModel):
         try:
             model = super().build_model(args, task)
         except ValueError as error:
-            if is_raised_in(error, HOST):  # of its flags; the host's own errors keep their traceback
+            if is_raised_in(error, HOST):  # of its flags; fairseq's own errors keep their traceback
                 raise ValueError(str(error)) from error
             raise
         if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):
@@ -234,7 +234,7 @@ class TransformerWithOutputLayer(TransformerModel):
     def build_embedding(
         cls, args: Namespace, dictionary: Dictionary, embed_dim: int, path: Optional[str] = None
     ) -> Any:
-        """The host's embedding, from ``path`` where there is one.
+        """fairseq's embedding, from ``path`` where there is one.
 
         Raises:
             ValueError: if the file cannot be read or holds other numbers than the embedding.

@@ -141,7 +141,7 @@ def unpack_state(packed: Tensor, like: State) -> State:
     """
     old = list(state_tensors(like))
     parts = packed.split([x.shape[1:].numel() for x in old], dim=1)
-    # the host's broadcast of a checkpoint garbles tensors that are not contiguous
+    # fairseq's broadcast of a checkpoint garbles tensors that are not contiguous
     new = (part.reshape(len(part), *x.shape[1:]).to(x.dtype).contiguous() for part, x in zip(parts, old))
     return with_tensors(like, new)
 
@@ -311,7 +311,7 @@ class CarriedState:
     def get(self, stream: str, position: int) -> Optional[DecoderState]:
         """State before the token at ``position``; None, which stands for zeros, at the start of a stream.
 
-        The host passes over a window for which memory runs out. The state before that window then goes on.
+        fairseq passes over a window for which memory runs out. The state before that window then goes on.
 
         Raises:
             ValueError: if no window of the stream has ended there or before.

@@ -58,7 +58,7 @@ class DropsAtRandom:
     def make_generation_fast_(
         self, retain_dropout: bool = False, retain_dropout_modules: Optional[Sequence[str]] = None, **unused: Any
     ) -> None:
-        """Called by the host before it decodes: drop there too, with ``--retain-dropout`` for all modules."""
+        """Called by fairseq before it decodes: drop there too, with ``--retain-dropout`` for all modules."""
         if retain_dropout and retain_dropout_modules is None:
             self.evaluation_scale = 1.0
         elif retain_dropout:
@@ -279,7 +279,7 @@ class SavesSettings(nn.Module):
 
 
 def _as_numbers(text: str) -> Tensor:
-    """Numbers that every precision holds; floating ones, because the host averages all buffers."""
+    """Numbers that every precision holds; floating ones, because fairseq averages all buffers."""
     return torch.tensor(list(text.encode()), dtype=torch.float32)
 
 

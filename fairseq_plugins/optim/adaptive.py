@@ -1,4 +1,4 @@
-"""Adam with weight decay in the gradient (Kingma & Ba 2015), where the host's is decoupled from it."""
+"""Adam with weight decay in the gradient (Kingma & Ba 2015), where fairseq's is decoupled from it."""
 
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, Optional
@@ -37,7 +37,7 @@ class L2AdamConfig(WeightDecayConfig):
 class L2Adam(FairseqOptimizer):
     """Adam that minimises the loss plus half the weight decay times the squared norm of the weights.
 
-    Decay passes through Adam's means like any gradient. In the host's ``--optimizer adam`` it shrinks the weights apart
+    Decay passes through Adam's means like any gradient. In fairseq's ``--optimizer adam`` it shrinks the weights apart
     from the gradient (AdamW).
 
     With the means m and v after t updates and the decays b1 and b2, an update is
@@ -115,7 +115,7 @@ class DampedAdagradConfig(WeightDecayConfig):
 class DampedAdagrad(FairseqOptimizer):
     """w -= lr g / sqrt(a + sum of g^2 so far), element by element, with one a for all weights.
 
-    In the host's ``--optimizer adagrad`` a is 0. Works with the sparse gradients of ``--criterion noise_contrastive``.
+    In fairseq's ``--optimizer adagrad`` a is 0. Works with the sparse gradients of ``--criterion noise_contrastive``.
 
     Raises:
         ValueError: if a value is below zero or no number.

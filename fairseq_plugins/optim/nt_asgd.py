@@ -142,7 +142,7 @@ logger = logging.getLogger(__name__)
 
 
 STOPPABLE_SCHEDULERS = ("fixed", "reduce_lr_on_plateau")
-"""Schedulers that report the optimiser's learning rate to the host, which stops when it is below its minimum."""
+"""Schedulers that report the optimiser's learning rate to fairseq, which stops when it is below its minimum."""
 
 
 def best_old_value(values: Sequence[float], nonmonotone_interval: int) -> float:
@@ -193,7 +193,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
     The task hands over the validation loss at the end of every epoch (:meth:`record_validation`).
     Validation and checkpoints see the averaged weights; see :class:`AveragedSGD`. With
     ``--averaging immediate`` the trigger makes :meth:`get_lr` minus infinity, below any ``--stop-min-lr``,
-    which is how the host ends a training.
+    which is how fairseq ends a training.
 
     Raises:
         ValueError: on a negative interval or weight decay, a task that does not hand over validation losses, 16-bit
@@ -314,7 +314,7 @@ def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> Non
     :class:`AveragedSGD` has brought them back itself.
 
     Raises:
-        ValueError: if the optimiser holds all weights in one vector, as the host's does with ``--fp16``.
+        ValueError: if the optimiser holds all weights in one vector, as fairseq's does with ``--fp16``.
     """
     norm = _column_norm(model)
     if norm is None:

@@ -40,7 +40,7 @@ class OutputLayer(Component, SavesSettings):
     that can score targets without building (B, T, V) overrides :meth:`target_loss`, which is given an
     ``interpolation`` where a model copies source words, and only there.
 
-    :func:`build_output_layer` calls the constructor with keywords: ``dictionary``, the host's, whose size is V,
+    :func:`build_output_layer` calls the constructor with keywords: ``dictionary``, fairseq's, whose size is V,
     ``layer_widths`` D_0 .. D_N, ``shared_weight``, the (V, D_0) input embedding where the model shares it or else None,
     and ``options``, an instance of ``Options``. It adds the gate. Models with attention set :attr:`copying`.
 

@@ -26,7 +26,7 @@ class OutputGate(Component, SavesSettings):
 
     A subclass registers itself with ``OUTPUT_GATES.register``, names its flags in the dataclass ``Options`` and
     implements :meth:`forward`; it then is a value of ``--output-gate`` for every output layer with logits.
-    :func:`build_output_gate` calls the constructor with keywords: ``dictionary``, the host's, whose size is V,
+    :func:`build_output_gate` calls the constructor with keywords: ``dictionary``, fairseq's, whose size is V,
     ``layer_widths`` D_0 .. D_N, and ``options``, an instance of ``Options``.
 
     A gate with recurrent state overrides :meth:`initial_state`, too. Its state is a part of the decoder's: carried

@@ -287,7 +287,7 @@ class DirectOutputConnection(MixtureOutput):
         return [0] * (num_layers - 2) + [1, 3]
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Called by the host before every update; fine-tuning, which counts from zero, has no second warm-up.
+        """Called by fairseq before every update; fine-tuning, which counts from zero, has no second warm-up.
 
         The updates of a gate are none of its base model's, which is in evaluation mode.
         """

@@ -244,7 +244,7 @@ class ProjectedOutput(OutputLayer):
             )
         latents, log_prior = self.mixture(states)
         if torch.is_grad_enabled():
-            self._check_trains_in_precision_of_model("a criterion of the host")
+            self._check_trains_in_precision_of_model("a criterion of fairseq")
             log_probs = mixture_log_probs(self._logits(latents, gate), log_prior)
         else:
             latents, bias = self._at_temperature(latents)

@@ -32,7 +32,7 @@ class Scores:
 
     @property
     def output(self) -> Tensor:
-        """What a decoder returns to the host: the loss where targets were given, or else the log-probabilities."""
+        """What a decoder returns to fairseq: the loss where targets were given, or else the log-probabilities."""
         output = self.log_probs if self.loss is None else self.loss
         assert output is not None
         return output

@@ -14,7 +14,7 @@ from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.models.presets import ARCHITECTURES, Value
 from fairseq_plugins.options import replaced_file, write_text
-from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE, host_arguments
+from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE, fairseq_arguments
 from fairseq_plugins.recipes.training import Training
 
 
@@ -89,7 +89,7 @@ class FineTuning:
             ValueError: if the paper of the architecture does not fine-tune it.
         """
         flags = {"finetune-from-model": best, **COMMON, **FULL_SIZE, **fine_tuning_flags(self.arch)}
-        return host_arguments(flags, data=self.data, save_dir=str(folder), more=self.more)
+        return fairseq_arguments(flags, data=self.data, save_dir=str(folder), more=self.more)
 
     def run(self, *, max_rounds: Optional[int] = None) -> None:
         """Train until a round brings no gain, and tell the figures of each; what an earlier run left is resumed.

@@ -701,7 +701,7 @@ HOST = _speed_recipe(
 
 
 def _every_preset(suffix: str, *, corpus: str) -> Recipe:
-    """The host's model, ours of the same size, and every preset for the corpus with its paper's rows and windows."""
+    """fairseq's model, ours of the same size, and every preset for the corpus with its paper's rows and windows."""
     presets = {arch: preset for arch, preset in LANGUAGE_MODELS.items() if arch.endswith(f"_{suffix}")}
     kept = ("batch-size", "row-groups", "tokens-per-sample", "balance")
     systems = {}

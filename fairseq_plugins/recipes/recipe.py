@@ -195,7 +195,7 @@ class Recipe:
             ValueError: if the recipe has no such system.
         """
         own = self.system(system).flags
-        preset = ARCHITECTURES.get(str(own["arch"]))  # the host's architectures have none
+        preset = ARCHITECTURES.get(str(own["arch"]))  # fairseq's architectures have none
         taken = preset.training if preset is not None and self.training_of_presets == "taken" else {}
         return {**COMMON, **taken, **self.training, **own}
 
@@ -222,7 +222,7 @@ def training_arguments(
         system: its name in the recipe.
         data: directory that data-prep wrote.
         save_dir: directory for checkpoints.
-        seed: None takes the preset's, or the host's where the preset has none.
+        seed: None takes the preset's, or fairseq's where the preset has none.
         more: arguments that come last and win; with ``--keep-last-epochs`` there are checkpoints of epochs. An output
             layer, gate, recurrent cell or way to copy among them comes without the recipe's options of others, and one
             softmax without the penalty of mixtures.
@@ -237,10 +237,10 @@ def training_arguments(
     _check_base(recipe, system, save_dir=save_dir, more=more)
     if seed is not None:
         flags["seed"] = seed
-    return host_arguments(flags, data=data, save_dir=save_dir, more=more)
+    return fairseq_arguments(flags, data=data, save_dir=save_dir, more=more)
 
 
-def host_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, more: Sequence[str] = ()) -> List[str]:
+def fairseq_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, more: Sequence[str] = ()) -> List[str]:
     """All arguments of ``fairseq-train``.
 
     Args:
@@ -265,7 +265,7 @@ def _for_chosen_parts(flags: Mapping[str, Value], more: Sequence[str]) -> Dict[s
     left_out: Set[str] = set()
     for registry in registries:
         part = registry.get(getattr(chosen, registry.destination))
-        if part is not None:  # the host refuses names that do not exist
+        if part is not None:  # fairseq refuses names that do not exist
             left_out |= registry.all_option_names() - option_names(part.Options)
     layer = OUTPUT_LAYERS.get(chosen.output_layer)
     if layer is not None and _MIXTURES_OPTION not in option_names(layer.Options):

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.options import check_output_folder, write_text
-from fairseq_plugins.processes import host_command, run_logged, training_environment
+from fairseq_plugins.processes import fairseq_command, run_logged, training_environment
 from fairseq_plugins.recipes.recipe import Recipe, training_arguments
 
 BEGUN_FILE = "begun.txt"
@@ -92,7 +92,7 @@ class Training:
         with self._locked():
             self._keep_start()
             self._keep_data()
-            command, environment = host_command("train", self.arguments), training_environment()
+            command, environment = fairseq_command("train", self.arguments), training_environment()
             with self._noted():
                 status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
             if status != 0:
@@ -160,7 +160,7 @@ class Training:
 
     @property
     def _goes_on(self) -> bool:
-        """Whether there is a training to go on with, of which the host does not read the start again."""
+        """Whether there is a training to go on with, of which fairseq does not read the start again."""
         return bool(self._read(FINISHED_FILE)) or self._last_saved is not None
 
     def _check_start(self) -> None:

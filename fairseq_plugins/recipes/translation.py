@@ -415,7 +415,7 @@ MAJOR_MINOR = Recipe(
     decoding=DecodingSettings(split="newstest2015", beam=10),
     notes="""The paper gives SGD at 1.0, 340,000 updates and "dropout 1.0"; batches, dropout 0.2, clipping, length
 and the halving of the rate after half of the updates are those of the toolkit whose recipe this is (TensorFlow's
-NMT tutorial), but for its forget bias of 1, which may be what the 1.0 means. The host warns each epoch that it has
+NMT tutorial), but for its forget bias of 1, which may be what the 1.0 means. fairseq warns each epoch that it has
 no rate by epoch: those by update are taken. newstest2016 is another --split.
 Perplexity: fairseq-validate DATA --user-dir fairseq_plugins --path CKPT --task translation --valid-subset
 newstest2015 --batch-size 128""",

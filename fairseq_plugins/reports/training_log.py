@@ -21,7 +21,7 @@ from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.ops.matmul import has_native_bfloat16
 
 NUMBER = r"(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))"
-"""As the host prints one."""
+"""As fairseq prints one."""
 EPOCH_NUMBER = r"epoch (\d{1,9})\b"
 VALIDATION = re.compile(rf"\| valid \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
 TRAINING = re.compile(rf"\| train \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
@@ -38,16 +38,16 @@ EPOCH = re.compile(rf"\| (?:train|train_inner|valid) \| {EPOCH_NUMBER}")
 EPOCH_OF_INTERVAL = re.compile(rf"\| train_inner \| {EPOCH_NUMBER}:")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 SEED = re.compile(r"'common': \{[^{}]*?'seed': (\d+)")
-"""In what the host prints of the flags, once a start."""
+"""In what fairseq prints of the flags, once a start."""
 PARAMETERS = re.compile(r"\| num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
-"""In what the host prints of the model, once a start."""
+"""In what fairseq prints of the model, once a start."""
 START = "| fairseq.trainer | Preparing to load checkpoint "
-"""In a line that the host logs once a start, whether there is a checkpoint or not."""
+"""In a line that fairseq logs once a start, whether there is a checkpoint or not."""
 BEGINNINGS = (
     "| fairseq.trainer | No existing checkpoint found ",
     "| fairseq.checkpoint_utils | loading pretrained model from ",
 )
-"""In lines that the host logs where it goes on with no training of the folder."""
+"""In lines that fairseq logs where it goes on with no training of the folder."""
 
 
 def find_log(save_dir: Path) -> Path:
@@ -109,7 +109,7 @@ def read_num_parameters(path: Path) -> Tuple[int, int]:
 
 
 def _last_start(path: Path, line: "re.Pattern[str]", *, what: str) -> Sequence[str]:
-    """What the expression captures in what the host printed as it started the last training that left anything."""
+    """What the expression captures in what fairseq printed as it started the last training that left anything."""
     text = read_log(path)
     start = text[: _last_beginning(text) or None]
     found = [match.groups() for match in line.finditer(start, _last_beginning(start))]
@@ -454,11 +454,11 @@ def describe_machine() -> str:
         bfloat16 = " with bfloat16" if has_native_bfloat16(torch.device("cpu")) else ""
         cpu = f"{models[0]} ({extension}{bfloat16}), {len(models)} cores" if models else cpu
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {_host_version()}"
+    return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {_fairseq_version()}"
 
 
 @cache
-def _host_version() -> str:
+def _fairseq_version() -> str:
     """Of whatever distribution has fairseq."""
     distributions = packages_distributions().get("fairseq")
     return version(distributions[0]) if distributions else "without metadata"

@@ -34,12 +34,12 @@ UNKNOWN_IN_HYPOTHESIS = "UNKNOWN"
 """Stands for a word that the dictionary lacks; it has no letter in common with what stands for that of a reference."""
 
 STATISTICS = "_eval_scorer"
-"""Begins the names of the sums in the logging output; the host shows no name that begins so."""
+"""Begins the names of the sums in the logging output; fairseq shows no name that begins so."""
 
 
 @dataclass
 class EvalScorerConfig(FairseqDataclass):
-    """Flags that ``--task scored_translation`` adds to those of the host's ``translation``."""
+    """Flags that ``--task scored_translation`` adds to those of fairseq's ``translation``."""
 
     eval_scorer: EvalScorer = field(
         default="bleu",
@@ -73,7 +73,7 @@ GENERATION_ARGUMENTS = {
     *("temperature", "no_repeat_ngram_size", "sampling", "sampling_topk", "sampling_topp"),
     *("diverse_beam_groups", "diverse_beam_strength", "diversity_rate"),
 }
-"""What ``--eval-scorer-args`` may hold: what the host's ``build_generator`` reads and a score of decoding allows."""
+"""What ``--eval-scorer-args`` may hold: what fairseq's ``build_generator`` reads and a score of decoding allows."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class ScoredTranslationConfig(EvalScorerConfig, TranslationConfig):
 
 @register_task("scored_translation", dataclass=ScoredTranslationConfig)
 class ScoredTranslationTask(TranslationTask):
-    """The host's ``translation``, whose validation decodes and logs ``--eval-scorer`` under that name.
+    """fairseq's ``translation``, whose validation decodes and logs ``--eval-scorer`` under that name.
 
     What each sentence counts is summed over batches and processes; the score is that of the whole set. Decoding is
     without dropout and leaves the random state as it was, so that a training is the same with it and without.
@@ -122,7 +122,7 @@ class ScoredTranslationTask(TranslationTask):
         return self._model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """The host's, which reads validation sets before a training.
+        """fairseq's, which reads validation sets before a training.
 
         Raises:
             ValueError: if ``--eval-scorer`` knows no word of their references' script.
@@ -137,7 +137,7 @@ class ScoredTranslationTask(TranslationTask):
     def valid_step(
         self, sample: Dict[str, Any], model: nn.Module, criterion: FairseqCriterion
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """The host's step, with the statistics of the decoded batch in the logging output."""
+        """fairseq's step, with the statistics of the decoded batch in the logging output."""
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         logging_output.update(zip(self._names, self._decode(sample).tolist()))
         return loss, sample_size, logging_output
@@ -180,7 +180,7 @@ class ScoredTranslationTask(TranslationTask):
 
 
 def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
-    """They say how the host's ``translation`` decodes."""
+    """They say how fairseq's ``translation`` decodes."""
     own_names = {one.name for one in fields(EvalScorerConfig)}
     for one in fields(TranslationConfig):
         if one.name.startswith("eval_bleu_") and getattr(cfg, one.name) != one.default:
@@ -192,7 +192,7 @@ def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
 
 @contextmanager
 def _naming_generation() -> Iterator[None]:
-    """Name the flag where the host, or a model of this package, refuses what it asks of generation."""
+    """Name the flag where fairseq, or a model of this package, refuses what it asks of generation."""
     try:
         yield
     except (AssertionError, ValueError) as error:

@@ -195,7 +195,7 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
 
     # pyrefly: ignore[bad-override]
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Read a split as one token stream; with ``combine``, as the host asks, train1 or valid1 and so on too."""
+        """Read a split as one token stream; with ``combine``, as fairseq asks, train1 or valid1 and so on too."""
         if combine:
             tokens = load_training_stream(self.args.data, self.dictionary, subset=split)
         else:
@@ -278,9 +278,9 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         update_num: int,
         ignore_grad: bool = False,
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """The host's step; notes the window, and where the stream stands after it.
+        """fairseq's step; notes the window, and where the stream stands after it.
 
-        The host passes over a window for which memory runs out. Where that happens in one of several processes, the
+        fairseq passes over a window for which memory runs out. Where that happens in one of several processes, the
         others go on, and it takes part in what they do together.
         """
         self._optimizer = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
@@ -337,9 +337,9 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
     # checkpoints
 
     def get_checkpoint_dict(self) -> Dict[str, Dict[str, Any]]:
-        """Position in the training text, under a key of its own, for the host to save.
+        """Position in the training text, under a key of its own, for fairseq to save.
 
-        The host asks for it before it takes the weights, averaged ones even where the last update was skipped.
+        fairseq asks for it before it takes the weights, averaged ones even where the last update was skipped.
         """
         self._show_average()
         return {type(self).__name__: self._stream_position.checkpoint()}

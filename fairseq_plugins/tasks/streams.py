@@ -30,7 +30,7 @@ from fairseq_plugins.modules.cell import (
 )
 
 Step = Tuple[Tensor, int, Dict[str, Any]]
-"""What the host's step returns: the loss, the number that the host divides gradients by, and what is logged."""
+"""What fairseq's step returns: the loss, the number that fairseq divides gradients by, and what is logged."""
 
 
 class RowGroups:
@@ -73,7 +73,7 @@ class RowGroups:
         Args:
             step: from a sample to loss and gradients.
             sample: a window of all rows.
-            model: as the host calls it; where processes exchange gradients, they do so at the last group.
+            model: as fairseq calls it; where processes exchange gradients, they do so at the last group.
             decoder: of the model; it holds the state before the window, and then the one after it.
             criterion: by which the step computes.
 
@@ -195,7 +195,7 @@ class StreamPosition:
             ``row_offsets``: the token that each row of all processes begins with in this epoch, empty where it is the
             first of each, or None at the end of an epoch;
             ``hidden_state``: the tensors of the state before it by name, each (rows of all processes, D), or None
-            where the next window starts from zeros. After a window without enough memory, which the host passes over,
+            where the next window starts from zeros. After a window without enough memory, which fairseq passes over,
             it is the state before that one;
             ``text``: the digest of the text, or None at the end of an epoch.
         """
@@ -345,7 +345,7 @@ def scaled_learning_rate(optimizer: FairseqOptimizer, scale: float) -> Generator
         optimizer.set_lr(lr)
 
 
-# What the host's programs ask of a task whose texts are streams.
+# What fairseq's programs ask of a task whose texts are streams.
 
 
 _READS_NO_SENTENCES = (
@@ -355,7 +355,7 @@ _READS_NO_SENTENCES = (
 
 
 class StreamReadingTask(LanguageModelingTask):
-    """Scores windows of streams for the host's programs, and refuses sentences."""
+    """Scores windows of streams for fairseq's programs, and refuses sentences."""
 
     # pyrefly: ignore[bad-override]
     def eval_lm_dataloader(
@@ -394,7 +394,7 @@ class StreamReadingTask(LanguageModelingTask):
         raise ValueError(_READS_NO_SENTENCES)
 
     def inference_step(self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """The host's step; windows of a stream are scored, as by ``fairseq-generate --score-reference``, not continued.
+        """fairseq's step; windows of a stream are scored, as by ``fairseq-generate --score-reference``, not continued.
 
         Raises:
             ValueError: if they are to be continued.

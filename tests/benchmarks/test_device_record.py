@@ -82,8 +82,8 @@ def test_an_item_that_fails_is_kept_with_its_error_and_tried_again_after_the_oth
     assert step.measured == ["one", "two", "three"] and result.num_failed == 1
     error = read(setting)["items"]["one"]
     assert error == {"error": "RuntimeError: CUDA out of memory ... the end"} and state_of(error).startswith("FAILED: ")
-    mended = Counting(setting)
-    assert run(mended).num_failed == 0 and mended.measured == ["one"]
+    patched = Counting(setting)
+    assert run(patched).num_failed == 0 and patched.measured == ["one"]
 
 
 def test_an_interrupt_keeps_what_was_measured(setting):

@@ -98,7 +98,7 @@ def test_a_suite_has_systems_of_a_recipe(suite):
 
 
 @pytest.mark.parametrize("name, suite", [("lstm", "fairseq lstm"), ("transformer", "fairseq transformer, tied")])
-def test_the_host_is_the_reference_of_translation(name, suite):
+def test_fairseq_is_the_reference_of_translation(name, suite):
     recipe = TRANSLATION_SUITES[name].recipe
     assert recipe.label(TRANSLATION_SUITES[name].system_names[0]) == suite
 

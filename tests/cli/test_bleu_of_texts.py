@@ -269,7 +269,7 @@ def test_missing_binaries_are_told_in_a_line(decoded, folder, capsys):
     assert "data lacks binaries of test.en-de.de: prepare it again" in told
 
 
-def test_what_the_host_refuses_is_told_in_a_line(decoded, folder, capsys):
+def test_what_fairseq_refuses_is_told_in_a_line(decoded, folder, capsys):
     line = "ValueError: model.pt is damaged: take another"
     (folder / "stub/fairseq_cli/generate.py").write_text(f"import sys; sys.exit('{line}')")
     assert "error: model.pt is damaged: take another (log: out/generate.log)" in refusal(

@@ -79,7 +79,7 @@ def test_a_model_is_loaded_from_its_checkpoint(here, capsys):
 
 
 @pytest.mark.slow
-def test_models_of_the_host_rerank_too(here, capsys):
+def test_models_of_fairseq_rerank_too(here, capsys):
     dictionary = Dictionary.load(str(here / "data/dict.txt"))
     task = SimpleNamespace(dictionary=dictionary, source_dictionary=dictionary, target_dictionary=dictionary)
     flags = {

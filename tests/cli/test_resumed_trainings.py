@@ -68,7 +68,7 @@ def test_a_call_that_leaves_nothing_keeps_the_record_of_before(commands, tmp_pat
     assert (tmp_path / "doc/begun.txt").read_text() == "fairseq-train data --lr 5\n"
 
 
-def test_a_training_of_the_host_alone_is_gone_on_with(commands, tmp_path):
+def test_a_training_of_fairseq_alone_is_gone_on_with(commands, tmp_path):
     (tmp_path / "doc").mkdir()
     (tmp_path / "doc/checkpoint_last.pt").touch()
     commands.status = 2

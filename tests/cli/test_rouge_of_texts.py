@@ -125,7 +125,7 @@ def test_several_files_are_one_text(folder, capsys):
     assert scores == expected(lines, TEXTS["first reference"])
 
 
-def test_output_of_the_host_in_shards_is_one_text(folder, capsys):
+def test_output_of_fairseq_in_shards_is_one_text(folder, capsys):
     """Each shard has the sentences of its part, in the order of their lengths."""
     shards = {"a": [2, 0], "b": [1]}
     for name, numbers in shards.items():

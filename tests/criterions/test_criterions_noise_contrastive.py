@@ -169,7 +169,7 @@ def test_words_that_do_not_occur_are_counted_once():
 
 def test_a_learned_normaliser_starts_where_a_checkpoint_has_none(make_criterion):
     criterion = make_criterion(normaliser="learned")
-    criterion.load_state_dict(None, strict=True)  # what the host gives
+    criterion.load_state_dict(None, strict=True)  # what fairseq gives
     assert criterion.log_normaliser.item() == pytest.approx(LOG_V)
 
 
@@ -219,7 +219,7 @@ def test_evaluation_is_normalised(name, reduce, make_criterion, task):
     assert torch.equal(loss, expected) and size == expected_size and logged == expected_logged
 
 
-def test_a_sentence_average_is_that_of_the_host(make_criterion):
+def test_a_sentence_average_is_that_of_fairseq(make_criterion):
     model = MODELS["full"]()
     assert make_criterion(sentence_avg=True)(model, make_sample(model))[1] == B
 
@@ -286,7 +286,7 @@ def test_the_learned_normaliser_is_logged_without_a_graph(make_criterion):
     assert not logged["log_normaliser"].requires_grad
 
 
-def test_with_sentence_avg_the_host_divides_by_sentences_in_validation_too(make_criterion):
+def test_with_sentence_avg_fairseq_divides_by_sentences_in_validation_too(make_criterion):
     criterion, model = make_criterion(sentence_avg=True), MODELS["full"]()
     sample = make_sample(model)
     assert [criterion.train(training)(model.train(training), sample)[1] for training in (True, False)] == [B, B]
@@ -340,7 +340,7 @@ def test_what_changes_logits_is_refused(model, told, make_criterion):
         make_criterion()(model, make_sample(model))
 
 
-def test_an_architecture_of_the_host_is_refused(make_criterion, make_dictionary):
+def test_an_architecture_of_fairseq_is_refused(make_criterion, make_dictionary):
     decoder = LSTMDecoder(make_dictionary(V), embed_dim=8, hidden_size=8, out_embed_dim=8, attention=False)
     model = FairseqLanguageModel(decoder)
     with pytest.raises(ValueError, match="--criterion noise_contrastive needs an --arch of fairseq_plugins"):

@@ -107,7 +107,7 @@ def test_with_sentence_avg_the_nll_of_a_sentence_takes_the_place_of_that_of_a_to
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-def test_penalties_are_logged_by_token_whatever_the_host_divides_by(make_criterion, sample):
+def test_penalties_are_logged_by_token_whatever_fairseq_divides_by(make_criterion, sample):
     model = build_tiny_lm("mos").double()
     by_token, by_sentence = (
         make_criterion(sentence_avg=average, activation_regularization=2.0)(model, sample)[2]
@@ -266,10 +266,10 @@ def test_values_that_cannot_be_are_refused_with_the_flag(flags, told, make_crite
         make_criterion(**flags)
 
 
-# models of the host
+# models of fairseq
 
 
-def test_an_architecture_of_the_host_is_told_its_criterion(make_criterion, sample):
+def test_an_architecture_of_fairseq_is_told_its_criterion(make_criterion, sample):
     decoder = LSTMDecoder(make_dictionary(V), embed_dim=8, hidden_size=8, out_embed_dim=8, attention=False)
     with pytest.raises(ValueError, match="needs an --arch of fairseq_plugins: .* take --criterion cross_ent"):
         make_criterion()(FairseqLanguageModel(decoder), sample)

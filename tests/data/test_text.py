@@ -270,7 +270,7 @@ def test_a_translation_has_the_words_of_its_target(pair, tmp_path):
     assert training_counts(task).tolist() == counts_of(target)
 
 
-def test_of_both_directions_in_one_folder_the_one_that_the_host_reads_counts(tmp_path):
+def test_of_both_directions_in_one_folder_the_one_that_fairseq_reads_counts(tmp_path):
     read, first, more = random_lines(), random_lines(), random_lines()
     write_split(tmp_path, "train.de-en.en", read), write_split(tmp_path, "train.en-de.en", first)
     write_split(tmp_path, "train1.en-de.en", more)
@@ -279,7 +279,7 @@ def test_of_both_directions_in_one_folder_the_one_that_the_host_reads_counts(tmp
 
 
 @pytest.mark.parametrize("side", ["", ".de-en.en"])
-def test_the_parts_that_the_host_trains_on_count_as_well(side, tmp_path):
+def test_the_parts_that_fairseq_trains_on_count_as_well(side, tmp_path):
     texts = [random_lines() for _ in range(4)]
     for number, lines in zip(("", "1", "2", "4"), texts):
         write_split(tmp_path, f"train{number}{side}", lines)

@@ -32,7 +32,7 @@ def here(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fake_host(here: Path) -> dict[str, str]:
+def fake_fairseq(here: Path) -> dict[str, str]:
     """An environment in which fairseq-preprocess fails at once, for tests of what comes before it."""
     (here / "bin").mkdir()
     (here / "bin" / "fairseq-preprocess").write_text("#!/bin/sh\necho starting\necho out of memory\nexit 3\n")

@@ -1,4 +1,4 @@
-"""The scripts that prepare corpora as a user drives them, in this process or in a shell; what the host reads back."""
+"""The scripts that prepare corpora as a user drives them, in this process or in a shell; what fairseq reads back."""
 
 import contextlib
 import io
@@ -20,13 +20,13 @@ from preparation.main import main
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATH = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # the environment may not be activated
 HOST = shutil.which("fairseq-preprocess", path=PATH)
-run_host_in_shell = steps.run_host
+run_fairseq_in_shell = steps.run_fairseq
 
 
-def run_host_here(command: list[str], folder: Path, log: Path, *, num_files: int) -> None:
-    """The host's command in this process, which has imported it once; a script in its place is run as such."""
+def run_fairseq_here(command: list[str], folder: Path, log: Path, *, num_files: int) -> None:
+    """fairseq's command in this process, which has imported it once; a script in its place is run as such."""
     if shutil.which("fairseq-preprocess") != HOST:
-        return run_host_in_shell(command, folder, log, num_files=num_files)
+        return run_fairseq_in_shell(command, folder, log, num_files=num_files)
     from fairseq.options import get_preprocessing_parser
     from fairseq_cli import preprocess
 
@@ -48,7 +48,7 @@ def prepare(corpus: str, *options: object, cwd: Path, check: bool = False, **env
     stdout, stderr = io.StringIO(), io.StringIO()
     with (
         mock.patch.dict(os.environ, {"NO_PROXY": "*", "EXPECTED_COUNTS": "check" if check else "skip", **env}),
-        mock.patch.object(steps, "run_host", run_host_here),
+        mock.patch.object(steps, "run_fairseq", run_fairseq_here),
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
@@ -106,8 +106,8 @@ def read_all(corpus: Corpus, folder: Path, options: Namespace) -> dict[str, list
         return {split: list(rows) for split, rows in texts.items()}
 
 
-def host_lines(dictionary_file: Path, prefix: Path) -> Iterator[list[str]]:
-    """What the host reads back, end marks included."""
+def fairseq_lines(dictionary_file: Path, prefix: Path) -> Iterator[list[str]]:
+    """What fairseq reads back, end marks included."""
     from fairseq.data import Dictionary
     from fairseq.data.indexed_dataset import make_dataset
 
@@ -118,12 +118,12 @@ def host_lines(dictionary_file: Path, prefix: Path) -> Iterator[list[str]]:
 
 def binarised_text(folder: Path, split: str) -> list[list[str]]:
     """The lines of a split of one side, end marks included."""
-    return list(host_lines(folder / "dict.txt", folder / split))
+    return list(fairseq_lines(folder / "dict.txt", folder / split))
 
 
 def binarised(folder: Path, split: str, pair: str, language: str) -> list[str]:
     """The lines of a side of a pair, without end marks."""
-    lines = list(host_lines(folder / f"dict.{language}.txt", folder / f"{split}.{pair}.{language}"))
+    lines = list(fairseq_lines(folder / f"dict.{language}.txt", folder / f"{split}.{pair}.{language}"))
     assert all(line[-1] == "</s>" for line in lines)
     return [" ".join(line[:-1]) for line in lines]
 

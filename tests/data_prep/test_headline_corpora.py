@@ -156,7 +156,7 @@ def test_gigaword_layouts(tmp_path: Path) -> None:
     "word, token",
     [("<s>", "s"), ("<<s>>", "s"), ("a<</s>>b", "a/sb"), ("<unk>", "<unk>"), ("[UNK]", "<unk>"), ("<<unk>>", "unk")],
 )
-def test_no_word_becomes_a_symbol_of_the_host(word: str, token: str) -> None:
+def test_no_word_becomes_a_symbol_of_fairseq(word: str, token: str) -> None:
     assert headlines.Gigaword().tokenizer("article", False)(word) == token
 
 

@@ -135,7 +135,7 @@ def test_result_of_another_recipe_is_not_taken(prepared: SimpleNamespace) -> Non
     assert snapshot(prepared.cwd) == before
 
 
-def test_result_of_the_host_is_left_alone(prepared: SimpleNamespace, here: Path) -> None:
+def test_result_of_fairseq_is_left_alone(prepared: SimpleNamespace, here: Path) -> None:
     shutil.copytree(prepared.dest, here / "mine")
     for path in (here / "mine").iterdir():
         if path.is_dir():
@@ -148,13 +148,13 @@ def test_result_of_the_host_is_left_alone(prepared: SimpleNamespace, here: Path)
 
 
 def test_stopped_run_goes_on_and_ends_the_same(
-    prepared: SimpleNamespace, here: Path, fake_host: dict[str, str]
+    prepared: SimpleNamespace, here: Path, fake_fairseq: dict[str, str]
 ) -> None:
-    """The host fails; the steps before it are not repeated; an incomplete result is made again."""
+    """fairseq fails; the steps before it are not repeated; an incomplete result is made again."""
     small = prepared.small
     write_corpus(here / "x", small)
     options = [small.corpus, *small.options, "--from", "x"]
-    message = fail(*options, cwd=here, **fake_host)
+    message = fail(*options, cwd=here, **fake_fairseq)
     assert "fairseq-preprocess failed, see downloads/" in message and "preprocess.log (out of memory)" in message
     dest = here / "data-bin" / small.result
     dest.mkdir(parents=True)
@@ -528,7 +528,7 @@ def test_a_result_that_lost_a_file_is_not_complete(name: str, damage: str, tmp_p
         is_finished(*arguments)
 
 
-def test_binaries_of_the_host_are_not_empty(tmp_path: Path) -> None:
+def test_binaries_of_fairseq_are_not_empty(tmp_path: Path) -> None:
     names = ["dict.txt", *(f"{split}.{end}" for split in SPLITS for end in ("bin", "idx"))]
     write_files(tmp_path / "mine", {name: b"" if name == "valid.bin" else b"1" for name in names})
     with pytest.raises(DataError, match="mine has an empty valid.bin: delete it or pass another --dest"):

@@ -1,4 +1,4 @@
-"""Corpora of one side, by Penn Treebank and WikiText: what the host reads back, mirrors, the real corpora."""
+"""Corpora of one side, by Penn Treebank and WikiText: what fairseq reads back, mirrors, the real corpora."""
 
 import dataclasses
 import hashlib

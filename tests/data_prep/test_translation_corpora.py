@@ -109,7 +109,7 @@ def test_every_test_pair_stays_in_its_place(awkward: SimpleNamespace) -> None:
     assert raw[-2] == "the end"
 
 
-def test_no_text_becomes_a_symbol_of_the_host(awkward: SimpleNamespace) -> None:
+def test_no_text_becomes_a_symbol_of_fairseq(awkward: SimpleNamespace) -> None:
     for language in LANGUAGES:
         symbols = {line.split(" ")[0] for line in (awkward.dest / f"dict.{language}.txt").read_text().split("\n")}
         assert not symbols & {"<s>", "</s>", "<pad>", "<unk>"}
@@ -143,11 +143,11 @@ def test_sentencepiece_lowercase_and_joined_dictionary(here: Path) -> None:
     assert (dest / "sentencepiece.bpe.model").is_file()
 
 
-def test_steps_are_made_again_only_where_something_changed(here: Path, fake_host: dict[str, str]) -> None:
+def test_steps_are_made_again_only_where_something_changed(here: Path, fake_fairseq: dict[str, str]) -> None:
     write_files(here / "x", multi30k_files())
 
     def run(*options: object) -> str:
-        done = prepare("multi30k", "de-en", "--from", "x", "--merges", 20, *options, cwd=here, **fake_host)
+        done = prepare("multi30k", "de-en", "--from", "x", "--merges", 20, *options, cwd=here, **fake_fairseq)
         assert "fairseq-preprocess failed, see downloads/multi30k/de-en/preprocess.log (out of memory)" in done.stderr
         return " ".join(re.findall(r"de-en/(\w+) is already complete", done.stderr))
 
@@ -160,7 +160,7 @@ def test_steps_are_made_again_only_where_something_changed(here: Path, fake_host
     assert not list(here.rglob("*partial*")) and not list((here / "data-bin").iterdir())
 
 
-def test_mirrors(here: Path, fake_host: dict[str, str], server: SimpleNamespace) -> None:
+def test_mirrors(here: Path, fake_fairseq: dict[str, str], server: SimpleNamespace) -> None:
     write_files(server.folder / "good", multi30k_files())
     shutil.copytree(server.folder / "good", server.folder / "broken")
     broken = server.folder / "broken" / "train.en.gz"
@@ -168,14 +168,14 @@ def test_mirrors(here: Path, fake_host: dict[str, str], server: SimpleNamespace)
     (server.folder / "broken" / "val.de.gz").write_text("<html>This domain is for sale</html>")
     mirrors = [f"{server.url}/gone", f"{server.url}/broken", f"{server.url}/good/"]
     options = [part for mirror in mirrors for part in ["--mirror", mirror]]
-    message = fail("multi30k", "de-en", *options, "--merges", 20, cwd=here, **fake_host)
+    message = fail("multi30k", "de-en", *options, "--merges", 20, cwd=here, **fake_fairseq)
     assert "out of memory" in message
     found = {path.name: path.read_bytes() for path in (here / "downloads" / "multi30k").glob("*.gz")}
     assert found == {path.name: path.read_bytes() for path in (server.folder / "good").iterdir()}
     assert server.requests.count("/good/train.en.gz") == server.requests.count("/good/val.de.gz") == 1
     num_requests = len(server.requests)
     assert num_requests == 6 * 2 + 2
-    fail("multi30k", "de-en", *options, "--merges", 20, cwd=here, **fake_host)  # nothing is downloaded twice
+    fail("multi30k", "de-en", *options, "--merges", 20, cwd=here, **fake_fairseq)  # nothing is downloaded twice
     assert len(server.requests) == num_requests
 
 

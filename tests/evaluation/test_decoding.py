@@ -23,11 +23,11 @@ def decoded(folder, monkeypatch):
     """``decoded(*flags, **options)``: how many decodings there were after this one."""
     runs = []
 
-    def run_host(program, arguments, *, log, output):
+    def run_fairseq(program, arguments, *, log, output):
         runs.append(arguments)
         output.write_text("H-0\t-1\ta\n")
 
-    monkeypatch.setattr(decoding, "run_host", run_host)
+    monkeypatch.setattr(decoding, "run_fairseq", run_fairseq)
 
     def decode(*flags, **options):
         models = [str(folder / "model.pt")]
@@ -55,7 +55,7 @@ def test_it_stays_wherever_the_same_files_are_and_however_they_are_named(folder,
     for name in ("model.pt", "data", "out"):
         (folder / name).rename(moved / name)
     monkeypatch.chdir(moved)
-    monkeypatch.setattr(decoding, "run_host", None)
+    monkeypatch.setattr(decoding, "run_fairseq", None)
     again = Decoding(data=Path("data"), models=["./model.pt"], split="test", out=Path("out"), flags=["--lenpen", "2"])
     again.run()
     with pytest.raises(TypeError, match="NoneType"):
@@ -73,7 +73,7 @@ def test_it_stays_with_a_name_that_ends_a_line_elsewhere(folder, decoded, monkey
     (folder / "data").rename(folder / "da\u2028ta")
     place = Decoding(data=folder / "da\u2028ta", models=[str(folder / "model.pt")], split="test", out=folder / "out")
     place.run()
-    monkeypatch.setattr(decoding, "run_host", None)
+    monkeypatch.setattr(decoding, "run_fairseq", None)
     place.run()
 
 

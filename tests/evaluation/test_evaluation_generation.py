@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from builders import build_tiny_gated_lm, tiny_base_flags
-from host_models import HOST_ARCHITECTURES, build_host_lm
+from fairseq_models import FAIRSEQ_ARCHITECTURES, build_fairseq_lm
 
 from fairseq_plugins.evaluation.generation import Sampling, TextGenerator
 from fairseq_plugins.evaluation.raw_text import Blanks, SideText
@@ -55,9 +55,9 @@ def test_log_probabilities_are_those_of_the_text_that_was_written(kind, prefix, 
         assert_written(generator, prefix, found)
 
 
-@pytest.mark.parametrize("arch", HOST_ARCHITECTURES)
-def test_the_hosts_models_write_too(arch, build_tiny_lm):
-    host = build_host_lm(arch).double().eval()
+@pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
+def test_fairseqs_models_write_too(arch, build_tiny_lm):
+    host = build_fairseq_lm(arch).double().eval()
     for models in ([host], [host, build_tiny_lm("tied").double()]):
         generator = generator_of(*models, max_length=8)
         for found in [*generator.sample("w1 w2", num=4), *generator.search("w1 w2", beam=3)]:

@@ -1,4 +1,4 @@
-"""Translators of the host's own models, and folders that hold no pairs."""
+"""Translators of fairseq's own models, and folders that hold no pairs."""
 
 import shutil
 from argparse import Namespace
@@ -27,7 +27,7 @@ def pair_data(tmp_path):
 
 @pytest.fixture
 def build_translator(pair_data):
-    """``build_translator(max_positions)`` of the host's convolutional model; equal weights every time."""
+    """``build_translator(max_positions)`` of fairseq's convolutional model; equal weights every time."""
 
     def build(max_positions=50):
         task = TranslationTask.setup_task(TranslationConfig(data=str(pair_data), source_lang="src", target_lang="tgt"))

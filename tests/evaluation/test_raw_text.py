@@ -242,7 +242,7 @@ def test_a_blank_line_has_an_end_mark_alone(dictionary):
     ]
 
 
-def test_a_file_reads_as_the_host_binarises_it(dictionary, tmp_path):
+def test_a_file_reads_as_fairseq_binarises_it(dictionary, tmp_path):
     dictionary.save(str(tmp_path / "dict.txt"))
     text = tmp_path / "text"
     text.write_text("the cat\n\ncat\u00a0sat \u2028 the dog\n sat\tcat\nthe", encoding="utf-8")

@@ -295,13 +295,13 @@ def test_the_environment_is_checked_as_if_it_were_typed(name, value, told, data,
         (["--num-shards", "2"], "--num-shards after the --: leave it out, a decoding is of the whole split"),
     ],
 )
-def test_flags_of_the_host_that_would_spoil_a_decoding_are_refused(flags, told, data):
+def test_flags_of_fairseq_that_would_spoil_a_decoding_are_refused(flags, told, data):
     with pytest.raises(ValueError) as refused:
         read_decoding(read(forwarded=flags))
     assert str(refused.value).startswith(told)
 
 
-def test_other_flags_of_the_host_are_forwarded(data):
+def test_other_flags_of_fairseq_are_forwarded(data):
     flags = ["--lenpen", "3", "-s", "de", "--unnormalized", "--no-repeat-ngram-size=3"]
     assert read_decoding(read(forwarded=flags)).arguments[-len(flags) :] == flags
 

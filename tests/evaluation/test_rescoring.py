@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from host_models import build_host_lm
+from fairseq_models import build_fairseq_lm
 
 from fairseq_plugins.evaluation.rescoring import (
     LIST_FORMATS,
@@ -26,7 +26,7 @@ from fairseq_plugins.evaluation.rescoring import (
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric
 
 GENERATE = """\
-INFO what the host logs
+INFO what fairseq logs
 S-1\tc d
 T-1\tC D
 H-1\t-0.5\tC E
@@ -204,13 +204,13 @@ def test_what_is_missing_is_told(build_encdec):
 
 
 def test_a_text_that_a_model_cannot_read_is_named_before_another_model_scores(build_tiny_lm, build_encdec, monkeypatch):
-    lm, host_lm = build_tiny_lm("tied"), build_host_lm("transformer_lm")
+    lm, fairseq_lm = build_tiny_lm("tied"), build_fairseq_lm("transformer_lm")
     monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
     encdec = build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
     monkeypatch.setattr(encdec, "max_positions", lambda: (5, 14))
     long = NBestLists([*LISTS.candidates, [Candidate("w1", -1.0), Candidate("w2 " * 14, -1.0)]], ["w1"] * 3, [])
     candidate = "sentence 2 of the lists, from 0: the candidate that begins with 'w2 w2 .*' has 15 tokens with the end"
-    for last in (host_lm, encdec):
+    for last in (fairseq_lm, encdec):
         with pytest.raises(
             ValueError, match=f"{candidate} mark, and last.pt reads at most 14: leave the candidate out"
         ):

@@ -16,7 +16,7 @@ from builders import (
     tiny_base_flags,
 )
 from example_layers import OwnSoftmax
-from host_models import build_host_lm
+from fairseq_models import build_fairseq_lm
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.evaluation.scoring import (
@@ -258,16 +258,16 @@ def test_models_are_averaged_as_probabilities(build_tiny_lm, sequences):
 
 
 @pytest.mark.parametrize("arch", ["transformer_lm", "lstm_lm"])
-def test_the_hosts_language_models_are_scored_too(arch, build_tiny_lm, sequences):
-    host, ours = build_host_lm(arch).double(), build_tiny_lm("tied").double()
+def test_fairseqs_language_models_are_scored_too(arch, build_tiny_lm, sequences):
+    host, ours = build_fairseq_lm(arch).double(), build_tiny_lm("tied").double()
     for models in ([host], [host, ours]):
         mean = [sum(torch.exp(-nll_alone(model, one)) for model in models) / len(models) for one in sequences]
         found = score_sequences(models, sequences, max_tokens=20)
-        assert_scores(found, [-probs.log() for probs in mean], tolerance=1e-6)  # the host normalises in float32
+        assert_scores(found, [-probs.log() for probs in mean], tolerance=1e-6)  # fairseq normalises in float32
 
 
 def test_a_sequence_that_a_model_cannot_read_is_refused(build_tiny_lm):
-    models = [build_tiny_lm("tied"), build_host_lm("transformer_lm")]
+    models = [build_tiny_lm("tied"), build_fairseq_lm("transformer_lm")]
     with pytest.raises(ValueError, match="sequence 2 has 15 tokens and the model reads at most 14: cut it"):
         score_sequences(models, [torch.full((length,), 5) for length in (14, 15)])
 
@@ -355,8 +355,8 @@ SCORED_PAIRS_END = 2
 SCORED_PAIRS_LENGTHS = [(3, 5), (6, 1), (1, 9), (4, 4), (6, 2)]
 
 
-def host_transformer():
-    """A small model of the host, which reads 14 tokens at most."""
+def fairseq_transformer():
+    """A small model of fairseq, which reads 14 tokens at most."""
     sizes = dict(layers=1, embed_dim=8, ffn_embed_dim=8, attention_heads=2)
     flags = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
     return build_encdec("transformer", 19, 23, max_source_positions=14, max_target_positions=14, **flags)
@@ -365,7 +365,7 @@ def host_transformer():
 MODELS = {
     "recurrent": lambda: build_tiny_encdec("doc", dropout=0.5),
     "transformer": lambda: build_tiny_transformer("transformer_mos", dropout=0.5),
-    "host": host_transformer,
+    "host": fairseq_transformer,
 }
 
 
@@ -407,7 +407,7 @@ def test_they_are_those_of_each_pair_alone_whatever_the_batches(name, max_tokens
 def test_a_pair_that_a_model_cannot_read_is_refused(pairs):
     targets = [*pairs[1][:-1], torch.full((15,), 5)]
     with pytest.raises(ValueError, match="the target of pair 5 has 15 tokens .* at most 14: leave the pair out"):
-        list(score_pairs(host_transformer(), pairs[0], targets))
+        list(score_pairs(fairseq_transformer(), pairs[0], targets))
 
 
 UNKNOWN = 3

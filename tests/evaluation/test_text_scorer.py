@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from builders import build_tiny_gated_lm, tiny_base_flags
-from host_models import HOST_ARCHITECTURES, build_host_lm
+from fairseq_models import FAIRSEQ_ARCHITECTURES, build_fairseq_lm
 
 from fairseq_plugins.evaluation.raw_text import Blanks, SideText, stream_lines
 from fairseq_plugins.evaluation.scoring import ScoredStream, evaluate_perplexity, score_sequences
@@ -113,29 +113,29 @@ def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(scorer)
         assert torch.equal(stream.score(tokens), first)
 
 
-@pytest.mark.parametrize("arch", HOST_ARCHITECTURES)
-def test_the_hosts_models_score_lines_and_carry_nothing(arch, build_tiny_lm):
-    models = [build_host_lm(arch).double().eval(), build_tiny_lm("tied").double()]
+@pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
+def test_fairseqs_models_score_lines_and_carry_nothing(arch, build_tiny_lm):
+    models = [build_fairseq_lm(arch).double().eval(), build_tiny_lm("tied").double()]
     scorer = scorer_of(*models)
     for line, text in zip(scorer.score(LINES), LINES, strict=True):
         (expected,) = score_sequences(models, [stream_of(scorer, [text])[1:]])
-        assert line.nats == pytest.approx(expected.token_nll.tolist(), rel=1e-6)  # the host normalises in float32
+        assert line.nats == pytest.approx(expected.token_nll.tolist(), rel=1e-6)  # fairseq normalises in float32
     with pytest.raises(ValueError, match="carries no state from line to line: score each line alone"):
         scorer.score(LINES, context="document")
 
 
 def test_what_a_model_cannot_read_is_told_after_the_lines_before_it():
-    lines = scorer_of(build_host_lm("transformer_lm")).score_stream(["w1", "w2 w3", "w4 " * 14, "w1"])
+    lines = scorer_of(build_fairseq_lm("transformer_lm")).score_stream(["w1", "w2 w3", "w4 " * 14, "w1"])
     assert [next(lines).text, next(lines).text] == ["w1", "w2 w3"]
     with pytest.raises(ValueError, match="line 3 has 15 tokens and the model reads at most 14: cut it into several"):
         next(lines)
-    named = scorer_of(build_host_lm("transformer_lm")).score_stream(["w4 " * 14], name="my text.txt")
+    named = scorer_of(build_fairseq_lm("transformer_lm")).score_stream(["w4 " * 14], name="my text.txt")
     with pytest.raises(ValueError, match="^my text.txt: line 1 has 15 tokens"):
         next(named)
 
 
 def test_the_line_that_is_too_long_is_numbered_through_all_buffers():
-    lines = scorer_of(build_host_lm("transformer_lm")).score_stream([*["w1"] * 4, "w4 " * 14], buffer=2)
+    lines = scorer_of(build_fairseq_lm("transformer_lm")).score_stream([*["w1"] * 4, "w4 " * 14], buffer=2)
     with pytest.raises(ValueError, match="line 5 has 15 tokens"):
         list(lines)
 

@@ -13,7 +13,7 @@ CONTENT = {
 
 @pytest.fixture
 def save_checkpoint(tmp_path):
-    """``save_checkpoint(**content)``: write what the host reads as a checkpoint, and return its path."""
+    """``save_checkpoint(**content)``: write what fairseq reads as a checkpoint, and return its path."""
 
     def save(**content) -> str:
         path = tmp_path / "checkpoint.pt"

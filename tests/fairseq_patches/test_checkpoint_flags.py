@@ -128,7 +128,7 @@ def test_other_values_than_texts_are_what_they_were_to_fairseq():
     assert utils.eval_bool(True) is False and utils.eval_str_list([1]) == [1.0] and utils.eval_bool("True") is True
 
 
-def test_the_host_alone_runs_code_of_a_checkpoint(monkeypatch, tmp_path):
+def test_fairseq_alone_runs_code_of_a_checkpoint(monkeypatch, tmp_path):
     monkeypatch.delattr(utils, "eval")
     utils.eval_bool(f"open({str(tmp_path / 'canary')!r}, 'w')")
     assert (tmp_path / "canary").exists()

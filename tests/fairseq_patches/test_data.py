@@ -1,4 +1,4 @@
-"""Binarised text whose index or words are damaged; what the host alone makes of it."""
+"""Binarised text whose index or words are damaged; what fairseq alone makes of it."""
 
 import fractions
 from argparse import Namespace
@@ -47,7 +47,7 @@ def test_the_last_word_of_a_dictionary_is_one(impl, tmp_path):
         data_utils.load_indexed_dataset(str(split), make_dictionary(V - 1))
 
 
-def test_the_host_alone_reads_another_text(split):
+def test_fairseq_alone_reads_another_text(split):
     make_second_longer(split)
     opened = indexed_dataset.make_dataset.__wrapped__(str(split), impl="mmap")
     assert torch.equal(opened[1], torch.tensor([7, 2, 8]))
@@ -79,7 +79,7 @@ def test_a_damaged_row_is_told_by_file_and_number(rows, told, tmp_path):
     assert str(error.value).startswith(f"{path}, {told}")
 
 
-def test_the_host_alone_names_no_row(tmp_path):
+def test_fairseq_alone_names_no_row(tmp_path):
     path = tmp_path / "dict.txt"
     path.write_bytes(b"a 1\nb 2\na 3\n")
     with pytest.raises(RuntimeError, match="^Duplicate word found when loading Dictionary: 'a'") as error:
@@ -87,7 +87,7 @@ def test_the_host_alone_names_no_row(tmp_path):
     assert "line" not in str(error.value) and str(path) not in str(error.value)
 
 
-def test_an_overwritten_word_is_the_hosts(tmp_path):
+def test_an_overwritten_word_is_fairseqs(tmp_path):
     (tmp_path / "dict.txt").write_text("a 1\n<unk> 2 #fairseq:overwrite\n")
     assert Dictionary.load(str(tmp_path / "dict.txt")).symbols[-2:] == ["a", "<unk>"]
 
@@ -132,7 +132,7 @@ def test_a_missing_split_is_named(tmp_path):
         load_split(translation.load_langpair_dataset, tmp_path)
 
 
-def test_the_host_alone_names_no_remedy(tmp_path):
+def test_fairseq_alone_names_no_remedy(tmp_path):
     assert data_utils.infer_language_pair.__wrapped__(str(tmp_path)) == (None, None)
     with pytest.raises(FileNotFoundError, match="Dataset not found: valid"):
         load_split(translation.load_langpair_dataset.__wrapped__, tmp_path)
@@ -159,7 +159,7 @@ def test_every_sentence_is_in_a_batch(num_sentences, limits):
             assert len(indices_of_batch) * lengths[indices_of_batch].max() <= limits.get("max_tokens", 10**6)
 
 
-def test_the_host_alone_drops_sentences():
+def test_fairseq_alone_drops_sentences():
     batches = batch(data_utils.batch_by_size.__wrapped__, numpy.arange(1014), numpy.ones(1014, int), max_sentences=16)
     assert sum(map(len, batches)) == 1008
 
@@ -195,7 +195,7 @@ def test_one_that_may_not_be_left_out_is_refused_with_the_limits():
     assert keep(FairseqTask.filter_indices_by_size, 5, 3, ignore_invalid_inputs=False) == [0, 1]
 
 
-def test_the_host_alone_leaves_nothing():
+def test_fairseq_alone_leaves_nothing():
     assert keep(FairseqTask.filter_indices_by_size.__wrapped__, 6, 9) == []
 
 
@@ -215,9 +215,9 @@ def test_lengths_are_quantiles(num_sentences, num_buckets):
 
 
 @pytest.mark.skipif(
-    numpy.lib.NumpyVersion(numpy.__version__) < "2.4.0", reason="numpy below 2.4 has what the host asks for"
+    numpy.lib.NumpyVersion(numpy.__version__) < "2.4.0", reason="numpy below 2.4 has what fairseq asks for"
 )
-def test_the_host_alone_finds_no_lengths():
+def test_fairseq_alone_finds_no_lengths():
     with pytest.raises(TypeError, match="interpolation"):
         bucket_pad_length_dataset.get_buckets.__wrapped__(numpy.arange(5), 2)
 

@@ -1,4 +1,4 @@
-"""Accumulated gradients of the host's legacy_ddp after an error."""
+"""Accumulated gradients of fairseq's legacy_ddp after an error."""
 
 import inspect
 import signal
@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import trainer as host_trainer
+from fairseq import trainer as fairseq_trainer
 from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedDataParallel
 from fairseq.trainer import Trainer
 from torch import nn
 
-MENDED = LegacyDistributedDataParallel.no_sync
-HOSTS_OWN = MENDED.__wrapped__
+PATCHED = LegacyDistributedDataParallel.no_sync
+OF_FAIRSEQ = PATCHED.__wrapped__
 
 
 def accumulates_after_an_error(no_sync):
@@ -24,22 +24,22 @@ def accumulates_after_an_error(no_sync):
 
 
 def test_gradients_are_shared_again_after_an_error():
-    assert not accumulates_after_an_error(MENDED)
+    assert not accumulates_after_an_error(PATCHED)
 
 
-def test_the_host_alone_shares_none_after_an_error():
-    assert accumulates_after_an_error(HOSTS_OWN)
+def test_fairseq_alone_shares_none_after_an_error():
+    assert accumulates_after_an_error(OF_FAIRSEQ)
 
 
 @pytest.mark.parametrize("before", [True, False])
 def test_without_an_error_it_is_as_before(before):
     module = SimpleNamespace(accumulate_grads=before)
-    with MENDED(module):
+    with PATCHED(module):
         assert module.accumulate_grads
     assert module.accumulate_grads is before
 
 
-OUT_OF_MEMORY_MENDED = Trainer._fast_stat_sync_sum
+OUT_OF_MEMORY_PATCHED = Trainer._fast_stat_sync_sum
 
 
 class StandIn:
@@ -63,7 +63,7 @@ def shared(monkeypatch):
         given.append(data)
         return data
 
-    monkeypatch.setattr(host_trainer.distributed_utils, "all_reduce_dict", all_reduce_dict)
+    monkeypatch.setattr(fairseq_trainer.distributed_utils, "all_reduce_dict", all_reduce_dict)
     return given
 
 
@@ -72,31 +72,31 @@ LOGGED = [{"loss": torch.tensor(3.0), "ntokens": 7}, {"loss": torch.tensor(4.0),
 
 def test_zeros_are_shared_where_nothing_was_logged(shared):
     trainer = StandIn()
-    assert OUT_OF_MEMORY_MENDED(trainer, LOGGED, 15, 0) == ([{"loss": 7, "ntokens": 15}], [15, 0])
-    assert OUT_OF_MEMORY_MENDED(trainer, [], 0, 1) == ([{"loss": 0, "ntokens": 0}], [0, 1])
+    assert OUT_OF_MEMORY_PATCHED(trainer, LOGGED, 15, 0) == ([{"loss": 7, "ntokens": 15}], [15, 0])
+    assert OUT_OF_MEMORY_PATCHED(trainer, [], 0, 1) == ([{"loss": 0, "ntokens": 0}], [0, 1])
     assert [list(data) for data in shared] == [list(shared[0])] * 2
     assert [type(value) for value in shared[1].values()] == [type(value) for value in shared[0].values()]
 
 
-def test_the_host_alone_shares_no_names(shared):
-    HOSTS_OWN(StandIn(), [], 0, 1)
+def test_fairseq_alone_shares_no_names(shared):
+    OF_FAIRSEQ(StandIn(), [], 0, 1)
     assert list(shared[0]) == ["extra_stats_0", "extra_stats_1"]
 
 
 def test_what_validation_logs_is_not_that_of_updates(shared):
     trainer = StandIn()
-    OUT_OF_MEMORY_MENDED(trainer, LOGGED, 15, 0)
+    OUT_OF_MEMORY_PATCHED(trainer, LOGGED, 15, 0)
     trainer.training = False
-    OUT_OF_MEMORY_MENDED(trainer, [{"bleu": 30.0}], 15)
+    OUT_OF_MEMORY_PATCHED(trainer, [{"bleu": 30.0}], 15)
     trainer.training = True
-    assert OUT_OF_MEMORY_MENDED(trainer, [], 0, 1)[0] == [{"loss": 0, "ntokens": 0}]
+    assert OUT_OF_MEMORY_PATCHED(trainer, [], 0, 1)[0] == [{"loss": 0, "ntokens": 0}]
 
 
 def test_without_any_update_before_it_ends(shared):
     trainer = StandIn(training=False)
-    OUT_OF_MEMORY_MENDED(trainer, LOGGED, 15)
+    OUT_OF_MEMORY_PATCHED(trainer, LOGGED, 15)
     with pytest.raises(ValueError, match="^memory ran out in the first batch: lower --batch-size or --max-tokens$"):
-        OUT_OF_MEMORY_MENDED(trainer, [], 0, 1)
+        OUT_OF_MEMORY_PATCHED(trainer, [], 0, 1)
 
 
 def test_the_limit_ends_the_process_at_once():
@@ -105,6 +105,6 @@ def test_the_limit_ends_the_process_at_once():
     assert DistributedTimeoutWrapper(nn.Identity(), 0, signal.SIGUSR1).signal == signal.SIGUSR1
 
 
-def test_the_host_alone_interrupts_it():
+def test_fairseq_alone_interrupts_it():
     init = inspect.unwrap(DistributedTimeoutWrapper.__init__)
     assert inspect.signature(init).parameters["signal"].default == signal.SIGINT

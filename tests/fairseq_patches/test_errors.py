@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq import optim, options
-from fairseq import trainer as host_trainer
+from fairseq import trainer as fairseq_trainer
 from fairseq.data.data_utils import post_process
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -116,7 +116,7 @@ def test_a_fault_of_the_package_keeps_its_traceback(monkeypatch, capsys):
     assert told.startswith("Traceback") and "collater" in told and "ValueError: too many values" in told
 
 
-def test_the_host_alone_prints_a_traceback(monkeypatch, capsys):
+def test_fairseq_alone_prints_a_traceback(monkeypatch, capsys):
     call_main = distributed_utils.call_main
     while hasattr(call_main, "__wrapped__"):
         call_main = call_main.__wrapped__
@@ -233,7 +233,7 @@ def test_weights_come_first():
         Trainer.clip_grad_norm(trainer, 0.25)
 
 
-def test_what_is_finite_is_clipped_as_by_the_host():
+def test_what_is_finite_is_clipped_as_by_fairseq():
     first, second = (make_trainer([ONES.clone(), 3 * ONES]) for _ in range(2))
     assert Trainer.clip_grad_norm(first, 0.25) == Trainer.clip_grad_norm.__wrapped__(second, 0.25)
     for one, other in zip(first.get_model().values(), second.get_model().values()):
@@ -254,16 +254,16 @@ def test_the_norm_is_brought_to_where_the_trainer_is():
     assert Trainer.clip_grad_norm(trainer, 0.25) == 7
 
 
-def test_scaled_gradients_are_left_to_the_host():
+def test_scaled_gradients_are_left_to_fairseq():
     assert Trainer.clip_grad_norm(make_trainer([ONES, INFINITE], fp16=True), 0) == float("inf")
 
 
-def test_the_error_of_the_host_is_told_in_place_of_a_search():
+def test_the_error_of_fairseq_is_told_in_place_of_a_search():
     with pytest.raises(ValueError, match="^Fatal error: inconsistent$"):
         try:
             raise FloatingPointError("Fatal error: inconsistent\nrank 0 = 1")
         except FloatingPointError:
-            host_trainer.NanDetector(nn.Linear(2, 2))
+            fairseq_trainer.NanDetector(nn.Linear(2, 2))
 
 
 class Typed(nn.Module):
@@ -277,7 +277,7 @@ class Typed(nn.Module):
         return SimpleNamespace(output=self.weight)
 
 
-def test_the_host_alone_ends_in_its_hooks():
+def test_fairseq_alone_ends_in_its_hooks():
     trainer = make_trainer([ONES, NAN.clone()])
     Trainer.clip_grad_norm.__wrapped__(trainer, 0.25)
     assert trainer.get_model()["weight0"].grad.isnan().all()
@@ -379,7 +379,7 @@ def test_values_are_what_they_were():
     assert (args.seed, args.patience, args.update_freq) == (1, -1, [1])
 
 
-def test_the_host_alone_takes_them():
+def test_fairseq_alone_takes_them():
     args = read(unwrap(options.parse_args_and_arch), "--clip-norm", "nan", "--update-freq", "0", "--seed", "-1")
     assert args.clip_norm != args.clip_norm and (args.update_freq, args.seed) == ([0], -1)
 
@@ -457,7 +457,7 @@ def test_what_changes_all_rows_is_refused(name, flags):
     optimizer.multiply_grads(0.5)
 
 
-def test_the_host_alone_neither_scales_nor_clips_sparse_gradients():
+def test_fairseq_alone_neither_scales_nor_clips_sparse_gradients():
     weights = make_weights()
     optimizer = make_optimizer("sgd", weights)
     differentiate(weights, sparse=True)

@@ -1,4 +1,4 @@
-"""Importing the package mends the host and registers everything, once."""
+"""Importing the package patches fairseq and registers everything, once."""
 
 import multiprocessing
 from argparse import Namespace
@@ -15,9 +15,9 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 import fairseq_plugins
-from fairseq_plugins.fairseq_patches import mend_host
+from fairseq_plugins.fairseq_patches import apply_patches
 
-MENDED = [
+PATCHED = [
     *((checkpoint_utils, "load_checkpoint_to_cpu"), (checkpoint_utils, "load_checkpoint")),
     *((distributed_utils, "broadcast_object"), (distributed_utils, "call_main"), (data_utils, "batch_by_size")),
     *((Trainer, "load_checkpoint"), (PathManager, "copy"), (AMPOptimizer, "step")),
@@ -26,11 +26,11 @@ MENDED = [
 ]
 
 
-def test_mending_twice_wraps_once():
-    before = [getattr(owner, name) for owner, name in MENDED]
+def test_patching_twice_wraps_once():
+    before = [getattr(owner, name) for owner, name in PATCHED]
     assert all(hasattr(function, "__wrapped__") for function in before)
-    mend_host()
-    assert [getattr(owner, name) for owner, name in MENDED] == before
+    apply_patches()
+    assert [getattr(owner, name) for owner, name in PATCHED] == before
 
 
 def test_user_dir_after_import_registers_nothing_twice():

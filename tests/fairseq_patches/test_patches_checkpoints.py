@@ -113,7 +113,7 @@ def test_a_flipped_bit_of_the_weights_is_told_by_file_and_record(save_checkpoint
         checkpoint_utils.load_checkpoint_to_cpu(path)
 
 
-def test_the_host_alone_reads_flipped_bits(save_checkpoint):
+def test_fairseq_alone_reads_flipped_bits(save_checkpoint):
     weight = torch.rand(3000)
     path = save_checkpoint(weight=weight)
     flip(path, position_of_weights(path))
@@ -177,7 +177,7 @@ def test_a_folder_is_told(tmp_path):
 
 
 @pytest.fixture
-def host_alone():
+def fairseq_alone():
     """torch as it is without this package."""
     allowed = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
@@ -190,7 +190,7 @@ def test_checkpoint_with_a_namespace_is_read(save_checkpoint):
     assert state["args"].arch == "lstm_lm_awd"
 
 
-def test_the_host_alone_refuses_a_namespace(save_checkpoint, host_alone):
+def test_fairseq_alone_refuses_a_namespace(save_checkpoint, fairseq_alone):
     path = save_checkpoint(args=Namespace(arch="lstm_lm_awd"))
     with pytest.raises(pickle.UnpicklingError, match="argparse.Namespace"):
         torch.load(path)
@@ -201,7 +201,7 @@ TRAINER = SimpleNamespace(task=SimpleNamespace())
 
 
 def load(cause):
-    """As the host loads: every error becomes one that says that architectures must match."""
+    """As fairseq loads: every error becomes one that says that architectures must match."""
 
     def load_checkpoint(trainer, filename):
         try:
@@ -250,7 +250,7 @@ def test_weights_that_do_not_fit_are_named():
             ValueError,
             r"^a.pt is of a training with another --criterion \(A vs B\): .*--reset-optimizer.*--save-dir$",
         ),
-        ("another of the host's", AssertionError, "^another of the host's$"),
+        ("another of fairseq's", AssertionError, "^another of fairseq's$"),
     ],
 )
 def test_another_criterion_is_told_and_other_assertions_are_left_alone(raised, error, told):
@@ -262,7 +262,7 @@ def test_another_criterion_is_told_and_other_assertions_are_left_alone(raised, e
 
 
 def test_another_normaliser_is_told():
-    """The host lets pass what torch's optimisers say."""
+    """fairseq lets pass what torch's optimisers say."""
 
     def load_checkpoint(trainer, filename):
         kept = torch.optim.SGD(torch.nn.Linear(2, 3).parameters(), lr=1).state_dict()
@@ -278,7 +278,7 @@ def test_other_errors_are_left_alone(cause):
         load(cause)
 
 
-# the host's own method
+# fairseq's own method
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_a_training_says_the_reason(trainer, save_checkpoint):
         Trainer.load_checkpoint(trainer, save_checkpoint())
 
 
-def test_the_host_alone_says_that_architectures_must_match(trainer, save_checkpoint):
+def test_fairseq_alone_says_that_architectures_must_match(trainer, save_checkpoint):
     with pytest.raises(Exception, match="please ensure that the architectures match.$") as told:
         inspect.unwrap(Trainer.load_checkpoint)(trainer, save_checkpoint())
     assert type(told.value) is Exception and "the reason" not in str(told.value)
@@ -324,7 +324,7 @@ def test_of_several_models_the_one_that_does_not_fit_is_named(tmp_path):
         checkpoint_utils.load_model_ensemble_and_task([str(good), str(bad)], overrides)
 
 
-def test_the_host_alone_does_not_name_it(tmp_path):
+def test_fairseq_alone_does_not_name_it(tmp_path):
     state = torch.load(OLDER / "lstm_lm_doc.pt")
     del state["model"]["decoder.embedding.weight"]
     torch.save(state, tmp_path / "bad.pt")
@@ -358,7 +358,7 @@ def test_a_configuration_arrives(monkeypatch):
     assert distributed_utils.broadcast_object(None, src_rank=0, group=None, dist_device=device) == checkpoint
 
 
-def test_the_host_alone_refuses_a_configuration(monkeypatch):
+def test_fairseq_alone_refuses_a_configuration(monkeypatch):
     channel, device = Channel(monkeypatch), torch.device("cpu")
     distributed_utils.broadcast_object({"cfg": OmegaConf.create({"lr": 1})}, 0, None, device)
     channel.rank = 1

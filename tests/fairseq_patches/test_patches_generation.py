@@ -215,7 +215,7 @@ ELSEWHERE: Dict[str, str] = {
     "skip_invalid_size_inputs_valid_test": "fairseq_patches/test_data.py::"
     "test_one_that_may_not_be_left_out_is_refused_with_the_limits",
     **dict.fromkeys(("path", "user_dir", "cpu", "input"), f"{TRANSLATION}::test_beam_search_translates"),
-    "fp16": f"{TRANSLATION}::test_a_transformer_learns_and_translates_in_each_precision_of_the_host",
+    "fp16": f"{TRANSLATION}::test_a_transformer_learns_and_translates_in_each_precision_of_fairseq",
 }
 """Tests of flags that are of commands, not of a search, or that need a trained model."""
 
@@ -524,7 +524,7 @@ def test_what_is_missing_is_told(alignment, dictionary):
         replaced(dictionary, "ein X", source="a b", alignment=alignment)
 
 
-def test_the_host_alone_cannot_replace(dictionary):
+def test_fairseq_alone_cannot_replace(dictionary):
     tokens = dictionary.encode_line("ein X", add_if_not_exist=False)
     with pytest.raises(TypeError, match="list indices must be integers"):
         utils.post_process_prediction.__wrapped__(tokens, "a b", [(0, 0), (1, 1)], {}, dictionary)

@@ -29,7 +29,7 @@ def test_batches_are_cut_every_epoch():
     assert seen == [True]
 
 
-def test_the_host_alone_cuts_batches_once():
+def test_fairseq_alone_cuts_batches_once():
     assert configuration().dataset.update_epoch_batch_itr is False
 
 
@@ -62,7 +62,7 @@ def test_an_epoch_that_is_long_enough_goes_on():
     assert next(iterator.next_epoch_itr()) == [8, 9]
 
 
-def test_the_host_alone_asks_to_report():
+def test_fairseq_alone_asks_to_report():
     with pytest.raises(RuntimeError, match="please report this to the fairseq developers"):
         EpochBatchIterator.load_state_dict.__wrapped__(batches(6), STATE)
 
@@ -93,7 +93,7 @@ def test_meters_without_a_clock_are_loaded(saved):
     assert metrics.get_meter("default", "wall") is None
 
 
-def test_the_host_alone_lets_the_clock_stand(saved):
+def test_fairseq_alone_lets_the_clock_stand(saved):
     assert seconds_after(metrics.load_state_dict.__wrapped__, saved) == 0
 
 
@@ -110,7 +110,7 @@ def start_again():
         iterator = SimpleNamespace(next_epoch_idx=4)
         found = _train_no_more(lambda *args: (state, iterator), SimpleNamespace(**checkpoint), trainer)
         assert found == (state, iterator)
-        max_epoch = optimization.max_epoch or float("inf")  # as the host reads it
+        max_epoch = optimization.max_epoch or float("inf")  # as fairseq reads it
         return max(0, max_epoch - iterator.next_epoch_idx + 1)
 
     return start
@@ -151,7 +151,7 @@ MODELS = {
 
 
 def average(model, *, fp32):
-    """The host's average after two updates, each of which adds one to all weights."""
+    """fairseq's average after two updates, each of which adds one to all weights."""
     ema = EMA(model, EMAConfig(store_ema=True, ema_decay=DECAY, ema_fp32=fp32))
     for _ in range(2):
         with torch.no_grad():
@@ -196,7 +196,7 @@ def test_columns_keep_their_length():
     assert held <= {id(parameter) for parameter in ema.get_model().parameters()} and len(held) == 2
 
 
-def test_the_host_alone_decays_a_shared_matrix_twice(monkeypatch):
+def test_fairseq_alone_decays_a_shared_matrix_twice(monkeypatch):
     monkeypatch.setattr(EMA, "_step_internal", EMA._step_internal.__wrapped__)
     model = build_tiny_lm("tied")
     before = model.decoder.embedding.weight.detach().clone()

@@ -1,4 +1,4 @@
-"""Wrapped functions of the host."""
+"""Wrapped functions of fairseq."""
 
 from inspect import unwrap
 from types import SimpleNamespace

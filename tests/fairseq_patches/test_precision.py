@@ -1,4 +1,4 @@
-"""The host's optimiser for --amp; that it clips correctly is tested with the task."""
+"""fairseq's optimiser for --amp; that it clips correctly is tested with the task."""
 
 from argparse import Namespace
 from copy import deepcopy
@@ -39,7 +39,7 @@ def test_what_is_stepped(step, stepped):
     "initialise, grows_after", [(AMPOptimizer.__init__, 500), (AMPOptimizer.__init__.__wrapped__, 64)]
 )
 def test_after_how_many_updates_the_scale_of_the_loss_grows(initialise, grows_after, monkeypatch):
-    # without a GPU the host's scaler is off and holds no interval
+    # without a GPU fairseq's scaler is off and holds no interval
     monkeypatch.setattr(torch.cuda.amp, "GradScaler", partial(torch.amp.GradScaler, "cpu"))
     common = Namespace(fp16_init_scale=128, amp_init_scale=64, amp_scale_window=500, min_loss_scale=1e-4)
     optimizer = AMPOptimizer.__new__(AMPOptimizer)
@@ -90,7 +90,7 @@ def configuration(*flags):
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
 
 
-def test_the_host_alone_takes_bf16_for_a_tpu():
+def test_fairseq_alone_takes_bf16_for_a_tpu():
     assert configuration("--bf16").common.tpu and not configuration().common.tpu
 
 
@@ -172,7 +172,7 @@ def test_a_training_goes_on_bit_for_bit(kind, precision):
 
 
 @pytest.mark.parametrize("kind, precision", SETTINGS)
-def test_the_host_alone_forgets_the_weights_in_32_bits(kind, precision):
+def test_fairseq_alone_forgets_the_weights_in_32_bits(kind, precision):
     stopped, resumed = stopped_and_resumed(kind, precision)
     saved = deepcopy(kind.state_dict.__wrapped__(stopped.optimizer))
     kind.load_state_dict.__wrapped__(resumed.optimizer, saved)
@@ -180,7 +180,7 @@ def test_the_host_alone_forgets_the_weights_in_32_bits(kind, precision):
 
 
 @pytest.mark.parametrize("kind, precision", SETTINGS)
-def test_a_state_that_the_host_saved_is_loaded(kind, precision):
+def test_a_state_that_fairseq_saved_is_loaded(kind, precision):
     stopped, resumed = stopped_and_resumed(kind, precision)
     resumed.optimizer.load_state_dict(kind.state_dict.__wrapped__(stopped.optimizer))
     assert torch.equal(resumed.weight, stopped.weight)

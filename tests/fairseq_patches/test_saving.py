@@ -194,7 +194,7 @@ def test_the_first_process_of_a_training_that_saves_locks(tmp_path, rank, no_sav
     assert (tmp_path / LOCK_FILE).exists() is locks
 
 
-def test_the_host_alone_takes_a_directory_that_is_in_use(tmp_path, hold):
+def test_fairseq_alone_takes_a_directory_that_is_in_use(tmp_path, hold):
     hold(tmp_path)
     cfg, beginning = CheckpointConfig(save_dir=str(tmp_path)), SimpleNamespace(epoch=1)
     training = trainer(rank=0)
@@ -217,7 +217,7 @@ def test_a_checkpoint_is_copied_aside_and_renamed(tmp_path, monkeypatch):
     assert seen == [("old", "new")], "until the whole copy is written, the old checkpoint must stand"
 
 
-def test_the_host_alone_copies_in_place(tmp_path, monkeypatch):
+def test_fairseq_alone_copies_in_place(tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(shutil, "copyfile", lambda source, target: written.append(target))
     PathManager.copy.__wrapped__(str(tmp_path / "a.pt"), str(tmp_path / "checkpoint_last.pt"), overwrite=True)
@@ -234,7 +234,7 @@ def fail():
 
 @pytest.fixture
 def leaves_a_file(tmp_path):
-    """Do what the host does with an error of an update, and look."""
+    """Do what fairseq does with an error of an update, and look."""
 
     def leaves_a_file(save_checkpoint, update):
         trainer = SimpleNamespace(
@@ -261,7 +261,7 @@ def test_one_that_failed_is_saved(leaves_a_file):
     assert leaves_a_file(Trainer.save_checkpoint, fail)
 
 
-def test_the_host_alone_saves_a_refused_training(leaves_a_file):
+def test_fairseq_alone_saves_a_refused_training(leaves_a_file):
     save_checkpoint = Trainer.save_checkpoint
     while hasattr(save_checkpoint, "__wrapped__"):
         save_checkpoint = save_checkpoint.__wrapped__
@@ -273,7 +273,7 @@ LAST = "checkpoint_last.pt"
 
 @pytest.fixture
 def go_on(tmp_path, monkeypatch):
-    """``go_on(flags, files, ...)``: whether the host is asked to load with these flags, where there are these files."""
+    """``go_on(flags, files, ...)``: whether fairseq is asked to load with these flags, where there are these files."""
     monkeypatch.chdir(tmp_path)
 
     def load(flags, files=(), *, rank=0, suffix=""):

@@ -45,7 +45,7 @@ def below(parent: str) -> Callable[[Path], Dict[str, str]]:
 
 
 def decoded(folder: Path) -> object:
-    """Sentences of what the host wrote, which tells its speed, too."""
+    """Sentences of what fairseq wrote, which tells its speed, too."""
     lines = (folder / "out/generate.txt").read_text().splitlines()
     there = {name: digest for name, digest in below("out")(folder).items() if name != "generate.txt"}
     return there, [line for line in lines if line.startswith(("T-", "H-", "D-"))]

@@ -53,7 +53,7 @@ def test_damage_is_told_or_changes_nothing(name, workplace, pytestconfig):
             check_figures(ended)
             check_files(before, folder)
             if (name, damage.kind) == ("fairseq-generate", "removed") and ".tgt." in file:
-                return  # the host decodes without targets
+                return  # fairseq decodes without targets
             checked = file.endswith(CHECKED) and damage.kind != "exchanged"
             if checked or damage.kind == "cut" and file.endswith(MEASURED):
                 assert ended.status != 0 or figures(ended) == figures(whole), damage

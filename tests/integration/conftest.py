@@ -83,7 +83,7 @@ def translator(pair_data, made_once) -> Path:
 
 @pytest.fixture(scope="session")
 def plain_translator(pair_data, made_once) -> Path:
-    """A plain softmax trained with the host's criterion and BLEU: its save directory, with train.log."""
+    """A plain softmax trained with fairseq's criterion and BLEU: its save directory, with train.log."""
     flags = ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--max-epoch", EPOCHS]
     flags += ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 12}', "--eval-bleu-detok", "space"]
     flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
@@ -110,7 +110,7 @@ def evaluate_here(monkeypatch, capsys, caplog):
 
 @pytest.fixture
 def run_here(monkeypatch, capsys, caplog):
-    """``run_here(command, *arguments)``: run a command of the host in this process; returns what it prints and logs."""
+    """``run_here(command, *arguments)``: run a command of fairseq in this process; returns what it prints and logs."""
 
     def run(command, *arguments) -> str:
         caplog.clear()

@@ -7,7 +7,7 @@ import shutil
 import fairseq_cli.train
 import pytest
 from commands import PLUGINS, preprocess, run, run_training, training_arguments
-from translation_commands import EPOCHS, HOST_FLAGS, TRANSFORMER_SIZES, train_translation, training_flags
+from translation_commands import EPOCHS, FAIRSEQ_FLAGS, TRANSFORMER_SIZES, train_translation, training_flags
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_an_epoch_of_another_task_is_not_resumed(first, then, data, tmp_path, ru
     run_here(fairseq_cli.train, data, *flags, "--reset-dataloader")
 
 
-def test_flag_of_the_host_without_a_number(data, tmp_path, run_here, capsys):
+def test_flag_of_fairseq_without_a_number(data, tmp_path, run_here, capsys):
     with pytest.raises(SystemExit):
         run_here(fairseq_cli.train, *training_arguments(data, tmp_path, "--clip-norm", "nan"))
     assert capsys.readouterr().err.endswith("error: --clip-norm nan: give a number\n")
@@ -203,7 +203,7 @@ def test_training_on_from_a_truncated_checkpoint(trained, data, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch, task", [("lstm_lm", "language_modeling"), ("transformer", "translation")])
-def test_criterion_of_this_package_with_an_architecture_of_the_host(data, pair_data, tmp_path, arch, task):
+def test_criterion_of_this_package_with_an_architecture_of_fairseq(data, pair_data, tmp_path, arch, task):
     flags = ["--task", task, "--arch", arch, "--optimizer", "sgd", "--batch-size", 2, "--user-dir", PLUGINS, "--cpu"]
     flags += ["--criterion", "regularized_cross_entropy", "--lr", 1, "--num-workers", 0]
     flags += ["--tokens-per-sample", 20] if task == "language_modeling" else []
@@ -260,7 +260,7 @@ def test_translation_with_other_words(translator, pair_data, tmp_path, side, fla
     before = checkpoint.read_bytes()
     name = {"src": "source", "tgt": "target"}[side]
     told = f"ValueError: the {name} dictionary, dict.{side}.txt, is not the one that the checkpoint was trained with"
-    decoded = run("fairseq_cli.generate", other, *HOST_FLAGS, "--path", checkpoint)
+    decoded = run("fairseq_cli.generate", other, *FAIRSEQ_FLAGS, "--path", checkpoint)
     trained_on = train_translation(other, tmp_path, "--max-epoch", EPOCHS + 1)
     tuned = train_translation(other, tmp_path / "tuned", "--finetune-from-model", checkpoint, "--max-epoch", 1)
     for result in (decoded, trained_on, tuned):
@@ -271,7 +271,7 @@ def test_translation_with_other_words(translator, pair_data, tmp_path, side, fla
 
 
 @pytest.mark.slow
-def test_language_model_with_other_words_under_the_task_of_the_host(data, tmp_path):
+def test_language_model_with_other_words_under_the_task_of_fairseq(data, tmp_path):
     flags = ["--task", "language_modeling", "--arch", "lstm_lm_awd", "--embed-dim", 8, "--hidden-sizes", "8 8"]
     flags += ["--criterion", "cross_entropy", "--optimizer", "sgd", "--lr", 1, "--batch-size", 2, "--cpu"]
     flags += ["--tokens-per-sample", 20, "--user-dir", PLUGINS, "--num-workers", 0, "--disable-validation"]

@@ -7,7 +7,7 @@ import fairseq_cli.train
 import pytest
 import torch
 from commands import load, training_arguments
-from translation_commands import HOST_FLAGS, RECURRENT_SIZES, TRAINING_FLAGS
+from translation_commands import FAIRSEQ_FLAGS, RECURRENT_SIZES, TRAINING_FLAGS
 
 from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.fairseq_patches import saving
@@ -31,7 +31,7 @@ def translation(pair_data, tmp_path, run_here):
 
     def run(*flags):
         sizes = [*RECURRENT_SIZES, "--arch", "lstm_encdec", "--save-dir", tmp_path / "runs"]
-        return run_here(fairseq_cli.train, pair_data, *HOST_FLAGS, *TRAINING_FLAGS, *sizes, *flags)
+        return run_here(fairseq_cli.train, pair_data, *FAIRSEQ_FLAGS, *TRAINING_FLAGS, *sizes, *flags)
 
     return run
 

@@ -126,7 +126,7 @@ def test_gate_names_its_base_model(change, damaged, run_here, tmp_path):
 
 
 def test_advice_of_torch_to_run_code_is_not_shown(run_here, tmp_path):
-    """The host shows the whole chain of errors of a training."""
+    """fairseq shows the whole chain of errors of a training."""
     torch.save({"model": torch.nn.Linear(1, 1)}, tmp_path / "checkpoint_last.pt")
     with pytest.raises(ValueError, match="is refused: it holds an object of class torch.nn.modules.linear.L") as error:
         run_here(fairseq_cli.train, *training_arguments(LM_DATA, tmp_path, "--max-epoch", 1))

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from commands import run
-from translation_commands import HOST_FLAGS, train_to_the_end, train_translation
+from translation_commands import FAIRSEQ_FLAGS, train_to_the_end, train_translation
 
 from fairseq_plugins.cli.rescore_nbest import RescoreNbest
 
@@ -75,7 +75,7 @@ def test_everything_that_scores_a_split_reads_its_target_side(data, turned, pair
 
 
 def test_fairseq_generates_in_the_direction_of_the_checkpoint(data, turned, pairs):
-    flags = [data, *HOST_FLAGS, "--path", turned / "checkpoint_best.pt", "--beam", 1, "--max-len-b", 3]
+    flags = [data, *FAIRSEQ_FLAGS, "--path", turned / "checkpoint_best.pt", "--beam", 1, "--max-len-b", 3]
     result = run("fairseq_cli.generate", *flags)
     assert result.returncode == 0, result.stderr[-3000:]
     assert texts(result.stdout, "S") == (pairs / "test.tgt").read_text().splitlines()
@@ -87,13 +87,13 @@ def test_fairseq_generates_in_the_direction_of_the_checkpoint(data, turned, pair
 def test_another_direction_is_refused_in_a_line(flags, data, turned, tmp_path):
     model = turned / "checkpoint_best.pt"
     told = r"checkpoint_best.pt translates tgt into src, not \S+ into \S+: give --source-lang tgt --target-lang src"
-    assert re.search(told, refused(run("fairseq_cli.generate", data, *HOST_FLAGS, "--path", model, *flags)))
+    assert re.search(told, refused(run("fairseq_cli.generate", data, *FAIRSEQ_FLAGS, "--path", model, *flags)))
     ours = run(
         "fairseq_plugins.cli.generate_split", data, "--path", model, "--out", tmp_path / "out", "--cpu", "--", *flags
     )
     assert ours.returncode == 2 and re.search(told, refused(ours)) and not (tmp_path / "out").exists()
     if len(flags) == 4:
-        validated = run("fairseq_cli.validate", data, *HOST_FLAGS, "--path", model, "--batch-size", 9, *flags)
+        validated = run("fairseq_cli.validate", data, *FAIRSEQ_FLAGS, "--path", model, "--batch-size", 9, *flags)
         assert re.search(told, refused(validated))
 
 
@@ -103,7 +103,7 @@ def test_models_of_two_directions_are_no_ensemble(data, turned, forward, tmp_pat
     asked = run("fairseq_plugins.cli.generate_split", data, "--path", *models, "--out", tmp_path / "out")
     assert asked.returncode == 2 and told in refused(asked)
     joined = ":".join(map(str, models))
-    assert "translates src into tgt" in refused(run("fairseq_cli.generate", data, *HOST_FLAGS, "--path", joined))
+    assert "translates src into tgt" in refused(run("fairseq_cli.generate", data, *FAIRSEQ_FLAGS, "--path", joined))
     (tmp_path / "lists").write_text("S-0\txa xb\nT-0\tb a\nH-0\t-1\tb a\n")
     arguments = [data, "--path", *models, "--input", tmp_path / "lists", "--tune", tmp_path / "weights", "--cpu"]
     with pytest.raises(SystemExit) as end:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from commands import ENVIRONMENT, load, run
 from rouge_score.rouge_scorer import RougeScorer
-from translation_commands import HOST_FLAGS, SIZES, parse
+from translation_commands import FAIRSEQ_FLAGS, SIZES, parse
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def as_printed(scores):
     return {title: tuple(f"{value:.2f}" for value in values) for title, values in scores.items()}
 
 
-def scores_of_the_host(output):
+def scores_of_fairseq(output):
     return {
         title: (f1, recall, precision)
         for title, f1, precision, recall in re.findall(r"(ROUGE-\w) F1 ([\d.]+) \(P ([\d.]+), R ([\d.]+)\)", output)
@@ -131,14 +131,14 @@ def copy(evaluated, tmp_path):
     return shutil.copytree(evaluated, tmp_path / "copy of results")
 
 
-# the scorer of the host
+# the scorer of fairseq
 
 
-def test_the_host_and_the_command_print_what_rouge_score_says(evaluated, headlines):
+def test_fairseq_and_the_command_print_what_rouge_score_says(evaluated, headlines):
     hypotheses, references = texts(evaluated / "generate.txt")
     last_line = (evaluated / "generate.txt").read_text().splitlines()[-1]
     assert last_line.startswith("Generate test with beam=5: ROUGE-1 F1 ")
-    assert scores_of_the_host(last_line) == as_printed(expected(hypotheses, references))
+    assert scores_of_fairseq(last_line) == as_printed(expected(hypotheses, references))
     printed = (evaluated / "printed.txt").read_text()
     raw_references = (headlines / "test.title").read_text().splitlines()
     assert scores_of_the_command(printed) == as_printed(expected(hypotheses, raw_references))
@@ -151,15 +151,15 @@ def test_the_host_and_the_command_print_what_rouge_score_says(evaluated, headlin
     assert (evaluated / "hypotheses.txt").read_text() == "".join(f"{line}\n" for line in hypotheses)
 
 
-def test_flags_of_the_score_change_the_hosts_score_and_its_signature(evaluated, headlines):
-    asked = [headlines / "data bin", *HOST_FLAGS, "--path", headlines / "best model.pt", "--beam", 5, "--remove-bpe"]
+def test_flags_of_the_score_change_fairseqs_score_and_its_signature(evaluated, headlines):
+    asked = [headlines / "data bin", *FAIRSEQ_FLAGS, "--path", headlines / "best model.pt", "--beam", 5, "--remove-bpe"]
     flags = ["--scoring", "rouge", "--rouge-max-bytes", 25, "--rouge-stemming", "off"]
     result = run("fairseq_cli.generate", *asked, *flags)
     assert result.returncode == 0, result.stderr[-3000:]
     last_line = result.stdout.splitlines()[-1]
     whole = texts(evaluated / "generate.txt")
     cut = [[line[:25] for line in lines] for lines in whole]
-    assert scores_of_the_host(last_line) == as_printed(expected(*cut, stemming=False))
+    assert scores_of_fairseq(last_line) == as_printed(expected(*cut, stemming=False))
     assert expected(*cut, stemming=False) not in (expected(*cut), expected(*whole, stemming=False))
     assert "|stem:off|limit:25b|" in last_line
 
@@ -172,7 +172,7 @@ def test_flags_of_the_score_change_the_hosts_score_and_its_signature(evaluated, 
     ],
 )
 def test_a_bad_flag_of_the_score_ends_with_a_line_that_names_it_before_anything_is_decoded(flags, told, headlines):
-    asked = [headlines / "data bin", *HOST_FLAGS, "--path", headlines / "best model.pt"]
+    asked = [headlines / "data bin", *FAIRSEQ_FLAGS, "--path", headlines / "best model.pt"]
     result = run("fairseq_cli.generate", *asked, "--scoring", "rouge", *flags)
     assert result.returncode != 0 and "H-" not in result.stdout
     assert told in result.stderr.splitlines()[-1]

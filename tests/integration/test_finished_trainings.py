@@ -30,6 +30,6 @@ def test_it_stays_as_it_is(flags, train_again):
     assert first == second
 
 
-def test_the_host_alone_trains_on(train_again, monkeypatch):
+def test_fairseq_alone_trains_on(train_again, monkeypatch):
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint", checkpoint_utils.load_checkpoint.__wrapped__)
     assert train_again("--max-update", 3) == [3, 4]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from commands import ROOT, run
 from fairseq.models import ARCH_MODEL_REGISTRY
-from translation_commands import HOST_FLAGS
+from translation_commands import FAIRSEQ_FLAGS
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
 from fairseq_plugins.fairseq_patches.checkpoints import OF_TRAINING, _actions, other_flags
@@ -23,7 +23,7 @@ SIZES = [
 ]
 TRANSFORMER = ["--arch", "transformer_full", *SIZES]
 TRAINING = ["--batch-size", 10, "--optimizer", "adam", "--lr", 0.002, "--no-epoch-checkpoints", "--disable-validation"]
-PAIRS = [PAIR_DATA, *HOST_FLAGS, "--criterion", "label_smoothed_cross_entropy", *TRAINING]
+PAIRS = [PAIR_DATA, *FAIRSEQ_FLAGS, "--criterion", "label_smoothed_cross_entropy", *TRAINING]
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_a_finished_model_needs_no_file_of_embeddings(model, run_here, tmp_path)
     training = [*PAIRS, *model, "--encoder-embed-path", file, "--save-dir", folder]
     run_here(fairseq_cli.train, *training, "--max-update", 1)
     file.unlink()
-    decode = [PAIR_DATA, *HOST_FLAGS, "--gen-subset", "test", "--path", folder / "checkpoint_last.pt"]
+    decode = [PAIR_DATA, *FAIRSEQ_FLAGS, "--gen-subset", "test", "--path", folder / "checkpoint_last.pt"]
     assert "H-0" in run_here(fairseq_cli.generate, *decode)
     assert len(load_translation_models([folder / "checkpoint_last.pt"], PAIR_DATA)) == 1
     log = run_here(fairseq_cli.train, *training, "--max-update", 2)

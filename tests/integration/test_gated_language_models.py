@@ -13,7 +13,7 @@ import pytest
 import torch
 from commands import assert_same, load, run
 from test_bad_input import exchange_words
-from translation_commands import HOST_FLAGS
+from translation_commands import FAIRSEQ_FLAGS
 
 from fairseq_plugins.data.text import load_dictionary
 
@@ -42,7 +42,15 @@ def gated(trained, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("gated")
     base = shutil.copy(trained / "checkpoint_best.pt", folder / "base.pt")
     result = run(
-        "fairseq_cli.train", data, "--base-model", base, "--save-dir", folder / "gate", *HOST_FLAGS[:2], "--cpu", *FLAGS
+        "fairseq_cli.train",
+        data,
+        "--base-model",
+        base,
+        "--save-dir",
+        folder / "gate",
+        *FAIRSEQ_FLAGS[:2],
+        "--cpu",
+        *FLAGS,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     (folder / "base.pt").unlink()
@@ -120,7 +128,7 @@ def test_every_kind_trains_on_one_model_and_on_two(kind, trained, data, tmp_path
         assert figures["nll"] == pytest.approx(losses(log)[-1], abs=1e-5)
 
 
-def test_smoothing_16_bits_and_the_hosts_task_go_with_a_gate(trained, data, tmp_path, train_gate, evaluate_here):
+def test_smoothing_16_bits_and_fairseqs_task_go_with_a_gate(trained, data, tmp_path, train_gate, evaluate_here):
     base = trained / "checkpoint_best.pt"
     train_gate(base, tmp_path / "smoothed", "--label-smoothing", 0.1, "--max-update", 2)
     with pytest.raises(ValueError, match="^--balance: what it acts on is frozen and cannot learn; leave it out$"):
@@ -163,7 +171,7 @@ def test_layers_of_a_gated_ensemble_are_refused_by_its_name(trained, data, tmp_p
         assert f"{path}: the gated model has 2 base models: look into the layers of one alone" in result.stderr
 
 
-def test_the_host_generates_text_with_a_gate_of_ones_as_with_its_base(gated, trained, data, tmp_path, run_here):
+def test_fairseq_generates_text_with_a_gate_of_ones_as_with_its_base(gated, trained, data, tmp_path, run_here):
     flags = ["--task", "language_modeling", "--sample-break-mode", "eos", "--gen-subset", "test", "--beam", 2]
     flags += ["--prefix-size", 2, "--max-len-b", 5, "--batch-size", 4]
     saturated = load(gated / "checkpoint_best.pt")

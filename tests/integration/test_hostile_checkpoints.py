@@ -13,7 +13,7 @@ import pytest
 import torch
 from commands import ROOT, training_arguments
 from fairseq import checkpoint_utils
-from translation_commands import HOST_FLAGS, TRANSFORMER, training_flags
+from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, training_flags
 
 import fairseq_plugins
 from fairseq_plugins.cli.__main__ import all_commands
@@ -90,7 +90,7 @@ def test_python_runs_no_code_of_flags(trapped):
         fairseq_plugins.load(trapped(LM), data=LM_DATA, text="tokenised")
 
 
-PAIRS = [PAIR_DATA, *HOST_FLAGS]
+PAIRS = [PAIR_DATA, *FAIRSEQ_FLAGS]
 STREAMS = [LM_DATA, "--task", "stateful_lm"]
 FAIRSEQ_COMMANDS = {
     "generate": (fairseq_cli.generate, [*PAIRS, "--path", TRANSLATOR]),

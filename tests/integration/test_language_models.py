@@ -58,7 +58,7 @@ def test_tokens_are_counted_from_the_text(trained, data, text):
     assert figures["num_unknown"] == sum(word not in vocabulary for word in stream[1:])
 
 
-def test_eval_lm_of_the_host_agrees(trained, data):
+def test_eval_lm_of_fairseq_agrees(trained, data):
     flags = ["--user-dir", PLUGINS, "--task", "stateful_lm", "--tokens-per-sample", 50, "--gen-subset", "test"]
     result = run("fairseq_cli.eval_lm", data, "--path", trained / "checkpoint_last.pt", *flags)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -66,7 +66,7 @@ def test_eval_lm_of_the_host_agrees(trained, data):
     assert perplexity == pytest.approx(evaluate(data, "--path", trained / "checkpoint_last.pt")["perplexity"], abs=0.01)
 
 
-def test_validate_of_the_host_agrees(trained, data):
+def test_validate_of_fairseq_agrees(trained, data):
     flags = ["--user-dir", PLUGINS, "--task", "stateful_lm", "--batch-size", 2, "--valid-subset", "valid"]
     result = run("fairseq_cli.validate", data, "--path", trained / "checkpoint_last.pt", *flags)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -79,7 +79,7 @@ FLAGS_OF_FAMILIES = {
     "rectifier_rnn_lm": ["--input-matrix", "on", "--column-norm", 0],
     "skipping_rnn_lm": ["--input-matrix", "on", "--word-skip", "the"],
 }
-"""So that the widths of the test fit, the host's task does, and the text has the word."""
+"""So that the widths of the test fit, fairseq's task does, and the text has the word."""
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_columns_that_keep_their_length_are_refused_without_the_stateful_task(da
 
 
 @pytest.mark.slow
-def test_columns_that_kept_their_length_are_evaluated_by_the_hosts_task(data, tmp_path, run_here):
+def test_columns_that_kept_their_length_are_evaluated_by_fairseqs_task(data, tmp_path, run_here):
     flags = ["--arch", "fpnn_lm", "--task", "stateful_lm", "--optimizer", "sgd", "--lr", 1, "--batch-size", 4]
     flags += ["--user-dir", PLUGINS, "--tokens-per-sample", 20, "--max-update", 2, "--embed-dim", 8, "--cpu"]
     result = run("fairseq_cli.train", data, *flags, "--hidden-sizes", 8, "--save-dir", tmp_path)
@@ -104,7 +104,7 @@ def test_columns_that_kept_their_length_are_evaluated_by_the_hosts_task(data, tm
 
 
 @pytest.mark.parametrize("arch", SMALL)
-def test_stateless_task_of_the_host(arch, data, tmp_path, run_here, evaluate_here):
+def test_stateless_task_of_fairseq(arch, data, tmp_path, run_here, evaluate_here):
     flags = [
         *("--arch", arch, "--task", "language_modeling", "--sample-break-mode", "eos"),
         *("--tokens-per-sample", 64, "--batch-size", 8, "--optimizer", "adam", "--lr", 0.01, "--max-update", 3),
@@ -190,8 +190,6 @@ def test_bf16_trains_where_there_is_no_tpu(data, tmp_path):
     log = result.stdout + result.stderr
     assert "num_updates 100" in log and "nan" not in log.lower().split("begin training epoch", 1)[1]
     weight = load(tmp_path / "checkpoint_last.pt")["model"]["decoder.output.prior.weight"]
-    assert torch.equal(
-        weight, weight.bfloat16().float()
-    )  # the host saves 32 bits, of which the last 16 were never used
+    assert torch.equal(weight, weight.bfloat16().float())  # fairseq saves 32 bits, of which the last 16 were never used
     curve = [float(ppl) for ppl in re.findall(r"\| valid on 'valid' subset \|.*?\| ppl ([\d.]+)", log)]
     assert curve[-1] < curve[0]

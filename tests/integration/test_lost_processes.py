@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 SECONDS = 60
 """Within which the other process must have ended."""
 TIMEOUT = 6
-"""Seconds without a heartbeat after which the host ends a process."""
+"""Seconds without a heartbeat after which fairseq ends a process."""
 OFTEN_SAVED = ("--max-epoch", 1000, "--save-interval-updates", 2, "--keep-interval-updates", 1)
 MOMENTS = {"training": "| train_inner |", "validation": "begin validation", "saving": "Preparing to save checkpoint"}
 
@@ -77,13 +77,13 @@ import fairseq_plugins
 from fairseq.distributed import utils
 from fairseq.tasks import FairseqTask
 
-host_step, count = FairseqTask.train_step, 0
+fairseq_step, count = FairseqTask.train_step, 0
 
 def train_step(*args, **kwargs):
     global count
     count += 1
     is_short = utils.get_global_rank() == {rank} and count in {windows}
-    result = None if is_short and count > 1 else host_step(*args, **kwargs)
+    result = None if is_short and count > 1 else fairseq_step(*args, **kwargs)
     if is_short:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
     return result

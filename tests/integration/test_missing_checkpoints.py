@@ -24,7 +24,7 @@ def test_it_is_refused(train_from_nothing, tmp_path):
     assert not list(tmp_path.glob("runs/*.pt"))
 
 
-def test_the_host_alone_begins_anew(train_from_nothing, tmp_path, monkeypatch):
+def test_fairseq_alone_begins_anew(train_from_nothing, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "_named_checkpoint", lambda *args: ("", None))
     assert "No existing checkpoint found" in train_from_nothing()
     assert (tmp_path / "runs/checkpoint_last.pt").is_file()

@@ -75,5 +75,5 @@ def test_a_training_stopped_inside_an_epoch_goes_on(arch, tmp_path, run_here, pe
     expected, reached = EXPECTED["interrupted"][arch]["resumed"], measurements.progress(last)
     for count in ("num_updates", "epoch", "updates_in_epoch"):
         assert reached[count] == expected[count]
-    assert reached["valid_loss"] == pytest.approx(expected["valid_loss"], abs=2e-5)  # the host keeps five digits
+    assert reached["valid_loss"] == pytest.approx(expected["valid_loss"], abs=2e-5)  # fairseq keeps five digits
     assert perplexity(last, training) == pytest.approx(expected["perplexity"], rel=1e-5, abs=0)

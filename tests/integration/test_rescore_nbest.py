@@ -9,7 +9,7 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 from commands import MODEL_FLAGS, ROOT, preprocess
-from translation_commands import HOST_FLAGS
+from translation_commands import FAIRSEQ_FLAGS
 
 from fairseq_plugins.cli.rescore_nbest import RescoreNbest
 from fairseq_plugins.data.text import file_digest
@@ -83,10 +83,10 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
     assert status == 0 and "p (paired bootstrap, two-sided)" in printed and "ROUGE" not in printed
 
 
-def test_lists_of_the_host_are_rescored_by_an_encoder_decoder(
+def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(
     pair_data, translator, plain_translator, rescore, run_here, tmp_path
 ):
-    decoding = [pair_data, *HOST_FLAGS, "--path", plain_translator / "checkpoint_last.pt", "--beam", 4, "--nbest", 4]
+    decoding = [pair_data, *FAIRSEQ_FLAGS, "--path", plain_translator / "checkpoint_last.pt", "--beam", 4, "--nbest", 4]
     (tmp_path / "lists.txt").write_text(run_here(fairseq_cli.generate, *decoding, "--gen-subset", "valid"))
     given = [pair_data, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lists.txt"]
     for metric, row in (("bleu", "BLEU"), ("rougeL", "ROUGE-L")):

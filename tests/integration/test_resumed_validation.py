@@ -55,6 +55,6 @@ def test_fine_tuning_begins_with_its_own_rate_and_patience(whole, data, tmp_path
     assert rate(found) == 1 and found["extra_state"][PATIENCE]["num_runs"] == 0
 
 
-def test_the_host_alone_forgets_what_validation_decided():
+def test_fairseq_alone_forgets_what_validation_decided():
     scheduler = SimpleNamespace(lr_scheduler=SimpleNamespace(best=1.0, last_epoch=2, num_bad_epochs=3))
     assert 3 not in ReduceLROnPlateauLRSchedule.state_dict.__wrapped__(scheduler).values()

@@ -1,4 +1,4 @@
-"""Validation by a metric of real decoding, by the host's training."""
+"""Validation by a metric of real decoding, by fairseq's training."""
 
 import re
 from statistics import fmean

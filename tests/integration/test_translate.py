@@ -1,4 +1,4 @@
-"""Raw text is translated as the host translates the same text binarised."""
+"""Raw text is translated as fairseq translates the same text binarised."""
 
 import io
 import re
@@ -63,20 +63,20 @@ def translate(monkeypatch, capsys):
     return translate
 
 
-def translations_of_the_host(prepared, path, *flags):
+def translations_of_fairseq(prepared, path, *flags):
     found = generate(prepared, path, *flags)
     return [" ".join(found[number].hypotheses[0].words) for number in sorted(found)]
 
 
 @pytest.mark.parametrize("model", ["recurrent", "transformer", "ensemble"])
-def test_translations_are_those_of_the_host(model, prepared, sources, translator, plain_translator, transformer):
+def test_translations_are_those_of_fairseq(model, prepared, sources, translator, plain_translator, transformer):
     paths = {
         "recurrent": [translator / "checkpoint_best.pt"],
         "transformer": [transformer],
         "ensemble": [translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"],
     }[model]
     translated = load_translator(paths, prepared).translate(sources, beam=3)
-    expected = translations_of_the_host(prepared, ":".join(map(str, paths)), "--beam", 3)
+    expected = translations_of_fairseq(prepared, ":".join(map(str, paths)), "--beam", 3)
     assert [sentence.text for sentence in translated] == expected and len(set(expected)) > 1
 
 
@@ -123,7 +123,7 @@ def test_every_line_that_is_typed_is_answered_at_once(prepared, best):
         assert process.stdout.read() == "" and process.wait(timeout=60) == 0
 
 
-def test_attention_is_that_of_the_host_whatever_else_is_in_the_batch(prepared, sources, best):
+def test_attention_is_that_of_fairseq_whatever_else_is_in_the_batch(prepared, sources, best):
     found = generate(prepared, best, "--print-alignment")
     model = load_translator([best], prepared)
     for number, sentence in enumerate(model.translate(sources)):
@@ -132,7 +132,7 @@ def test_attention_is_that_of_the_host_whatever_else_is_in_the_batch(prepared, s
         assert sentence.attention.shape == (len(sentence.target) + 1, len(sentence.source) + 1)
         torch.testing.assert_close(sentence.attention.sum(1), torch.ones(len(sentence.target) + 1))
         aligned = dict(reversed(pair.split("-")) for pair in found[number].hypotheses[0].alignment)
-        ends = sentence.attention[:-1, :-1].argmax(1)  # the host aligns words with words
+        ends = sentence.attention[:-1, :-1].argmax(1)  # fairseq aligns words with words
         assert {str(place): str(int(end)) for place, end in enumerate(ends)} == aligned
 
 

@@ -46,7 +46,7 @@ def test_a_checkpoint_of_the_other_setting_is_trained_on(first, then, num_warmed
     assert lower_experts_changed(before, after)
 
 
-def test_averages_of_the_host_hold_every_parameter_and_follow_the_warmup(pair_data, tmp_path):
+def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_data, tmp_path):
     flags = ["--store-ema", "--ema-decay", 0.5, "--max-update", 6, "--disable-validation"]
     train_to_the_end(pair_data, tmp_path, *flags, model=["--arch", "lstm_encdec_doc", "--expert-warmup", 2])
     checkpoint = load(tmp_path / "checkpoint_last.pt")

@@ -15,7 +15,7 @@ from fairseq.data import Dictionary
 from translation_commands import (
     EPOCHS,
     EXPERT_WARMUP,
-    HOST_FLAGS,
+    FAIRSEQ_FLAGS,
     SIZES,
     TRANSFORMER,
     WORDS,
@@ -78,7 +78,7 @@ def test_padding_to_buckets_of_lengths_changes_no_loss(pair_data, tmp_path, run_
     assert valid_loss("buckets", "--num-batch-buckets", 2, "--max-tokens", 120) == valid_loss("plain")
 
 
-def test_the_hosts_criterion_trains_and_measures_bleu(plain_translator):
+def test_fairseqs_criterion_trains_and_measures_bleu(plain_translator):
     log = (plain_translator / "train.log").read_text()
     losses = [float(loss) for loss in re.findall(r"valid on 'valid' subset .*?\| nll_loss ([\d.]+)", log)]
     bleus = [float(bleu) for bleu in re.findall(r"valid on 'valid' subset .*?\| bleu ([\d.]+)", log)]
@@ -131,15 +131,15 @@ def test_flags_that_do_not_fit_end_with_their_name_and_the_remedy(pair_data, tmp
 @pytest.mark.parametrize(
     "dtype, flags, decoding, tolerance",
     [
-        # the host's flat copy of the weights needs a GPU
+        # fairseq's flat copy of the weights needs a GPU
         (torch.float16, ["--fp16", "--fp16-no-flatten-grads"], ["--fp16"], 0.01),
-        # the host decodes in 32 bits
+        # fairseq decodes in 32 bits
         (torch.bfloat16, ["--bf16"], [], 2e-4),
         # on a CPU it lowers no precision
         (torch.float32, ["--amp"], [], 2e-4),
     ],
 )
-def test_a_transformer_learns_and_translates_in_each_precision_of_the_host(
+def test_a_transformer_learns_and_translates_in_each_precision_of_fairseq(
     dtype, flags, decoding, tolerance, pair_data, tmp_path, run_here
 ):
     training = training_flags(pair_data, tmp_path, "--max-epoch", 2, *flags, **TRANSFORMER)
@@ -148,7 +148,7 @@ def test_a_transformer_learns_and_translates_in_each_precision_of_the_host(
     assert last < 0.9 * first
     path = tmp_path / "checkpoint_last.pt"
     assert all(torch.equal(weight, weight.to(dtype).float()) for weight in load(path)["model"].values())
-    decoding = [*HOST_FLAGS, "--path", path, "--beam", 2, "--max-len-b", 10, *decoding]
+    decoding = [*FAIRSEQ_FLAGS, "--path", path, "--beam", 2, "--max-len-b", 10, *decoding]
     translations = parse(run_here(fairseq_cli.generate, pair_data, *decoding))
     assert sorted(translations) == list(range(SIZES["test"]))
     assert_scores(pair_data, [path], translations, tolerance=tolerance)
@@ -206,7 +206,7 @@ def test_shards_are_the_whole_and_are_scored(pair_data, pairs, translator, trans
     path, files = translator / "checkpoint_best.pt", []
     for shard in range(3):
         flags = ["--num-shards", 3, "--shard-id", shard, "--beam", 5, "--batch-size", 8]
-        result = run("fairseq_cli.generate", pair_data, *HOST_FLAGS, "--path", path, *flags)
+        result = run("fairseq_cli.generate", pair_data, *FAIRSEQ_FLAGS, "--path", path, *flags)
         assert result.returncode == 0, result.stderr[-3000:]
         files.append(tmp_path / f"shard {shard}.txt")
         files[-1].write_text(result.stdout)
@@ -218,7 +218,7 @@ def test_shards_are_the_whole_and_are_scored(pair_data, pairs, translator, trans
     result = run("fairseq_plugins.cli.evaluate_translation", *scored)
     assert result.returncode == 0 and "BLEU, detokenised" in result.stdout, result.stderr
     flags = ["--num-shards", 9, "--shard-id", 8, "--batch-size", 8]
-    result = run("fairseq_cli.generate", pair_data, *HOST_FLAGS, "--path", path, *flags)
+    result = run("fairseq_cli.generate", pair_data, *FAIRSEQ_FLAGS, "--path", path, *flags)
     told = "ValueError: --num-shards 9 --shard-id 8: no batch is left for this shard: give a lower --num-shards, or"
     assert result.returncode != 0 and result.stderr.splitlines()[-1].startswith(told)
 
@@ -321,7 +321,7 @@ def test_a_language_model_votes_with_its_weight(task, gate, pair_data, translato
         train_lm(lm_data, tmp_path / "lm", *gated, "--task", *task)
         base.unlink()
     both = shutil.copytree(pair_data, tmp_path / "bin", ignore=shutil.ignore_patterns("digests.json"))
-    shutil.copy(pair_data / "dict.tgt.txt", both / "dict.txt")  # where the host looks for the language model's
+    shutil.copy(pair_data / "dict.tgt.txt", both / "dict.txt")  # where fairseq looks for the language model's
     path, lm_path = translator / "checkpoint_best.pt", tmp_path / "lm/checkpoint_best.pt"
     found = generate(both, path, "--beam", 5, "--lm-path", lm_path, "--lm-weight", 0.4)
     (lm,), _ = load_model_ensemble([str(lm_path)], arg_overrides={"data": str(both)})

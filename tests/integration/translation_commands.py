@@ -1,4 +1,4 @@
-"""The host's translation commands on a toy language: a translation renames each word and reverses the order."""
+"""fairseq's translation commands on a toy language: a translation renames each word and reverses the order."""
 
 import random
 import re
@@ -10,7 +10,7 @@ from commands import PLUGINS, run
 
 WORDS = "abcdefghij"
 SIZES = {"train": 400, "valid": 60, "test": 40}
-HOST_FLAGS = ["--user-dir", str(PLUGINS), "--task", "translation", "--cpu", "--num-workers", "0"]
+FAIRSEQ_FLAGS = ["--user-dir", str(PLUGINS), "--task", "translation", "--cpu", "--num-workers", "0"]
 RECURRENT_SIZES = ("--embed-dim", "32", "--hidden-sizes", "32 32", "--init-range", "0.3")
 TRANSFORMER_SIZES = [
     flag
@@ -49,7 +49,7 @@ def preprocess_pairs(text: Path, out: Path, *flags) -> Path:
 
 
 def training_flags(data, save_dir, *flags, model=DOC, sizes=RECURRENT_SIZES) -> List:
-    return [data, "--save-dir", save_dir, *HOST_FLAGS, *TRAINING_FLAGS, *sizes, *model, *flags]
+    return [data, "--save-dir", save_dir, *FAIRSEQ_FLAGS, *TRAINING_FLAGS, *sizes, *model, *flags]
 
 
 def train_translation(*args, **options) -> subprocess.CompletedProcess:
@@ -77,7 +77,7 @@ class Translation(NamedTuple):
 
 
 def parse(output: str) -> Dict[int, Translation]:
-    """The lines that the host prints for each sentence, by its number."""
+    """The lines that fairseq prints for each sentence, by its number."""
     translations = {}
     for kind, number, content in re.findall(r"^([SHPA])-(\d+)\t(.*)$", output, re.M):
         if kind == "S":
@@ -96,13 +96,13 @@ def parse(output: str) -> Dict[int, Translation]:
 
 def generate(data, path, *flags) -> Dict[int, Translation]:
     """Translate the test set."""
-    result = run("fairseq_cli.generate", data, *HOST_FLAGS, "--path", path, *flags)
+    result = run("fairseq_cli.generate", data, *FAIRSEQ_FLAGS, "--path", path, *flags)
     assert result.returncode == 0, result.stderr[-3000:]
     return parse(result.stdout)
 
 
 def interact(data, path, lines: bytes, *flags) -> Dict[int, Translation]:
     """Translate lines from standard input."""
-    result = run("fairseq_cli.interactive", data, *HOST_FLAGS, "--path", path, *flags, stdin=lines)
+    result = run("fairseq_cli.interactive", data, *FAIRSEQ_FLAGS, "--path", path, *flags, stdin=lines)
     assert result.returncode == 0, result.stderr[-3000:]
     return parse(result.stdout)

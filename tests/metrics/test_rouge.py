@@ -196,7 +196,7 @@ def test_the_signature_tells_all_settings_apart():
     assert len(set(signatures)) == 11
 
 
-def test_the_hosts_scorer_counts_unknown_words_of_the_reference_and_no_escapes():
+def test_fairseqs_scorer_counts_unknown_words_of_the_reference_and_no_escapes():
     scorer = RougeScorer(RougeScorerConfig())
     scorer.add_string("the <<unk>> &apos;s oil", "the <unk> &apos;s oil")
     rouge_1 = scorer.scores()[0]

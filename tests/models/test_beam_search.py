@@ -1,4 +1,4 @@
-"""The host's beam search over the encoder-decoders against all hypotheses written out."""
+"""fairseq's beam search over the encoder-decoders against all hypotheses written out."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 BOS, PAD, EOS, UNK = range(4)
 LIVE = 6  # the four above and two words
 MAX_WORDS = 4
-# the host's beam is at most the vocabulary less one, so words that never win pad the vocabulary
+# fairseq's beam is at most the vocabulary less one, so words that never win pad the vocabulary
 V = 400
 SOURCES = 12
 CONTENTS = [words for n in range(1, MAX_WORDS + 1) for words in itertools.product([BOS, UNK, 4, 5], repeat=n)]
@@ -28,7 +28,7 @@ def build(output_layer, *, seed=0, **flags):
 
 
 def build_transformer():
-    """The host's own, of which the same words have no chance."""
+    """fairseq's own, of which the same words have no chance."""
     model = build_tiny_transformer("transformer", source_size=SOURCES, vocab_size=V, seed=0).eval()
     with torch.no_grad():
         # there is no bias: one feature is constant, and its column decides between the words
@@ -128,7 +128,7 @@ def test_an_ensemble_of_two_votes_with_probabilities():
     assert all(abs(found[0][0]["score"].item() - score) > 1e-3 for score in best)
 
 
-def test_an_ensemble_with_the_hosts_transformer():
+def test_an_ensemble_with_fairseqs_transformer():
     models = [build("doc"), build_transformer()]
     for order in (models, models[::-1]):
         for found, sentence in zip(generate(order, SENTENCES), SENTENCES, strict=True):
@@ -160,7 +160,7 @@ def test_hypotheses_come_with_their_attention():
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
-def test_alignments_of_the_hosts_generator(kind):
+def test_alignments_of_fairseqs_generator(kind):
     models = [build("doc")]
     found = generate(
         models, SENTENCES, beam=2, generator_class=SequenceGeneratorWithAlignment,

@@ -60,7 +60,7 @@ class TestRecurrentEncoderDecoder(TranslatorContract):
 
 
 class TestTransformer(TranslatorContract):
-    # The host reorders what it keeps of the source only where the number of rows changes: the rows of a beam share
+    # fairseq reorders what it keeps of the source only where the number of rows changes: the rows of a beam share
     # one sentence. So every order here changes that number.
     @pytest.fixture(params=[[1, 1, 0, 2, 1, 3], [3, 0], [1, 1, 1]], ids=str)
     def order(self, request):

@@ -229,7 +229,7 @@ def test_labels_of_a_frozen_model_are_encoded_once(tokens, target):
     calls = []
     encoder = model.decoder.members[0].output.projection.label_encoder
     encoder.register_forward_hook(lambda *_: calls.append(1))
-    losses = [model.train()(tokens, target=target)[0].item() for _ in range(3)]  # as the host does for every update
+    losses = [model.train()(tokens, target=target)[0].item() for _ in range(3)]  # as fairseq does for every update
     assert len(calls) == 1 and len(set(losses)) == 1
     randomise(encoder, seed=5)
     assert model(tokens, target=target)[0].item() != losses[0] and len(calls) == 2
@@ -303,7 +303,7 @@ BASE_MODELS_V = 23
 
 
 def save(model, path, **flags):
-    """A checkpoint as the host writes it, with what is read here."""
+    """A checkpoint as fairseq writes it, with what is read here."""
     torch.save(
         {
             "args": None,
@@ -427,7 +427,7 @@ def test_a_repeated_file_is_refused(base, tmp_path):
 def resume(request, base, tmp_path):
     """``resume(base_model)``: scores of a model that goes on from a gate on one.pt and two.pt, trained in a precision.
 
-    The host saves 32 bits of all.
+    fairseq saves 32 bits of all.
     """
     args = Namespace(arch="gated_lm", base_model=f"{base('one.pt', 'doc')[0]}:{base('two.pt', 'tied')[0]}", gate_dim=5)
     ARCH_CONFIG_REGISTRY["gated_lm"](args)

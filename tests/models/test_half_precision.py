@@ -75,7 +75,7 @@ def autocast(precision):
 def train(build):
     """``train(name, precision, label_smoothing)``: the losses of 30 updates on the same batch.
 
-    Weights are updated in 32 bits, as by the host: 16 would lose small updates.
+    Weights are updated in 32 bits, as by fairseq: 16 would lose small updates.
     """
 
     def train(name, precision, label_smoothing):

@@ -101,7 +101,7 @@ def test_fingerprints_survive_any_precision(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("decay, fp32", [(0.5, True), (0.9, False), (0.999, False), (0.9999, True)])
-def test_fingerprints_survive_the_moving_average_of_the_host(dtype, decay, fp32):
+def test_fingerprints_survive_the_moving_average_of_fairseq(dtype, decay, fp32):
     model = build("lstm_encdec", WORDS, **SIZES).to(dtype)
     config = SimpleNamespace(
         ema_decay=decay, ema_start_update=0, ema_seed_model=None, ema_update_freq=1, ema_fp32=fp32, store_ema=True

@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder as the host builds it.
+"""The recurrent encoder-decoder as fairseq builds it.
 
 For its decoder see test_decoder_contract.py, for its flags and initial values test_recurrent_model_contract.py.
 """

@@ -1,4 +1,4 @@
-"""The recurrent language model as the host builds it.
+"""The recurrent language model as fairseq builds it.
 
 For its decoder see test_decoder_contract.py, for its flags and initial values test_recurrent_model_contract.py.
 """
@@ -188,7 +188,7 @@ def test_decoding_leaves_the_streams_alone(tokens):
 
 @pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
 def test_dropped_rows_start_a_window_from_zero_and_the_others_go_on(cell):
-    """In training alone; which ones is decided by the generator, which the host seeds at every update."""
+    """In training alone; which ones is decided by the generator, which fairseq seeds at every update."""
     rows, flags = 40, dict(rnn_cell=cell, output_gate="iog-lstm", gate_dim=5, gate_dropout=0.0)
     first, second = torch.randint(RECURRENT_LM_V, (2, rows, RECURRENT_LM_T))
     plain, model = build_tiny_lm("tied", **flags), build_tiny_lm("tied", dropout_carried_state=0.3, **flags)

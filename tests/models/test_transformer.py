@@ -1,4 +1,4 @@
-"""The host's Transformer with the output layers of this package; for its decoder see test_decoder_contract.py."""
+"""fairseq's Transformer with the output layers of this package; for its decoder see test_decoder_contract.py."""
 
 import re
 from argparse import ArgumentParser
@@ -42,7 +42,7 @@ def batch():
 
 
 @pytest.mark.parametrize("shares", [True, False])
-def test_one_softmax_is_the_hosts_transformer(shares, batch):
+def test_one_softmax_is_fairseqs_transformer(shares, batch):
     ours = build_tiny_transformer("transformer_full", share_decoder_input_output_embed=shares).eval()
     host = build_tiny_transformer("transformer", share_decoder_input_output_embed=shares).eval()
     weights = {key: value for key, value in ours.named_parameters() if not key.startswith("decoder.output.")}
@@ -111,7 +111,7 @@ def test_a_fault_of_an_output_layer_is_no_refusal(monkeypatch):
     assert not is_refusal(raised.value)
 
 
-def test_refusals_of_the_host_are_the_models():
+def test_refusals_of_fairseq_are_the_models():
     with pytest.raises(ValueError, match="--share-all-embeddings requires a joined dictionary") as raised:
         build_tiny_transformer("transformer_full", share_all_embeddings=True)
     assert is_refusal(raised.value)

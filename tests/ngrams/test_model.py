@@ -77,7 +77,7 @@ def test_a_file_made_by_hand(newline, separator, read, make_dictionary):
 
 
 def test_words_that_the_file_lacks_share_the_unknown_word(read, dictionary):
-    dictionary.add_symbol("padding", n=0)  # as the host fills its dictionaries up
+    dictionary.add_symbol("padding", n=0)  # as fairseq fills its dictionaries up
     model = read(BY_HAND, dictionary)
     log_probs = model.log_probs(stream_of([["w2"], ["<unk>"], ["w0", "w2", "w0"], ["padding"]], dictionary))
     expected = [-0.5 - 1.5, -0.8, -0.5 - 1.5, -0.8, -0.3, -0.35 - 0.25 - 1.5, -0.7, -0.25 - 0.8, -math.inf, -0.8]

@@ -1,4 +1,4 @@
-"""Adam with decay in the gradient, as the host drives it."""
+"""Adam with decay in the gradient, as fairseq drives it."""
 
 import copy
 from types import SimpleNamespace
@@ -66,7 +66,7 @@ def by_hand(model, *, weight_decay, betas, clip=0.0, eps=EPS, eps_added="after-c
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.7, 0.95), (0.0, 0.999)])
 def test_decay_is_added_to_the_gradient_after_clipping(weight_decay, betas, clip):
-    # the host's clipping takes float32 alone, and adds 1e-6 to the norm that it divides by
+    # fairseq's clipping takes float32 alone, and adds 1e-6 to the norm that it divides by
     dtype, tolerance = (torch.float32, 1e-4) if clip else (torch.float64, 1e-10)
     model, optimizer = make(weight_decay, betas=str(betas), dtype=dtype)
     expected = copy.deepcopy(model)
@@ -110,7 +110,7 @@ def test_before_the_correction_rows_with_decay_alone_move_less_at_first():
     assert moves == pytest.approx([correction * g / (correction * g + EPS), g / (g + EPS)], rel=1e-7)
 
 
-def test_the_hosts_adam_decays_apart_from_the_gradient():
+def test_fairseqs_adam_decays_apart_from_the_gradient():
     (model, ours), (other, _) = make(0.5), make(0.5)
     betas = "(0.9, 0.999)"
     cfg = SimpleNamespace(lr=[LR], adam_betas=betas, adam_eps=EPS, weight_decay=0.5, fp16_adam_stats=False)
@@ -209,7 +209,7 @@ def test_updates_are_those_of_the_equation(start, weight_decay):
     torch.testing.assert_close(model.weight, expected.weight, rtol=1e-12, atol=1e-12)
 
 
-def test_from_zero_it_is_the_hosts():
+def test_from_zero_it_is_fairseqs():
     (model, ours), (other, _) = damped_adagrad_make(start=0.0), damped_adagrad_make()
     theirs = HostAdagrad(SimpleNamespace(lr=[DAMPED_ADAGRAD_LR], weight_decay=0.0), other.parameters())
     for step in range(DAMPED_ADAGRAD_NUM_STEPS):

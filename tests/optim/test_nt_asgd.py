@@ -1,4 +1,4 @@
-"""The non-monotone trigger and the host's optimiser around it."""
+"""The non-monotone trigger and fairseq's optimiser around it."""
 
 import copy
 import math
@@ -184,8 +184,8 @@ def test_a_training_that_never_validates_is_told_what_it_lacks(averaging, lost, 
     assert not caplog.text
 
 
-def test_a_task_with_hooks_of_the_host_alone_is_refused(monkeypatch):
-    """``post_validate`` is called by the host, and says nothing about optimisers."""
+def test_a_task_with_hooks_of_fairseq_alone_is_refused(monkeypatch):
+    """``post_validate`` is called by fairseq, and says nothing about optimisers."""
     monkeypatch.setitem(TASK_REGISTRY, "hooks", type("Hooks", (), {"post_validate": lambda *args: None}))
     with pytest.raises(ValueError, match="--task hooks"):
         make(task="hooks")
@@ -267,7 +267,7 @@ def backward(model, step):
 
 
 def averaged_sgd_update(model, optimizer, step):
-    """One update as the host makes it; returns the raw weights before it."""
+    """One update as fairseq makes it; returns the raw weights before it."""
     optimizer.zero_grad()
     raw = weights(model)
     backward(model, step)

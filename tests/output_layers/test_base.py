@@ -341,7 +341,7 @@ def test_the_layers_of_the_papers_are_registered():
 
 
 def test_flags_of_all_layers_are_added_without_defaults():
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as the host's model group
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as fairseq's model group
     OUTPUT_LAYERS.add_args(parser)
     assert vars(parser.parse_args([])) == {}
     declared = {field.name for layer in OUTPUT_LAYERS.values() for field in fields(layer.Options)} - {"_name"}
@@ -402,7 +402,7 @@ def loss(layer, states):
 @every_projected_layer
 def test_a_criterion_that_would_not_take_it_is_refused(name):
     layer, states = build(name, output_precision="bfloat16"), make_states(WIDTHS)
-    with pytest.raises(ValueError, match="--output-precision bfloat16 is not for a criterion of the host, which"):
+    with pytest.raises(ValueError, match="--output-precision bfloat16 is not for a criterion of fairseq, which"):
         layer.train()(states)
     assert layer.eval()(states).log_probs.isfinite().all()
     assert build(name, output_precision="auto").train()(states).log_probs.isfinite().all()

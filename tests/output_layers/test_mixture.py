@@ -184,7 +184,7 @@ def test_after_the_warmup_doc_is_itself():
 
 
 def test_an_average_over_the_end_of_the_warmup_has_ended_it():
-    """Such as the host's of all weights, whose first after 10,000 updates holds a ten-thousandth of the flag."""
+    """Such as fairseq's of all weights, whose first after 10,000 updates holds a ten-thousandth of the flag."""
     doc, plain = build("doc", experts_per_layer="1 2 3", expert_warmup=10), build("doc", experts_per_layer="1 2 3")
     doc.load_state_dict({**plain.state_dict(), "warmed_up": torch.tensor(1e-4)})
     states = make_states(MIXTURE_LAYERS_WIDTHS)

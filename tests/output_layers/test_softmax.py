@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from builders import build_output_layer, make_states
-from fairseq.optim.adam import Adam as HostAdam
+from fairseq.optim.adam import Adam as FairseqAdam
 from label_layer_cases import DRILL_LABELS, RATE, TARGET, WIDTHS, WITH_LABEL_NETWORK, V, build, draw_states
 from torch import nn
 
@@ -613,7 +613,10 @@ def test_training_drops_the_kept_matrix(name, flags, states, count):
     assert_fresh(layer, states)
 
 
-HIDDEN_UPDATES = {"host's adam": HostAdam, "fused adam": lambda params, lr: torch.optim.Adam(params, lr=lr, fused=True)}
+HIDDEN_UPDATES = {
+    "host's adam": FairseqAdam,
+    "fused adam": lambda params, lr: torch.optim.Adam(params, lr=lr, fused=True),
+}
 
 
 @pytest.mark.parametrize("optimiser", HIDDEN_UPDATES.values(), ids=HIDDEN_UPDATES.keys())

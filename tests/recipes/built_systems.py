@@ -13,7 +13,7 @@ from fairseq_plugins.recipes import Recipe, training_arguments
 
 
 def build_system(recipe: Recipe, system: str, *, vocab_size: int, word: str = "w") -> nn.Module:
-    """The model of a system as the host reads its command line; gates stand on tiny base models.
+    """The model of a system as fairseq reads its command line; gates stand on tiny base models.
 
     ``word`` is among the ``vocab_size``.
     """
@@ -21,7 +21,7 @@ def build_system(recipe: Recipe, system: str, *, vocab_size: int, word: str = "w
     base, is_gate = recipe.system(system).base, arch in GATED_LANGUAGE_MODELS
     paths = [f"{n}.pt" for n in range(1 if base is None else base.num)]
     more = [f"--{'base-model' if base is None else base.flag}={':'.join(paths)}"] if is_gate or base else []
-    args = as_the_host_reads(recipe, system, more=more)
+    args = as_fairseq_reads(recipe, system, more=more)
     if is_gate:
         args.base_model_flags = [tiny_base_flags("tied") for _ in paths]
     task = make_task(vocab_size - 1)
@@ -29,7 +29,7 @@ def build_system(recipe: Recipe, system: str, *, vocab_size: int, word: str = "w
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
 
 
-def as_the_host_reads(recipe: Recipe, system: str, *, more: Sequence[str] = ()) -> Namespace:
+def as_fairseq_reads(recipe: Recipe, system: str, *, more: Sequence[str] = ()) -> Namespace:
     """What fairseq-train makes of the command line of a system."""
     arguments = training_arguments(recipe, system, data="data", save_dir="save", more=more)
     typed = [argument for argument in arguments if not argument.startswith("--user-dir")]

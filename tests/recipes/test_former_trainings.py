@@ -1,4 +1,4 @@
-"""Every system of every recipe is trained as by the recipe's former script, as the host reads the flags.
+"""Every system of every recipe is trained as by the recipe's former script, as fairseq reads the flags.
 
 ``fixtures/former_trainings.json`` holds what those scripts and the suites of the benchmark handed to fairseq-train.
 """
@@ -58,7 +58,7 @@ def place_of(group, system):
 
 
 def read(arguments):
-    """What the host makes of a command line."""
+    """What fairseq makes of a command line."""
     args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=arguments))
     if "update2lr" in args:
         args["update2lr"] = ast.literal_eval(args["update2lr"])

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from built_systems import as_the_host_reads, build_system
+from built_systems import as_fairseq_reads, build_system
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from fairseq_plugins.models.presets import ARCHITECTURES
@@ -76,7 +76,7 @@ DAMPED_RECTIFIER = {**RECTIFIER, **DAMPED, "initial_accumulator": 1e-7, "recurre
     ],
 )
 def test_rows_of_penn_treebank_are_regularised_and_trained_as_they_say(system, settings):
-    found = vars(as_the_host_reads(find_recipe("fpnn_ptb"), system))
+    found = vars(as_fairseq_reads(find_recipe("fpnn_ptb"), system))
     assert {name: found[name] for name in settings} == settings
     assert (found["embed_dim"], found["hidden_sizes"], found["output_layer"]) == (512, "512", "full")
 
@@ -84,7 +84,7 @@ def test_rows_of_penn_treebank_are_regularised_and_trained_as_they_say(system, s
 @pytest.mark.parametrize("system, rate", [("fpnn+hidden", 0.015), ("smooth-rectifier", 0.03), ("skipping", 0.03)])
 def test_damped_networks_of_characters_differ_in_optimiser_and_scale(system, rate):
     recipe = find_recipe("fpnn_text8_chars")
-    exact, damped = (as_the_host_reads(recipe, name) for name in (system, f"{system}+damped"))
+    exact, damped = (as_fairseq_reads(recipe, name) for name in (system, f"{system}+damped"))
     expected = {"optimizer": "damped_adagrad", "initial_accumulator": 1e-7, "lr": [rate], "recurrent_scale": 0.2}
     if system == "fpnn+hidden":  # no recurrent matrix
         del expected["recurrent_scale"]
@@ -246,7 +246,7 @@ def test_translation_is_trained_as_by_the_toolkit(system, millions, make_diction
 
 
 REDUCED_RECIPES_VOCABULARY = 10_002
-"""Penn Treebank's in the host."""
+"""Penn Treebank's in fairseq."""
 BASE_MODELS = ["zaremba", "variational", "rhn", "rhn-tied", "mogrifier", "awd"]
 MODELS_WITH_TRICKS = ["awd", "mos", "doc", "mogrifier-doc"]
 REDUCED_RECIPES_CASES = [("reduced_base_models", name) for name in BASE_MODELS]

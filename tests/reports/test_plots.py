@@ -36,7 +36,7 @@ RUN = Generalization(name="plain", train=TRAIN, valid=VALID)
 
 
 def log_of(train, valid, *, begin="x | INFO | "):
-    """What the host logs: an epoch is validated before its training is summed up."""
+    """What fairseq logs: an epoch is validated before its training is summed up."""
     lines = []
     for epoch in valid:
         lines.append(f"{begin}train_inner | epoch {epoch:03}: 10 / 99 loss=9, ppl=7, wps=9, lr=1, wall=2")

@@ -1,4 +1,4 @@
-"""The host's training loop, reduced to what ``--task stateful_lm`` sees of it."""
+"""fairseq's training loop, reduced to what ``--task stateful_lm`` sees of it."""
 
 import torch
 from builders import make_dictionary

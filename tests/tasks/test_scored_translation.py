@@ -1,4 +1,4 @@
-"""Validation by real decoding, the host's ``--eval-bleu`` and ``--eval-scorer``, with every encoder-decoder here."""
+"""Validation by real decoding, fairseq's ``--eval-bleu`` and ``--eval-scorer``, with every encoder-decoder here."""
 
 import re
 from argparse import Namespace
@@ -76,7 +76,7 @@ ARCHITECTURES = [
 @pytest.mark.parametrize(
     "arch", [*FAST, *(pytest.param(arch, marks=pytest.mark.slow) for arch in ARCHITECTURES if arch not in FAST)]
 )
-def test_bleu_is_that_of_the_hosts_validation_with_every_architecture(arch):
+def test_bleu_is_that_of_fairseqs_validation_with_every_architecture(arch):
     host = TranslationTask(TranslationConfig(**HOST), VOCABULARY, VOCABULARY)
     ours = ScoredTranslationTask(ScoredTranslationConfig(eval_scorer_args=GENERATION), VOCABULARY, VOCABULARY)
     found = validated(ours, build(ours, arch), batches(3))

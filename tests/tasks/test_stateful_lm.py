@@ -66,7 +66,7 @@ def losses_of(training, *, splits):
 
 
 def test_batches_by_tokens_are_refused_in_training(training):
-    """The host's ``fairseq-eval-lm`` names a number of them always."""
+    """fairseq's ``fairseq-eval-lm`` names a number of them always."""
     for use in ("scoring", "training"):
         stream = TokenStream(random_tokens(90), "train", use=use)
         if use == "scoring":
@@ -163,7 +163,7 @@ def test_rows_of_the_training_text_alone_are_rotated(window_lengths):
         (dict(context_window=5), "--context-window 5: --task stateful_lm carries its state .* leave it out"),
     ],
 )
-def test_what_the_hosts_evaluation_would_cut_is_refused(asked, told):
+def test_what_fairseqs_evaluation_would_cut_is_refused(asked, told):
     task = Training(build_tiny_lm("tied")).task
     with pytest.raises(ValueError, match=told):
         task.eval_lm_dataloader(TokenStream(random_tokens(90), "test"), **asked)
@@ -231,7 +231,7 @@ def test_each_split_is_described_once(training, caplog):
 
 
 @pytest.mark.parametrize("arch", ["lstm_encdec_doc", "transformer_doc"])
-def test_models_of_pairs_are_refused_by_the_hosts_task_of_one_text(arch):
+def test_models_of_pairs_are_refused_by_fairseqs_task_of_one_text(arch):
     dictionary = make_dictionary(20)
     task = LanguageModelingTask(SimpleNamespace(), dictionary, dictionary, targets=["future"])
     model = ARCH_MODEL_REGISTRY[arch]

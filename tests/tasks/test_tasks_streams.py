@@ -34,7 +34,7 @@ def start(row_groups, *, num_rows=5, dtype=torch.float64, output_layer="doc", ba
 
 
 def run(training, num_updates):
-    """Gradients of updates, what they return, and the state after each; seeded as the host does."""
+    """Gradients of updates, what they return, and the state after each; seeded as fairseq does."""
     results = []
     for number in range(num_updates):
         torch.manual_seed(number)
@@ -322,7 +322,7 @@ def test_the_state_of_a_gate_is_saved_with_that_of_the_layers_and_decides_how_a_
 
 @every_model
 def test_where_no_window_of_the_epoch_succeeded_a_training_goes_on_from_zeros(train, flags, monkeypatch):
-    """The host passes over windows without enough memory."""
+    """fairseq passes over windows without enough memory."""
 
     def run_out_of_memory(*args, **kwargs):
         raise RuntimeError("out of memory")

@@ -225,7 +225,7 @@ NUM_PAIRS = {
 DIGITS = str.maketrans("0123456789", "#" * 10)
 UNKNOWN = "<unk>"
 UNKNOWN_WORDS = frozenset({"<unk>", "UNK", "unk", "[UNK]", "[unk]", "<UNK>"})
-SYMBOL = re.compile(r"<(/?s|pad|unk)>")  # of the host, inside a longer word
+SYMBOL = re.compile(r"<(/?s|pad|unk)>")  # of fairseq, inside a longer word
 WORD = re.compile(r"[^\W_]")
 BRACKET_NAMES = frozenset({"-lrb-", "-rrb-", "-lsb-", "-rsb-", "-lcb-", "-rcb-", "-LRB-", "-RRB-"})
 

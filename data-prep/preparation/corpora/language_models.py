@@ -25,7 +25,7 @@ PTB = ArchivedText(
         "test": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
     },
     counts={"train": Counts(929589, 42068), "valid": Counts(73760, 3370), "test": Counts(82430, 3761)},
-    num_rows=9998,  # of 9,999 word types; the literal <unk> among them is the host's own symbol
+    num_rows=9998,  # of 9,999 word types; the literal <unk> among them is fairseq's own symbol
 )
 
 
@@ -35,7 +35,7 @@ PTB = ArchivedText(
 MIRRORS = ("https://s3.amazonaws.com/research.metamind.io/wikitext", "https://wikitext.smerity.com")
 HELD_OUT = {"valid": Counts(217646, 3760), "test": Counts(245569, 4358)}
 
-# Neither the end mark nor <unk> has a row in the dictionary: both are the host's own symbols.
+# Neither the end mark nor <unk> has a row in the dictionary: both are fairseq's own symbols.
 WIKITEXT_2 = ArchivedText(
     name="wikitext-2",
     title="WikiText-2, word level",
@@ -67,7 +67,7 @@ WIKITEXT_103 = ArchivedText(
 TEXT8_MIRRORS = ["http://mattmahoney.net/dc"]
 NUM_CHARACTERS, NUM_WORDS = 100_000_000, 17_005_207
 PREFIX_CHECKSUMS = {12_549_840: "1b40ab68e13d520469aa90315b92b1466810394246571fadf742c971c3b65a25"}
-UNITS = 1000  # words or characters of a line: the corpus has none, the host needs them
+UNITS = 1000  # words or characters of a line: the corpus has none, fairseq needs them
 NUM_SYMBOLS = 27  # a-z and _
 PUBLISHED_WORDS = (
     "Pachitariu & Sahani 2013 count 67,428 words seen at least 5 times and 15,301,600 words of train; their split is "

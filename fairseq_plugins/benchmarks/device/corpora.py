@@ -48,7 +48,7 @@ def random_text(folder: Path, *, vocab_size: int, num_words: int) -> Path:
     It trains a model at the speed of a real text of that vocabulary; perplexities mean nothing.
     """
     generator = torch.Generator().manual_seed(0)
-    num_kinds = vocab_size - 4  # beside the host's own symbols
+    num_kinds = vocab_size - 4  # beside fairseq's own symbols
     frequencies = 1 / torch.arange(1, num_kinds + 1)
     lines = {}
     for split, size in zip(SPLITS, (num_words, num_words // 50, num_words // 50)):
@@ -69,7 +69,7 @@ def _demo_lines(split: str, language: str, num_sentences: int) -> List[str]:
 
 
 def _binarised(folder: Path, sides: Mapping[str, Mapping[str, List[str]]]) -> Path:
-    """Text by side and split as the host's preprocessing leaves it in ``folder``, unless that is done."""
+    """Text by side and split as fairseq's preprocessing leaves it in ``folder``, unless that is done."""
     if folder.exists():
         return folder
     aside = folder.with_name(f".{folder.name}")

@@ -13,7 +13,7 @@ from fairseq_plugins.reports.tables import as_table
 
 
 class Models(Step):
-    """All presets for Penn Treebank and WikiText-2, ``lstm_lm_awd`` and the host's ``lstm_lm``.
+    """All presets for Penn Treebank and WikiText-2, ``lstm_lm_awd`` and fairseq's ``lstm_lm``.
 
     The corpora are those that the user gave, in this order, or random words of as many kinds.
     """

@@ -30,5 +30,5 @@ class Setting:
 
     @property
     def device_flags(self) -> List[str]:
-        """Flags of the host's programs for this device, and the user's."""
+        """Flags of fairseq's programs for this device, and the user's."""
         return [*(["--cpu"] if self.device == "cpu" else []), *self.flags]

@@ -60,7 +60,7 @@ RECIPE = Recipe(
 PRECISIONS = {"float32": [], "fp16": ["--fp16"], "bf16": ["--bf16"], "amp": ["--amp"]}
 """Flags of each."""
 SCALED = ("fp16", "amp")
-"""Precisions whose gradients are scaled, which the host does on GPUs only."""
+"""Precisions whose gradients are scaled, which fairseq does on GPUs only."""
 
 
 def training_data(setting: Setting, system: str) -> str:

@@ -13,7 +13,7 @@ from fairseq_plugins.benchmarks.device.timed_systems import width_flags
 from fairseq_plugins.benchmarks.output_layer import report_name
 from fairseq_plugins.benchmarks.training import allocated_mib
 from fairseq_plugins.command_line import ProgramFailed
-from fairseq_plugins.processes import host_command, run_logged, training_environment
+from fairseq_plugins.processes import fairseq_command, run_logged, training_environment
 from fairseq_plugins.recipes import find_recipe, training_arguments
 from fairseq_plugins.reports.tables import Report, as_table
 from fairseq_plugins.reports.training_log import (
@@ -29,7 +29,7 @@ LOG_INTERVAL = 20
 
 
 class TimedTraining:
-    """A preset's training with checkpoints and ``train.log`` in ``save_dir``; the host resumes from the last one.
+    """A preset's training with checkpoints and ``train.log`` in ``save_dir``; fairseq resumes from the last one.
 
     Args:
         setting: where it trains, and on what; by default on the demo's sentences.
@@ -76,7 +76,7 @@ class TimedTraining:
         flags = [*width_flags(self.setting, self.recipe, self.arch), *limits, *self.setting.device_flags]
         data, save_dir = self._data(), str(self.save_dir)
         arguments = training_arguments(self.recipe, self.arch, data=data, save_dir=save_dir, more=flags)
-        status = run_logged(host_command("train", arguments), log=self.log, environment=training_environment())
+        status = run_logged(fairseq_command("train", arguments), log=self.log, environment=training_environment())
         if status != 0:
             raise ProgramFailed(f"fairseq-train ended with status {status}, see {self.log}")
         return self._report(command=command)

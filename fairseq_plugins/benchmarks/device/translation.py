@@ -22,7 +22,7 @@ LENGTH = 15
 
 
 class Translation(Step):
-    """The host's ``lstm`` and the encoder-decoders of the recipe multi30k, on the user's corpus or the demo's."""
+    """fairseq's ``lstm`` and the encoder-decoders of the recipe multi30k, on the user's corpus or the demo's."""
 
     name = "translation"
 

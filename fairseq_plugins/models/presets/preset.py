@@ -20,7 +20,7 @@ Value = Union[bool, int, float, str]
 class Preset:
     """Hyper-parameters of one architecture.
 
-    The host applies today's preset to the flags of an older checkpoint. So a key that changes a model is never added to
+    fairseq applies today's preset to the flags of an older checkpoint. So a key that changes a model is never added to
     a preset that checkpoints may have been trained with.
 
     Attributes:

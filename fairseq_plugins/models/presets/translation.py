@@ -153,7 +153,7 @@ def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
     apply_preset(replace(preset, model=model), args)
 
 
-# Transformers: small defaults, the host's for IWSLT, and the base of WMT.
+# Transformers: small defaults, fairseq's for IWSLT, and the base of WMT.
 
 
 TRANSFORMERS_SHARING_FLAGS = SharingFlags(
@@ -167,7 +167,7 @@ TRANSFORMERS_SHARING_FLAGS = SharingFlags(
     must_share="--output-layer {layer} needs a model that shares its embedding: give "
     "--share-decoder-input-output-embed, or take --output-layer full",
 )
-"""What the host's flags mean to the output layer."""
+"""What fairseq's flags mean to the output layer."""
 
 
 def _sizes(*, layers: int, width: int, feed_forward: int, heads: int, dropout: float) -> Dict[str, Value]:
@@ -211,7 +211,7 @@ TRANSFORMERS_SMALL_TRAINING = {
 }
 """Flags of ``fairseq-train`` of the small architectures."""
 
-# the host's example for IWSLT 2014
+# fairseq's example for IWSLT 2014
 _IWSLT_TRAINING = {
     **_SMOOTHED,
     "max-tokens": 4096,
@@ -250,9 +250,9 @@ TRANSFORMERS_ARCHITECTURES: Dict[str, Preset] = {
 
 
 def apply_transformer_preset(preset: Preset, args: Namespace) -> None:
-    """Set the flags that ``args`` does not hold yet, the host's defaults among them.
+    """Set the flags that ``args`` does not hold yet, fairseq's defaults among them.
 
-    A full softmax becomes the tied one where the host's flags share the decoder's embedding; where ``args`` holds
+    A full softmax becomes the tied one where fairseq's flags share the decoder's embedding; where ``args`` holds
     either, the embedding is shared as it needs.
     """
     TRANSFORMERS_SHARING_FLAGS.complete(args, preset.model)

@@ -1,4 +1,4 @@
-"""Presets beside what the user chose, and as the host reads them."""
+"""Presets beside what the user chose, and as fairseq reads them."""
 
 import re
 from argparse import Namespace
@@ -131,7 +131,7 @@ def test_another_layer_has_the_flags_that_go_with_it_in_place_of_those_of_the_pr
 
 
 @pytest.mark.parametrize("arch", sorted(name for name, preset in ARCHITECTURES.items() if preset.training))
-def test_the_host_accepts_every_training_flag_with_its_value(arch):
+def test_fairseq_accepts_every_training_flag_with_its_value(arch):
     preset = ARCHITECTURES[arch]
     commands = [preset.training]
     if preset.fine_tuning is not None:
@@ -142,6 +142,6 @@ def test_the_host_accepts_every_training_flag_with_its_value(arch):
         for name in ("lr", "update_freq"):
             # a rate for each epoch is a list
             args[name] = args[name][0] if len(args[name]) == 1 else ",".join(map(str, args[name]))
-        # the host reads --batch-size-valid, whose default is another flag's value, as text
+        # fairseq reads --batch-size-valid, whose default is another flag's value, as text
         assert {name: type(value)(args[name.replace("-", "_")]) for name, value in flags.items()} == flags
         assert {flag: args[flag] for flag in preset.model} == preset.model

@@ -312,7 +312,7 @@ def test_settings_are_the_papers(arch):
 
 @gated_presets_every_architecture
 def test_the_rate_falls_with_the_root_of_the_epoch(arch):
-    """As the host's scheduler, from the flags of the preset, sets it at the start of each epoch."""
+    """As fairseq's scheduler, from the flags of the preset, sets it at the start of each epoch."""
     command = ["data", f"--arch={arch}", *command_line(GATED_LANGUAGE_MODELS[arch].training)]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=command)
     scheduler = build_lr_scheduler(args, L2Adam(args, [torch.nn.Parameter(torch.zeros(1))]))
@@ -611,7 +611,7 @@ def test_network_and_training(arch):
 
 @every_published
 def test_the_rate_is_constant_for_20_epochs_and_then_falls_every_epoch(arch):
-    """As the host's scheduler, from the flags of the preset, sets it at the start of each epoch."""
+    """As fairseq's scheduler, from the flags of the preset, sets it at the start of each epoch."""
     flags = LANGUAGE_MODELS[arch].training
     args = options.parse_args_and_arch(
         options.get_training_parser(), input_args=["data", f"--arch={arch}", *command_line(flags)]
@@ -704,7 +704,7 @@ def test_zaremba_presets_parameter_count(arch, vocab_size, expected, build_lm):
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_rate_of_a_base_model_is_constant_and_then_falls_every_epoch(base):
-    """As the host's scheduler, from the flags of the preset, sets it at the start of each epoch."""
+    """As fairseq's scheduler, from the flags of the preset, sets it at the start of each epoch."""
     flags = LANGUAGE_MODELS[f"lstm_lm_{base}"].training
     command = ["data", f"--arch=lstm_lm_{base}", *command_line(flags)]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=command)

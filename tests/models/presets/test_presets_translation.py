@@ -235,7 +235,7 @@ def test_every_preset_builds_and_sets_declared_flags_only(arch, build_encdec):
 
 
 @every_architecture
-def test_the_host_knows_the_architecture_and_its_preset(arch):
+def test_fairseq_knows_the_architecture_and_its_preset(arch):
     command = ["data", f"--arch={arch}", "--task=translation", "--criterion=regularized_cross_entropy"]
     args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=command))
     assert {flag: args[flag] for flag in ENCODER_DECODERS_ARCHITECTURES[arch].model} == ENCODER_DECODERS_ARCHITECTURES[

@@ -1,4 +1,4 @@
-"""Small language models of the host."""
+"""Small language models of fairseq."""
 
 from argparse import Namespace
 from types import SimpleNamespace
@@ -8,12 +8,12 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.lstm_lm import LSTMLanguageModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
-HOST_ARCHITECTURES = ("transformer_lm", "lstm_lm")
+FAIRSEQ_ARCHITECTURES = ("transformer_lm", "lstm_lm")
 MAX_POSITIONS = 14
 """Tokens that they read at most."""
 
 
-def build_host_lm(arch: str):
+def build_fairseq_lm(arch: str):
     """A model of two layers, without dropout."""
     dictionary = make_dictionary(VOCAB_SIZE)
     task = SimpleNamespace(dictionary=dictionary, source_dictionary=dictionary, target_dictionary=dictionary)
