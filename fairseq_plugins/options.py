@@ -454,7 +454,7 @@ def picture_file(text: str) -> Path:
 # What a user gave wrongly, told from a fault of a program: by what made the error.
 
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parent
 HOST = Path(fairseq.__file__).resolve().parent
 
 
