@@ -1,7 +1,6 @@
-"""fairseq plugins: recurrent models, and output layers that work in any model.
+"""Plugins of fairseq: recurrent models, and output layers that work in any model.
 
-Importing the package registers everything with fairseq; ``--user-dir fairseq_plugins`` does so in
-fairseq's commands.
+Importing the package registers everything with fairseq; fairseq's commands import it by ``--user-dir fairseq_plugins``.
 """
 
 import logging
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
     from fairseq_plugins.evaluation.raw_text import TextKind
 
 _ROOT = logging.getLogger()
-_ROOT_LEVEL, _ROOT_HANDLERS = _ROOT.level, [*_ROOT.handlers]  # one of fairseq's models sets DEBUG when imported
-logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX when imported
+_ROOT_LEVEL, _ROOT_HANDLERS = _ROOT.level, [*_ROOT.handlers]  # one of fairseq's models sets DEBUG on import
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX on import
 
 from fairseq_plugins.fairseq_patches import apply_patches  # noqa: E402
 
@@ -30,7 +29,7 @@ from fairseq_plugins.tasks import scored_translation, stateful_lm  # noqa: E402,
 _ROOT.setLevel(_ROOT_LEVEL)
 _ROOT.handlers[:] = _ROOT_HANDLERS
 
-# a part of a model may not declare a flag that stands beside it on the command line
+# No part of a model may declare a flag of a criterion, task or optimizer, which share its command line.
 for _model in (gated_lm, recurrent_encdec, recurrent_lm, transformer):
     _model.FLAGS.stand_beside(
         (regularized_cross_entropy.RegularizedCrossEntropyConfig, noise_contrastive.NoiseContrastiveConfig),
@@ -48,14 +47,14 @@ def load(
     precision: str = "float32",
     max_tokens: int = 4096,
 ) -> "Union[TrainedLanguageModel, TrainedTranslator]":
-    """A trained model that takes raw text and gives raw text.
+    """Load a trained model that reads and writes raw text.
 
     Args:
-        path: a checkpoint; a folder, of which ``checkpoint_best.pt`` is taken, or else ``checkpoint_last.pt``; or
-            several of them for an ensemble.
-        data: the folder that data-prep wrote; by default that of the training, as it was given there.
-        device: where the model works, such as "cuda".
-        text: "raw", or "tokenised" where lines of a language model are words and subwords between blanks.
+        path: a checkpoint; a folder with ``checkpoint_best.pt`` or else ``checkpoint_last.pt``; or several of them for
+            an ensemble.
+        data: the folder that data-prep wrote; by default that of the training.
+        device: such as "cuda".
+        text: "raw", or "tokenised" if lines of a language model are words and subwords between blanks.
         precision: of the output layer's scores, "float32", "bfloat16" or "auto" (``--output-precision``).
         max_tokens: of a batch of lines that a language model scores.
 
@@ -64,9 +63,9 @@ def load(
         ``translate`` and ``attention``.
 
     Raises:
-        ValueError: if a file is missing, unreadable or refused, if the vocabulary is not the data's, or if the folder
-            lacks what raw text needs; the message names it.
+        ValueError: if a file is missing, unreadable or refused, if the vocabulary differs from that of the data, or if
+            the folder lacks files that raw text needs; the message names it.
     """
-    from fairseq_plugins.evaluation.api import load_trained  # importing the package stays as fast
+    from fairseq_plugins.evaluation.api import load_trained  # not above, which would slow down every import
 
     return load_trained(path, data, device=device, text=text, precision=precision, max_tokens=max_tokens)

@@ -1,4 +1,4 @@
-"""What every command of this package is: ``python -m fairseq_plugins.cli.NAME``."""
+"""Base of all commands ``python -m fairseq_plugins.cli.NAME``, and the arguments that several of them share."""
 
 import argparse
 import codecs
@@ -19,7 +19,7 @@ from fairseq_plugins.options import (
     checkpoint_of,
     data_folder,
     given_path,
-    is_refusal,
+    is_user_error,
     listed_paths,
     output_file,
     output_folder,
@@ -27,18 +27,17 @@ from fairseq_plugins.options import (
 )
 
 INTERRUPTED = 128 + signal.SIGINT
-"""Exit status of a command that was interrupted from the keyboard, as a shell tells it."""
+"""Exit status of a command after an interrupt from the keyboard, as in a shell."""
 
 UNREAD = 128 + signal.SIGPIPE
-"""Exit status of a command whose reader has gone, as a shell tells it."""
-
+"""Exit status of a command whose output nobody reads any more, as in a shell."""
 
 _ESCAPED = "escaped_as_in_json"
-"""How the standard output writes letters that its encoding lacks."""
+"""Name of the error handler that writes characters which the encoding of the standard output lacks."""
 
 
 def _escape(error: UnicodeError) -> Tuple[str, int]:
-    r"""Letters as ``\uXXXX``, which is JSON as well."""
+    r"""Write characters as ``\uXXXX``, which is valid JSON."""
     assert isinstance(error, UnicodeEncodeError)
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end
@@ -48,12 +47,12 @@ codecs.register_error(_ESCAPED, _escape)
 
 
 def _discard_output() -> None:
-    """Let go what was printed and not yet written, which would fail again at the end of the process."""
+    """Discard buffered output, whose flush would fail again at the end of the process."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _discard_unwritable_output() -> str:
-    """Write what was printed; where that fails, such as on a full disk, let it go and return what to tell of it."""
+    """Flush the output. If that fails, such as on a full disk, discard it and return a phrase for the message."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -63,20 +62,20 @@ def _discard_unwritable_output() -> str:
 
 
 class ProgramFailed(Exception):
-    """A program that a command ran has failed; the text is what it told last."""
+    """A program that a command ran has failed; the text is its last output."""
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that refuses wrong arguments with one line and exit status 2."""
+    """A parser that reports wrong arguments in one line, with exit status 2."""
 
     def error(self, message: str) -> NoReturn:
-        """End with the message; line breaks in it, such as those of a file's name, become blanks."""
+        """End with the message. Line breaks in it, such as in the name of a file, become blanks."""
         self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())}\n")
 
 
 @contextmanager
 def ended_in_a_line(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """End the process as :meth:`Command.main` says where the block fails."""
+    """End the process after an error in the block, as :meth:`Command.main` describes."""
     try:
         _check_streams()
         try:
@@ -89,19 +88,26 @@ def ended_in_a_line(parser: argparse.ArgumentParser) -> Iterator[None]:
         _discard_output()
         sys.exit(UNREAD)
     except (ValueError, OSError) as error:
-        if not (isinstance(error, (OSError, UnicodeError)) or is_refusal(error)):
+        if not (isinstance(error, (OSError, UnicodeError)) or is_user_error(error)):
             raise
-        parser.exit(2, f"{parser.prog}: error: {_in_a_line(error)}{_discard_unwritable_output()}\n")
+        parser.exit(2, f"{parser.prog}: error: {_message_of(error)}{_discard_unwritable_output()}\n")
     except ProgramFailed as failure:
         parser.exit(1, f"{failure}\n")
     except KeyboardInterrupt:
         parser.exit(INTERRUPTED, f"{parser.prog}: interrupted\n")
 
 
-def _check_streams() -> None:
-    """Refuse an output that was closed, as by ``>&-``; what else is closed is empty, or goes nowhere.
+def _message_of(error: Exception) -> str:
+    """The message of an error in one line. An error of the operating system names the file first."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).splitlines())
 
-    Otherwise the next file that is opened would take its place, and what is printed.
+
+def _check_streams() -> None:
+    """Refuse a closed standard output, as after ``>&-``, and replace other closed streams by empty ones.
+
+    The next file that is opened would take the place of a closed stream, and receive what is printed.
     """
     is_closed = sys.stdout is None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -112,7 +118,7 @@ def _check_streams() -> None:
 
 
 class Command(ABC):
-    """A command: its arguments, and what it does.
+    """A command: its arguments and its work.
 
     A subclass stands in a module of ``fairseq_plugins/cli`` that has its name and ends with
     ``if __name__ == "__main__": ItsClass().main()``. The order of arguments is fairseq's:
@@ -121,9 +127,9 @@ class Command(ABC):
     Attributes:
         name: of the module.
         summary: one line, for the list of all commands.
-        description: for ``--help``, beneath the summary.
-        forwards_to: program that takes the flags after ``--``; they are ``args.forwarded``. Without one, ``--`` is
-            argparse's.
+        description: for ``--help``, below the summary.
+        forwards_to: program that gets the flags after ``--``, which are ``args.forwarded``. If empty, argparse handles
+            ``--``.
     """
 
     name: ClassVar[str]
@@ -140,13 +146,13 @@ class Command(ABC):
         """Do the work and print the result.
 
         Args:
-            args: the values of the arguments; ``args.command_line`` is what was typed, ``args.forwarded`` the flags
+            args: the values of the arguments. ``args.command_line`` is the command line, ``args.forwarded`` the flags
                 after ``--``.
 
         Raises:
-            ValueError, OSError: for what the user gave wrongly; the text is the whole message. A ValueError that is
-                :func:`no refusal <fairseq_plugins.options.is_refusal>` is a fault.
-            ProgramFailed: if a program that the command ran did not end well.
+            ValueError, OSError: after a user error (:func:`fairseq_plugins.options.is_user_error`), with the whole
+                message. Other ValueErrors are faults.
+            ProgramFailed: if a program that the command ran has failed.
         """
 
     @property
@@ -167,12 +173,12 @@ class Command(ABC):
     def main(self, arguments: Optional[Sequence[str]] = None) -> None:
         """Run the command with the arguments of the command line, or with those given.
 
-        A user's mistake ends with one line and exit status 2, a program that fails with what it told and 1, and an
-        interrupt from the keyboard with one line and 130. A fault of the package keeps its traceback. Where nobody
-        reads the output any more, such as after ``| head -1``, it ends quietly with 141.
+        A user error ends the process with one line and exit status 2, a failed program with its last output and 1, an
+        interrupt from the keyboard with one line and 130. A fault of the package keeps its traceback. If nobody reads
+        the output any more, such as after ``| head -1``, the command ends quietly with 141.
         """
-        logging.getLogger().setLevel(logging.WARNING)  # what fairseq notes while importing and loading
-        if isinstance(sys.stdout, io.TextIOWrapper):  # text may have letters that the terminal has not
+        logging.getLogger().setLevel(logging.WARNING)  # hides fairseq's messages about imports and loading
+        if isinstance(sys.stdout, io.TextIOWrapper):  # text may have characters that the terminal lacks
             sys.stdout.reconfigure(errors=_ESCAPED)
         given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
         parser = self.get_parser()
@@ -180,7 +186,7 @@ class Command(ABC):
             self.run(self._parse(parser, given))
 
     def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
-        """The values of the arguments; a subclass may take flags that it does not declare."""
+        """Parse the arguments. A subclass may accept flags that it does not declare."""
         own, forwarded = self._split(given)
         args, unknown = self._read_own(parser, own)
         if unknown and self.forwards_to and unknown[0].startswith("-"):
@@ -192,31 +198,45 @@ class Command(ABC):
         return args
 
     def _read_own(self, parser: argparse.ArgumentParser, own: List[str]) -> Tuple[argparse.Namespace, List[str]]:
-        """The values of the command's own arguments, and what it does not know."""
+        """Parse the command's own arguments; the second value is the unknown ones."""
         return parser.parse_known_args(own)
 
     def _split(self, given: List[str]) -> Tuple[List[str], List[str]]:
-        """The command's own arguments, and those after ``--`` where another program takes them."""
+        """Split off the arguments after ``--`` if they are for another program."""
         if not self.forwards_to or "--" not in given:
             return given, []
         place = given.index("--")
         return given[:place], given[place + 1 :]
 
 
-def _in_a_line(error: Exception) -> str:
-    """What an error tells; one of the operating system names the file first."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).splitlines())
+class TrainingCommand(Command):
+    """A command that passes unknown arguments to ``fairseq-train``; they are ``args.more``.
 
+    The ``--`` before them, which other commands require, is optional.
+    """
 
-# Arguments that commands share, each declared once.
+    def get_parser(self) -> argparse.ArgumentParser:
+        parser = super().get_parser()
+        parser.allow_abbrev = False  # a flag of fairseq-train may begin like one of the command's
+        return parser
+
+    def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
+        own = [word for word in given if word != "--"]
+        args, args.more = parser.parse_known_args(own)
+        if args.more and not args.more[0].startswith("-"):
+            parser.error(f"{args.more[0]} is neither a flag nor the value of one")
+        for flag, value in zip(own, own[1:]):
+            is_foreign = flag in args.more and flag.startswith("--") and "=" not in flag
+            if is_foreign and not value.startswith("-") and value not in args.more:  # argparse took it for a positional
+                parser.error(f"{flag} {value}: flags of fairseq-train come after all other words")
+        args.command_line = shlex.join([*self.program.split(), *given])
+        return args
 
 
 class _Paths(argparse.Action):
-    """Keeps the paths of ``A.pt B.pt``, and of ``A.pt:B.pt`` as fairseq writes ensembles, as one list.
+    """Collects the paths of ``A.pt B.pt``, and of ``A.pt:B.pt`` as fairseq writes ensembles, in one list.
 
-    A flag that is given again adds to it, as one that has the action ``extend``.
+    A repeated flag adds to it, as with the action ``extend``.
     """
 
     def __call__(
@@ -233,7 +253,7 @@ class _Paths(argparse.Action):
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *paths])
 
     def read(self, text: str) -> str:
-        """A path of the list."""
+        """Convert one path."""
         return text
 
 
@@ -243,7 +263,7 @@ class _Checkpoints(_Paths):
 
 
 def _model(text: str) -> str:
-    """A value of ``--path``, which takes all words behind it, DATA among them if that does not come first."""
+    """Return a value of ``--path``. The flag takes all words behind it, even DATA if that does not come first."""
     path = given_path(text)
     if any(path.glob("dict*.txt")) and not any(path.glob("*.pt")):
         raise argparse.ArgumentTypeError(f"{text} is no model: give DATA first, before --path")
@@ -251,7 +271,7 @@ def _model(text: str) -> str:
 
 
 def checkpoint(text: str) -> str:
-    """A value of ``--path``, a path or NAME=PATH; the folder of a run is its checkpoint."""
+    """Return a value of ``--path``, PATH or NAME=PATH, in which the folder of a run becomes its checkpoint."""
     if Path(text).exists() or "=" not in text:
         return str(checkpoint_of(given_path(text)))
     name, _, path = text.partition("=")
@@ -264,7 +284,7 @@ def add_data(
     written_by: str = "fairseq-preprocess --only-source",
     required: bool = True,
 ) -> None:
-    """Declare DATA, ``args.data``: the path of a folder that is there, or None where it is not required."""
+    """Declare DATA, ``args.data``: the path of a folder that exists, or None if it is not required."""
     parser.add_argument(
         "data",
         metavar="DATA",
@@ -275,7 +295,7 @@ def add_data(
 
 
 RUN = "; the folder of a run stands for its checkpoint_best.pt, or else checkpoint_last.pt"
-"""Ends the help of what takes checkpoints."""
+"""End of the help of arguments that are checkpoints."""
 
 
 def add_checkpoints(
@@ -283,10 +303,13 @@ def add_checkpoints(
 ) -> None:
     """Declare ``--path CKPT...``, ``args.path``: a list of texts.
 
-    Those joined by colons are parted, where no file has the whole name.
+    Paths joined by colons are split, unless a file has the whole name.
 
     Args:
-        folders: whether the folder of a run stands for its checkpoint, or itself.
+        parser: of the command.
+        help: of the flag.
+        required: whether the flag is.
+        folders: "runs" replaces the folder of a run by its checkpoint, "kept" keeps it.
     """
     action, help = (_Checkpoints, help + RUN) if folders == "runs" else (_Paths, help)
     parser.add_argument("--path", nargs="+", type=_model, required=required, metavar="CKPT", action=action, help=help)
@@ -332,19 +355,19 @@ def add_tokenised(parser: argparse.ArgumentParser) -> None:
 
 
 def add_beam(parser: argparse.ArgumentParser, *, default: Union[int, str] = 5) -> None:
-    """Declare ``--beam``, ``args.beam``; a text tells what the command takes where ``args.beam`` is None."""
+    """Declare ``--beam``, ``args.beam``. A text as the default describes what the command does without the flag."""
     number = None if isinstance(default, str) else str(default)
     parser.add_argument(
         "--beam",
         type=int,
-        default=os.environ.get("BEAM") or number,  # a text is checked as if it were typed
+        default=os.environ.get("BEAM") or number,  # argparse checks a default that is a text
         metavar="N",
         help=f"hypotheses that are kept (default: BEAM in the environment, or {default})",
     )
 
 
 def add_output_precision(parser: argparse.ArgumentParser, *, choices: Sequence[str]) -> None:
-    """Declare ``--output-precision``, ``args.output_precision``, of what is scored with trained models."""
+    """Declare ``--output-precision``, ``args.output_precision``, of scores of trained models."""
     parser.add_argument(
         "--output-precision",
         choices=choices,
@@ -369,16 +392,16 @@ def add_plot(parser: argparse.ArgumentParser, *, help: str) -> None:
 
 
 def add_output_file(parser: argparse.ArgumentParser, flag: str, *, help: str, required: bool = False) -> None:
-    """Declare a flag that names a file to write: a path that can be written, or None where it is not required."""
+    """Declare a flag for an output file: a path that can be written, or None if it is not required."""
     parser.add_argument(flag, type=output_file, metavar="FILE", required=required, help=help)
 
 
 def add_out(
     parser: argparse.ArgumentParser, *, help: str, default: Optional[str] = None, required: bool = True
 ) -> None:
-    """Declare ``--out DIR``, ``args.out``: a folder that can be written; not required where there is a default.
+    """Declare ``--out DIR``, ``args.out``: a folder that can be written. It is not required if there is a default.
 
-    A default is checked as if it were typed.
+    The default is checked like a given value.
     """
     parser.add_argument(
         "--out",
@@ -391,32 +414,5 @@ def add_out(
 
 
 def choose_device(args: argparse.Namespace) -> str:
-    """The GPU where there is one, unless ``--cpu`` was given."""
+    """Return the device of a GPU if there is one and ``--cpu`` was not given, else of the CPU."""
     return "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
-
-
-# What commands that train have in common.
-
-
-class TrainingCommand(Command):
-    """A command that hands arguments which it does not declare to ``fairseq-train``; they are ``args.more``.
-
-    A ``--`` before them, which other commands ask for, may stand or be left out.
-    """
-
-    def get_parser(self) -> argparse.ArgumentParser:
-        parser = super().get_parser()
-        parser.allow_abbrev = False  # a flag of fairseq-train may begin like one of the command's
-        return parser
-
-    def _parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
-        own = [word for word in given if word != "--"]
-        args, args.more = parser.parse_known_args(own)
-        if args.more and not args.more[0].startswith("-"):
-            parser.error(f"{args.more[0]} is neither a flag nor the value of one")
-        for flag, value in zip(own, own[1:]):
-            is_foreign = flag in args.more and flag.startswith("--") and "=" not in flag
-            if is_foreign and not value.startswith("-") and value not in args.more:  # it was taken for another word
-                parser.error(f"{flag} {value}: flags of fairseq-train come after all other words")
-        args.command_line = shlex.join([*self.program.split(), *given])
-        return args

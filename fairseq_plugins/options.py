@@ -1,4 +1,4 @@
-"""Reading and checking values that come from the command line."""
+"""Values from the command line: read and check numbers, choices and paths. User errors and faults of the program."""
 
 import dis
 import io
@@ -20,7 +20,6 @@ from typing import (
     Iterator,
     List,
     Literal,
-    Optional,
     Sequence,
     Tuple,
     Type,
@@ -35,7 +34,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 
 def flag_of(destination: str) -> str:
-    """The flag that argparse keeps under a name: ``--init-range`` of ``init_range``."""
+    """Return the flag of argparse's name for it: ``--init-range`` for ``init_range``."""
     return f"--{destination.replace('_', '-')}"
 
 
@@ -44,8 +43,8 @@ def parse_int_list(text: str, *, flag: str, example: str = "400 400 200") -> Lis
 
     Args:
         text: from the command line.
-        flag: that it is the value of, for the message.
-        example: of a value that makes sense, for the message.
+        flag: name of the flag for the message.
+        example: a valid value for the message.
 
     Raises:
         ValueError: if the list is empty or an item is not a whole number.
@@ -74,14 +73,14 @@ def parse_float_list(text: str, *, flag: str) -> List[float]:
 def named_paths(
     texts: Sequence[str], *, repeated_names: Literal["allowed", "refused"] = "allowed"
 ) -> List[Tuple[str, Path]]:
-    """NAME and PATH of each ``NAME=PATH``.
+    """Split each ``NAME=PATH`` into NAME and PATH.
 
     Args:
         texts: from the command line.
-        repeated_names: what is done with a NAME that is given twice.
+        repeated_names: whether a NAME may be given twice.
 
     Raises:
-        ValueError: where a text has no NAME or no PATH, or a NAME is given twice and may not.
+        ValueError: if a text has no NAME or no PATH, or a NAME is repeated and may not be.
     """
     named = [text.partition("=") for text in texts]
     for text, (name, _, path) in zip(texts, named):
@@ -93,9 +92,9 @@ def named_paths(
 
 
 def optionally_named_paths(texts: Sequence[str]) -> List[Tuple[str, str]]:
-    """NAME and PATH of each text that is NAME=PATH, or a path, which is its own name.
+    """Split texts that are NAME=PATH or a path, which then is its own name.
 
-    A text is a path if it is there, or if it has no "=", or nothing or a "/" before it.
+    A text is a path if it exists, if it has no "=", or if nothing or a "/" comes before the "=".
 
     Args:
         texts: from the command line.
@@ -103,22 +102,21 @@ def optionally_named_paths(texts: Sequence[str]) -> List[Tuple[str, str]]:
     Raises:
         ValueError: if some have a NAME and others none, or a NAME has no PATH.
     """
-    parts = [_name_and_path(text) for text in texts]
-    unnamed = [text for text, part in zip(texts, parts) if part is None]
+    parts: List[Tuple[str, str]] = []
+    unnamed: List[str] = []
+    for text in texts:
+        name, separator, path = text.partition("=")
+        if not separator or not name or "/" in name or Path(text).exists():
+            unnamed.append(text)
+            name = path = text
+        elif not path:
+            raise ValueError(f"{text}: give it as NAME=PATH")
+        parts.append((name, path))
     if unnamed and len(unnamed) < len(texts):
         raise ValueError(
             f"{unnamed[0]}: give it as NAME=PATH as the others, without : or / in NAME, or give none a NAME"
         )
-    return [part or (text, text) for text, part in zip(texts, parts)]
-
-
-def _name_and_path(text: str) -> Optional[Tuple[str, str]]:
-    name, separator, path = text.partition("=")
-    if not separator or not name or "/" in name or Path(text).exists():
-        return None
-    if not path:
-        raise ValueError(f"{text}: give it as NAME=PATH")
-    return name, path
+    return parts
 
 
 def check_choice(value: str, choices: Collection[str], *, flag: str) -> str:
@@ -133,7 +131,7 @@ def check_choice(value: str, choices: Collection[str], *, flag: str) -> str:
 
 
 def check_dropout(rate: float, *, flag: str) -> float:
-    """Return ``rate`` if it is a probability to drop, that is within [0, 1).
+    """Return ``rate`` if it is a dropout probability in [0, 1).
 
     Raises:
         ValueError: if it is not.
@@ -155,7 +153,7 @@ def check_positive(value: float, *, flag: str) -> float:
 
 
 def check_whole(value: int, *, flag: str) -> int:
-    """Return ``value`` if it is a whole number; from Python it may be anything.
+    """Return ``value`` if it is a whole number. Values from Python may have any type.
 
     Raises:
         ValueError: if it is not.
@@ -193,56 +191,45 @@ def _check_finite(value: float, *, flag: str) -> float:
     return value
 
 
-# Flags that take one of a few words.
-
-
 Config = TypeVar("Config", bound=FairseqDataclass)
 
 
 def choices(values: Sequence[str]) -> Type[str]:
-    """The type of a dataclass field whose flag takes one of ``values``.
+    """Return the type of a dataclass field whose flag takes one of ``values``.
 
     A parsed value is a string. In a configuration of hydra it is a member of fairseq's enumeration, which compares,
-    hashes and prints as a string does.
+    hashes and prints like a string.
     """
     return ChoiceEnum(list(values))  # pyrefly: ignore[bad-return]
 
 
 OnOff = choices(["on", "off"])
-"""Of flags that switch something on or off, and say so."""
+"""Type of flags with the values "on" and "off"."""
 
 
 def check_choices(config: Config) -> Config:
-    """Return ``config`` if each of its flags that take one of a few words holds one of them, or None where it may.
+    """Return ``config`` if each field of type :func:`choices` has one of its choices, or None if it may.
 
-    The command line is checked by its parser; flags from Python and from ``--model-overrides`` are not.
+    The parser checks the command line. It does not check flags from Python and from ``--model-overrides``.
 
     Raises:
         ValueError: naming the flag, its value and the choices.
     """
     for field in fields(config):
         value = getattr(config, field.name)
-        words = _words(field.type)
+        types = [kind for kind in (field.type, *get_args(field.type)) if isinstance(kind, type(OnOff))]  # or Optional
+        words = [str(member) for kind in types for member in kind]
         if words and value is not None:
             check_choice(str(value), words, flag=flag_of(field.name))
     return config
 
 
-def _words(field_type: Any) -> List[str]:
-    """What a field of :func:`choices` may hold, Optional or not; nothing for other fields."""
-    kinds = [kind for kind in (field_type, *get_args(field_type)) if isinstance(kind, type(OnOff))]
-    return [str(member) for kind in kinds for member in kind]
-
-
-# Paths among the arguments of a command, refused where a check refuses them.
-
-
 def given_path(text: str) -> Path:
-    """The path that was typed; one that begins with a dash is made absolute, so that no program takes it for a flag.
+    """Return the path of an argument. One that begins with a dash is made absolute, so no program takes it for a flag.
 
     Raises:
-        ArgumentTypeError: if it is empty, as where a variable of the shell is not set, and would be the working folder,
-            or holds what fairseq takes for a reference.
+        ArgumentTypeError: if it contains a reference in the eyes of fairseq, or is empty. An empty path often comes
+            from an unset variable of the shell, and would mean the working directory.
     """
     if not text:
         raise ArgumentTypeError("the path is empty")
@@ -253,10 +240,10 @@ def given_path(text: str) -> Path:
 
 
 def checked_path(text: str, check: Callable[[Path], None]) -> Path:
-    """The path that was typed.
+    """Return the path of an argument after checking it.
 
     Raises:
-        ArgumentTypeError: if it is empty, or with what ``check`` says in its ValueError.
+        ArgumentTypeError: if it is empty, or with the message of a ValueError of ``check``.
     """
     path = given_path(text)
     try:
@@ -266,11 +253,8 @@ def checked_path(text: str, check: Callable[[Path], None]) -> Path:
     return path
 
 
-# Folders and checkpoints that a command reads.
-
-
 def check_data_folder(path: Path) -> None:
-    """Refuse what is no folder.
+    """Refuse a path that is no folder.
 
     Raises:
         ValueError: with the remedy.
@@ -281,7 +265,7 @@ def check_data_folder(path: Path) -> None:
 
 
 def data_folder(text: str) -> Path:
-    """A directory with binarised text.
+    """Return the folder of binarised text of an argument.
 
     Raises:
         ArgumentTypeError: if it is no folder.
@@ -290,13 +274,13 @@ def data_folder(text: str) -> Path:
 
 
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
-"""Names of the checkpoints in a ``--save-dir``."""
+"""Names of checkpoints in a ``--save-dir``."""
 
 
 def listed_paths(text: str) -> List[str]:
-    """The paths of a list that is joined by colons; a path that exists is one, whatever its name.
+    """Split a list of paths joined by colons. A path that exists may have colons.
 
-    Where nothing of the list exists, it is a list if all of it are names of checkpoints.
+    If no part exists, the text is split only if all parts end like checkpoints.
     """
     paths = utils.split_paths(text)
     is_list = any(map(os.path.exists, paths)) or all(path.endswith(".pt") for path in filter(None, paths))
@@ -304,19 +288,16 @@ def listed_paths(text: str) -> List[str]:
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The path itself, or the best, else the last, checkpoint of the folder of a run; a folder without one is kept."""
+    """Return the best or else the last checkpoint in the folder of a run, and any other path unchanged."""
     return next((path / name for name in (BEST, LAST) if (path / name).is_file()), path)
-
-
-# Files that are written aside and renamed, so that a name holds a whole file or none.
 
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """A file beside ``path`` with the same suffix, which takes its name at the end of the block.
+    """Yield a temporary file in the folder of ``path``, which is renamed to ``path`` at the end of the block.
 
-    If the block fails, the file is removed and what ``path`` held stays. An error of the operating system that names no
-    file, such as a full disk, or the file beside it, names ``path``.
+    So ``path`` is never incomplete: if the block fails, the temporary file is removed and ``path`` stays as it was. An
+    OSError without a file name, such as of a full disk, or with that of the temporary file, then names ``path``.
     """
     aside = _aside(path)
     try:
@@ -331,7 +312,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse a path that :func:`replaced_file` could not write, by writing an empty file beside it.
+    """Refuse a path that :func:`replaced_file` could not write, by creating an empty temporary file.
 
     Raises:
         ValueError: with the remedy.
@@ -355,15 +336,15 @@ def _aside(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8."""
+    """Write a text in UTF-8, through :func:`replaced_file`."""
     with replaced_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
 def write_tensors(path: Path, content: Dict[str, Any]) -> None:
-    """Write what torch can save; equal contents are equal files.
+    """Save tensors through :func:`replaced_file`. Equal contents give equal files.
 
-    It is written at once, since torch hides why a write of its own has failed, such as for want of room.
+    The archive is made in memory, because torch hides the reason if it cannot write a file, such as a full disk.
     """
     archive = io.BytesIO()
     torch.save(content, archive)
@@ -371,13 +352,11 @@ def write_tensors(path: Path, content: Dict[str, Any]) -> None:
         aside.write_bytes(archive.getbuffer())
 
 
-# Files and folders that a command writes: types of arguments, which refuse what could not be written.
-#
-# The check stands at the reading of arguments, before the work whose result would be lost.
+# Outputs are checked when arguments are parsed, before the work whose result would be lost.
 
 
 def output_file(text: str) -> Path:
-    """A file in a folder that exists.
+    """Return the file of an argument, in a folder that exists.
 
     Raises:
         ArgumentTypeError: if it could not be written.
@@ -390,23 +369,20 @@ def check_not_read(written: Path, read: Iterable[Path], *, flag: str) -> None:
 
     Args:
         written: the value of ``flag``.
-        read: files, which need not exist yet.
+        read: files that the command reads; they need not exist yet.
         flag: for the message.
 
     Raises:
         ValueError: with the remedy.
     """
-    if any(os.path.realpath(path) == os.path.realpath(written) or _is_one_file(path, written) for path in read):
-        raise ValueError(f"{flag} {written} is read by this command: give another name")
-
-
-def _is_one_file(path: Path, other: Path) -> bool:
-    """Whether two names are links to one file."""
-    return path.exists() and other.exists() and path.samefile(other)
+    for path in read:
+        is_same_path = os.path.realpath(path) == os.path.realpath(written)
+        if is_same_path or path.exists() and written.exists() and path.samefile(written):  # hard links
+            raise ValueError(f"{flag} {written} is read by this command: give another name")
 
 
 def check_output_folder(path: Path) -> None:
-    """Refuse a folder that could not be made, or where nothing could be written.
+    """Refuse a folder that could not be created or written to.
 
     Raises:
         ValueError: with the remedy.
@@ -421,19 +397,19 @@ def check_output_folder(path: Path) -> None:
 
 
 def output_folder(text: str) -> Path:
-    """A folder, which need not exist yet.
+    """Return the folder of an argument; it need not exist yet.
 
     Raises:
-        ArgumentTypeError: if it could not be made, or nothing could be written there.
+        ArgumentTypeError: if it could not be created or written to.
     """
     return checked_path(text, check_output_folder)
 
 
 def picture_file(text: str) -> Path:
-    """A file for a picture, in a folder that exists; its suffix is a format that can be drawn.
+    """Return the file of an argument for a picture, in a folder that exists.
 
     Raises:
-        ArgumentTypeError: if it could not be written.
+        ArgumentTypeError: if it could not be written, or its suffix is no format that can be drawn here.
     """
     from matplotlib.figure import Figure  # imported here, when fairseq's debug logging is off
 
@@ -445,23 +421,20 @@ def picture_file(text: str) -> Path:
     if suffix not in formats:
         raise ArgumentTypeError(f"{path}: give a name that ends in one of .{', .'.join(sorted(formats))}")
     try:
-        picture.savefig(io.BytesIO(), format=suffix)  # some formats need programs that may not be there
+        picture.savefig(io.BytesIO(), format=suffix)  # some formats need programs that may be missing
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise ArgumentTypeError(f"{path}: no picture of this format can be drawn here ({error}): take .png") from error
     return path
 
 
-# What a user gave wrongly, told from a fault of a program: by what made the error.
-
-
 PACKAGE = Path(__file__).resolve().parent
-HOST = Path(fairseq.__file__).resolve().parent
+FAIRSEQ = Path(fairseq.__file__).resolve().parent
 
 
 def is_raised_in(error: BaseException, *folders: Path) -> bool:
-    """Whether a ``raise`` or an ``assert`` of the programs in one of the folders made the error.
+    """Whether the error comes from a ``raise`` or an ``assert`` in a file of one of the folders.
 
-    One that Python made, such as of too few values to unpack, is a fault of the program.
+    Errors that Python raises by itself, such as for too few values to unpack, are faults of the program.
     """
     frames = error.__traceback__
     if frames is None:
@@ -473,6 +446,6 @@ def is_raised_in(error: BaseException, *folders: Path) -> bool:
     return is_raised and not set(folders).isdisjoint(Path(code.co_filename).resolve().parents)
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether it is a ``ValueError`` that a ``raise`` of this package made, of something that a user gave wrongly."""
+def is_user_error(error: BaseException) -> bool:
+    """Whether it is a ``ValueError`` that a ``raise`` of this package made, that is about a wrong input."""
     return isinstance(error, ValueError) and is_raised_in(error, PACKAGE)

@@ -1,4 +1,4 @@
-"""A process whose output is shown and kept."""
+"""Run commands in processes of their own, such as trainings: with a log, with forwarded signals, several at once."""
 
 import os
 import platform
@@ -19,31 +19,31 @@ import fairseq_plugins
 from fairseq_plugins.command_line import ProgramFailed
 
 FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that reach the process when they are sent to this one."""
+"""Signals to this process that are forwarded to the command."""
 
 LONGEST_WAIT = 0.1
-"""Seconds of one call that waits for others: a signal that comes just before such a call is seen only after it."""
+"""Seconds of one waiting call. A signal just before such a call is handled only after it."""
 
 _TIED = """
 import ctypes, os, signal, sys
 parent, *command = sys.argv[1:]
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, which exec keeps
-if os.getppid() != int(parent):  # it died before
+if os.getppid() != int(parent):  # it has died already
     sys.exit(1)
 os.execvp(command[0], command)
 """
-"""A program that asks the kernel to end it with its parent, and then becomes the command.
+"""A program that asks the kernel to kill it with its parent, and then executes the command.
 
-It is a program of its own, not a ``preexec_fn``, which may deadlock where this process has threads.
+A ``preexec_fn`` could do the same, and may deadlock if this process has threads.
 """
 
 
 def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     """Start a command that does not outlive this process, however this one ends.
 
-    On Linux the kernel kills it. The signal comes when the thread ends that called this function, so that thread must
-    wait for the command. Elsewhere a training ends when nobody reads its log any more (``fairseq_patches/errors.py``).
+    On Linux the kernel kills it when the thread that called this function ends, so that thread must wait for the
+    command. On other systems a training ends when nobody reads its log any more (``fairseq_patches/errors.py``).
 
     Args:
         command: program and arguments.
@@ -56,25 +56,66 @@ def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes
     return subprocess.Popen(words, **options)
 
 
+def exit_status(process: subprocess.Popen[bytes]) -> int:
+    """Exit status of a process that has ended, as in a shell: 128 plus the number of a signal that ended it."""
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+@contextmanager
+def forwarded_to(
+    processes: Collection[subprocess.Popen[bytes]], *, signals: Sequence[signal.Signals] = FORWARDED
+) -> Iterator[Sequence[int]]:
+    """Forward signals to this process to other processes within the block; only in the main thread.
+
+    Signals that this process ignores, such as a hang-up under ``nohup``, stay ignored.
+
+    Args:
+        processes: all in it when a signal arrives get the signal.
+        signals: to forward.
+
+    Yields:
+        the signals that have arrived.
+    """
+    received: List[int] = []
+    if current_thread() is not main_thread():
+        yield received
+        return
+
+    def forward(number: int, _: object) -> None:
+        received.append(number)
+        for process in processes:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, number)  # send_signal would reap a process that has ended, and its status
+
+    handled = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, forward) for number in handled}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mapping[str, str]] = None) -> int:
     """Run a command to its end, show its output and append it to a file.
 
-    Signals are handed on, so that the command ends or saves its state as if it had been started by itself. It dies with
-    this process, since nobody would keep its output.
+    Signals are forwarded, so the command ends or saves its state as if it had been started directly. It dies with this
+    process, because nobody would keep its output.
 
     Args:
         command: program and arguments.
         log: file, in a directory that exists.
-        environment: of the command; None is this process's.
+        environment: of the command; None means that of this process.
 
     Returns:
-        exit status, as a shell tells it: 128 and the signal's number where one ended the command.
+        exit status as in a shell: 128 plus the number of a signal that ended the command.
 
     Raises:
         OSError: if no process can be started, or the output cannot be written.
     """
     with log.open("ab") as file:
-        # a group of its own: an interrupt from the keyboard comes once, handed on, not again from the terminal
+        # In its own group, the command gets an interrupt from the keyboard once: forwarded, and not from the terminal.
         process = start_tied(
             command,
             stdin=subprocess.DEVNULL,
@@ -99,67 +140,23 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
 
 
 def _next_output(stream: BufferedReader, selector: DefaultSelector) -> bytes:
-    """What a process has written, once there is something; nothing once it has closed the stream."""
+    """Wait for output of a process and read it. It is empty once the process has closed the stream."""
     while not selector.select(LONGEST_WAIT):
         pass
     return stream.read1()
 
 
-def exit_status(process: subprocess.Popen[bytes]) -> int:
-    """That of a process that has ended, as a shell tells it: 128 and the signal's number where one ended it."""
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
-
-
-@contextmanager
-def forwarded_to(
-    processes: Collection[subprocess.Popen[bytes]], *, signals: Sequence[signal.Signals] = FORWARDED
-) -> Iterator[Sequence[int]]:
-    """Hand signals that are sent to this process on to others, within the block; in the main thread alone.
-
-    One that this process ignores, as a hang-up under ``nohup``, stays ignored.
-
-    Args:
-        processes: those that are in it when a signal comes get it.
-        signals: that are handed on.
-
-    Yields:
-        the signals that have come.
-    """
-    came: List[int] = []
-    if current_thread() is not main_thread():
-        yield came
-        return
-
-    def hand_on(number: int, _: object) -> None:
-        came.append(number)
-        for process in processes:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, number)  # not send_signal, which takes the status of one that has ended
-
-    heeded = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, hand_on) for number in heeded}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-# The C library's allocator in trainings, which gain by another setting.
-
-
 TUNABLES = "glibc.malloc.trim_threshold=1073741824:glibc.malloc.mmap_threshold=33554432:glibc.malloc.tcache_count=0"
-"""Value of ``GLIBC_TUNABLES``.
+"""Value of ``GLIBC_TUNABLES`` for trainings.
 
-``trim_threshold``: freed memory stays with the process, up to 1 GiB. By default the C library returns what an update
-freed to the system and is given fresh pages for the next one, which takes a tenth to almost a quarter of a language
-model's time on a CPU. ``mmap_threshold``: 32 MiB, to which the default rises by itself; a fixed ``trim_threshold``
-stops that.
+``trim_threshold``: keep up to 1 GiB of freed memory. By default the C library returns the memory of an update to the
+system and gets new pages for the next one, which takes 10 to 25 % of a language model's time on a CPU.
 
-``tcache_count``: no cache of small freed blocks for a thread. An aligned block leaves two small remainders. In that
-cache they are handed out again and so keep the large block between them from being joined and reused: with DRILL,
-blocks of 16 MB pile up.
+``mmap_threshold``: 32 MiB. The default grows to that by itself, but not with a fixed ``trim_threshold``.
+
+``tcache_count``: no cache of small freed blocks for each thread. An aligned block leaves two small remainders. If the
+cache hands them out again, the large block between them cannot be merged and reused: with DRILL, blocks of 16 MB pile
+up.
 """
 
 VARIABLES = (
@@ -171,14 +168,14 @@ VARIABLES = (
     "MALLOC_TOP_PAD_",
     "MALLOC_TRIM_THRESHOLD_",
 )
-"""By which a user sets the allocator."""
+"""Environment variables by which a user configures the allocator."""
 
 
 def training_environment() -> Dict[str, str]:
-    """Environment of a training: this process's, with ``GLIBC_TUNABLES``.
+    """Environment of a training: that of this process, with ``GLIBC_TUNABLES``.
 
-    The variable is left out where the user has set the allocator by any of :data:`VARIABLES`, be it empty, or where the
-    C library is not glibc. It is read at the start of a process, so the environment of one that trains is its place.
+    The variable is not set if the user has set any of :data:`VARIABLES`, even to nothing, or if the C library is not
+    glibc. It is only read at the start of a process, so it cannot be set in the process that trains.
     """
     set_by_user = any(name in os.environ for name in VARIABLES)
     if set_by_user or platform.libc_ver()[0] != "glibc":
@@ -186,24 +183,21 @@ def training_environment() -> Dict[str, str]:
     return {**os.environ, "GLIBC_TUNABLES": TUNABLES}
 
 
-# A program of fairseq, such as ``fairseq-train``, in a process of its own.
-
-
 USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 """Value of ``--user-dir``."""
 
-WRONGLY_GIVEN = re.compile(r"ValueError: |\S+: error: ")
-"""Begins the last line of a program that was stopped by what the user gave wrongly; the second is argparse's."""
+USER_ERROR_LINE = re.compile(r"ValueError: |\S+: error: ")
+"""Start of the last line of a program after a user error, of this package or of argparse."""
 
 TRACEBACK = "Traceback (most recent call last):"
-"""A line above it where that error was a fault of the program."""
+"""A line above it if the error was a fault of the program."""
 
-NUM_TOLD_LINES = 5
-"""Of a log, that are told where a program fails."""
+NUM_SHOWN_LINES = 5
+"""Lines of a log that are shown if a program fails."""
 
 
 def fairseq_command(program: str, arguments: Sequence[str]) -> List[str]:
-    """The command line of a program of fairseq, "train" or "generate", in the running interpreter."""
+    """The command line of a program of fairseq, "train" or "generate", for the running interpreter."""
     return [sys.executable, "-m", f"fairseq_cli.{program}", *arguments]
 
 
@@ -215,14 +209,14 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
     Args:
         program: "train" or "generate".
         arguments: of the program.
-        log: file that takes what it writes to standard error; it is replaced.
-        output: file that takes its standard output; None writes it to the log.
+        log: file for its standard error; it is replaced.
+        output: file for its standard output; None means the log.
 
     Returns:
-        peak resident memory of the process in MiB; Linux counts no less than this process held at its start.
+        peak resident memory of the process in MiB. Linux counts at least the memory of this process at its start.
 
     Raises:
-        ValueError: if the program ended with one, which tells what the user gave wrongly; the text names the log.
+        ValueError: if the program ended with a user error; the message adds the log.
         ProgramFailed: if it failed in another way, with the last lines of the log.
     """
     with ExitStack() as files:
@@ -231,7 +225,7 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
         environment = training_environment() if program == "train" else None
         process = start_tied(fairseq_command(program, arguments), stdout=results, stderr=errors, env=environment)
         try:
-            # an interrupt from the keyboard reaches both
+            # SIGINT is not among them: an interrupt from the keyboard reaches both processes
             with forwarded_to([process], signals=(signal.SIGTERM, signal.SIGHUP)):
                 while not (waited := os.wait4(process.pid, os.WNOHANG))[0]:
                     time.sleep(LONGEST_WAIT)
@@ -242,15 +236,12 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
     _, status, usage = waited
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        told = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if told and WRONGLY_GIVEN.match(told[-1]) and TRACEBACK not in told:
-            raise ValueError(f"{WRONGLY_GIVEN.sub('', told[-1], count=1)} (log: {log})")
-        ended = f"fairseq-{program} ended with status {process.returncode} and told nothing"
-        raise ProgramFailed("\n".join(told[-NUM_TOLD_LINES:]) or ended)
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if lines and USER_ERROR_LINE.match(lines[-1]) and TRACEBACK not in lines:
+            raise ValueError(f"{USER_ERROR_LINE.sub('', lines[-1], count=1)} (log: {log})")
+        silent = f"fairseq-{program} ended with status {process.returncode} and printed nothing"
+        raise ProgramFailed("\n".join(lines[-NUM_SHOWN_LINES:]) or silent)
     return usage.ru_maxrss / 1024
-
-
-# Commands that run side by side.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,9 +249,9 @@ class Task:
     """A command among others.
 
     Attributes:
-        name: how it is told of.
+        name: for messages.
         command: program and arguments.
-        needs: names of the tasks that must have ended well before it.
+        needs: names of the tasks that must have succeeded before it starts.
     """
 
     name: str
@@ -269,43 +260,45 @@ class Task:
 
 
 def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
-    """Run commands in processes of their own, so many at once, in their order where they need no other.
+    """Run commands in parallel, each as soon as a place is free and the tasks that it needs have succeeded.
 
-    What they write to standard output is let go, what they write to standard error is shown. One that fails ends no
-    other; those that need it are left out. Signals are handed on to all that run, and none is started after one. All
-    die with this process.
+    Their standard output is discarded, their standard error is shown. If one fails, only those that need it are
+    skipped. Signals are forwarded to all that run, and no other starts after one. All die with this process.
 
     Args:
-        tasks: names are unique.
-        num: that run at once.
+        tasks: with unique names, in the order of their start.
+        num: how many run at once.
 
     Returns:
-        exit status by name, as a shell tells it, of those that were started.
+        exit status as in a shell, by name, of all tasks that were started.
 
     Raises:
-        SystemExit: as a shell tells a signal that came, where none failed by it.
+        SystemExit: after a signal, with its status as in a shell, if no task failed by it.
     """
     waiting = list(tasks)
     running: Dict[str, subprocess.Popen[bytes]] = {}
     statuses: Dict[str, int] = {}
-    begun_at: Dict[str, float] = {}
+    started_at: Dict[str, float] = {}
     with forwarded_to(running.values()) as signals:
         try:
             while True:
                 for name, process in list(running.items()):
                     if process.poll() is not None:
-                        statuses[name] = exit_status(running.pop(name))
-                        _tell_end(name, statuses[name], hours=(time.monotonic() - begun_at[name]) / 3600)
-                for task in _ready(waiting, statuses)[: num - len(running)]:
+                        statuses[name] = status = exit_status(running.pop(name))
+                        hours = (time.monotonic() - started_at[name]) / 3600
+                        end = f"ended after {hours:.2f} hours" if status == 0 else f"ended with status {status}"
+                        print(f"== {name} {end}", file=sys.stderr, flush=True)
+                ready = [task for task in waiting if all(statuses.get(name) == 0 for name in task.needs)]
+                for task in ready[: num - len(running)]:
                     if signals:
                         break
                     waiting.remove(task)
-                    begun_at[task.name] = time.monotonic()
-                    print(f"== {task.name} begins ({len(begun_at)} of {len(tasks)})", file=sys.stderr, flush=True)
+                    started_at[task.name] = time.monotonic()
+                    print(f"== {task.name} begins ({len(started_at)} of {len(tasks)})", file=sys.stderr, flush=True)
                     running[task.name] = process = start_tied(
                         task.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0
                     )
-                    for number in signals:  # that came as it was started
+                    for number in signals:  # that arrived while it was started
                         process.send_signal(number)
                 if not running:
                     break
@@ -317,13 +310,3 @@ def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
     if signals and not any(statuses.values()):
         raise SystemExit(128 + signals[0])
     return statuses
-
-
-def _ready(waiting: Sequence[Task], statuses: Dict[str, int]) -> List[Task]:
-    """Those that need nothing which has not ended well."""
-    return [task for task in waiting if all(statuses.get(name) == 0 for name in task.needs)]
-
-
-def _tell_end(name: str, status: int, *, hours: float) -> None:
-    how = f"ended after {hours:.2f} hours" if status == 0 else f"ended with status {status}"
-    print(f"== {name} {how}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The base of commands: how they read arguments and how they end."""
+"""The base of commands: arguments, messages and exit statuses."""
 
 import argparse
 import os
@@ -71,37 +71,37 @@ def test_a_reader_that_has_gone_ends_it_quietly(arguments, monkeypatch, capsys):
     os.close(reader)
     with open(writer, "w") as output:
         monkeypatch.setattr("sys.stdout", output)
-        code, told = ends(Show(), arguments, capsys)
+        code, message = ends(Show(), arguments, capsys)
         print("what is left goes nowhere", flush=True)
-    assert (code, told) == (128 + signal.SIGPIPE, "")
+    assert (code, message) == (128 + signal.SIGPIPE, "")
 
 
 def test_output_on_a_full_disk_ends_with_one_line(monkeypatch, capsys):
     with open("/dev/full", "w") as output:
         monkeypatch.setattr("sys.stdout", output)
-        code, told = ends(Show(), ["data", "--path", "a.pt"], capsys)
-        assert code == 2 and told.endswith("No space left on device: the output is cut short\n")
-        assert told.count("\n") == 1
+        code, message = ends(Show(), ["data", "--path", "a.pt"], capsys)
+        assert code == 2 and message.endswith("No space left on device: the output is cut short\n")
+        assert message.count("\n") == 1
 
 
 def test_a_closed_output_is_refused_and_other_closed_streams_are_opened(monkeypatch, capsys):
     for name in ("stdin", "stdout"):
         monkeypatch.setattr(sys, name, None)
-    told = "error: the standard output is closed: let it go to a file, or to /dev/null\n"
+    message = "error: the standard output is closed: let it go to a file, or to /dev/null\n"
     code, line = ends(Show(), ["data", "--path", "a.pt"], capsys)
-    assert code == 2 and line.endswith(told) and line.count("\n") == 1
+    assert code == 2 and line.endswith(message) and line.count("\n") == 1
     assert sys.stdin.read() == ""
 
 
 def test_flags_of_another_program_follow_two_dashes(capsys):
     Forward().main(["data", "--path", "a.pt", "--json", "--", "--path", "x", "--", "y"])
     assert "|True|['--path', 'x', '--', 'y']|" in capsys.readouterr().out
-    code, told = ends(Forward(), ["data", "--path", "a.pt", "--beam", "3"], capsys)
-    assert code == 2 and told.endswith("error: --beam: flags of fairseq-generate come after --\n")
+    code, message = ends(Forward(), ["data", "--path", "a.pt", "--beam", "3"], capsys)
+    assert code == 2 and message.endswith("error: --beam: flags of fairseq-generate come after --\n")
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         (["wrong", "--path", "a.pt"], "--wrong 0: give at least 1"),
         (["data", "--path"], "argument --path: expected at least one argument"),
@@ -113,31 +113,33 @@ def test_flags_of_another_program_follow_two_dashes(capsys):
         (["a.pt", "data"], "argument DATA: a.pt does not exist: give the directory that data-prep wrote"),
     ],
 )
-def test_a_mistake_ends_with_one_line_and_status_2(arguments, told, capsys):
+def test_a_mistake_ends_with_one_line_and_status_2(arguments, message, capsys):
     code, line = ends(Show(), arguments, capsys)
-    assert code == 2 and line.startswith("python -m fairseq_plugins.cli.show: error: ") and line.endswith(f"{told}\n")
+    assert (
+        code == 2 and line.startswith("python -m fairseq_plugins.cli.show: error: ") and line.endswith(f"{message}\n")
+    )
     assert line.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    "error, told",
+    "error, message",
     [
         (FileNotFoundError(2, "No such file or directory", "model.pt"), "model.pt: No such file or directory"),
         (OSError("no device"), "no device"),
     ],
 )
-def test_an_error_is_told_in_a_line_that_begins_with_its_file(error, told, monkeypatch, capsys):
+def test_an_error_is_told_in_a_line_that_begins_with_its_file(error, message, monkeypatch, capsys):
     def fail(command, args):
         raise error
 
     monkeypatch.setattr(Show, "run", fail)
     assert ends(Show(), ["data", "--path", "a.pt"], capsys) == (
         2,
-        f"python -m fairseq_plugins.cli.show: error: {told}\n",
+        f"python -m fairseq_plugins.cli.show: error: {message}\n",
     )
 
 
-def test_a_refusal_of_several_lines_is_told_in_one(monkeypatch, capsys):
+def test_a_user_error_of_several_lines_is_shown_in_one(monkeypatch, capsys):
     monkeypatch.setattr(Show, "run", lambda command, args: named_paths(["one line\nand another"]))
     _, line = ends(Show(), ["data", "--path", "a.pt"], capsys)
     assert line.endswith("error: one line and another: give it as NAME=PATH\n")
@@ -153,8 +155,8 @@ def test_a_program_that_fails_is_told_with_status_1(capsys):
 
 
 def test_an_interrupt_from_the_keyboard_is_one_line_and_status_130(capsys):
-    code, told = ends(Show(), ["interrupted", "--path", "a.pt"], capsys)
-    assert (code, told) == (130, "python -m fairseq_plugins.cli.show: interrupted\n")
+    code, message = ends(Show(), ["interrupted", "--path", "a.pt"], capsys)
+    assert (code, message) == (130, "python -m fairseq_plugins.cli.show: interrupted\n")
 
 
 @pytest.mark.parametrize(

@@ -170,15 +170,15 @@ def test_words_from_elsewhere_are_checked_and_kept(options):
 
 
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, message",
     [
         ({"colour": "blue"}, "^--colour blue: choose one of red, green$"),
         ({"colour": True}, "^--colour True: choose one of red, green$"),
         ({"shade": "re"}, "^--shade re: choose one of red, green$"),
     ],
 )
-def test_other_words_from_elsewhere_are_refused(flags, told):
-    with pytest.raises(ValueError, match=told):
+def test_other_words_from_elsewhere_are_refused(flags, message):
+    with pytest.raises(ValueError, match=message):
         check_choices(Options(**flags))
 
 
@@ -215,13 +215,13 @@ def test_a_folder_is_a_path(tmp_path):
 def test_what_is_no_folder_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "text").touch()
     for name, wrong in (("nowhere", "does not exist"), ("text", "is a file")):
-        told = f"{tmp_path / name} {wrong}: give the directory that data-prep wrote"
+        message = f"{tmp_path / name} {wrong}: give the directory that data-prep wrote"
         with pytest.raises(ArgumentTypeError) as refused:
             data_folder(str(tmp_path / name))
-        assert str(refused.value) == told
+        assert str(refused.value) == message
         with pytest.raises(ValueError) as error:
             check_data_folder(tmp_path / name)
-        assert str(error.value) == told
+        assert str(error.value) == message
 
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
@@ -252,7 +252,7 @@ def test_a_relative_name_stands_in_the_working_directory(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "read, name, told",
+    "read, name, message",
     [
         (output_file, "no/a.txt", "no is no directory: make it first"),
         (output_file, ".", "this is a folder: give the name of a file"),
@@ -261,9 +261,9 @@ def test_a_relative_name_stands_in_the_working_directory(tmp_path, monkeypatch):
         (output_folder, "file/folder", "file is a file: give a folder"),
     ],
 )
-def test_what_cannot_be_written_is_refused(read, name, told, tmp_path):
+def test_what_cannot_be_written_is_refused(read, name, message, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ArgumentTypeError, match=told):
+    with pytest.raises(ArgumentTypeError, match=message):
         read(str(tmp_path / name))
 
 
@@ -276,7 +276,7 @@ def test_a_closed_folder_is_refused(tmp_path):
 
 
 def test_what_a_file_would_replace_is_refused(tmp_path):
-    """A file is written aside and renamed, which would put it in the place of a device."""
+    """Renaming a temporary file would replace a device."""
     os.mkfifo(tmp_path / "pipe.png")
     for read in (output_file, picture_file):
         with pytest.raises(ArgumentTypeError, match="pipe.png: this is a device or a pipe, which a file would replace"):
@@ -342,11 +342,13 @@ OPTIONS.sort(key=lambda cls: f"{cls.__module__} {cls.__qualname__}")
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda cls: f"{cls.__module__} {cls.__qualname__}")
 def test_a_told_default_is_the_fields(options):
     for each in fields(options):
-        told = re.search(r"\(default: ([^ ,;)]+)", each.metadata.get("help", ""))
-        if told and each.default is not None:
-            assert told[1] == str(each.default), each.name
+        message = re.search(r"\(default: ([^ ,;)]+)", each.metadata.get("help", ""))
+        if message and each.default is not None:
+            assert message[1] == str(each.default), each.name
 
 
 def test_defaults_are_told():
-    told = [field for options in OPTIONS for field in fields(options) if "(default: " in field.metadata.get("help", "")]
-    assert len(OPTIONS) > 20 and len(told) > 50
+    message = [
+        field for options in OPTIONS for field in fields(options) if "(default: " in field.metadata.get("help", "")
+    ]
+    assert len(OPTIONS) > 20 and len(message) > 50

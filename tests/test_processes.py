@@ -1,4 +1,4 @@
-"""Signals that programs are sent."""
+"""Commands in processes of their own: signals, logs, several at once."""
 
 import os
 import platform
@@ -31,7 +31,7 @@ from fairseq_plugins.processes import (
 
 @pytest.fixture
 def heeded(number):
-    """The signal ``number`` is not ignored here, as it may be where tests run in the background of a shell."""
+    """Handle the signal ``number``, which is ignored if tests run in the background of a shell."""
     before = signal.signal(number, lambda *_: None)
     yield
     signal.signal(number, before)
@@ -210,7 +210,7 @@ def test_a_logged_process_has_the_environment_given(environment, expected, tmp_p
 
 @pytest.mark.parametrize("tunable", TUNABLES.split(":"))
 def test_glibc_takes_the_value(tunable):
-    """A name that glibc does not have is ignored without a word, so its own list is asked."""
+    """glibc silently ignores unknown names, so the test reads its list of them."""
     loader = next((part for part in _mapped_files() if "/ld-linux" in part), None)
     if loader is None:
         pytest.skip("the C library is not glibc")
@@ -286,7 +286,7 @@ def test_a_failure_is_told_with_the_end_of_the_log(log):
     assert str(failure.value).splitlines() == [f"line {number}" for number in range(4, 9)]
 
 
-def test_a_refusal_of_the_program_is_one_and_a_fault_of_it_is_none(log):
+def test_a_user_error_of_the_program_is_one_and_a_fault_is_none(log):
     with pytest.raises(ValueError, match="^--lr 0: give more .log: .*log.$"):
         run_fairseq("generate", ["refusing"], log=log)
     with pytest.raises(ValueError, match="^unrecognized arguments: --nonsense .log: .*log.$"):
@@ -296,7 +296,7 @@ def test_a_refusal_of_the_program_is_one_and_a_fault_of_it_is_none(log):
 
 
 def test_a_program_that_told_nothing_is_told_with_its_status(log, tmp_path):
-    with pytest.raises(ProgramFailed, match="fairseq-generate ended with status -9 and told nothing"):
+    with pytest.raises(ProgramFailed, match="fairseq-generate ended with status -9 and printed nothing"):
         run_fairseq("generate", ["silent"], log=log, output=tmp_path / "output")
 
 
@@ -316,7 +316,7 @@ def started(monkeypatch):
 
 @contextmanager
 def signal_once_it_runs(log, number, *, interrupted="main thread"):
-    """Send this process a signal when the program has told something, which interrupts a call of one thread."""
+    """Send this process a signal when the program has printed something; it interrupts a call of one thread."""
 
     def send():
         end = time.monotonic() + 60
@@ -368,7 +368,7 @@ def wait_for(*names):
 
 @pytest.fixture
 def task(tmp_path):
-    """``task(name, program, *needs)``, whose program runs with its own name, in a folder that all share."""
+    """``task(name, program, *needs)``: the program has the variable ``name`` and runs in a shared folder."""
 
     def task(name, program, *needs):
         program = f"import os, sys\nos.chdir({str(tmp_path)!r})\n{WAIT}\nname = {name!r}\n{program}"
@@ -393,9 +393,9 @@ def test_one_at_a_time_runs_in_order(task, tmp_path, capfd):
     program = "print(name, file=open('order', 'a')); print('hidden'); print('shown', file=sys.stderr)"
     run_side_by_side([task(name, program) for name in "abc"], num=1)
     assert (tmp_path / "order").read_text().split() == ["a", "b", "c"]
-    printed, told = capfd.readouterr()
-    assert printed == "" and told.count("shown") == 3
-    assert "== b begins (2 of 3)" in told and "== b ended after 0.00 hours" in told
+    printed, message = capfd.readouterr()
+    assert printed == "" and message.count("shown") == 3
+    assert "== b begins (2 of 3)" in message and "== b ended after 0.00 hours" in message
 
 
 def test_what_needs_another_waits_for_it_and_others_go_first(task, tmp_path):

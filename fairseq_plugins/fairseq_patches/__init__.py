@@ -1,6 +1,7 @@
-"""Patches of fairseq: what it gets wrong, or has not followed in torch and numpy.
+"""Patches of fairseq, where it is wrong or does not work with current versions of torch and numpy.
 
-Each patch says what it changes, for which versions, and how to see whether it is still needed.
+The docstring of each ``patch_...`` names the problem, the patch, the versions it was written for, and the test that
+shows that it is still needed.
 """
 
 from fairseq_plugins.fairseq_patches import (
@@ -10,7 +11,7 @@ from fairseq_plugins.fairseq_patches import (
     distributed,
     errors,
     generation,
-    precision,
+    optimizers,
     resume,
     saving,
     translation_direction,
@@ -18,11 +19,11 @@ from fairseq_plugins.fairseq_patches import (
 
 
 def apply_patches() -> None:
-    """Apply all patches, each once however often this is called."""
+    """Apply all patches. Calling it again has no effect."""
     checkpoints.patch_checkpoint_classes()
     checkpoint_flags.patch_checkpoint_flags()
     checkpoints.patch_unreadable_checkpoints()
-    translation_direction.patch_translation_direction()  # within that of checkpoint_fit, which takes models one by one
+    translation_direction.patch_translation_direction()  # before checkpoint_fit, which then calls it for each model
     checkpoints.patch_checkpoint_fit()
     saving.patch_best_checkpoint()
     saving.patch_missing_checkpoint()
@@ -48,11 +49,11 @@ def apply_patches() -> None:
     distributed.patch_heartbeat()
     errors.patch_one_line_errors()
     saving.patch_crash_file()
-    precision.patch_bf16()
-    resume.patch_ema()
-    precision.patch_amp()
-    precision.patch_master_weights()
-    errors.patch_sparse_gradients()
+    optimizers.patch_bf16()
+    optimizers.patch_ema()
+    optimizers.patch_amp()
+    optimizers.patch_master_weights()
+    optimizers.patch_sparse_gradients()
     data.patch_numpy_compat()
     data.patch_length_buckets()
     generation.patch_replace_unk()

@@ -1,10 +1,4 @@
-"""Flags that a checkpoint carries are data: none of them runs code, and none names a file that is read.
-
-Patches: fairseq evaluates texts of the configuration in a checkpoint as Python, builds any model and task that it
-names, and reads the files again that its run was started from.
-Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_fairseq_alone_runs_code_of_a_checkpoint`` passes.
-"""
+"""Patch of the flags in checkpoints: they are data, so none of them runs code or names a file that is read."""
 
 import ast
 import importlib
@@ -30,10 +24,9 @@ MODELS: Set[str] = {
     *("nonautoregressive_transformer", "nacrf_transformer", "iterative_nonautoregressive_transformer"),
     *("cmlm_transformer", "levenshtein_transformer", "insertion_transformer"),
 }
-"""Models of fairseq that are built from checkpoints. Others read more files, or hold configurations of further models.
-"""
+"""Models of fairseq that may be built from checkpoints. Others read more files, or contain further configurations."""
 TASKS: Set[str] = {"language_modeling", "translation", "translation_lev"}
-"""Tasks of fairseq that are set up from checkpoints; others start programs, or read configurations from files."""
+"""Tasks of fairseq that may be set up from checkpoints. Others start programs, or read configurations from files."""
 
 EVALUATING: Tuple[str, ...] = (
     *("fairseq.utils", "fairseq.criterions.ctc", "fairseq.data.audio.raw_audio_dataset", "fairseq.data.codedataset"),
@@ -43,7 +36,7 @@ EVALUATING: Tuple[str, ...] = (
     *("fairseq.models.wav2vec.wav2vec", "fairseq.models.wav2vec.wav2vec2"),
     *(f"fairseq.optim.{name}" for name in ("adafactor", "adam", "adamax", "cpu_adam", "fused_lamb")),
 )
-"""Modules of fairseq that evaluate texts; here they take literals alone, from a command line as well."""
+"""Modules of fairseq that call ``eval``. It is replaced by :func:`literal`, for command lines as well."""
 
 _SIDES = ("encoder", "decoder")
 _NUMBERS, _LAYERS, _TRUTHS = "numbers", "a number of layers or a list of their sizes", "True, False or a list of them"
@@ -64,20 +57,28 @@ EVALUATED: Dict[str, str] = {
     "wer_args": _TEXTS,
     "pretrained": _FALSE,  # of fconv_self_att, which needs the flags of a further model
 }
-"""Flags whose texts fairseq evaluates, and what their values are."""
+"""Flags whose texts fairseq evaluates, and the form of their values."""
 
-START: Tuple[str, ...] = (
+START_FILES: Tuple[str, ...] = (
     *("encoder_embed_path", "decoder_embed_path", "pretrained_checkpoint", "base_model"),
     *("restore_file", "continue_once", "finetune_from_model"),
 )
-"""Flags of files that a run was started from. A finished model has its weights in the checkpoint."""
+"""Flags of files from which a run started. A trained model has all weights in its checkpoint."""
 
 MAX_LENGTH, MAX_DEPTH = 10_000, 20
-"""Of the text of a literal and of the list that it makes; how deep a configuration may be."""
+"""Largest length of the text of a literal and of the list that it makes; largest depth of a configuration."""
 
 
 def patch_checkpoint_flags() -> None:
-    """Wrap fairseq's ``_upgrade_state_dict``, which is given whatever a checkpoint holds, and replace its ``eval``."""
+    """Check the flags of a checkpoint before they are used.
+
+    Problem: fairseq evaluates texts of the configuration in a checkpoint as Python, builds any model and task that it
+        names, and reads the files of its start again.
+    Patch: wrap ``_upgrade_state_dict``, which gets the whole content of a checkpoint, and replace ``eval`` in
+        :data:`EVALUATING`.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_runs_code_of_a_checkpoint`` passes.
+    """
     wrap(checkpoint_utils, "_upgrade_state_dict", _check_and_upgrade)
     for name in EVALUATING:
         with suppress(ModuleNotFoundError):  # versions of fairseq differ in them
@@ -85,11 +86,11 @@ def patch_checkpoint_flags() -> None:
 
 
 def literal(text: object) -> Any:
-    """The value of a Python literal, or of lists of them that are added and multiplied, such as "[(512, 3)] * 20".
+    """Evaluate a Python literal, or sums and multiples of lists of them, such as "[(512, 3)] * 20".
 
     Raises:
-        TypeError: if it is no text, as ``eval``.
-        ValueError: if the text is another expression or makes a long list.
+        TypeError: if it is no text, as in ``eval``.
+        ValueError: if it is another expression, or too long.
     """
     if not isinstance(text, str):
         raise TypeError(f"a text is expected, not {type(text).__name__}")
@@ -129,8 +130,9 @@ def _number(value: Any) -> Any:
 
 
 def check_flags(flags: object) -> None:
-    """See that a configuration is plain data, that all texts in it which fairseq evaluates are literals, and that
-    its models and tasks are among those that are built from checkpoints.
+    """Check that a configuration is plain data that is safe to use.
+
+    All texts that fairseq evaluates must be literals, and its models and tasks must be allowed.
 
     Raises:
         ValueError: if it is not.
@@ -158,12 +160,12 @@ def check_flags(flags: object) -> None:
 
 
 def check_model_name(name: object) -> None:
-    """See that an architecture or a model is built from checkpoints.
+    """Check that an architecture or model may be built from checkpoints.
 
-    Those that neither fairseq nor this package has come from code that the user imports, and are built.
+    All models outside fairseq may: they come from this package, or from code that the user has imported.
 
     Raises:
-        ValueError: if it is not, or there is no such model.
+        ValueError: if it may not, or there is no such model.
     """
     model_class = (ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)) if isinstance(name, str) else None
     if model_class is None:
@@ -177,7 +179,7 @@ def check_model_name(name: object) -> None:
 
 
 def check_task_name(name: object) -> None:
-    """As :func:`check_model_name`, of tasks."""
+    """Check a task in the same way as :func:`check_model_name`."""
     task_class = TASK_REGISTRY.get(name) if isinstance(name, str) else None
     if task_class is None:
         raise ValueError(f"was trained for --task {name!s:.60}, which neither fairseq nor this package has")
@@ -218,10 +220,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _all_values(flags: object, *, depth: int = 0) -> Iterator[Tuple[str, Any]]:
-    """Names and values at every depth.
+    """Iterate over names and values at all depths.
 
     Raises:
-        ValueError: if there is anything but numbers, texts and containers of them, or a text that stands for another.
+        ValueError: for anything except numbers, texts and containers of them, and for texts with references.
     """
     if depth > MAX_DEPTH:
         raise ValueError("is refused: its flags are nested too deeply")
@@ -248,10 +250,10 @@ def _get(flags: object, name: str) -> Any:
 
 
 def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], state: Dict[str, Any]) -> Dict[str, Any]:
-    """Check flags before anything is made of them.
+    """Check the flags of a checkpoint, then let fairseq convert it from older formats.
 
     Raises:
-        ValueError: if they are refused, or cannot be read.
+        ValueError: if the flags are refused or unreadable.
     """
     args, config = state.get("args"), state.get("cfg")
     for flags in (args, OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config):
@@ -268,12 +270,12 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(f"has flags that cannot be read ({reason:.200}): take another checkpoint") from error
     if args is not None:
-        state["args"] = None  # its flags are in the new form, too
+        state["args"] = None  # the upgrade has copied its flags to "cfg"
     return state
 
 
 def _check_meters(extra_state: Optional[Dict[str, Any]]) -> None:
-    """fairseq calls whatever its module of meters knows by the name that is kept."""
+    """Refuse names that are no meters, because fairseq calls whatever its module of meters has under a saved name."""
     kept = extra_state.get("metrics") if isinstance(extra_state, dict) else None
     for group in kept.values() if isinstance(kept, dict) else ():
         for meter in group if isinstance(group, (list, tuple)) else ():
@@ -284,10 +286,10 @@ def _check_meters(extra_state: Optional[Dict[str, Any]]) -> None:
 
 
 def forget_start(config: Any) -> None:
-    """Take the files that a run was started from out of the flags of its model, which is to be built."""
+    """Remove the files of :data:`START_FILES` from the flags of a model before it is built."""
     model = config.get("model") if isinstance(config, DictConfig) else None
     for part in (model, *(_get(model, side) for side in _SIDES if isinstance(model, DictConfig))):
-        for name in (*START, "embed_path"):
+        for name in (*START_FILES, "embed_path"):
             if isinstance(part, Namespace) and hasattr(part, name):
                 setattr(part, name, None)
             elif isinstance(part, DictConfig) and name in part:

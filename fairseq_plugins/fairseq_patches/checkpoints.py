@@ -1,14 +1,5 @@
-"""A checkpoint that is damaged, cut short, diverged or refused is named, with the remedy.
+"""Patches of reading checkpoints: torch accepts them, and errors name the file, the reason and the remedy."""
 
-Patches: torch compares no checksum of the archive, so that a file with flipped bits is read as wrong weights; what it
-refuses or cannot read, and what is no checkpoint, ends in errors that name no file; weights that are no numbers are
-taken.
-Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
-Needed as long as ``test_fairseq_alone_reads_flipped_bits`` passes.
-"""
-
-import argparse
-import collections
 import errno
 import inspect
 import logging
@@ -19,6 +10,7 @@ import re
 import textwrap
 import zipfile
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -39,27 +31,86 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_plugins.fairseq_patches.checkpoint_flags import forget_start, literal
 from fairseq_plugins.fairseq_patches.patching import wrap
-from fairseq_plugins.options import flag_of, is_refusal
+from fairseq_plugins.options import flag_of, is_user_error
+
+logger = logging.getLogger(__name__)
+
+SafeGlobals = List[Union[Callable[..., Any], Tuple[Callable[..., Any], str]]]
+"""Torch's type for a list of classes."""
+
+_ARRAY = numpy.zeros(1, dtype=numpy.int64)
+_REDUCED_ARRAY: Any = _ARRAY.__reduce__()
+
+CHECKPOINT_CLASSES: SafeGlobals = [
+    *(Namespace, numpy.ndarray, numpy.dtype),
+    *(type(_ARRAY.dtype), _REDUCED_ARRAY[0]),
+]
+"""Allowed in checkpoint files: the flags of fairseq's argument-parser models, and the counts of --eval-bleu in their
+metrics. They hold data and run no code."""
+
+
+def patch_checkpoint_classes() -> None:
+    """Let ``torch.load`` read fairseq's checkpoints.
+
+    Problem: since torch 2.6 ``torch.load`` reads only tensors and plain containers. fairseq's checkpoints hold a few
+        more classes, and fairseq does not allow them.
+    Patch: allow :data:`CHECKPOINT_CLASSES` in the whole process.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
+    Needed while ``test_fairseq_alone_refuses_a_namespace`` passes.
+    """
+    torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
+
+
+BROADCAST_CLASSES: SafeGlobals = [
+    *(AnyNode, ContainerMetadata, DictConfig, ListConfig, Metadata),
+    *(Any, defaultdict, dict, int, list),
+    distributed_utils._TensorPlaceholder,
+]
+"""Allowed between the processes of a run, never in files."""
+
+
+def patch_broadcast() -> None:
+    """Let one process send a checkpoint to the other processes of its run.
+
+    Problem: fairseq saves and loads the checkpoint in memory for this, and torch refuses the configuration in it.
+    Patch: wrap ``broadcast_object`` to allow :data:`BROADCAST_CLASSES` meanwhile.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
+    Needed while ``test_fairseq_alone_refuses_a_configuration`` passes.
+    """
+    wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
+
+
+def _allow_broadcast_classes(broadcast_object: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with torch.serialization.safe_globals(BROADCAST_CLASSES):
+        return broadcast_object(*args, **kwargs)
+
 
 ARCHIVE_START = b"PK\x03\x04"
 """First bytes of the archives that torch writes."""
 MS_DOS_DIRECTORY = 0x10
-"""Bit of a record's attributes."""
+"""A bit of the attributes of a record in an archive."""
 
 
 def patch_unreadable_checkpoints() -> None:
-    """Wrap fairseq's ``load_checkpoint_to_cpu``."""
-    wrap(checkpoint_utils, "load_checkpoint_to_cpu", _explain_unreadable)
+    """Name the file and the remedy if a checkpoint is damaged, truncated, diverged or refused.
+
+    Problem: torch does not compare the checksums of the archive, so flipped bits are read as wrong weights. Errors for
+        files that are refused, unreadable or no checkpoint name no file. Weights that are inf or NaN are accepted.
+    Patch: wrap ``load_checkpoint_to_cpu``.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
+    Needed while ``test_fairseq_alone_reads_flipped_bits`` passes.
+    """
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", _check_and_load_to_cpu)
 
 
-def _explain_unreadable(
+def _check_and_load_to_cpu(
     load_checkpoint_to_cpu: Callable[..., Dict[str, Any]], path: Union[str, os.PathLike[str]], *args: Any, **kwargs: Any
 ) -> Dict[str, Any]:
     """Load a checkpoint.
 
     Raises:
-        ValueError: if the file is damaged, holds what checkpoints may not hold, is no checkpoint of fairseq, or has
-            weights that are no numbers.
+        ValueError: if the file is damaged, holds classes that are not allowed, is no checkpoint of fairseq, or has
+            weights that are inf or NaN.
     """
     is_local = os.path.isfile(path) and not PathManager.path_requires_pathmanager(str(path))
     may_be_anything = is_local and not check_archive(path)
@@ -68,7 +119,7 @@ def _explain_unreadable(
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused is None:
-            raise ValueError(_cut_short(path)) from None  # torch advises to read it in the way that runs code
+            raise ValueError(_truncated(path)) from None  # torch advises to load it in a way that runs code
         raise ValueError(
             f"{path} is refused: it holds an object of class {refused.group(1)}, and checkpoints may hold weights and "
             "flags only, because other objects can run code when they are loaded"
@@ -78,12 +129,12 @@ def _explain_unreadable(
             raise ValueError(f"{path} is a folder: give a checkpoint in it, such as checkpoint_best.pt") from error
         if error.errno != errno.EINVAL:
             raise
-        raise ValueError(_cut_short(path)) from error
+        raise ValueError(_truncated(path)) from error
     except Exception as error:
-        if is_refusal(error):  # of its flags
+        if is_user_error(error):  # by check_flags
             raise ValueError(f"{path} {error}") from error.__cause__
         if may_be_anything or isinstance(error, EOFError) or "PytorchStreamReader" in str(error):
-            raise ValueError(_cut_short(path)) from None  # torch advises to read it in the way that runs code
+            raise ValueError(_truncated(path)) from None  # torch advises to load it in a way that runs code
         if isinstance(error, (OmegaConfBaseException, RecursionError)):
             raise ValueError(f"{path} has flags that cannot be read: take another checkpoint") from error
         if not is_local or _holds_a_checkpoint(path):
@@ -96,10 +147,10 @@ def _explain_unreadable(
 
 
 def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
-    """Compare the checksums of an archive that torch wrote; files before torch 1.6 are none and have no checksums.
+    """Compare the checksums of an archive that torch wrote.
 
     Returns:
-        whether the file is an archive.
+        whether the file is an archive; files of torch before 1.6 are not, and have no checksums.
 
     Raises:
         ValueError: if it is damaged.
@@ -114,7 +165,7 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
             # torch.serialization.set_crc32_options(False) writes zeros
             damaged = archive.testzip() if any(record.CRC for record in records) else None
         except Exception as error:  # flipped bits lead to errors of any kind
-            raise ValueError(_cut_short(path)) from error
+            raise ValueError(_truncated(path)) from error
     for record in records:
         # torch reads zeros where a record is marked as a directory
         if record.filename == damaged or record.external_attr & MS_DOS_DIRECTORY:
@@ -129,7 +180,7 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
 
 
 def saved_model_flags(path: str) -> Any:
-    """The flags of the model of a checkpoint that can be read; its weights are not."""
+    """Read the flags of a checkpoint's model, without its weights where the file allows it."""
     with open(path, "rb") as file:
         is_archive = file.read(len(ARCHIVE_START)) == ARCHIVE_START
     state = torch.load(path, map_location="cpu", mmap=is_archive)
@@ -138,7 +189,7 @@ def saved_model_flags(path: str) -> Any:
 
 
 def _holds_a_checkpoint(path: Union[str, os.PathLike[str]]) -> bool:
-    """Whether a readable archive has the weights, the flags and the history of a training where fairseq has them."""
+    """Whether a readable archive has weights, flags and the history of a run where fairseq keeps them."""
     try:
         state = torch.load(path, map_location="cpu")
     except RuntimeError:  # such as of TorchScript
@@ -148,22 +199,22 @@ def _holds_a_checkpoint(path: Union[str, os.PathLike[str]]) -> bool:
 
 
 def _has_weights(state: object) -> bool:
-    """Whether weights are where fairseq has them, a tensor a name."""
+    """Whether weights are where fairseq keeps them, a tensor for each name."""
     weights = state.get("model") if isinstance(state, dict) else None
     return isinstance(weights, dict) and all(isinstance(one, torch.Tensor) for one in weights.values())
 
 
 def _check_finite(weights: Dict[str, torch.Tensor], path: Union[str, os.PathLike[str]]) -> None:
-    """Refuse weights that are infinite or no numbers.
+    """Refuse weights that are inf or NaN.
 
     Raises:
-        ValueError: for the first of them.
+        ValueError: naming the first of them.
     """
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):
             raise ValueError(
-                f"{path}: its weight {name} holds numbers that are infinite or none, as of a training that diverged: "
-                "take an earlier checkpoint"
+                f"{path}: its weight {name} holds inf or NaN, as after a training that diverged: take an earlier "
+                "checkpoint"
             )
 
 
@@ -171,75 +222,48 @@ def _no_checkpoint(path: Union[str, os.PathLike[str]]) -> str:
     return f"{path} holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
 
 
-def _cut_short(path: Union[str, os.PathLike[str]]) -> str:
+def _truncated(path: Union[str, os.PathLike[str]]) -> str:
     return f"{path} is no checkpoint or was cut short: take an earlier one, or remove it to start anew"
 
 
-# Classes that checkpoints hold are allowed by name.
-#
-# Patches: since torch 2.6 ``torch.load`` reads tensors and plain containers only, and fairseq's checkpoints hold a few
-# classes more, which it does not allow.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
-# Needed as long as ``test_fairseq_alone_refuses_a_namespace`` passes.
-
-
-SafeGlobals = List[Union[Callable[..., Any], Tuple[Callable[..., Any], str]]]
-"""What torch takes as a list of classes."""
-
-_ARRAY = numpy.zeros(1, dtype=numpy.int64)
-_REDUCED_ARRAY: Any = _ARRAY.__reduce__()
-
-CHECKPOINT_CLASSES: SafeGlobals = [
-    *(argparse.Namespace, numpy.ndarray, numpy.dtype),
-    *(type(_ARRAY.dtype), _REDUCED_ARRAY[0]),
-]
-"""Allowed in checkpoint files: the flags of fairseq's argument-parser models, and the counts that --eval-bleu
-leaves in their metrics. They hold data and run nothing."""
-
-
-def patch_checkpoint_classes() -> None:
-    """Allow :data:`CHECKPOINT_CLASSES` wherever torch loads."""
-    torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
-
-
-# A run that starts from a checkpoint, and every command that builds its model, says what does not fit.
-#
-# Patches: fairseq says that architectures must match and leaves the reason to the traceback. It names no flag where
-# torch's
-# optimisers refuse their state, and no file where weights are not those of the model. It takes flags that change the
-# function but no weight's shape, such as another number of attention heads. It allocates a model of any size before it
-# compares the weights. A run that is resumed reads the files again that it was started from.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as fairseq's ``Trainer.load_checkpoint`` raises "please ensure that the architectures match".
-
-
-logger = logging.getLogger(__name__)
-
 EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
-"""Flags of files of embeddings that a run is started from."""
+"""Flags of files with the initial embeddings of a run."""
 
 OF_TRAINING = re.compile(
     r"dropout|layerdrop|_drop_|noise|masks?$|^init|_init(_|$)|embedding_std|recurrent_scale|transform_bias|timescale"
     r"|column_norm|adversarial|warmup|output_(chunk|loss|precision)|_path$|checkpoint|offload|freeze|_positions$"
     r"|^share_|^tie_|to_keep$|min_params|^base_|pretrained|^export$"
 )
-"""Names of a model's flags that do not change the function which its weights compute: they say how it is trained, from
-which values it starts, how it is computed and how long a text it reads. How weights are shared is checked elsewhere."""
+"""Names of a model's flags that do not change the function of its weights. They concern training, initial values, the
+way of computing and the length of texts. The sharing of weights is checked elsewhere."""
 
 LIMIT_TIMES, LIMIT_NUMBERS, LIMIT_TENSORS = 8, 2**28, 2_000
-"""A model may take this many times the numbers and tensors of the weights that it is built for, and this many more."""
+"""A model may have this many times the elements and tensors of the weights that it is built for, and this many more."""
 
 
 def patch_checkpoint_fit() -> None:
-    """Wrap fairseq's ``Trainer.load_checkpoint``, ``load_model_ensemble_and_task`` and ``call_main``."""
+    """Explain what does not fit when a run starts from a checkpoint, or a command builds its model.
+
+    Problem: fairseq says that architectures must match and leaves the reason to the traceback. It names no flag if
+        torch's optimizers refuse their state, and no file if weights are not those of the model. It accepts flags that
+        change the function without changing the shape of a weight, such as another number of attention heads. It
+        allocates a model of any size before it compares the weights. A resumed run reads the files of its start again.
+    Patch: wrap ``Trainer.load_checkpoint``, ``load_model_ensemble_and_task`` and ``call_main``.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while fairseq's ``Trainer.load_checkpoint`` raises "please ensure that the architectures match"
+    (``tests/fairseq_patches/test_patches_checkpoints.py``).
+    """
     wrap(Trainer, "load_checkpoint", _check_checkpoint)
     wrap(checkpoint_utils, "load_model_ensemble_and_task", _load_one_by_one)
-    wrap(distributed_utils, "call_main", _train_without_start)
+    wrap(distributed_utils, "call_main", _skip_embedding_files)
 
 
 @contextmanager
 def fitting_weights(path: object) -> Iterator[None]:
-    """Say in a line which weights torch refuses in the block; ``path`` names their checkpoint.
+    """Name the first weight that torch refuses in the block.
+
+    Args:
+        path: the checkpoint of the weights.
 
     Raises:
         ValueError: in place of torch's ``RuntimeError``.
@@ -265,10 +289,10 @@ def _load_one_by_one(
     num_shards: int = 1,
     state: Optional[Dict[str, Any]] = None,
 ) -> Tuple[Any, ...]:
-    """Build the models of checkpoints, each by itself, so that the one that does not fit can be named.
+    """Build the models of checkpoints one by one, so that an error can name the one that does not fit.
 
     Raises:
-        ValueError: if one does not exist, its flags make no model, or its weights are not those of its model.
+        ValueError: if a file does not exist, its flags make no model, or its weights do not fit the model.
     """
     models: List[Any] = []
     config = None
@@ -296,27 +320,27 @@ def _load_one_by_one(
 
 @contextmanager
 def building_model(path: object, state: Dict[str, Any]) -> Iterator[None]:
-    """Build the model of a checkpoint in the block, by flags that may be of anybody's making.
+    """Build the model of a checkpoint in the block, from flags that are not trusted.
 
     Args:
-        path: names the checkpoint.
-        state: what it holds; the model may be a few times as large as the weights, beside what buffers take.
+        path: the checkpoint.
+        state: its content; the model may be a few times as large as the weights, and have buffers.
 
     Raises:
-        ValueError: if the model is too large, or the flags make none; errors that name a remedy stay as they are.
+        ValueError: if the model is too large, or the flags make none. User errors pass unchanged.
     """
     try:
         _check_types((state.get("cfg") or {}).get("model"), path)
-        with _Limited(state["model"]):
+        with _SizeLimit(state["model"]):
             yield
     except Exception as error:
-        if is_refusal(error) or isinstance(error, RuntimeError) and _is_of_weights(error):
+        if is_user_error(error) or isinstance(error, RuntimeError) and _is_of_weights(error):
             raise
         raise ValueError(_no_model(path, error)) from error
 
 
-class _Limited(TorchDispatchMode):
-    """Refuses to make tensors that are larger, or more of them, than a model of some weights can have."""
+class _SizeLimit(TorchDispatchMode):
+    """Refuses to allocate more or larger tensors than a model of these weights can have."""
 
     def __init__(self, weights: Dict[str, Tensor]):
         super().__init__()
@@ -337,7 +361,7 @@ class _Limited(TorchDispatchMode):
 
 
 def _size(function: Any, args: Tuple[Any, ...], given: List[Tensor]) -> int:
-    """At most how many numbers a function of torch makes of its arguments, before it does."""
+    """An upper bound of the number of elements that a function of torch will return."""
     shapes = [math.prod(value) for value in args if _is_shape(value)]
     if not given and function.overloadpacket is torch.ops.aten.arange:
         first, last = ([0, *args] if len(args) == 1 else args)[:2]
@@ -345,7 +369,7 @@ def _size(function: Any, args: Tuple[Any, ...], given: List[Tensor]) -> int:
     try:
         shapes.append(math.prod(torch.broadcast_shapes(*(tensor.shape for tensor in given))))
     except RuntimeError:
-        pass  # such as of a product of matrices that are there
+        pass  # such as a product of existing matrices
     return max(shapes)
 
 
@@ -354,10 +378,10 @@ def _is_shape(value: Any) -> bool:
 
 
 def _check_types(config: Any, path: object) -> None:
-    """See that the flags of a checkpoint's model have values such as a command line gives them.
+    """Check that the flags of a checkpoint's model have values that a command line could give them.
 
     Raises:
-        ValueError: for the first that has not.
+        ValueError: naming the first flag that has not.
     """
     if not isinstance(config, (Namespace, Mapping, DictConfig)):
         return
@@ -403,15 +427,15 @@ def _no_model(path: object, error: Exception) -> str:
 
 
 def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[str]:
-    """What the flags of a checkpoint's model say otherwise about the function that its weights compute.
+    """Compare the flags of two models that change the function of the same weights.
 
     Args:
-        config: of the model that is to have the weights.
-        saved: of the checkpoint's.
-        owner: what has ``config``.
+        config: flags of the model that will have the weights.
+        saved: flags of the checkpoint's model.
+        owner: name of the model with ``config``.
 
     Returns:
-        a phrase for each, such as "with --activation-fn relu, this model has gelu".
+        a phrase for each difference, such as "with --activation-fn relu, this model has gelu".
     """
     found = []
     for name in (action.dest for action in _actions(config) if not OF_TRAINING.search(action.dest)):
@@ -427,7 +451,7 @@ def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[s
 
 
 def _means(value: Any) -> Any:
-    """What a flag says, in whatever way it is written, such as 1, "1" or "[(512,3)]*20"."""
+    """The value of a flag, independent of its spelling: 1 and "1" are equal, "[(512,3)]*20" is a list."""
     try:
         return literal(str(value))
     except ValueError:
@@ -435,13 +459,13 @@ def _means(value: Any) -> Any:
 
 
 def _check_same_function(trainer: Trainer, filename: str) -> None:
-    """Compare flags with those of the checkpoint that was loaded.
+    """Compare the flags of the model with those of the checkpoint that was loaded.
 
     Raises:
-        ValueError: if the model computes something else with its weights.
+        ValueError: if the model computes another function with the weights.
     """
     if not os.path.isfile(filename):
-        return  # such as on another machine than the first
+        return  # such as on another machine of the run
     saved = saved_model_flags(filename)
     if not isinstance(saved, (Namespace, Mapping)):
         return
@@ -454,10 +478,10 @@ def _check_same_function(trainer: Trainer, filename: str) -> None:
 
 
 def restored_checkpoint(flags: Any) -> Optional[Path]:
-    """The checkpoint that ``fairseq-train`` goes on from, or None where it starts anew.
+    """The checkpoint that ``fairseq-train`` will load, or None if it starts anew.
 
     Args:
-        flags: ``restore_file``, ``save_dir`` and the others of checkpoints, as attributes.
+        flags: has ``restore_file``, ``save_dir`` and the other flags of checkpoints as attributes.
     """
     name, folder = getattr(flags, "restore_file", None), getattr(flags, "save_dir", None)
     if name is None or folder is None:
@@ -470,10 +494,10 @@ def restored_checkpoint(flags: Any) -> Optional[Path]:
     return path if path.is_file() else None
 
 
-def _train_without_start(
+def _skip_embedding_files(
     call_main: Callable[..., Any], cfg: DictConfig, main: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Read no embeddings for a training that has its weights from a checkpoint."""
+    """Do not read embeddings from files for a run that loads its weights from a checkpoint."""
     if Path(inspect.unwrap(main).__code__.co_filename).parts[-2:] == ("fairseq_cli", "train.py"):
         path = restored_checkpoint(cfg.checkpoint)
         for name in EMBEDDING_FILES if path is not None else ():
@@ -494,10 +518,10 @@ def _check_checkpoint(
     *args: Any,
     **kwargs: Any,
 ) -> Optional[Dict[str, Any]]:
-    """Name what does not fit.
+    """Load a checkpoint into a run.
 
     Raises:
-        ValueError: if model, data, criterion or optimiser are not the checkpoint's.
+        ValueError: if model, data, criterion or optimizer do not fit; the message names flags.
     """
     if os.path.isdir(filename):
         raise ValueError(f"{filename} is a folder: remove it to start anew, or give another --save-dir")
@@ -518,7 +542,7 @@ def _check_checkpoint(
             f"{filename} is of a training with another --{part.lower()} ({names}): give that one, or train on from its "
             "weights alone with --reset-optimizer, or give another --save-dir"
         ) from None
-    except KeyError as error:  # a state that this training has and the checkpoint lacks
+    except KeyError as error:  # a state that this run has and the checkpoint lacks
         if type(error) is not KeyError:
             raise
         raise ValueError(
@@ -547,30 +571,5 @@ def _is_of_weights(error: RuntimeError) -> bool:
 
 def _difference(error: RuntimeError) -> str:
     """The first weight that torch refuses, and why."""
-    told = str(error).partition("\n")[2].partition("\n")[0]
-    return textwrap.shorten(told, width=300, placeholder=" ...").rstrip(". ")
-
-
-# Classes of a configuration are allowed while one process sends a checkpoint to the others of its training.
-#
-# Patches: fairseq saves and loads the checkpoint in memory for this, and torch refuses the configuration in it.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later, in trainings of several processes.
-# Needed as long as ``test_fairseq_alone_refuses_a_configuration`` passes.
-
-
-BROADCAST_CLASSES: SafeGlobals = [
-    *(AnyNode, ContainerMetadata, DictConfig, ListConfig, Metadata),
-    *(Any, collections.defaultdict, dict, int, list),
-    distributed_utils._TensorPlaceholder,
-]
-"""Allowed between the processes of a training, never in files."""
-
-
-def patch_broadcast() -> None:
-    """Wrap fairseq's ``broadcast_object``."""
-    wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
-
-
-def _allow_broadcast_classes(broadcast_object: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    with torch.serialization.safe_globals(BROADCAST_CLASSES):
-        return broadcast_object(*args, **kwargs)
+    reason = str(error).partition("\n")[2].partition("\n")[0]
+    return textwrap.shorten(reason, width=300, placeholder=" ...").rstrip(". ")

@@ -1,10 +1,4 @@
-"""A process whose memory runs out within ``--update-freq`` shares its next gradients with the others again.
-
-Patches: fairseq's ``legacy_ddp`` shares none while gradients are accumulated, and stays so where that ends in an error,
-which the trainer passes over; the other processes wait for ever.
-Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_fairseq_alone_shares_none_after_an_error`` passes.
-"""
+"""Patches of training in several processes: errors and hangs of one process do not make the others wait forever."""
 
 import signal
 from contextlib import contextmanager
@@ -17,14 +11,26 @@ from torch import nn
 
 from fairseq_plugins.fairseq_patches.patching import wrap
 
+Logged = List[Dict[str, Any]]
+
+_last_logged: "WeakKeyDictionary[Trainer, Logged]" = WeakKeyDictionary()
+"""By trainer: the log of its last update that has one."""
+
 
 def patch_accumulation() -> None:
-    """Wrap ``no_sync`` of fairseq's ``LegacyDistributedDataParallel``."""
-    wrap(LegacyDistributedDataParallel, "no_sync", _end_with_the_block)
+    """Share gradients again after a process ran out of memory within ``--update-freq``.
+
+    Problem: fairseq's ``legacy_ddp`` shares no gradients while they are accumulated. An error in that phase, which the
+        trainer ignores, leaves it in this state, and the other processes wait forever.
+    Patch: wrap ``LegacyDistributedDataParallel.no_sync`` to restore the state after an error.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_shares_none_after_an_error`` passes.
+    """
+    wrap(LegacyDistributedDataParallel, "no_sync", _restore_after_error)
 
 
 @contextmanager
-def _end_with_the_block(
+def _restore_after_error(
     no_sync: Callable[[LegacyDistributedDataParallel], ContextManager[None]], module: LegacyDistributedDataParallel
 ) -> Iterator[None]:
     accumulates = module.accumulate_grads
@@ -35,59 +41,49 @@ def _end_with_the_block(
         module.accumulate_grads = accumulates
 
 
-# A process whose memory ran out takes part in what all processes log of the update.
-#
-# Patches: fairseq sums what was logged over all processes by the names that each logged itself, and a process that ran
-# out
-# of memory logged none; the sums are mixed up, or the processes wait for ever.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_shares_no_names`` passes. What shares gradients in the backward
-# pass, as fairseq's ``pytorch_ddp`` does, is not patched.
-
-
-Logged = List[Dict[str, Any]]
-
-_last: "WeakKeyDictionary[Trainer, Logged]" = WeakKeyDictionary()
-"""What each trainer logged of its last update."""
-
-
 def patch_out_of_memory() -> None:
-    """Wrap the sum of what was logged over the processes of fairseq's ``Trainer``."""
-    wrap(Trainer, "_fast_stat_sync_sum", _with_zeros)
+    """Let a process that ran out of memory take part in the sum of the logs.
+
+    Problem: fairseq sums logs over all processes, by the names that each process has logged itself. A process that ran
+        out of memory has logged none: sums are mixed up, or the processes wait forever.
+    Patch: wrap ``Trainer._fast_stat_sync_sum`` to log zeros in that process. Wrappers that share gradients during the
+        backward pass, such as fairseq's ``pytorch_ddp``, are not patched.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_shares_no_names`` passes.
+    """
+    wrap(Trainer, "_fast_stat_sync_sum", _log_zeros)
 
 
-def _with_zeros(
+def _log_zeros(
     sync: Callable[..., Any], trainer: Trainer, logged: Logged, *extra_stats: Any, ignore: bool = False
 ) -> Any:
-    """Sum what was logged; of an update that logged nothing, zeros by the names of an earlier one.
+    """Sum the logs of all processes. Without a log, send zeros under the names of an earlier update.
 
     Raises:
-        ValueError: if nothing ever was.
+        ValueError: if no earlier update has a log.
     """
     if logged:
         if trainer.get_model().training:
-            _last[trainer] = logged[:1]
+            _last_logged[trainer] = logged[:1]
         return sync(trainer, logged, *extra_stats, ignore=ignore)
-    if trainer not in _last:
+    if trainer not in _last_logged:
         raise ValueError("memory ran out in the first batch: lower --batch-size or --max-tokens")
-    return sync(trainer, _last[trainer], *extra_stats, ignore=True)
-
-
-# A process whose partner hangs ends at the limit of ``--heartbeat-timeout``.
-#
-# Patches: fairseq sends SIGINT, which Python answers when the call that waits for the other process returns, and with
-# gloo
-# that is after half an hour.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as fairseq's wrapper has SIGINT as its default.
+    return sync(trainer, _last_logged[trainer], *extra_stats, ignore=True)
 
 
 def patch_heartbeat() -> None:
-    """Wrap the making of fairseq's wrapper, which says why and then sends the signal."""
-    wrap(DistributedTimeoutWrapper, "__init__", _end_at_once)
+    """End a process whose partner hangs after ``--heartbeat-timeout`` seconds.
+
+    Problem: fairseq sends SIGINT. Python handles it only when the call that waits for the partner returns, which takes
+        half an hour with gloo.
+    Patch: wrap ``DistributedTimeoutWrapper.__init__`` to send SIGTERM by default.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while the default signal of fairseq's wrapper is SIGINT.
+    """
+    wrap(DistributedTimeoutWrapper, "__init__", _send_sigterm)
 
 
-def _end_at_once(
+def _send_sigterm(
     init: Callable[..., None],
     wrapper: DistributedTimeoutWrapper,
     module: nn.Module,

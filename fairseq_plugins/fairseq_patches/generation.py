@@ -1,23 +1,10 @@
-"""The flags of fairseq-generate and fairseq-interactive do what they say, or are refused in one line.
-
-Patches:
-- ``--no-repeat-ngram-size`` compares with the padding at the end of the tokens' buffer, so that it forbids nothing.
-- ``--num-shards`` and ``--shard-id`` are not read: every shard decodes everything.
-- ``--diverse-beam-groups`` looks up what a sentence's groups have written by the sentence's number in the data set, in
-  a table that has a row for each sentence of the batch: it ends in an IndexError, or takes another's.
-- ``--match-source-len`` counts the end mark of the source as a word, and longer hypotheses may win.
-- ``--no-seed-provided`` is overwritten.
-- Flags without effect, or that do not go together, are ignored or end in a traceback, some after half of the text.
-Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_fairseq_alone_...`` in ``tests/fairseq_patches/test_patches_generation.py`` pass.
-"""
+"""Patches of generation: flags of fairseq-generate and fairseq-interactive do what they say, or are refused."""
 
 import argparse
-import ast
 import math
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
 from fairseq import options, scoring, utils
@@ -35,104 +22,9 @@ from fairseq.tokenizer import tokenize_line
 from omegaconf import MISSING as MANDATORY
 from torch import Tensor
 
+from fairseq_plugins.fairseq_patches.errors import exit_with_fault
 from fairseq_plugins.fairseq_patches.patching import wrap
-from fairseq_plugins.options import HOST, flag_of, is_raised_in
-
-# ``fairseq-generate --replace-unk --print-alignment`` puts source words in place of unknown ones.
-#
-# Patches: without a file the flag's value is the name of one; alignments are pairs, which fairseq takes for numbers;
-# where
-# subwords are joined it counts words, and alignments count subwords. fairseq undoes --bpe and --tokenizer in the
-# source
-# before it copies words, and --remove-bpe in fairseq-interactive; what then has other places is refused.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_cannot_replace`` passes.
-
-
-VALUE_WITHOUT_A_FILE = "@@ "
-"""What fairseq reads where ``--replace-unk`` has no value; it is that of ``--remove-bpe``."""
-
-
-def patch_replace_unk() -> None:
-    """Wrap fairseq's functions."""
-    wrap(utils, "load_align_dict", _take_no_file_for_none)
-    wrap(utils, "extract_hard_alignment", _count_source_words)
-    wrap(utils, "post_process_prediction", _replace_by_pairs)
-
-
-class HardAlignment(List[Tuple[int, int]]):
-    """Pairs of places in the source and in the translation.
-
-    Attributes:
-        num_source_words: that the model read, subwords where the text has them.
-    """
-
-    def __init__(self, pairs: Iterable[Tuple[int, int]], *, num_source_words: int):
-        super().__init__(pairs)
-        self.num_source_words = num_source_words
-
-
-def _take_no_file_for_none(
-    load_align_dict: Callable[[Optional[str]], Optional[Dict[str, str]]], replace_unk: Optional[str]
-) -> Optional[Dict[str, str]]:
-    return load_align_dict("" if replace_unk == VALUE_WITHOUT_A_FILE else replace_unk)
-
-
-def _count_source_words(
-    extract_hard_alignment: Callable[..., List[Tuple[int, int]]],
-    attn: Tensor,
-    src_sent: Tensor,
-    tgt_sent: Tensor,
-    pad: int,
-    eos: int,
-) -> HardAlignment:
-    if attn.dim() < 2:
-        raise ValueError("--print-alignment needs a model with attention: leave it out, or train with --attention")
-    pairs = extract_hard_alignment(attn, src_sent, tgt_sent, pad, eos)
-    return HardAlignment(pairs, num_source_words=int((src_sent.ne(pad) & src_sent.ne(eos)).sum()))
-
-
-def _replace_by_pairs(
-    post_process_prediction: Callable[..., Tuple[Tensor, str, Any]],
-    hypo_tokens: Tensor,
-    src_str: str,
-    alignment: Any,
-    align_dict: Optional[Dict[str, str]],
-    tgt_dict: Dictionary,
-    remove_bpe: Optional[str] = None,
-    extra_symbols_to_ignore: Any = None,
-) -> Tuple[Tensor, str, Any]:
-    """fairseq's answer, with the pairs of the alignment; words are replaced before subwords are joined."""
-    if align_dict is None:
-        return post_process_prediction(
-            hypo_tokens, src_str, alignment, align_dict, tgt_dict, remove_bpe, extra_symbols_to_ignore
-        )
-    tokens, text, _ = post_process_prediction(
-        hypo_tokens, src_str, _source_places(alignment, src_str), align_dict, tgt_dict, None, extra_symbols_to_ignore
-    )
-    if remove_bpe is not None:
-        text = post_process(text, remove_bpe)
-        tokens = tgt_dict.encode_line(text, add_if_not_exist=True)
-    return tokens, text, alignment
-
-
-def _source_places(alignment: Any, source: str) -> List[int]:
-    """The place in the source of each target word, from the pairs of ``--print-alignment hard``.
-
-    Raises:
-        ValueError: if there are no such pairs, or the source is not in the words that the model read.
-    """
-    if not isinstance(alignment, HardAlignment):
-        raise ValueError("--replace-unk needs the words that the attention reads most: add --print-alignment hard")
-    num_words = len(tokenize_line(source))
-    if num_words != alignment.num_source_words:
-        raise ValueError(
-            f"--replace-unk copies words that the model reads: it read {alignment.num_source_words} and the source has "
-            f"{num_words}, '{source[:30]}'; leave out --bpe and --tokenizer, and join subwords by --remove-bpe of "
-            "fairseq-generate"
-        )
-    return [source for source, _ in sorted(alignment, key=lambda pair: pair[1])]
-
+from fairseq_plugins.options import FAIRSEQ, flag_of, is_raised_in
 
 OF_OTHER_MODELS: Dict[str, str] = {
     **dict.fromkeys(
@@ -148,7 +40,7 @@ OF_OTHER_MODELS: Dict[str, str] = {
         "of models that refine a translation (--task translation_lev)",
     ),
 }
-"""Flags that only a task with a generator of its own reads."""
+"""Flags that only tasks with their own generator read, and the models they belong to."""
 
 NOT_INTERACTIVE: Dict[str, str] = {
     **dict.fromkeys(("score_reference", "prefix_size"), "there is no reference"),
@@ -156,14 +48,14 @@ NOT_INTERACTIVE: Dict[str, str] = {
         ("lm_path", "lm_weight", "num_shards", "shard_id", "quiet", "gen_subset", "results_path"), "it is not read"
     ),
 }
-"""Flags of fairseq-generate that fairseq-interactive takes and cannot obey."""
+"""Flags of fairseq-generate that fairseq-interactive accepts and ignores."""
 
 AT_LEAST: Dict[str, float] = {
     **dict.fromkeys(("max_len_a", "max_len_b", "min_len", "prefix_size", "no_repeat_ngram_size"), 0),
     **dict.fromkeys(("buffer_size", "data_buffer_size", "shard_id"), 0),
     **dict.fromkeys(("max_tokens", "batch_size", "required_seq_len_multiple", "num_shards"), 1),
 }
-"""The smallest values of flags that have them."""
+"""Smallest values of flags."""
 
 SEARCHES: Dict[str, str] = {
     "sampling": "--sampling",
@@ -172,7 +64,7 @@ SEARCHES: Dict[str, str] = {
     "match_source_len": "--match-source-len",
     "constraints": "--constraints",
 }
-"""Flags that choose how hypotheses are searched, of which fairseq obeys one."""
+"""Flags that choose a kind of search. fairseq obeys only one of them."""
 
 NEEDS: Sequence[Tuple[str, str]] = (
     ("sampling_topk", "sampling"),
@@ -194,10 +86,10 @@ NOT_WITH: Mapping[str, Sequence[str]] = {
     "unnormalized": ("lenpen",),
     "sampling_topk": ("sampling_topp",),
 }
-"""Flags with which others would have no effect."""
+"""Flags that make others have no effect."""
 
 TEXT_FILES = ("bpe_codes", "sentencepiece_model", "bpe_merges", "bpe_vocab")
-"""Flags of ``--bpe`` that name files without a default."""
+"""Flags of ``--bpe`` that name files and have no default."""
 
 _DEFAULTS: Dict[str, Any] = {
     one.name: one.default
@@ -207,19 +99,30 @@ _DEFAULTS: Dict[str, Any] = {
 
 
 def patch_generation() -> None:
-    """Wrap what reads the flags, makes the batches and searches."""
-    wrap(options, "parse_args_and_arch", _check_parsed)
-    wrap(FairseqTask, "build_generator", _check_built)
-    wrap(FairseqTask, "get_batch_iterator", _check_batches)
-    wrap(scoring, "build_scorer", _check_scorer)
+    """Make the flags of generation do what they say, or refuse them in one line.
+
+    Problem: ``--no-repeat-ngram-size`` compares with the padding at the end of the buffer of tokens, so it forbids
+        nothing. ``--num-shards`` and ``--shard-id`` are not read, so every shard decodes everything.
+        ``--diverse-beam-groups`` indexes a table with a row for each sentence of the batch by the sentence's number in
+        the data set: it ends in an IndexError or uses another sentence. ``--match-source-len`` counts the end mark of
+        the source as a word, and longer hypotheses may win. ``--no-seed-provided`` is overwritten. Flags that have no
+        effect or exclude each other are ignored, or end in a traceback, sometimes after half of the text.
+    Patch: wrap the functions that parse flags, make batches and search.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while a ``test_fairseq_alone_...`` of ``tests/fairseq_patches/test_patches_generation.py`` passes.
+    """
+    wrap(options, "parse_args_and_arch", _parse_and_check)
+    wrap(FairseqTask, "build_generator", _check_and_build_generator)
+    wrap(FairseqTask, "get_batch_iterator", _make_batches)
+    wrap(scoring, "build_scorer", _build_scorer)
     wrap(SequenceGenerator, "_generate", _generate)
-    wrap(NGramRepeatBlock, "forward", _ban_repeated)
-    wrap(LengthConstrainedBeamSearch, "set_src_lengths", _count_words_alone)
-    wrap(LengthConstrainedBeamSearch, "step", _end_at_the_length)
+    wrap(NGramRepeatBlock, "forward", _block_repeated_ngrams)
+    wrap(LengthConstrainedBeamSearch, "set_src_lengths", _set_lengths_without_end)
+    wrap(LengthConstrainedBeamSearch, "step", _end_at_length)
 
 
 class _Values:
-    """Values of flags, by the names of their fields."""
+    """Values of flags by the names of their fields, with fairseq's defaults."""
 
     def __init__(self, given: Mapping[str, Any]):
         self._given = given
@@ -230,20 +133,20 @@ class _Values:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether they are of fairseq-interactive."""
+        """Whether they belong to fairseq-interactive."""
         return "buffer_size" in self._given
 
     def has(self, name: str) -> bool:
-        """Whether a flag has another value than its default."""
+        """Whether a flag differs from its default."""
         return self[name] != _DEFAULTS.get(name)
 
     def shown(self, name: str) -> str:
-        """The flag with its value, as a user writes it."""
+        """The flag with its value, as on a command line."""
         return flag_of(name) if self[name] is True else f"{flag_of(name)} {self[name]}"
 
 
 def _faults_of_search(values: _Values) -> Iterator[str]:
-    """What is wrong with flags of ``GenerationConfig`` together, whatever the model is."""
+    """Faults of the flags of ``GenerationConfig`` that do not depend on the model."""
     for name in _DEFAULTS:
         value = values[name]
         if isinstance(value, float) and not math.isfinite(value):
@@ -279,7 +182,7 @@ def _faults_of_search(values: _Values) -> Iterator[str]:
         )
 
 
-def _check_built(
+def _check_and_build_generator(
     build_generator: Callable[..., Any],
     task: FairseqTask,
     models: Sequence[Any],
@@ -288,7 +191,7 @@ def _check_built(
     extra_gen_cls_kwargs: Optional[Dict[str, Any]] = None,
     **others: Any,
 ) -> Any:
-    """The generator that flags ask for, where these models and this dictionary allow it."""
+    """Build the generator after checking its flags for these models and this dictionary."""
     names = [one.name for one in fields(GenerationConfig)]
     values = _Values({name: getattr(args, name) for name in names if hasattr(args, name)})
     language_model = (extra_gen_cls_kwargs or {}).get("lm_model")
@@ -327,7 +230,7 @@ def _faults_of_models(
 
 
 def _attends(model: Any) -> bool:
-    """Whether a model tells what its decoder reads of the source."""
+    """Whether a model returns the attention of its decoder to the source."""
     decoder = getattr(model, "decoder", None)
     stack = getattr(decoder, "stack", None)  # of a recurrent decoder of this package
     layers = getattr(decoder, "layers", [])  # of a Transformer
@@ -335,46 +238,40 @@ def _attends(model: Any) -> bool:
     return not has_none and not any(getattr(layer, "encoder_attn", "not known") is None for layer in layers)
 
 
-def _check_parsed(
+def _parse_and_check(
     parse_args_and_arch: Callable[..., Any],
     parser: argparse.ArgumentParser,
     input_args: Optional[List[str]] = None,
     *args: Any,
     **options_of_parsing: Any,
 ) -> Any:
-    """The values of all flags; fairseq-generate and -interactive end with one line and status 2 where one cannot be."""
+    """Parse all flags. fairseq-generate and -interactive end with one line and status 2 if they are wrong."""
     try:
         parsed = parse_args_and_arch(parser, input_args, *args, **options_of_parsing)
     except ValueError as error:
-        if not is_raised_in(error, HOST):
+        if not is_raised_in(error, FAIRSEQ):
             raise
-        _refuse(parser, str(error))
+        exit_with_fault(parser, str(error))
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
     if not {"beam_mt", "num_shards", "task"} <= vars(namespace).keys():
-        return parsed  # of another program
+        return parsed  # another program
     for fault in _faults_of_command(_Values(vars(namespace))):
-        _refuse(parser, fault)
-    if parser.parse_known_args(input_args)[0].no_seed_provided:  # fairseq has overwritten it
+        exit_with_fault(parser, fault)
+    if parser.parse_known_args(input_args)[0].no_seed_provided:  # fairseq overwrites it
         namespace.no_seed_provided = True
-    if namespace.num_shards > 1:  # fairseq-generate reads these alone
+    if namespace.num_shards > 1:  # fairseq-generate reads only the flags of distributed training
         namespace.distributed_world_size, namespace.distributed_rank = namespace.num_shards, namespace.shard_id
     return parsed
 
 
-def _refuse(parser: argparse.ArgumentParser, fault: str) -> NoReturn:
-    parser.exit(2, f"{parser.prog}: error: {fault}\n")
-
-
 def _faults_of_command(values: _Values) -> Iterator[str]:
-    """What is wrong with all flags of fairseq-generate or fairseq-interactive."""
+    """Faults of all flags of fairseq-generate or fairseq-interactive."""
     task = TASK_REGISTRY[values["task"]]
     if task.build_generator is FairseqTask.build_generator:
         yield from _faults_of_search(values)
         for name, owner in OF_OTHER_MODELS.items():
             if values.has(name):
                 yield f"{values.shown(name)} is {owner}: leave it out"
-    if values["path"] is None:
-        yield "--path is missing: give checkpoints, joined by colons"
     if values.is_interactive:
         for name, reason in NOT_INTERACTIVE.items():
             if values.has(name):
@@ -390,7 +287,7 @@ def _faults_of_command(values: _Values) -> Iterator[str]:
         yield "--sacrebleu has no effect: give --scoring sacrebleu"
     if values["retain_dropout_modules"] is not None and values["retain_dropout"]:
         yield "--retain-dropout-modules: models of this package drop in all modules or in none: leave it out"
-    yield from _faults_of_replacing(values)
+    yield from _faults_of_replace_unk(values)
     yield from _faults_of_text(values)
 
 
@@ -420,7 +317,7 @@ def _faults_of_interactive(values: _Values) -> Iterator[str]:
         yield f"{values.shown('input')} is no file: give one, or - for the standard input"
 
 
-def _faults_of_replacing(values: _Values) -> Iterator[str]:
+def _faults_of_replace_unk(values: _Values) -> Iterator[str]:
     words = values["replace_unk"]
     if words is None:
         return
@@ -433,18 +330,12 @@ def _faults_of_replacing(values: _Values) -> Iterator[str]:
 
 
 def _faults_of_text(values: _Values) -> Iterator[str]:
-    """What is wrong with flags of text and of models that fairseq reads as Python, or by names of its registries."""
+    """Faults of flags of text processing."""
     if values["post_process"] is not None:
         try:
             post_process("", values["post_process"])
         except NotImplementedError:
             yield f"--remove-bpe={values['post_process']}: give subword_nmt or sentencepiece, or no value"
-    try:
-        overrides = ast.literal_eval(values["model_overrides"])
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        overrides = None
-    if not isinstance(overrides, dict):
-        yield f'--model-overrides "{values["model_overrides"]}": give a dictionary, such as "{{\'dropout\': 0.1}}"'
     for registry in ("tokenizer", "bpe"):
         name = values[registry]
         if name is None:
@@ -462,15 +353,15 @@ def _faults_of_text(values: _Values) -> Iterator[str]:
                 yield f"{values.shown(one.name)} is no file: give that of --{registry} {name}"
 
 
-def _check_scorer(build_scorer: Callable[..., Any], choice: Any, tgt_dict: Any) -> Any:
+def _build_scorer(build_scorer: Callable[..., Any], choice: Any, tgt_dict: Any) -> Any:
     try:
         return build_scorer(choice, tgt_dict)
     except ImportError as error:
         raise ValueError(f"--scoring {getattr(choice, '_name', choice)}: {error}") from error
 
 
-def _check_batches(get_batch_iterator: Callable[..., Any], task: FairseqTask, *args: Any, **options: Any) -> Any:
-    """The batches; a sentence that fits in none, and a shard of fairseq-generate without any, are refused."""
+def _make_batches(get_batch_iterator: Callable[..., Any], task: FairseqTask, *args: Any, **options: Any) -> Any:
+    """Make batches. Refuse a sentence that fits in no batch, and a shard of fairseq-generate without batches."""
     try:
         iterator = get_batch_iterator(task, *args, **options)
     except AssertionError as error:
@@ -490,10 +381,10 @@ def _check_batches(get_batch_iterator: Callable[..., Any], task: FairseqTask, *a
 def _generate(
     generate: Callable[..., Any], generator: SequenceGenerator, sample: Dict[str, Any], *args: Any, **options: Any
 ) -> Any:
-    """The hypotheses of a batch.
+    """Search the hypotheses of a batch.
 
     Raises:
-        ValueError: if no hypothesis of its sentences could be as long as asked for, or none has ended.
+        ValueError: if no hypothesis can have the required length, or none has ended.
     """
     source = sample["net_input"].get("src_tokens")
     if source is not None and not generator.match_source_len:
@@ -505,11 +396,13 @@ def _generate(
                 "--max-len-a and --max-len-b: give a higher --max-len-b"
             )
     if isinstance(generator.search, DiverseBeamSearch):
-        sample = {name: part for name, part in sample.items() if name != "id"}  # without it, places are taken
+        sample = {
+            name: part for name, part in sample.items() if name != "id"
+        }  # without it fairseq uses positions in the batch
     try:
         return generate(generator, sample, *args, **options)
     except AssertionError as error:
-        if not is_raised_in(error, HOST):
+        if not is_raised_in(error, FAIRSEQ):
             raise
         raise ValueError(
             "no hypothesis of a sentence ends within --max-len-a and --max-len-b as the other flags ask for: allow "
@@ -517,7 +410,7 @@ def _generate(
         ) from error
 
 
-def _ban_repeated(
+def _block_repeated_ngrams(
     forward: Callable[..., Tensor],
     blocker: NGramRepeatBlock,
     tokens: Tensor,
@@ -526,15 +419,24 @@ def _ban_repeated(
     beam_size: int,
     step: int,
 ) -> Tensor:
-    """The log-probabilities (rows, V) without words that would repeat an n-gram of what is written.
+    """Set log-probabilities (rows, V) of words that would repeat an n-gram to -inf.
 
-    Where nothing else is possible, as in a prefix that is given, a repetition is.
+    Rows in which nothing else is possible, as within a given prefix, stay unchanged.
+
+    Args:
+        forward: the function of fairseq, which is not called.
+        blocker: has n.
+        tokens: (rows, max_len + 2) the hypotheses so far, then padding.
+        lprobs: (rows, V) log-probabilities of the next word.
+        bsz: sentences in the batch.
+        beam_size: rows of each sentence.
+        step: number of words in ``tokens`` after the first, which begins every hypothesis.
     """
     size = blocker.no_repeat_ngram_size
-    written = tokens[:, 1 : step + 1]  # (rows, step): the first token begins every text
+    written = tokens[:, 1 : step + 1]  # (rows, step)
     if step < size:
         return lprobs
-    ngrams = written.unfold(1, size, 1)  # (rows, places, size)
+    ngrams = written.unfold(1, size, 1)  # (rows, positions, size)
     latest = written[:, step + 1 - size :]  # (rows, size - 1)
     rows, places = (ngrams[:, :, :-1] == latest.unsqueeze(1)).all(dim=2).nonzero(as_tuple=True)
     allowed = lprobs.clone()
@@ -542,16 +444,109 @@ def _ban_repeated(
     return torch.where(allowed.isneginf().all(dim=1, keepdim=True), lprobs, allowed)
 
 
-def _count_words_alone(
+def _set_lengths_without_end(
     set_src_lengths: Callable[..., None], search: LengthConstrainedBeamSearch, src_lengths: Tensor
 ) -> None:
-    """The lengths without the end marks; a hypothesis of a source without a word has one."""
+    """Set source lengths without the end mark, and at least 1."""
     set_src_lengths(search, (src_lengths - 1).clamp(min=1))
 
 
-def _end_at_the_length(
+def _end_at_length(
     step_of: Callable[..., Any], search: LengthConstrainedBeamSearch, step: int, lprobs: Tensor, *args: Any, **kw: Any
 ) -> Any:
-    """Let hypotheses that have their length end; fairseq makes that certain, and leaves other words their chance."""
+    """Let hypotheses that have their length only end. fairseq makes the end certain and keeps the other words."""
     lprobs[step >= search.max_len_a * search.src_lengths + search.max_len_b] = -torch.inf
     return step_of(search, step, lprobs, *args, **kw)
+
+
+VALUE_WITHOUT_A_FILE = "@@ "
+"""fairseq's default for ``--replace-unk`` without a value, which is that of ``--remove-bpe``."""
+
+
+def patch_replace_unk() -> None:
+    """Replace unknown words by source words with ``fairseq-generate --replace-unk --print-alignment hard``.
+
+    Problem: without a value of the flag fairseq reads a file of another flag's default name. It takes the pairs of an
+        alignment for numbers. If subwords are joined, it counts words where alignments count subwords.
+    Patch: wrap three functions of ``fairseq.utils``. fairseq undoes ``--bpe`` and ``--tokenizer`` in the source before
+        it copies words, and ``--remove-bpe`` in fairseq-interactive. A source that then has other positions is refused.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_cannot_replace`` passes.
+    """
+    wrap(utils, "load_align_dict", _load_align_dict)
+    wrap(utils, "extract_hard_alignment", _extract_hard_alignment)
+    wrap(utils, "post_process_prediction", _post_process_prediction)
+
+
+class HardAlignment(List[Tuple[int, int]]):
+    """Pairs of positions in the source and in the translation.
+
+    Attributes:
+        num_source_words: number of words, or subwords, that the model read.
+    """
+
+    def __init__(self, pairs: Iterable[Tuple[int, int]], *, num_source_words: int):
+        super().__init__(pairs)
+        self.num_source_words = num_source_words
+
+
+def _load_align_dict(
+    load_align_dict: Callable[[Optional[str]], Optional[Dict[str, str]]], replace_unk: Optional[str]
+) -> Optional[Dict[str, str]]:
+    return load_align_dict("" if replace_unk == VALUE_WITHOUT_A_FILE else replace_unk)
+
+
+def _extract_hard_alignment(
+    extract_hard_alignment: Callable[..., List[Tuple[int, int]]],
+    attn: Tensor,
+    src_sent: Tensor,
+    tgt_sent: Tensor,
+    pad: int,
+    eos: int,
+) -> HardAlignment:
+    if attn.dim() < 2:
+        raise ValueError("--print-alignment needs a model with attention: leave it out, or train with --attention")
+    pairs = extract_hard_alignment(attn, src_sent, tgt_sent, pad, eos)
+    return HardAlignment(pairs, num_source_words=int((src_sent.ne(pad) & src_sent.ne(eos)).sum()))
+
+
+def _post_process_prediction(
+    post_process_prediction: Callable[..., Tuple[Tensor, str, Any]],
+    hypo_tokens: Tensor,
+    src_str: str,
+    alignment: Any,
+    align_dict: Optional[Dict[str, str]],
+    tgt_dict: Dictionary,
+    remove_bpe: Optional[str] = None,
+    extra_symbols_to_ignore: Any = None,
+) -> Tuple[Tensor, str, Any]:
+    """Post-process a translation, and replace words before subwords are joined."""
+    if align_dict is None:
+        return post_process_prediction(
+            hypo_tokens, src_str, alignment, align_dict, tgt_dict, remove_bpe, extra_symbols_to_ignore
+        )
+    tokens, text, _ = post_process_prediction(
+        hypo_tokens, src_str, _source_positions(alignment, src_str), align_dict, tgt_dict, None, extra_symbols_to_ignore
+    )
+    if remove_bpe is not None:
+        text = post_process(text, remove_bpe)
+        tokens = tgt_dict.encode_line(text, add_if_not_exist=True)
+    return tokens, text, alignment
+
+
+def _source_positions(alignment: Any, source: str) -> List[int]:
+    """The source position of each target word, from the pairs of ``--print-alignment hard``.
+
+    Raises:
+        ValueError: if there are no pairs, or the source no longer has the words that the model read.
+    """
+    if not isinstance(alignment, HardAlignment):
+        raise ValueError("--replace-unk needs the words that the attention reads most: add --print-alignment hard")
+    num_words = len(tokenize_line(source))
+    if num_words != alignment.num_source_words:
+        raise ValueError(
+            f"--replace-unk copies words that the model reads: it read {alignment.num_source_words} and the source has "
+            f"{num_words}, '{source[:30]}'; leave out --bpe and --tokenizer, and join subwords by --remove-bpe of "
+            "fairseq-generate"
+        )
+    return [source for source, _ in sorted(alignment, key=lambda pair: pair[1])]

@@ -1,4 +1,4 @@
-"""Functions of fairseq, wrapped."""
+"""Wrap functions and methods of fairseq in place."""
 
 import functools
 from types import ModuleType
@@ -6,9 +6,9 @@ from typing import Any, Callable, Iterator, Union
 
 
 def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable[..., Any]) -> None:
-    """Have ``wrapper(function, *args, **kwargs)`` answer calls of the function or method ``name`` of ``owner``.
+    """Replace the function or method ``name`` of ``owner`` by ``wrapper(function, *args, **kwargs)``.
 
-    What was wrapped by the same wrapper before is left alone. Static methods stay static.
+    Wrapping twice with the same wrapper has no effect. Static methods stay static.
     """
     function = getattr(owner, name)
     if wrapper in _wrappers(function):

@@ -1,16 +1,9 @@
-"""A training that was resumed goes on with the batches that it would have had.
-
-Patches: fairseq cuts a corpus into batches once per process, seeded by the epoch in which it started, so that a
-training that is resumed goes on with other batches; with --update-epoch-batch-itr, set here, it cuts them anew every
-epoch.
-Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as fairseq's ``DatasetConfig.update_epoch_batch_itr`` is not true by default.
-"""
+"""Patches of resuming: a run that was stopped and resumed does what it would have done in one go."""
 
 import logging
 import os
 import sys
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
@@ -18,50 +11,62 @@ from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq.logging.meters import StopwatchMeter
-from fairseq.models.ema.ema import EMA
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig
-from torch import Tensor, nn
 
 from fairseq_plugins.fairseq_patches.patching import wrap
 
+logger = logging.getLogger(__name__)
+
+PATIENCE = "patience"
+"""Key in the extra state of a checkpoint: the counts of ``--patience``."""
+_COUNTED = ("best", "num_runs")
+_NO_EPOCH = -1
+"""A ``--max-epoch`` that ends a run at once; 0 means no limit."""
+
 
 def patch_exact_resume() -> None:
-    """Wrap fairseq's ``call_main``, through which all of its commands run."""
-    wrap(distributed_utils, "call_main", _cut_batches_every_epoch)
+    """Resume with the same batches.
+
+    Problem: fairseq splits a corpus into batches once per process, with the epoch in which it started as the seed. A
+        resumed run therefore sees other batches.
+    Patch: wrap ``call_main``, which runs all commands of fairseq, to set ``--update-epoch-batch-itr``. With it fairseq
+        makes new batches every epoch.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``DatasetConfig.update_epoch_batch_itr`` of fairseq is not true by default
+    (``test_fairseq_alone_cuts_batches_once``).
+    """
+    wrap(distributed_utils, "call_main", _make_batches_every_epoch)
 
 
-def _cut_batches_every_epoch(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
+def _make_batches_every_epoch(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
     cfg.dataset.update_epoch_batch_itr = True
     return call_main(cfg, *args, **kwargs)
 
 
-# A run that cannot resume inside an epoch, because its batches are others, says so.
-#
-# Patches: with another ``--task`` fairseq resumes at batch n of a stream that stopped after n batches of sentences, or
-# the
-# reverse. Where the epoch has become shorter than what was trained of it, it asks to report the error, before a task
-# can
-# compare the rows of a checkpoint with its own.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_asks_to_report`` passes.
-
-
 def patch_resumed_epoch() -> None:
-    """Wrap fairseq's ``EpochBatchIterator.load_state_dict`` and ``Trainer.load_checkpoint``."""
-    wrap(EpochBatchIterator, "load_state_dict", _name_the_batches)
+    """Explain why a run cannot resume inside an epoch.
+
+    Problem: with another ``--task`` fairseq resumes at batch n of a stream after n batches of sentences, or the
+        reverse. If the epoch now has fewer batches than the checkpoint has seen, fairseq asks to report the error,
+        before a task can compare the rows of the checkpoint with its own.
+    Patch: wrap ``EpochBatchIterator.load_state_dict`` and ``Trainer.load_checkpoint``.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_asks_to_report`` passes.
+    """
+    wrap(EpochBatchIterator, "load_state_dict", _check_num_batches)
     wrap(Trainer, "load_checkpoint", _check_task)
 
 
-def _name_the_batches(
+def _check_num_batches(
     load_state_dict: Callable[..., None], iterator: EpochBatchIterator, state_dict: Dict[str, Any]
 ) -> None:
-    """Take the place in the epoch from a checkpoint.
+    """Restore the position in the epoch.
 
     Raises:
-        ValueError: if the epoch has not as many batches.
+        ValueError: if the epoch has too few batches.
     """
     try:
         load_state_dict(iterator, state_dict)
@@ -78,11 +83,10 @@ def _name_the_batches(
 def _check_task(
     load_checkpoint: Callable[..., Optional[Dict[str, Any]]], trainer: Trainer, filename: str, *args: Any, **kwargs: Any
 ) -> Optional[Dict[str, Any]]:
-    """Read a checkpoint.
+    """Load a checkpoint.
 
     Raises:
-        ValueError: if it stopped inside an epoch of a task that keeps its place in a stream, and this one does not, or
-            the reverse.
+        ValueError: if it stopped inside an epoch, and only one of its task and this task keeps a position in a stream.
     """
     state = load_checkpoint(trainer, filename, *args, **kwargs)
     cfg = trainer.cfg.checkpoint
@@ -99,48 +103,45 @@ def _check_task(
     return state
 
 
-# A training that is resumed inside an epoch logs how long it has been running.
-#
-# Patches: fairseq's clock ``wall`` stands still from then on, because loaded meters have not been started.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_lets_the_clock_stand`` passes.
-
-
 def patch_resumed_clock() -> None:
-    """Wrap fairseq's ``metrics.load_state_dict``."""
-    wrap(metrics, "load_state_dict", _start_the_clock)
+    """Log how long a run has been training after it resumed inside an epoch.
+
+    Problem: fairseq's clock ``wall`` stands still from then on, because loaded meters are not started.
+    Patch: wrap ``metrics.load_state_dict`` to start it.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_lets_the_clock_stand`` passes.
+    """
+    wrap(metrics, "load_state_dict", _start_clock)
 
 
-def _start_the_clock(load_state_dict: Callable[..., None], state_dict: Dict[str, Any]) -> None:
+def _start_clock(load_state_dict: Callable[..., None], state_dict: Dict[str, Any]) -> None:
     load_state_dict(state_dict)
     clock = metrics.get_meter("default", "wall")
     if isinstance(clock, StopwatchMeter):
         clock.start()
 
 
-# A training that was resumed goes on with what validation had decided.
-#
-# Patches: fairseq saves before ``--lr-scheduler reduce_lr_on_plateau`` hears of the epoch's loss, keeps neither how
-# many epochs were bad nor what ``--patience`` counts, and so goes on at another rate and for longer.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_forgets_what_validation_decided`` passes.
-
-
-PATIENCE = "patience"
-"""In the extra state of a checkpoint: what ``--patience`` has counted."""
-_COUNTED = ("best", "num_runs")
-
-
 def patch_resumed_validation() -> None:
-    """Wrap fairseq's writing and reading of a training's state, and of the plateau's."""
+    """Resume with the decisions of past validations.
+
+    Problem: fairseq saves before ``--lr-scheduler reduce_lr_on_plateau`` is given the epoch's loss. It saves neither
+        the scheduler's number of bad epochs nor the counts of ``--patience``. A resumed run has another learning rate
+        and trains for longer.
+    Patch: wrap saving and loading of checkpoints and of the scheduler's state.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_forgets_what_validation_decided`` passes.
+    """
     wrap(Trainer, "save_checkpoint", _save_patience)
-    wrap(checkpoint_utils, "load_checkpoint", _go_on)
+    wrap(checkpoint_utils, "load_checkpoint", _load_patience_and_step_scheduler)
     wrap(ReduceLROnPlateauLRSchedule, "state_dict", _save_bad_epochs)
     wrap(ReduceLROnPlateauLRSchedule, "load_state_dict", _load_bad_epochs)
 
 
 def _patience() -> List[Dict[str, Any]]:
-    """Where fairseq counts: attributes of a function of its program, which ``python -m`` names ``__main__``."""
+    """The counts of ``--patience``, which fairseq keeps as attributes of a function of its program.
+
+    The module of the program is called ``__main__`` under ``python -m``.
+    """
     programs = [sys.modules.get(name) for name in ("__main__", "fairseq_cli.train")]
     functions = [getattr(program, "should_stop_early", None) for program in programs]
     return [vars(function) for function in functions if function is not None]
@@ -168,13 +169,13 @@ def _load_bad_epochs(
     scheduler.lr_scheduler.num_bad_epochs = state.get("num_bad_epochs", 0)
 
 
-def _go_on(
+def _load_patience_and_step_scheduler(
     load_checkpoint: Callable[..., Tuple[Optional[Dict[str, Any]], EpochBatchIterator]],
     cfg: CheckpointConfig,
     trainer: Trainer,
     **options: Any,
 ) -> Tuple[Optional[Dict[str, Any]], EpochBatchIterator]:
-    """Read a checkpoint; the counts of patience, and at the end of an epoch the plateau's step, are made up for."""
+    """Load a checkpoint and the counts of patience; at the end of an epoch, make up for the scheduler's step."""
     last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
     starts_elsewhere = cfg.finetune_from_model is not None and getattr(cfg, "continue_once", None) is None
     begins_anew = starts_elsewhere and not os.path.exists(last)
@@ -193,24 +194,18 @@ def _go_on(
     return state, iterator
 
 
-# A training that ended by ``--patience`` or ``--max-update`` is not trained on when it is started again.
-#
-# Patches: fairseq looks only after an update, and so makes one more, or one more epoch.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_trains_on`` passes.
-
-
-logger = logging.getLogger(__name__)
-
-_NO_EPOCH = -1  # 0 is without limit
-
-
 def patch_finished_training() -> None:
-    """Wrap fairseq's reading of a training's state."""
-    wrap(checkpoint_utils, "load_checkpoint", _train_no_more)
+    """Do not train on when a run that ended by ``--patience`` or ``--max-update`` is started again.
+
+    Problem: fairseq checks both only after an update, so it makes one more update or epoch.
+    Patch: wrap ``load_checkpoint``, with which a run starts, to check them there as well.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_trains_on`` passes.
+    """
+    wrap(checkpoint_utils, "load_checkpoint", _stop_if_finished)
 
 
-def _train_no_more(
+def _stop_if_finished(
     load_checkpoint: Callable[..., Tuple[Optional[Dict[str, Any]], EpochBatchIterator]],
     cfg: CheckpointConfig,
     trainer: Trainer,
@@ -232,49 +227,3 @@ def _why_finished(state: Dict[str, Any], cfg: CheckpointConfig, trainer: Trainer
     if num_updates > 0 and 0 < cfg.patience <= num_bad:
         return f"the last {num_bad} validations were no better, --patience is {cfg.patience}"
     return None
-
-
-# An exponential moving average (``--store-ema``) decays a matrix once an update, under however many names it stands.
-#
-# Patches: fairseq goes through the names of a model's weights, so that a matrix that two parts share, such as a tied
-# embedding, decays twice. Columns that a model keeps at one length have it in its average, too.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_decays_a_shared_matrix_twice`` passes.
-
-
-def patch_ema() -> None:
-    """Wrap the update of fairseq's ``EMA``."""
-    wrap(EMA, "_step_internal", _step_once_a_weight)
-
-
-class _FirstNames:
-    """What fairseq takes for a model: each weight under its first name alone."""
-
-    def __init__(self, weights: Mapping[str, Any], first_names: Mapping[str, str]):
-        self._weights = {name: weight for name, weight in weights.items() if first_names.get(name, name) == name}
-
-    def state_dict(self) -> Dict[str, Any]:
-        return self._weights
-
-
-def _step_once_a_weight(step: Callable[..., None], ema: EMA, new_model: nn.Module, *args: Any, **kwargs: Any) -> None:
-    weights = new_model.state_dict()
-    first_names = _first_names(weights)
-    for name, first in first_names.items():
-        if first in ema.fp32_params:
-            ema.fp32_params[name] = ema.fp32_params[first]
-    step(ema, _FirstNames(weights, first_names), *args, **kwargs)
-    norm = getattr(ema.get_model(), "column_norm", None)
-    if norm is not None:
-        for weight in norm.weights:
-            norm.normalise_(weight.data)
-
-
-def _first_names(weights: Mapping[str, Any]) -> Dict[str, str]:
-    """By the name of each tensor that has elements the first name under which it stands."""
-    names: Dict[Tuple[Any, ...], str] = {}
-    return {
-        name: names.setdefault((weight.data_ptr(), weight.shape, weight.stride(), weight.device, weight.dtype), name)
-        for name, weight in weights.items()
-        if isinstance(weight, Tensor) and weight.numel() > 0
-    }

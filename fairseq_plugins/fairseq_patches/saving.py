@@ -1,10 +1,4 @@
-"""Two trainings do not write to one ``--save-dir``.
-
-Patches: fairseq starts the second without a word, and their checkpoints replace each other's. Before each checkpoint
-the lock's file is looked at again: where the directory was removed meanwhile, the lock is another one, or none.
-Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_fairseq_alone_takes_a_directory_that_is_in_use`` passes.
-"""
+"""Patches of saving: no checkpoint is lost, half written, or replaced by a worse one or by that of another run."""
 
 import hashlib
 import logging
@@ -34,24 +28,31 @@ from filelock import FileLock, Timeout
 from fairseq_plugins.data.streams import TokenStream
 from fairseq_plugins.fairseq_patches.patching import wrap
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
-from fairseq_plugins.options import is_refusal
+from fairseq_plugins.options import is_user_error
 
 logger = logging.getLogger(__name__)
 
 LOCK_FILE, OWNER_FILE = ".training.lock", ".training.owner"
-"""The file that is locked, and the one with the process id and the host name of the training that locked it last."""
+"""The file that is locked, and the one that names the process and machine of the run that locked it last."""
 ORPHANS_SECONDS = 30
-"""How long the processes that load data for a training that was killed may still hold its lock."""
+"""How long data-loading processes of a run that was killed may still hold its lock."""
 
 ASIDE = ".saving-"
-"""Begins the names of folders that take what is written, until it is whole; a process that is killed leaves its own."""
+"""Prefix of temporary folders, in which files are written until they are complete. Killed processes leave theirs."""
 
 _held: Dict[Tuple[int, str], Tuple[FileLock, Tuple[int, int]]] = {}
-"""By process and directory: the lock, and device and inode of its file."""
+"""By process and directory: the lock, and the device and inode of its file."""
 
 
 def patch_save_dir_lock() -> None:
-    """Wrap fairseq's ``load_checkpoint``, with which a training, and no other command, begins to use its directory."""
+    """Refuse a second run in the same ``--save-dir``.
+
+    Problem: fairseq starts the second run without a warning, and their checkpoints replace each other.
+    Patch: wrap ``load_checkpoint``, which only trainings call, to lock the directory. Each save checks the lock again,
+        because the directory may have been removed meanwhile.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_takes_a_directory_that_is_in_use`` passes.
+    """
     wrap(checkpoint_utils, "load_checkpoint", _lock_and_load)
     logging.getLogger("filelock").setLevel(logging.WARNING)  # it logs even while the interpreter ends
 
@@ -63,16 +64,15 @@ def _lock_and_load(load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, t
 
 
 def lock_save_dir(save_dir: str) -> None:
-    """Lock a directory until this process ends, however it ends; the operating system sees to that.
+    """Lock a directory until this process ends; the operating system releases the lock even after a crash.
 
-    A file system without locks is left unlocked with a warning. What a process that was killed left half written is
-    removed.
+    A file system without locks only gets a warning. Incomplete files of killed processes are removed.
 
     Raises:
-        ValueError: if another process holds the lock, or a symbolic link stands for its file.
+        ValueError: if another process holds the lock, or its file is a symbolic link.
     """
     key, path = (os.getpid(), os.path.abspath(save_dir)), Path(save_dir) / LOCK_FILE
-    if any(pid == key[0] and identity == _identity(path) for (pid, _), (_, identity) in _held.items()):
+    if any(pid == key[0] and identity == _file_identity(path) for (pid, _), (_, identity) in _held.items()):
         return
     if path.is_symlink():
         raise ValueError(f"{path} is a symbolic link, which a training does not follow: remove it")
@@ -90,22 +90,22 @@ def lock_save_dir(save_dir: str) -> None:
         lock.release(force=True)
         logger.warning(f"{save_dir} cannot be locked ({error}): take care that no other training writes to it")
         return
-    identity = _identity(path)
+    identity = _file_identity(path)
     assert identity is not None
     _held[key] = lock, identity
 
 
 def keep_lock(save_dir: str) -> None:
-    """See to it that a directory that this process has locked still is, before something is written there.
+    """Check before a write that a directory that this process has locked still is.
 
-    Where it was removed or replaced since, it is made again and locked anew.
+    If it was removed or replaced, it is made again and locked anew.
 
     Raises:
         ValueError: if another process has locked it meanwhile.
     """
     key = os.getpid(), os.path.abspath(save_dir)
     lock, identity = _held.get(key, (None, None))
-    if lock is None or _identity(Path(save_dir) / LOCK_FILE) == identity:
+    if lock is None or _file_identity(Path(save_dir) / LOCK_FILE) == identity:
         return
     lock.release(force=True)
     del _held[key]
@@ -115,12 +115,12 @@ def keep_lock(save_dir: str) -> None:
 
 
 def aside_folder(save_dir: str) -> "tempfile.TemporaryDirectory[str]":
-    """A new folder of this process alone in a directory, where a file is written until it is whole."""
+    """A temporary folder of this process in a directory, in which a file is written until it is complete."""
     return tempfile.TemporaryDirectory(prefix=ASIDE, dir=save_dir, ignore_cleanup_errors=True)
 
 
-def _identity(path: Path) -> Optional[Tuple[int, int]]:
-    """Device and inode of a file, or None where there is none; those of a locked file are not given to another."""
+def _file_identity(path: Path) -> Optional[Tuple[int, int]]:
+    """Device and inode of a file, or None if it does not exist. No other file gets those of a locked file."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -155,7 +155,7 @@ def _write_owner(save_dir: str) -> None:
 
 
 def _read_owner(save_dir: str) -> Optional[Tuple[int, str]]:
-    """Process id and host name, or None where nobody has written them yet."""
+    """Process id and machine of the last owner, or None if nobody has written them yet."""
     try:
         pid, host = (Path(save_dir) / OWNER_FILE).read_text().split()
         return int(pid), host
@@ -164,7 +164,7 @@ def _read_owner(save_dir: str) -> Optional[Tuple[int, str]]:
 
 
 def _has_ended(pid: int, host: str) -> bool:
-    """Whether a process is known to have ended; those of other hosts are not."""
+    """Whether a process is known to have ended. Processes of other machines are not."""
     if host != socket.gethostname():
         return False
     try:
@@ -176,17 +176,16 @@ def _has_ended(pid: int, host: str) -> bool:
     return False
 
 
-# Checkpoints are written aside and renamed, so that a training that is killed leaves no half of one.
-#
-# Patches: fairseq copies the checkpoint that it has just written onto checkpoint_last.pt and checkpoint_best.pt in
-# place. A
-# new one it writes aside, by a name that another process may use as well, or a symbolic link may have.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_copies_in_place`` passes.
-
-
 def patch_atomic_copy() -> None:
-    """Wrap fairseq's ``torch_persistent_save`` and ``PathManager.copy``."""
+    """Write checkpoints to a temporary folder and rename them, so that a killed run leaves no incomplete one.
+
+    Problem: fairseq copies the checkpoint that it has just written onto checkpoint_last.pt and checkpoint_best.pt in
+        place. It writes a new one under a temporary name that another process may use as well, or that may be a
+        symbolic link.
+    Patch: wrap ``torch_persistent_save`` and ``PathManager.copy``.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_copies_in_place`` passes.
+    """
     wrap(checkpoint_utils, "torch_persistent_save", _save_and_rename)
     wrap(PathManager, "copy", _copy_and_rename)
 
@@ -195,23 +194,23 @@ def _save_and_rename(save: Callable[..., None], obj: Any, filename: str, async_w
     if async_write or not PathManager.supports_rename(filename):
         save(obj, filename, async_write=async_write)
         return
-    with _replaced(filename) as aside:
+    with _renamed_after(filename) as aside:
         save(obj, aside)
 
 
 def _copy_and_rename(copy: Callable[..., bool], src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     if not PathManager.supports_rename(dst_path):
         return copy(src_path, dst_path, overwrite)
-    with _replaced(dst_path) as aside:
+    with _renamed_after(dst_path) as aside:
         return copy(src_path, aside, overwrite=True)
 
 
 @contextmanager
-def _replaced(path: str) -> Iterator[str]:
-    """A path aside that takes the name ``path`` at the end of the block.
+def _renamed_after(path: str) -> Iterator[str]:
+    """Yield a temporary path, which is renamed to ``path`` at the end of the block.
 
     Raises:
-        ValueError: if another training has locked the folder since this one did.
+        ValueError: if another run has locked the folder meanwhile.
     """
     folder, name = os.path.split(os.path.abspath(path))
     keep_lock(folder)
@@ -220,75 +219,48 @@ def _replaced(path: str) -> Iterator[str]:
         os.replace(os.path.join(aside, name), path)
 
 
-# A training that is refused leaves no ``crash.pt``.
-#
-# Patches: fairseq saves the whole training beside its checkpoints on every error of an update, also where the error
-# says that a flag does not fit the model.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_saves_a_refused_training`` passes.
-
-
-def patch_crash_file() -> None:
-    """Wrap ``save_checkpoint`` of fairseq's ``Trainer``."""
-    wrap(Trainer, "save_checkpoint", _save_unless_refused)
-
-
-def _save_unless_refused(
-    save_checkpoint: Callable[..., Optional[str]], trainer: Trainer, *args: Any, **kwargs: Any
-) -> Optional[str]:
-    error = sys.exception()
-    if error is not None and is_refusal(error):
-        return None
-    try:
-        return save_checkpoint(trainer, *args, **kwargs)
-    except ValueError as refused:
-        if error is None or not is_refusal(refused):
-            raise
-        logger.warning(f"no crash.pt is saved: {refused}")  # and the error itself is told
-        return None
-
-
-# A checkpoint that a flag names is there, or the training does not begin.
-#
-# ``--restore-file ''`` names none: the training begins anew.
-#
-# Patches: fairseq begins anew where ``--restore-file`` or ``--continue-once`` names none, or ``--finetune-from-model``
-# a
-# folder, and says so in the log alone.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_begins_anew`` passes.
-
-
 LAST = "checkpoint_last.pt"
-"""Of ``--save-dir`` and not of the working directory, and where it is missing a training begins."""
+"""The default of ``--restore-file``: a file in ``--save-dir``, without which a run starts anew."""
 
 
 def patch_missing_checkpoint() -> None:
-    """Wrap fairseq's reading of a training's state."""
+    """Refuse a run that would resume from a checkpoint that does not exist. ``--restore-file ''`` names none.
+
+    Problem: if the file of ``--restore-file`` or ``--continue-once`` does not exist, or ``--finetune-from-model`` is a
+        folder, fairseq starts anew and only the log says so.
+    Patch: wrap ``load_checkpoint``, which only trainings call.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_begins_anew`` passes.
+    """
     wrap(checkpoint_utils, "load_checkpoint", _check_named)
 
 
 def _check_named(
     load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, trainer: Trainer, *args: Any, **options: Any
 ) -> Any:
-    """Go on from a checkpoint.
+    """Load a checkpoint.
 
     Raises:
-        ValueError: if one is named that does not exist.
+        ValueError: if a flag names one that does not exist.
     """
-    if trainer.data_parallel_rank == 0:  # which reads it for all
+    if trainer.data_parallel_rank == 0:  # it reads the file for all processes
         flag, path = _named_checkpoint(cfg, trainer.checkpoint_suffix)
         if path is not None and not PathManager.isfile(path):
             kind = "is no file" if PathManager.exists(path) else "does not exist"
             raise ValueError(
                 f"{flag} {path} {kind}: give the path of a checkpoint, such as {cfg.save_dir}/checkpoint_best.pt, or "
-                f"leave {flag} out to go on from {cfg.save_dir}/{LAST}, or to begin where that does not exist"
+                f"leave {flag} out to resume from {cfg.save_dir}/{LAST}, or to start anew if that does not exist"
             )
     return load_checkpoint(cfg, trainer, *args, **options)
 
 
 def _named_checkpoint(cfg: CheckpointConfig, suffix: str) -> Tuple[str, Optional[str]]:
-    """The flag that is heeded, and its file where it names one; the suffix is of a process that holds a part."""
+    """The flag that decides, and its file if it names one.
+
+    Args:
+        cfg: flags of checkpoints.
+        suffix: of the file names of this process, if each process saves a part of the model.
+    """
     if cfg.restore_file == "":
         return "--restore-file", None
     if cfg.restore_file != LAST:
@@ -300,23 +272,12 @@ def _named_checkpoint(cfg: CheckpointConfig, suffix: str) -> Tuple[str, Optional
     return ("--continue-once", once) if once else ("--finetune-from-model", cfg.finetune_from_model)
 
 
-# ``checkpoint_best.pt`` is the best by a metric that is logged, in its direction, on one validation set.
-#
-# Patches: fairseq ends in a ``KeyError`` after the first epoch, with nothing saved, where ``--best-checkpoint-metric``
-# is not logged; it keeps the worst checkpoint where a metric is better when higher and
-# ``--maximize-best-checkpoint-metric``
-# is left out; it compares with the best value of another validation set; and where ``checkpoint_last.pt`` is gone, or
-# older than ``checkpoint_best.pt``, it replaces the best by a worse one.
-# Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-# Needed as long as ``test_fairseq_alone_replaces_the_best`` passes.
-
-
 VALIDATION = "validation"
-"""In the extra state of a checkpoint: the metric of its best value, and a digest of the validation set."""
+"""Key in the extra state of a checkpoint: the metric of its best value, and a digest of the validation set."""
 FIRST_SAVE = ".first-checkpoint"
-"""A file of ``--save-dir`` while the first checkpoint is written; it stays where the training is killed meanwhile."""
+"""A file in ``--save-dir`` while the first checkpoint is written. It stays if the run is killed meanwhile."""
 CHECKPOINT = r"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+)"
-"""Names of checkpoints, up to the suffix of a process that holds a part."""
+"""Names of checkpoints, without the suffix of a process that saves a part of the model."""
 
 _LOSSES = {"loss": False, "ppl": False}
 _CRITERIONS: Mapping[str, Callable[[Any], Mapping[str, bool]]] = {
@@ -328,15 +289,24 @@ _CRITERIONS: Mapping[str, Callable[[Any], Mapping[str, bool]]] = {
         **({"accuracy": True} if one.report_accuracy else {}),
     },
 }
-"""The metrics that fairseq's criteria log in validation, and whether they are better when higher."""
+"""Metrics that fairseq's criteria log in validation, and whether higher is better."""
 _ANYWHERE = {**_LOSSES, "nll_loss": False, "accuracy": True, "bleu": True}
-"""The direction of those that other tasks and criteria log by the same names."""
+"""Whether higher is better, for metrics of these names in other tasks and criteria."""
 
 
 def patch_best_checkpoint() -> None:
-    """Wrap fairseq's ``load_checkpoint``, by which a run begins, and its writing of checkpoints."""
+    """Make ``checkpoint_best.pt`` the best by a metric that is logged, in its direction, on one validation set.
+
+    Problem: if ``--best-checkpoint-metric`` is not logged, fairseq ends in a ``KeyError`` after the first epoch with
+        nothing saved. It keeps the worst checkpoint if higher is better and ``--maximize-best-checkpoint-metric`` is
+        missing. It compares with the best value of another validation set. It replaces the best checkpoint by a worse
+        one if ``checkpoint_last.pt`` is missing or older than ``checkpoint_best.pt``.
+    Patch: wrap ``load_checkpoint``, with which a run starts, and saving.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_replaces_the_best`` passes.
+    """
     wrap(checkpoint_utils, "load_checkpoint", _check_and_load)
-    wrap(checkpoint_utils, "save_checkpoint", _mark_the_first)
+    wrap(checkpoint_utils, "save_checkpoint", _save_with_mark)
     wrap(Trainer, "save_checkpoint", _save_validation)
 
 
@@ -346,39 +316,36 @@ def _check_and_load(
     trainer: Trainer,
     **options: Any,
 ) -> Tuple[Optional[Dict[str, Any]], EpochBatchIterator]:
-    """Begin or resume a run.
+    """Start or resume a run.
 
     Raises:
-        ValueError: if the metric is not logged, or checkpoints are there and none that the run could resume from.
+        ValueError: if the metric is not logged, or the run would start anew in a directory with checkpoints.
     """
     validates = not trainer.cfg.dataset.disable_validation
     if validates:
         _check_metric(cfg, trainer)
     saves = not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training)
     if saves:
-        _check_beginning(cfg, trainer.checkpoint_suffix)
-    vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of an earlier run of this process
+        _check_start(cfg, trainer.checkpoint_suffix)
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)  # from an earlier run in this process
     state, iterator = load_checkpoint(cfg, trainer, **options)
     former = (state or {}).get(VALIDATION)
     own = {"metric": cfg.best_checkpoint_metric, "digest": _digest(trainer)} if validates else former
     vars(trainer)[VALIDATION] = own
     if state is not None and former is not None and own is not None and former != own:
         is_other_set = former["digest"] != own["digest"]
-        _forget(state, trainer, is_other_set=is_other_set)
+        _forget_best(state, trainer, is_other_set=is_other_set)
         logger.info(
             f"the best {former['metric']} of the checkpoint is not compared with this run's {own['metric']}: "
             f"{'the validation set' if is_other_set else 'the metric'} is another one"
         )
     if saves and validates and own is not None and cfg.restore_file:
-        _heed_best_file(cfg, trainer.checkpoint_suffix, own)
+        _compare_with_best_file(cfg, trainer.checkpoint_suffix, own)
     return state, iterator
 
 
-# the metric
-
-
 def _check_metric(cfg: CheckpointConfig, trainer: Trainer) -> None:
-    """Set the direction of the metric.
+    """Check ``--best-checkpoint-metric`` and set its direction.
 
     Raises:
         ValueError: if the task and the criterion do not log it.
@@ -400,12 +367,12 @@ def _check_metric(cfg: CheckpointConfig, trainer: Trainer) -> None:
     cfg.maximize_best_checkpoint_metric = is_higher_better
     if "maximize_best_checkpoint_metric" in trainer.cfg.lr_scheduler:
         trainer.cfg.lr_scheduler.maximize_best_checkpoint_metric = is_higher_better  # a copy
-    direction, done = ("higher", "set") if is_higher_better else ("lower", "not heeded")
+    direction, done = ("higher", "set") if is_higher_better else ("lower", "ignored")
     logger.info(f"{name} is better when {direction}: --maximize-best-checkpoint-metric is {done}")
 
 
 def _logged(trainer: Trainer) -> Optional[Dict[str, bool]]:
-    """What validation logs, and whether it is better when higher; None where that is not known."""
+    """The metrics that validation logs, and whether higher is better; None if unknown."""
     task, criterion = trainer.task, trainer.get_criterion()
     describe = _CRITERIONS.get(type(criterion).__name__)
     known = getattr(criterion, "validation_metrics", None) if describe is None else describe(criterion)
@@ -415,11 +382,8 @@ def _logged(trainer: Trainer) -> Optional[Dict[str, bool]]:
     return None if known is None or own is None else {**known, **own}
 
 
-# where a run begins
-
-
-def _check_beginning(cfg: CheckpointConfig, suffix: str) -> None:
-    """A run begins anew where there is no checkpoint, or the flags say what to begin with.
+def _check_start(cfg: CheckpointConfig, suffix: str) -> None:
+    """Refuse to start anew in a directory with checkpoints, unless flags name a checkpoint to start from.
 
     Raises:
         ValueError: with the remedy.
@@ -429,32 +393,32 @@ def _check_beginning(cfg: CheckpointConfig, suffix: str) -> None:
         return
     there = _checkpoints(cfg.save_dir, suffix)
     if last.is_symlink():
-        told = f"{last} is a link to {os.readlink(last)}, which is no file"
+        found = f"{last} is a link to {os.readlink(last)}, which is no file"
     elif last.exists():
-        told = f"{last} is no file"
+        found = f"{last} is no file"
     elif there and not Path(cfg.save_dir, FIRST_SAVE).exists():
-        told = f"{cfg.save_dir} holds {there[0]} and no {last.name}"
+        found = f"{cfg.save_dir} holds {there[0]} and no {last.name}"
     else:
         return
     resume = f"give --restore-file {Path(cfg.save_dir, there[0])} to resume from it, " if there else ""
     raise ValueError(
-        f"{told}, and a run that begins anew would replace what is there: {resume}give another --save-dir, or "
+        f"{found}, and a run that begins anew would replace what is there: {resume}give another --save-dir, or "
         "--restore-file '' to begin anew here"
     )
 
 
 def _checkpoints(save_dir: str, suffix: str) -> List[str]:
-    """Names of the checkpoints in a folder, that were written last first; the best is before others."""
+    """Names of the checkpoints in a folder: first the best one, then from the newest to the oldest."""
     pattern = re.compile(CHECKPOINT + re.escape(suffix) + r"\.pt")
     there = [path for path in Path(save_dir).glob("checkpoint*.pt") if pattern.fullmatch(path.name) and path.is_file()]
     there.sort(key=lambda path: (path.name == f"checkpoint_best{suffix}.pt", path.stat().st_mtime), reverse=True)
     return [path.name for path in there]
 
 
-def _mark_the_first(
+def _save_with_mark(
     save_checkpoint: Callable[..., Optional[str]], cfg: CheckpointConfig, trainer: Trainer, *args: Any, **kwargs: Any
 ) -> Optional[str]:
-    """Save; a run that is killed between the first checkpoints, of which the last comes last, may begin anew."""
+    """Save, and mark the directory until checkpoint_last.pt exists, so that a run killed before may start anew."""
     mark = Path(cfg.save_dir, FIRST_SAVE)
     is_local = not cfg.no_save and trainer.should_save_checkpoint_on_current_rank and os.path.isdir(cfg.save_dir)
     if is_local and not _checkpoints(cfg.save_dir, trainer.checkpoint_suffix):
@@ -465,9 +429,6 @@ def _mark_the_first(
     return saved
 
 
-# values of one validation set
-
-
 def _save_validation(
     save_checkpoint: Callable[..., Any], trainer: Trainer, filename: str, extra_state: Dict[str, Any]
 ) -> Any:
@@ -475,8 +436,8 @@ def _save_validation(
     return save_checkpoint(trainer, filename, extra_state if own is None else {**extra_state, VALIDATION: own})
 
 
-def _forget(state: Dict[str, Any], trainer: Trainer, *, is_other_set: bool) -> None:
-    """Begin to compare anew: for the best checkpoint, ``--patience``, and what else follows validation."""
+def _forget_best(state: Dict[str, Any], trainer: Trainer, *, is_other_set: bool) -> None:
+    """Forget the best value so far: for checkpoints, ``--patience``, the learning rate and the optimizer."""
     state.pop("best", None)
     state.pop(PATIENCE, None)
     state["val_loss"] = None
@@ -490,8 +451,8 @@ def _forget(state: Dict[str, Any], trainer: Trainer, *, is_other_set: bool) -> N
         follower.forget_validations()
 
 
-def _heed_best_file(cfg: CheckpointConfig, suffix: str, own: Dict[str, Any]) -> None:
-    """Compare with the value of ``checkpoint_best.pt``, too; say what the next one has to be better than.
+def _compare_with_best_file(cfg: CheckpointConfig, suffix: str, own: Dict[str, Any]) -> None:
+    """Compare with the value of ``checkpoint_best.pt`` as well, and log what the next one must improve on.
 
     Raises:
         ValueError: if the file cannot be read.
@@ -517,7 +478,7 @@ def _heed_best_file(cfg: CheckpointConfig, suffix: str, own: Dict[str, Any]) -> 
 
 
 def _digest(trainer: Trainer) -> str:
-    """That of the validation set by which the best checkpoint is chosen."""
+    """Digest of the validation set that chooses the best checkpoint."""
     dataset_cfg = trainer.cfg.dataset
     subset = "valid" if dataset_cfg.combine_valid_subsets else dataset_cfg.valid_subset.split(",")[0]
     dataset: Any = trainer.task.dataset(subset)
@@ -532,3 +493,30 @@ def _digest(trainer: Trainer) -> str:
     else:
         digest.update(str(len(dataset)).encode())
     return digest.hexdigest()
+
+
+def patch_crash_file() -> None:
+    """Save no ``crash.pt`` after a user error.
+
+    Problem: fairseq saves the whole training state beside its checkpoints after every error in an update, even if the
+        error says that a flag does not fit the model.
+    Patch: wrap ``Trainer.save_checkpoint``.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_saves_a_refused_training`` passes.
+    """
+    wrap(Trainer, "save_checkpoint", _save_unless_user_error)
+
+
+def _save_unless_user_error(
+    save_checkpoint: Callable[..., Optional[str]], trainer: Trainer, *args: Any, **kwargs: Any
+) -> Optional[str]:
+    error = sys.exception()
+    if error is not None and is_user_error(error):
+        return None
+    try:
+        return save_checkpoint(trainer, *args, **kwargs)
+    except ValueError as refused:
+        if error is None or not is_user_error(refused):
+            raise
+        logger.warning(f"no crash.pt is saved: {refused}")  # the error itself is shown afterwards
+        return None

@@ -1,11 +1,4 @@
-"""A checkpoint's languages say which way its model translates, not the names of the files in a folder.
-
-Patches: fairseq takes languages that are not given from the names of a folder's files and does not keep them in the
-checkpoint. A model that was trained the other way then decodes its own target language as if it were the source, and
-nothing tells. Of a single ``--source-lang`` or ``--target-lang`` it takes no notice.
-Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-Needed as long as ``test_fairseq_alone_forgets_the_languages`` passes.
-"""
+"""Patch of the languages of a translation: they are those of the checkpoint, not those of file names in a folder."""
 
 import os
 from contextlib import contextmanager
@@ -22,17 +15,25 @@ from omegaconf import DictConfig
 from fairseq_plugins.fairseq_patches.patching import wrap
 
 Languages = Tuple[Optional[str], Optional[str]]
-"""Source and target; None is not known."""
+"""Source and target language; None means unknown."""
 
 FLAGS = ("source_lang", "target_lang")
-"""By which the two are given."""
+"""The flags of the two."""
 
-_trained_now: ContextVar[Languages] = ContextVar("languages of the run that resumes", default=(None, None))
+_resumed_languages: ContextVar[Languages] = ContextVar("languages of the run that resumes", default=(None, None))
 
 
 def patch_translation_direction() -> None:
-    """Wrap ``setup_task``, what reads checkpoints, and ``Trainer.load_checkpoint``."""
-    wrap(tasks, "setup_task", _choose_languages)
+    """Keep the languages of a translation in its checkpoints, and let them decide the direction of generation.
+
+    Problem: fairseq infers languages without flags from the names of a folder's files, and does not save them. It then
+        lets a model that was trained the other way decode its own target language as the source, without a warning. It
+        ignores a single ``--source-lang`` or ``--target-lang``.
+    Patch: wrap ``setup_task``, the functions that read checkpoints, and ``Trainer.load_checkpoint``.
+    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
+    Needed while ``test_fairseq_alone_forgets_the_languages`` passes.
+    """
+    wrap(tasks, "setup_task", _complete_languages_of_task)
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", _keep_languages)
     wrap(checkpoint_utils, "load_model_ensemble_and_task", _check_models)
     wrap(Trainer, "load_checkpoint", _check_resumed)
@@ -44,10 +45,14 @@ def languages_of(flags: Any) -> Languages:
 
 
 def complete_languages(given: Languages, data: str) -> Tuple[str, str]:
-    """The languages given, where both are, and otherwise those of the pair that the folder ``data`` holds.
+    """Complete the given languages by those of the pair in a folder.
+
+    Args:
+        given: source and target of the flags.
+        data: folder of fairseq-preprocess; it is read only if a language is missing.
 
     Raises:
-        ValueError: if the folder holds no pair, or not the language that is given.
+        ValueError: if the folder holds no pair, or not the given language.
     """
     source, target = given
     if source is not None and target is not None:
@@ -61,7 +66,12 @@ def complete_languages(given: Languages, data: str) -> Tuple[str, str]:
 
 
 def check_direction(given: Languages, trained: Languages, *, name: str) -> None:
-    """Refuse languages that stand on the other side than those of a checkpoint; ``name`` is its name.
+    """Refuse languages with source and target exchanged.
+
+    Args:
+        given: of the run or the command.
+        trained: of the checkpoint.
+        name: of the checkpoint.
 
     Raises:
         ValueError: with the remedy.
@@ -75,8 +85,8 @@ def check_direction(given: Languages, trained: Languages, *, name: str) -> None:
         )
 
 
-def _choose_languages(setup_task: Callable[..., Any], cfg: Any, **options: Any) -> Any:
-    """Complete the languages of a translation task in its flags, which a checkpoint then keeps."""
+def _complete_languages_of_task(setup_task: Callable[..., Any], cfg: Any, **options: Any) -> Any:
+    """Complete the languages in the flags of a translation task, which are saved in checkpoints."""
     if isinstance(cfg, DictConfig) and _is_translation(cfg) and cfg.data and None in languages_of(cfg):
         source, target = languages_of(cfg)
         trained = (None, None) if options.get("from_checkpoint") else _languages_of_path(cfg)
@@ -90,11 +100,11 @@ def _is_translation(cfg: DictConfig) -> bool:
 
 
 def _languages_of_path(cfg: DictConfig) -> Languages:
-    """Those of the first model of ``--path``, in the flags that the task's are a part of."""
+    """Languages of the first model of ``--path``, which is among the other flags of the command."""
     flags: Any = cfg._get_parent()
     path = flags.common_eval.path if flags is not None and "common_eval" in flags else None
     first = utils.split_paths(path)[0] if path else ""
-    if not os.path.isfile(first):  # which is told when the models are read
+    if not os.path.isfile(first):  # reading the models reports that
         return None, None
     return _languages_of_state(checkpoint_utils.load_checkpoint_to_cpu(first))
 
@@ -112,17 +122,17 @@ def _keep_languages(
     *args: Any,
     **options: Any,
 ) -> Dict[str, Any]:
-    """Read a checkpoint, whose languages no flag can turn.
+    """Read a checkpoint and refuse flags that exchange its languages.
 
     Raises:
-        ValueError: if a flag would, or the run that resumes translates the other way.
+        ValueError: if the flags do, or the run that resumes translates the other way.
     """
     given = {name: arg_overrides[name] for name in FLAGS if arg_overrides and arg_overrides.get(name)}
     others = arg_overrides and {name: value for name, value in arg_overrides.items() if name not in FLAGS}
     state = load_checkpoint_to_cpu(path, others, *args, **options)
     trained = _languages_of_state(state)
     wanted = given.get(FLAGS[0], trained[0]), given.get(FLAGS[1], trained[1])
-    for languages in (wanted, _trained_now.get()):
+    for languages in (wanted, _resumed_languages.get()):
         check_direction(languages, trained, name=str(path))
     if given and state.get("args") is not None:
         vars(state["args"]).update(given)
@@ -141,7 +151,7 @@ def _check_models(
     num_shards: int = 1,
     state: Optional[Dict[str, Any]] = None,
 ) -> Tuple[Any, ...]:
-    """Build the model of a checkpoint, if it translates the way that the task does.
+    """Build the model of a checkpoint after comparing its direction with the task.
 
     Raises:
         ValueError: if it translates the other way.
@@ -163,21 +173,21 @@ def _check_resumed(
     *args: Any,
     **options: Any,
 ) -> Any:
-    """Resume a run from a checkpoint, unless that translates the other way; from weights alone any run can start.
+    """Resume a run after comparing its direction with the checkpoint. With ``--reset-optimizer`` any weights will do.
 
     Raises:
-        ValueError: from what reads the checkpoint.
+        ValueError: if the checkpoint translates the other way.
     """
     task = getattr(trainer, "task", None)
     resumes = isinstance(task, TranslationTask) and not reset_optimizer
-    with _of_run(languages_of(task.cfg) if resumes else (None, None)):
+    with _resuming(languages_of(task.cfg) if resumes else (None, None)):
         return load_checkpoint(trainer, filename, reset_optimizer, *args, **options)
 
 
 @contextmanager
-def _of_run(languages: Languages) -> Iterator[None]:
-    before = _trained_now.set(languages)
+def _resuming(languages: Languages) -> Iterator[None]:
+    before = _resumed_languages.set(languages)
     try:
         yield
     finally:
-        _trained_now.reset(before)
+        _resumed_languages.reset(before)

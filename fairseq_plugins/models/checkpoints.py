@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.data.text import TextTask, dictionary_fingerprint, task_config
 from fairseq_plugins.modules.layers import SavesSettings
-from fairseq_plugins.options import HOST, PACKAGE, is_raised_in
+from fairseq_plugins.options import FAIRSEQ, PACKAGE, is_raised_in
 
 CHECKPOINTS_OF_UPDATES = r"checkpoint_\d+_(\d+)\.pt"
 """Names by ``--save-interval-updates``."""
@@ -39,7 +39,7 @@ def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if str(path) in str(error) or not is_raised_in(error, PACKAGE, HOST):
+        if str(path) in str(error) or not is_raised_in(error, PACKAGE, FAIRSEQ):
             raise
         raise ValueError(f"{path}: {error}") from error
 

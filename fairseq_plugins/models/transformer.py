@@ -28,7 +28,14 @@ from fairseq_plugins.models.presets.translation import (
 )
 from fairseq_plugins.models.recurrent_lm import CachingDecoder, IncrementalState
 from fairseq_plugins.modules.cell import named_tensors
-from fairseq_plugins.options import HOST, check_at_least_one, check_dropout, check_not_negative, flag_of, is_raised_in
+from fairseq_plugins.options import (
+    FAIRSEQ,
+    check_at_least_one,
+    check_dropout,
+    check_not_negative,
+    flag_of,
+    is_raised_in,
+)
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
@@ -209,7 +216,7 @@ class TransformerWithOutputLayer(TransformerModel):
         try:
             model = super().build_model(args, task)
         except ValueError as error:
-            if is_raised_in(error, HOST):  # of its flags; fairseq's own errors keep their traceback
+            if is_raised_in(error, FAIRSEQ):  # of its flags; fairseq's own errors keep their traceback
                 raise ValueError(str(error)) from error
             raise
         if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, check_script
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS
-from fairseq_plugins.options import HOST, PACKAGE, check_at_least_one, check_choice, choices, flag_of, is_raised_in
+from fairseq_plugins.options import FAIRSEQ, PACKAGE, check_at_least_one, check_choice, choices, flag_of, is_raised_in
 
 EvalScorer = choices(list(CORPUS_METRICS))
 
@@ -196,7 +196,7 @@ def _naming_generation() -> Iterator[None]:
     try:
         yield
     except (AssertionError, ValueError) as error:
-        if str(error) and is_raised_in(error, HOST, PACKAGE):
+        if str(error) and is_raised_in(error, FAIRSEQ, PACKAGE):
             raise ValueError(f"--eval-scorer-args: {error}") from error
         raise
 

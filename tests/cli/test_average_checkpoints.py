@@ -202,7 +202,7 @@ def set_other_seed(state):
     [
         (
             set_nan,
-            "1.pt: .* decoder.embedding.weight holds numbers that are infinite or none, .*: take an",
+            "1.pt: .* decoder.embedding.weight holds inf or NaN, .*: take an",
         ),
         (set_more_words, "1.pt holds another model than .*0.pt, they differ in decoder.embedding.weight: give checkp"),
         (set_other_cell, "1.pt was trained with --rnn-cell variational, .*0.pt with --rnn-cell lstm: give checkpoints"),

@@ -24,7 +24,7 @@ RUNS_CODE = re.compile(
     r"|torch\.load\(|hub\.load\(|(?<!\w)pickle\.loads?\(|joblib|allow_pickle=True|\bsubprocess\.\w+\(|os\.(system|popen)\("
     r"|\bshell=True|globals\(\)\[|yaml\.(unsafe_|full_)?load\(|instantiate\(|load_library\(|Tokenizer\.from_pretrained\("
 )
-"""Calls that can run what a text or a file says."""
+"""Calls that can run code of a text or a file."""
 PLACES = {
     # literals alone are evaluated, by checkpoint_flags.literal
     **{"criterions/ctc.py": 1, "utils.py": 4, "data/audio/raw_audio_dataset.py": 1, "models/fconv.py": 3},
@@ -54,7 +54,7 @@ PLACES = {
     **{f"fairseq_cli/{name}.py": 1 for name in ("hydra_validate", "preprocess", "train")},
     **{f"fairseq_cli/{name}.py": 2 for name in ("eval_lm", "generate", "interactive", "validate")},
 }
-"""How many lines with such calls each file of fairseq has."""
+"""Number of lines with such calls in each file of fairseq."""
 
 
 @cache
@@ -71,7 +71,7 @@ def _read_sources():
 
 
 def test_every_place_of_fairseq_that_can_run_code_is_known():
-    """Where a version of fairseq has another: see what it runs, and whether a checkpoint can say so."""
+    """If a new version of fairseq has another: check what it runs, and whether a checkpoint can control it."""
     found = Counter({name: sum(bool(RUNS_CODE.search(line)) for line in lines) for name, lines in sources()})
     assert +found == PLACES
 

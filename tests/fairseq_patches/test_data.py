@@ -1,4 +1,4 @@
-"""Binarised text whose index or words are damaged; what fairseq alone makes of it."""
+"""Damaged data are refused with their name, every sentence is used; and the behaviour of fairseq alone."""
 
 import fractions
 from argparse import Namespace
@@ -15,7 +15,6 @@ from fairseq.tasks import FairseqTask, translation
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-import fairseq_plugins  # noqa: F401  # noqa: F401  # noqa: F401
 from fairseq_plugins.fairseq_patches import data as data_module
 
 LINES = [[5, 6, 2], [7, 2], [8, 9, 10, 2]]
@@ -64,19 +63,19 @@ def test_a_folder_in_place_of_a_file_is_named(suffix, split):
 
 
 @pytest.mark.parametrize(
-    "rows, told",
+    "rows, message",
     [
         (b"a 1\nb 2\na 3\n", "line 3: its word stands there twice: take the file of the training, or run fairseq-"),
         (b"a 1\n\nb 2\n", "line 2: not a word and its count"),
         (b"a 1\nb\xff 2\n", "line 2: not UTF-8"),
     ],
 )
-def test_a_damaged_row_is_told_by_file_and_number(rows, told, tmp_path):
+def test_a_damaged_row_is_told_by_file_and_number(rows, message, tmp_path):
     path = tmp_path / "dict.txt"
     path.write_bytes(rows)
     with pytest.raises(ValueError) as error:
         Dictionary.load(str(path))
-    assert str(error.value).startswith(f"{path}, {told}")
+    assert str(error.value).startswith(f"{path}, {message}")
 
 
 def test_fairseq_alone_names_no_row(tmp_path):
@@ -181,14 +180,14 @@ def test_what_is_short_enough_is_kept():
 
 
 def test_nothing_left_is_refused_with_the_limits():
-    told = r"all 2 sentences are longer than \(5, 5\) tokens, the least of --max-tokens, --max-source-positions"
-    with pytest.raises(ValueError, match=told):
+    message = r"all 2 sentences are longer than \(5, 5\) tokens, the least of --max-tokens, --max-source-positions"
+    with pytest.raises(ValueError, match=message):
         keep(FairseqTask.filter_indices_by_size, 6, 9)
 
 
 def test_one_that_may_not_be_left_out_is_refused_with_the_limits():
-    told = r"^2 of 3 sentences are longer than \(5, 5\) tokens, .*, or give --skip-invalid-size-inputs-valid-test"
-    with pytest.raises(ValueError, match=told):
+    message = r"^2 of 3 sentences are longer than \(5, 5\) tokens, .*, or give --skip-invalid-size-inputs-valid-test"
+    with pytest.raises(ValueError, match=message):
         keep(FairseqTask.filter_indices_by_size, 6, 3, 9, ignore_invalid_inputs=False)
     with pytest.raises(ValueError, match="all 2 sentences are longer"):
         keep(FairseqTask.filter_indices_by_size, 6, 9, ignore_invalid_inputs=False)
@@ -200,7 +199,7 @@ def test_fairseq_alone_leaves_nothing():
 
 
 def quantiles(lengths, num_buckets):
-    """By the definition: the longest of each of so many equal parts, the place rounded down."""
+    """The definition: the longest of each of the equal parts, with positions rounded down."""
     places = [int(fractions.Fraction(n, num_buckets) * (len(lengths) - 1)) for n in range(1, num_buckets + 1)]
     return sorted({sorted(lengths)[place] for place in places})
 

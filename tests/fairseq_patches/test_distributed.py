@@ -1,4 +1,4 @@
-"""Accumulated gradients of fairseq's legacy_ddp after an error."""
+"""Training in several processes: after an error, without memory, with a partner that hangs."""
 
 import inspect
 import signal
@@ -11,8 +11,7 @@ from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedData
 from fairseq.trainer import Trainer
 from torch import nn
 
-PATCHED = LegacyDistributedDataParallel.no_sync
-OF_FAIRSEQ = PATCHED.__wrapped__
+NO_SYNC = LegacyDistributedDataParallel.no_sync
 
 
 def accumulates_after_an_error(no_sync):
@@ -24,26 +23,26 @@ def accumulates_after_an_error(no_sync):
 
 
 def test_gradients_are_shared_again_after_an_error():
-    assert not accumulates_after_an_error(PATCHED)
+    assert not accumulates_after_an_error(NO_SYNC)
 
 
 def test_fairseq_alone_shares_none_after_an_error():
-    assert accumulates_after_an_error(OF_FAIRSEQ)
+    assert accumulates_after_an_error(NO_SYNC.__wrapped__)
 
 
 @pytest.mark.parametrize("before", [True, False])
 def test_without_an_error_it_is_as_before(before):
     module = SimpleNamespace(accumulate_grads=before)
-    with PATCHED(module):
+    with NO_SYNC(module):
         assert module.accumulate_grads
     assert module.accumulate_grads is before
 
 
-OUT_OF_MEMORY_PATCHED = Trainer._fast_stat_sync_sum
+SUM_LOGS = Trainer._fast_stat_sync_sum
 
 
 class StandIn:
-    """What the sum over processes reads of a trainer."""
+    """The attributes of a trainer that the sum over processes reads."""
 
     device, data_parallel_process_group = torch.device("cpu"), None
 
@@ -56,7 +55,7 @@ class StandIn:
 
 @pytest.fixture
 def shared(monkeypatch):
-    """What a process gives to the sum over all, a dictionary a call."""
+    """Contributions of a process to the sum over all, a dictionary for each call."""
     given = []
 
     def all_reduce_dict(data, **_):
@@ -72,31 +71,31 @@ LOGGED = [{"loss": torch.tensor(3.0), "ntokens": 7}, {"loss": torch.tensor(4.0),
 
 def test_zeros_are_shared_where_nothing_was_logged(shared):
     trainer = StandIn()
-    assert OUT_OF_MEMORY_PATCHED(trainer, LOGGED, 15, 0) == ([{"loss": 7, "ntokens": 15}], [15, 0])
-    assert OUT_OF_MEMORY_PATCHED(trainer, [], 0, 1) == ([{"loss": 0, "ntokens": 0}], [0, 1])
+    assert SUM_LOGS(trainer, LOGGED, 15, 0) == ([{"loss": 7, "ntokens": 15}], [15, 0])
+    assert SUM_LOGS(trainer, [], 0, 1) == ([{"loss": 0, "ntokens": 0}], [0, 1])
     assert [list(data) for data in shared] == [list(shared[0])] * 2
     assert [type(value) for value in shared[1].values()] == [type(value) for value in shared[0].values()]
 
 
 def test_fairseq_alone_shares_no_names(shared):
-    OF_FAIRSEQ(StandIn(), [], 0, 1)
+    SUM_LOGS.__wrapped__(StandIn(), [], 0, 1)
     assert list(shared[0]) == ["extra_stats_0", "extra_stats_1"]
 
 
 def test_what_validation_logs_is_not_that_of_updates(shared):
     trainer = StandIn()
-    OUT_OF_MEMORY_PATCHED(trainer, LOGGED, 15, 0)
+    SUM_LOGS(trainer, LOGGED, 15, 0)
     trainer.training = False
-    OUT_OF_MEMORY_PATCHED(trainer, [{"bleu": 30.0}], 15)
+    SUM_LOGS(trainer, [{"bleu": 30.0}], 15)
     trainer.training = True
-    assert OUT_OF_MEMORY_PATCHED(trainer, [], 0, 1)[0] == [{"loss": 0, "ntokens": 0}]
+    assert SUM_LOGS(trainer, [], 0, 1)[0] == [{"loss": 0, "ntokens": 0}]
 
 
 def test_without_any_update_before_it_ends(shared):
     trainer = StandIn(training=False)
-    OUT_OF_MEMORY_PATCHED(trainer, LOGGED, 15)
+    SUM_LOGS(trainer, LOGGED, 15)
     with pytest.raises(ValueError, match="^memory ran out in the first batch: lower --batch-size or --max-tokens$"):
-        OUT_OF_MEMORY_PATCHED(trainer, [], 0, 1)
+        SUM_LOGS(trainer, [], 0, 1)
 
 
 def test_the_limit_ends_the_process_at_once():

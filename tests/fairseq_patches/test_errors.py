@@ -1,4 +1,4 @@
-"""How errors of fairseq's commands are shown, and with which status they end."""
+"""Messages and exit statuses of fairseq's commands after errors."""
 
 import argparse
 import inspect
@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from fairseq import optim, options
 from fairseq import trainer as fairseq_trainer
 from fairseq.data.data_utils import post_process
@@ -22,20 +21,18 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.nan_detector import NanDetector
-from fairseq.optim import FairseqOptimizer
 from fairseq.trainer import Trainer
 from forks import in_fork
 from omegaconf import OmegaConf
 from torch import nn
 from warm_process import PYTHON
 
-import fairseq_plugins  # noqa: F401  # noqa: F401
 from fairseq_plugins.data.streams import ContiguousStreams
 from fairseq_plugins.fairseq_patches.errors import (
     _check_loss,
     _check_valid_loss,
-    _heed_and_load,
-    _show_lines_of_programs,
+    _load_and_watch_log,
+    _parse_with_one_line_errors,
     show_error,
 )
 from fairseq_plugins.options import check_positive
@@ -54,7 +51,7 @@ def unpack(cfg):
 
 
 def run(monkeypatch, call_main, main):
-    """Run a command of fairseq to its error, and show that as Python does at the end of a process; the status."""
+    """Run a command of fairseq to its error, show that as Python does at the end of a process, return the status."""
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     with pytest.raises(Exception) as error:
         call_main(OmegaConf.structured(FairseqConfig), main)
@@ -73,8 +70,8 @@ def test_a_mistake_is_one_line(monkeypatch, capsys):
 
 def test_other_errors_keep_their_traceback(monkeypatch, capsys):
     assert run(monkeypatch, distributed_utils.call_main, fail) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("Traceback") and told.endswith("ValueError: not of this package\n")
+    message = capsys.readouterr().err
+    assert message.startswith("Traceback") and message.endswith("ValueError: not of this package\n")
 
 
 def build_unknown_bpe(cfg):
@@ -91,16 +88,16 @@ def leave_out_a_flag(cfg):
 
 
 @pytest.mark.parametrize(
-    "main, told",
+    "main, message",
     [
         (build_unknown_bpe, "Unknown post_process option: nonsense"),
         (read_missing, "no/such file: No such file or directory"),
         (leave_out_a_flag, "--total-num-update is missing: give it"),
     ],
 )
-def test_what_fairseq_and_the_system_refuse_is_one_line(main, told, monkeypatch, capsys):
+def test_what_fairseq_and_the_system_refuse_is_one_line(main, message, monkeypatch, capsys):
     assert run(monkeypatch, distributed_utils.call_main, main) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"ValueError: {told}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"ValueError: {message}"
 
 
 def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
@@ -112,8 +109,8 @@ def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
 
 def test_a_fault_of_the_package_keeps_its_traceback(monkeypatch, capsys):
     assert run(monkeypatch, distributed_utils.call_main, unpack) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("Traceback") and "collater" in told and "ValueError: too many values" in told
+    message = capsys.readouterr().err
+    assert message.startswith("Traceback") and "collater" in message and "ValueError: too many values" in message
 
 
 def test_fairseq_alone_prints_a_traceback(monkeypatch, capsys):
@@ -136,7 +133,7 @@ def test_fairseq_alone_prints_a_traceback(monkeypatch, capsys):
 def test_a_program_of_ones_own_keeps_its_tracebacks(program, expected, monkeypatch):
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     monkeypatch.setattr(sys, "argv", [program])
-    _show_lines_of_programs(lambda: None)
+    _parse_with_one_line_errors(lambda: None)
     assert sys.excepthook is expected
 
 
@@ -159,7 +156,7 @@ def test_a_first_update_that_is_refused_while_a_thread_makes_batches(tmp_path):
 
 
 def make_trainer(gradients, *, fp16=False, clip_norm=0.25):
-    """What ``Trainer.clip_grad_norm`` reads of a trainer; two weights with these gradients."""
+    """The attributes of a trainer that ``Trainer.clip_grad_norm`` reads; a weight for each gradient."""
     model = nn.ParameterDict({f"weight{place}": nn.Parameter(torch.ones(2)) for place in range(len(gradients))})
     for weight, gradient in zip(model.values(), gradients):
         weight.grad = gradient
@@ -183,17 +180,17 @@ HUGE = torch.tensor([1.0, 3e38])
 
 
 @pytest.mark.parametrize(
-    "gradients, told",
+    "gradients, message",
     [
-        ([ONES, NAN], "gradients are infinite or no numbers in weight1;"),
-        ([INFINITE, NAN], "gradients are infinite or no numbers in weight0 and 1 others;"),
-        ([ONES, HUGE], r"the gradients' norm is infinite, the largest is 3e\+38 in weight1;"),
+        ([ONES, NAN], "gradients are inf or NaN in weight1;"),
+        ([INFINITE, NAN], "gradients are inf or NaN in weight0 and 1 others;"),
+        ([ONES, HUGE], r"the gradients' norm is inf, the largest is 3e\+38 in weight1;"),
     ],
 )
-def test_gradients_are_named_before_they_are_clipped(gradients, told):
+def test_gradients_are_named_before_they_are_clipped(gradients, message):
     trainer = make_trainer(gradients)
     lower = r"lower --lr \(now 0.5\), --clip-norm \(now 0.25\), --balance \(now 2\)"
-    with pytest.raises(FloatingPointError, match=f"^the training diverged at update 7: {told} {lower}$"):
+    with pytest.raises(FloatingPointError, match=f"^the training diverged at update 7: {message} {lower}$"):
         Trainer.clip_grad_norm(trainer, 0.25)
 
 
@@ -208,8 +205,8 @@ def test_a_loss_without_a_number_ends_the_training(loss):
     step = partial(_check_loss, lambda trainer: logged.pop(0))
     trainer = make_trainer([ONES, ONES])
     assert step(trainer) == {"loss": 3.5}
-    told = "^the training diverged at update 6: the loss is infinite or no number, the largest weight is 1 in weight1;"
-    with pytest.raises(ValueError, match=told):
+    message = "^the training diverged at update 6: the loss is inf or NaN, the largest weight is 1 in weight1;"
+    with pytest.raises(ValueError, match=message):
         step(trainer)
     assert step(trainer) is None
 
@@ -221,15 +218,15 @@ def test_a_validation_without_a_number_ends_the_training(loss, fp16):
     step = partial(_check_valid_loss, lambda trainer: logged.pop(0))
     trainer = make_trainer([ONES, ONES], fp16=fp16)
     assert step(trainer) == {"loss": 3.5}
-    told = "^the training diverged at update 6: the loss of validation is infinite or no number, the largest weight is"
-    with pytest.raises(ValueError, match=told):
+    message = "^the training diverged at update 6: the loss of validation is inf or NaN, the largest weight is"
+    with pytest.raises(ValueError, match=message):
         step(trainer)
 
 
 def test_weights_come_first():
     trainer = make_trainer([NAN, NAN])
     nn.init.constant_(trainer.get_model()["weight1"], float("inf"))
-    with pytest.raises(FloatingPointError, match="weights are infinite or no numbers in weight1;"):
+    with pytest.raises(FloatingPointError, match="weights are inf or NaN in weight1;"):
         Trainer.clip_grad_norm(trainer, 0.25)
 
 
@@ -241,7 +238,7 @@ def test_what_is_finite_is_clipped_as_by_fairseq():
 
 
 class NormElsewhere(torch.Tensor):
-    """Stands for one on a GPU: it tells where it is brought."""
+    """Stands for a norm on a GPU and returns the device that it is moved to."""
 
     def to(self, device):
         return torch.full((), 7.0, device=device)
@@ -267,7 +264,7 @@ def test_the_error_of_fairseq_is_told_in_place_of_a_search():
 
 
 class Typed(nn.Module):
-    """Answers with what is no tensor, as stacks of this package do."""
+    """Returns an object that is no tensor, like the stacks of this package."""
 
     def __init__(self):
         super().__init__()
@@ -308,7 +305,7 @@ def read(parse_args_and_arch, *flags):
 
 
 @pytest.mark.parametrize(
-    "flag, value, told",
+    "flag, value, message",
     [
         ("--clip-norm", "nan", "nan: give a number"),
         ("--clip-norm", "-NaN", "nan: give a number"),
@@ -334,10 +331,10 @@ def read(parse_args_and_arch, *flags):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_one_line(flag, value, told, capsys):
+def test_what_cannot_be_is_refused_with_one_line(flag, value, message, capsys):
     with pytest.raises(SystemExit) as error:
         read(options.parse_args_and_arch, f"{flag}={value}")
-    assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {flag} {told}\n"
+    assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {flag} {message}\n"
 
 
 def with_fp16(parse_args_and_arch, *flags):
@@ -355,8 +352,8 @@ def test_fp16_needs_a_gpu_for_its_flat_copy(has_gpu, flags, monkeypatch, capsys)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     with pytest.raises(SystemExit) as error:
         with_fp16(options.parse_args_and_arch, "--fp16", *flags)
-    told = "--fp16: it needs a GPU; give --bf16 in its place"
-    assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {told}\n"
+    message = "--fp16: it needs a GPU; give --bf16 in its place"
+    assert error.value.code == 2 and capsys.readouterr().err == f"fairseq-train: error: {message}\n"
 
 
 @pytest.mark.parametrize(
@@ -384,14 +381,14 @@ def test_fairseq_alone_takes_them():
     assert args.clip_norm != args.clip_norm and (args.update_freq, args.seed) == ([0], -1)
 
 
-@pytest.mark.parametrize("given, told", [([], "missing or empty"), (["--path", ""], "missing or empty")])
-def test_what_reads_trained_models_needs_a_path(given, told, capsys):
+@pytest.mark.parametrize("given, message", [([], "missing or empty"), (["--path", ""], "missing or empty")])
+def test_what_reads_trained_models_needs_a_path(given, message, capsys):
     parser = argparse.ArgumentParser(prog="fairseq-validate")
     parser.add_argument("--path")
     parser.add_argument("--batch-size", type=int, default=1)
     with pytest.raises(SystemExit) as error:
         options.parse_args_and_arch(parser, given)
-    assert error.value.code == 2 and f"--path is {told}: give a checkpoint" in capsys.readouterr().err
+    assert error.value.code == 2 and f"--path is {message}: give a checkpoint" in capsys.readouterr().err
 
 
 def test_a_validation_needs_a_task(capsys):
@@ -400,76 +397,8 @@ def test_a_validation_needs_a_task(capsys):
     assert error.value.code == 2 and "--task is missing: give that of the training" in capsys.readouterr().err
 
 
-SETTINGS = dict(lr=[0.5], momentum=0.0, weight_decay=0.0)
-
-
-def make_optimizer(name, weights, **flags):
-    settings = SimpleNamespace(**{**SETTINGS, **flags}, _name=name)
-    return optim.OPTIMIZER_REGISTRY[name](settings, weights)
-
-
-def make_weights():
-    torch.manual_seed(0)
-    return nn.Parameter(torch.randn(9, 4)), nn.Parameter(torch.randn(4))
-
-
-def differentiate(weights, *, sparse):
-    """Gradients of an embedding that is read in two places, some rows more than once, and of a dense weight."""
-    matrix, vector = weights
-    first, second = (F.embedding(torch.tensor(rows), matrix, sparse=sparse) for rows in ([1, 2, 2], [2, 5]))
-    (torch.sin(first @ vector).sum() + second.square().sum()).backward()
-    assert matrix.grad.is_sparse == sparse
-
-
-def update(name, max_norm, *, sparse, num_updates=3):
-    """The gradient norms of some updates, and the weights after them."""
-    weights = make_weights()
-    optimizer = make_optimizer(name, weights)
-    norms = []
-    for _ in range(num_updates):
-        optimizer.zero_grad()
-        differentiate(weights, sparse=sparse)
-        optimizer.multiply_grads(torch.tensor(0.25))
-        norms.append(optimizer.clip_grad_norm(max_norm).clone())
-        optimizer.step()
-    return norms, [weight.detach() for weight in weights]
-
-
-@pytest.mark.filterwarnings("error:Sparse invariant checks")
-@pytest.mark.parametrize("max_norm", [0, 0.3])
-@pytest.mark.parametrize("name", ["sgd", "adagrad"])
-def test_updates_are_those_of_dense_gradients(name, max_norm):
-    torch.testing.assert_close(update(name, max_norm, sparse=True), update(name, max_norm, sparse=False))
-
-
-@pytest.mark.parametrize(
-    "name, flags",
-    [("sgd", dict(momentum=0.9)), ("sgd", dict(weight_decay=1e-5)), ("nag", {}), ("adagrad", dict(weight_decay=0.1))],
-)
-def test_what_changes_all_rows_is_refused(name, flags):
-    weights = make_weights()
-    optimizer = make_optimizer(name, weights, **flags)
-    differentiate(weights, sparse=True)
-    with pytest.raises(ValueError, match="--sparse-gradients on: .* changes all rows; give off, or --optimizer sgd"):
-        optimizer.multiply_grads(0.5)
-    optimizer.zero_grad()
-    differentiate(weights, sparse=False)
-    optimizer.multiply_grads(0.5)
-
-
-def test_fairseq_alone_neither_scales_nor_clips_sparse_gradients():
-    weights = make_weights()
-    optimizer = make_optimizer("sgd", weights)
-    differentiate(weights, sparse=True)
-    before = weights[0].grad.to_dense()
-    FairseqOptimizer.multiply_grads.__wrapped__(optimizer, 0.5)
-    assert torch.equal(weights[0].grad.to_dense(), before)
-    with pytest.raises(RuntimeError, match="norm_sparse"):
-        FairseqOptimizer.clip_grad_norm.__wrapped__(optimizer, 1.0)
-
-
 def log_to_nobody(load_checkpoint):
-    """Log as a training does, after what it begins with, when the reader has gone."""
+    """Log like a training that has started, after its reader has gone."""
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, force=True)
     load_checkpoint(lambda: None)
     reader, writer = os.pipe()
@@ -482,7 +411,7 @@ def log_to_nobody(load_checkpoint):
 
 
 def test_it_ends_as_other_programs_do(tmp_path):
-    ended = in_fork(lambda: log_to_nobody(_heed_and_load), folder=tmp_path)
+    ended = in_fork(lambda: log_to_nobody(_load_and_watch_log), folder=tmp_path)
     assert ended.status == 141 and "trained on" not in ended.err
 
 
@@ -495,7 +424,7 @@ def test_fairseq_alone_trains_on_without_a_log(tmp_path, monkeypatch):
 def test_errors_of_other_kinds_are_told_as_before(tmp_path):
     def log_wrongly():
         logging.basicConfig(stream=sys.stdout, level=logging.INFO, force=True)
-        _heed_and_load(lambda: None)
+        _load_and_watch_log(lambda: None)
         logging.info("%d", "no number")
 
     ended = in_fork(log_wrongly, folder=tmp_path)

@@ -74,8 +74,8 @@ def test_another_archive_is_no_checkpoint(tmp_path, content):
     torch.save(content, path)
     with pytest.raises(ValueError) as error:
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    told = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
-    assert str(error.value) == f"{path} {told}"
+    message = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
+    assert str(error.value) == f"{path} {message}"
 
 
 def test_other_errors_of_a_checkpoint_stay_as_they_are(save_checkpoint):
@@ -100,7 +100,7 @@ def flip(path, *positions):
 
 
 def position_of_weights(path):
-    """Where the largest record begins, about."""
+    """The approximate start of the largest record."""
     with zipfile.ZipFile(path) as archive:
         record = max(archive.infolist(), key=lambda record: record.file_size)
     return record.header_offset + 200
@@ -201,7 +201,7 @@ TRAINER = SimpleNamespace(task=SimpleNamespace())
 
 
 def load(cause):
-    """As fairseq loads: every error becomes one that says that architectures must match."""
+    """Load like fairseq, where every error becomes one that says that architectures must match."""
 
     def load_checkpoint(trainer, filename):
         try:
@@ -217,7 +217,7 @@ def test_a_value_error_is_what_it_was():
         load(ValueError("the reason and the remedy"))
 
 
-def test_a_refusal_is_told_and_not_what_it_was_made_of():
+def test_a_user_error_is_shown_without_its_cause():
     def refuse(trainer, filename):
         try:
             raise UnicodeDecodeError("utf-8", b"", 0, 1, "of a record's name")
@@ -243,7 +243,7 @@ def test_weights_that_do_not_fit_are_named():
 
 
 @pytest.mark.parametrize(
-    "raised, error, told",
+    "raised, error, message",
     [
         (
             "Criterion does not match; please reset the optimizer (--reset-optimizer). A vs B",
@@ -253,16 +253,16 @@ def test_weights_that_do_not_fit_are_named():
         ("another of fairseq's", AssertionError, "^another of fairseq's$"),
     ],
 )
-def test_another_criterion_is_told_and_other_assertions_are_left_alone(raised, error, told):
+def test_another_criterion_is_told_and_other_assertions_are_left_alone(raised, error, message):
     def load_checkpoint(trainer, filename):
         raise AssertionError(raised)
 
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         _check_checkpoint(load_checkpoint, TRAINER, "a.pt")
 
 
 def test_another_normaliser_is_told():
-    """fairseq lets pass what torch's optimisers say."""
+    """fairseq does not catch errors of torch's optimizers."""
 
     def load_checkpoint(trainer, filename):
         kept = torch.optim.SGD(torch.nn.Linear(2, 3).parameters(), lr=1).state_dict()
@@ -283,7 +283,7 @@ def test_other_errors_are_left_alone(cause):
 
 @pytest.fixture
 def trainer():
-    """What ``Trainer.load_checkpoint`` reads of a trainer, with a model that refuses every checkpoint."""
+    """The attributes of a trainer that ``Trainer.load_checkpoint`` reads; its model refuses every checkpoint."""
 
     def refuse(*args, **kwargs):
         raise ValueError("the reason and the remedy")
@@ -305,9 +305,9 @@ def test_a_training_says_the_reason(trainer, save_checkpoint):
 
 
 def test_fairseq_alone_says_that_architectures_must_match(trainer, save_checkpoint):
-    with pytest.raises(Exception, match="please ensure that the architectures match.$") as told:
+    with pytest.raises(Exception, match="please ensure that the architectures match.$") as message:
         inspect.unwrap(Trainer.load_checkpoint)(trainer, save_checkpoint())
-    assert type(told.value) is Exception and "the reason" not in str(told.value)
+    assert type(message.value) is Exception and "the reason" not in str(message.value)
 
 
 def test_of_several_models_the_one_that_does_not_fit_is_named(tmp_path):
@@ -329,13 +329,13 @@ def test_fairseq_alone_does_not_name_it(tmp_path):
     del state["model"]["decoder.embedding.weight"]
     torch.save(state, tmp_path / "bad.pt")
     load, overrides = checkpoint_utils.load_model_ensemble_and_task.__wrapped__, {"data": str(OLDER / "data/lm")}
-    with pytest.raises(RuntimeError, match="Missing key") as told:
+    with pytest.raises(RuntimeError, match="Missing key") as message:
         load([str(tmp_path / "bad.pt")], overrides)
-    assert "bad.pt" not in str(told.value)
+    assert "bad.pt" not in str(message.value)
 
 
 class Channel:
-    """Carries what the first of two processes sends to the second, one after the other in this process."""
+    """Passes the message of the first of two processes to the second; both run in this process."""
 
     def __init__(self, monkeypatch):
         self.sent, self.rank = [], 0

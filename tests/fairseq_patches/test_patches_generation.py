@@ -1,4 +1,4 @@
-"""Every flag of fairseq-generate and fairseq-interactive: what it does, that it is refused, or that it does nothing."""
+"""Every flag of fairseq-generate and fairseq-interactive has an effect, is refused, or is known to have none."""
 
 import inspect
 import sys
@@ -45,7 +45,7 @@ class Hypothesis(NamedTuple):
 
 
 class Searched:
-    """What a model writes with flags."""
+    """The hypotheses of a model with flags."""
 
     def __init__(self, model):
         self.model = model.eval()
@@ -80,7 +80,7 @@ def check_beam(search):
 
 
 def check_length(search):
-    """Of sources of four tokens with the end mark."""
+    """Sources have four tokens with the end mark."""
     assert max(len(one.words) for one in all_of(search())) > 3
     assert max(len(one.words) for one in all_of(search(max_len_a=0.5, max_len_b=1))) == 3
     assert min(len(one.words) for one in all_of(search(max_len_a=2, min_len=9))) >= 9
@@ -123,7 +123,7 @@ def check_sampling(search):
 
 
 def check_best_words(search):
-    """Of the most probable word alone nothing else can be drawn."""
+    """Only the most probable word can be drawn."""
     assert search.greedy(sampling=True, sampling_topk=1) == search.greedy()
     assert search.greedy(sampling=True, sampling_topp=1e-6) == search.greedy()
     assert search.greedy(sampling=True) != search.greedy()
@@ -137,14 +137,14 @@ def check_temperature(search):
 
 
 def log_probs(model, words):
-    """Of each word after the first source (T + 1, V), as a training computes them."""
+    """Log-probabilities (T + 1, V) of each word after the first source, as in training."""
     with torch.no_grad():
         output = model(SOURCES[:1], torch.tensor([4]), torch.tensor([[EOS, *words]]))
         return model.get_normalized_probs(output, log_probs=True)[0]
 
 
 def check_groups(search):
-    """Groups of one hypothesis, of which a strong penalty keeps each from the others' words."""
+    """Groups of one hypothesis. A strong penalty keeps each from the words of the others."""
     for texts in search(diverse_beam_groups=4, diverse_beam_strength=1e4):
         assert len({one.words[0] for one in texts}) == 4
     for texts in search(diverse_beam_groups=4, diverse_beam_strength=0.0):
@@ -152,7 +152,7 @@ def check_groups(search):
 
 
 def check_siblings(search):
-    """A rate that leaves each hypothesis its best continuation alone, which is a greedy search from four words."""
+    """With this rate each hypothesis keeps only its best continuation: a greedy search from four words."""
     assert search(diversity_rate=0.0)[0][0].words == search()[0][0].words
     for texts in search(diversity_rate=1e4, max_len_b=5, unnormalized=True):
         assert len({one.words[0] for one in texts}) == 4
@@ -194,7 +194,7 @@ EFFECTS: Dict[str, Callable[[Searched], None]] = {
     "constraints": check_constraints,
     "score_reference": check_reference,
 }
-"""What changes hypotheses."""
+"""Flags that change hypotheses."""
 
 TRANSLATION = "integration/test_translation_models.py"
 
@@ -217,7 +217,7 @@ ELSEWHERE: Dict[str, str] = {
     **dict.fromkeys(("path", "user_dir", "cpu", "input"), f"{TRANSLATION}::test_beam_search_translates"),
     "fp16": f"{TRANSLATION}::test_a_transformer_learns_and_translates_in_each_precision_of_fairseq",
 }
-"""Tests of flags that are of commands, not of a search, or that need a trained model."""
+"""Tests of flags that belong to a command and not to a search, or that need a trained model."""
 
 WITHOUT_EFFECT: Dict[str, str] = {
     **dict.fromkeys(("no_early_stop", "no_beamable_mm"), "deprecated, fairseq does not read it"),
@@ -245,7 +245,7 @@ WITHOUT_EFFECT: Dict[str, str] = {
         "of training, whose flags the parsers share",
     ),
 }
-"""Flags that fairseq takes and that change no hypothesis; ``host/README.md`` lists them."""
+"""Flags of fairseq that change no hypothesis; ``fairseq_patches/README.md`` lists them."""
 
 REFUSED: Dict[str, Tuple[str, str, str]] = {
     "beam_mt": (
@@ -272,7 +272,7 @@ REFUSED: Dict[str, Tuple[str, str, str]] = {
         "--retain-dropout-modules: models of this package drop in all modules or in none: leave it out",
     ),
 }
-"""Flags that none of our models can obey: the program, what is given, and what it ends with."""
+"""Flags that none of our models can obey: program, arguments and message."""
 
 WRONG: List[Tuple[str, str, str]] = [
     ("generate", "--nbest 9", "--nbest 9: give --beam 9 or more"),
@@ -324,7 +324,7 @@ WRONG: List[Tuple[str, str, str]] = [
     ("interactive", "--lm-path x --lm-weight 1", "--lm-path x: leave it out of fairseq-interactive, it is not read"),
     ("interactive", "--num-shards 2", "--num-shards 2: leave it out of fairseq-interactive, it is not read"),
 ]
-"""Values, and flags together, that cannot be obeyed."""
+"""Impossible values and combinations of flags."""
 
 
 def test_every_flag_of_fairseq_is_known():
@@ -352,8 +352,10 @@ def test_a_flag_of_the_search_does_what_it_says(check, search):
     check(search)
 
 
-@pytest.mark.parametrize("program, given, told", [*REFUSED.values(), *WRONG])
-def test_what_cannot_be_obeyed_is_told_in_one_line_before_anything_is_read(program, given, told, monkeypatch, capsys):
+@pytest.mark.parametrize("program, given, message", [*REFUSED.values(), *WRONG])
+def test_what_cannot_be_obeyed_is_told_in_one_line_before_anything_is_read(
+    program, given, message, monkeypatch, capsys
+):
     monkeypatch.chdir(Path(__file__).parents[2])
     monkeypatch.setattr(sys, "argv", [program, "no data", "--path", "no-model.pt", *given.split()])
     with pytest.raises(SystemExit) as end:
@@ -361,13 +363,13 @@ def test_what_cannot_be_obeyed_is_told_in_one_line_before_anything_is_read(progr
     (line,) = capsys.readouterr().err.splitlines()
     assert (
         end.value.code == 2
-        and told in line
-        and line.startswith(f"{program}: error: --" if "Cannot" not in told else "")
+        and message in line
+        and line.startswith(f"{program}: error: --" if "Cannot" not in message else "")
     )
 
 
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, message",
     [
         (
             dict(sampling=True, sampling_topk=900),
@@ -386,8 +388,8 @@ def test_what_cannot_be_obeyed_is_told_in_one_line_before_anything_is_read(progr
         (dict(max_len_a=0.5, max_len_b=1, min_len=5), "--min-len 5: of sources of 4 tokens, hypotheses have up to 3"),
     ],
 )
-def test_from_python_too_what_a_model_cannot_do_is_refused(flags, told):
-    with pytest.raises(ValueError, match=told):
+def test_from_python_too_what_a_model_cannot_do_is_refused(flags, message):
+    with pytest.raises(ValueError, match=message):
         Searched(MODELS["Transformer"]())(**flags)
 
 
@@ -418,7 +420,7 @@ def generator():
 
 
 def written(generator, *, numbers, search=SequenceGenerator._generate):
-    """The texts of each source, where they have these numbers in the data set."""
+    """The texts of each source, if the sources have these numbers in the data set."""
     sample = {"net_input": {"src_tokens": SOURCES, "src_lengths": torch.full((3,), 4)}}
     if numbers is not None:
         sample["id"] = torch.tensor(numbers)

@@ -1,4 +1,4 @@
-"""Wrapped functions of fairseq."""
+"""Wrapping functions and methods."""
 
 from inspect import unwrap
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ def double(function, *args, **kwargs):
     return 2 * function(*args, **kwargs)
 
 
-class Host:
+class Owner:
     @staticmethod
     def static(x):
         """What it does."""
@@ -31,11 +31,11 @@ def test_the_wrapper_calls_the_function():
 
 
 def test_methods_and_static_methods_stay_what_they_are():
-    wrap(Host, "static", add_one)
-    wrap(Host, "method", add_one)
-    assert Host.static(1) == 2 and Host().static(1) == 2
-    assert Host().method(1, y=5) == 7
-    assert Host.static.__doc__ == "What it does."
+    wrap(Owner, "static", add_one)
+    wrap(Owner, "method", add_one)
+    assert Owner.static(1) == 2 and Owner().static(1) == 2
+    assert Owner().method(1, y=5) == 7
+    assert Owner.static.__doc__ == "What it does."
 
 
 def test_the_same_wrapper_wraps_once_and_another_one_besides():

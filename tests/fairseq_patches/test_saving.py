@@ -1,4 +1,4 @@
-"""Two trainings and one directory; trainings that are killed are tested with the commands."""
+"""Two runs in one directory, copies, crashes. Runs that are killed are tested with the commands."""
 
 import errno
 import fcntl
@@ -56,11 +56,11 @@ def release_afterwards():
 
 def test_a_directory_in_use_is_refused_by_process_and_host(tmp_path, hold):
     process = hold(tmp_path)
-    told = (
+    message = (
         f"training with process id {process.pid} on host {socket.gethostname()} writes to --save-dir {tmp_path}: wait"
     )
     for _ in range(2):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             lock_save_dir(str(tmp_path))
 
 
@@ -234,7 +234,7 @@ def fail():
 
 @pytest.fixture
 def leaves_a_file(tmp_path):
-    """Do what fairseq does with an error of an update, and look."""
+    """Handle an error of an update like fairseq, and return whether a file is left."""
 
     def leaves_a_file(save_checkpoint, update):
         trainer = SimpleNamespace(
@@ -272,8 +272,8 @@ LAST = "checkpoint_last.pt"
 
 
 @pytest.fixture
-def go_on(tmp_path, monkeypatch):
-    """``go_on(flags, files, ...)``: whether fairseq is asked to load with these flags, where there are these files."""
+def resume(tmp_path, monkeypatch):
+    """``resume(flags, files, ...)``: whether fairseq is asked to load with these flags, if these files exist."""
     monkeypatch.chdir(tmp_path)
 
     def load(flags, files=(), *, rank=0, suffix=""):
@@ -295,36 +295,36 @@ def go_on(tmp_path, monkeypatch):
         ({}, [f"runs/{LAST}"]),
         ({"restore_file": "other/model.pt"}, ["other/model.pt"]),
         ({"continue_once": "other/model.pt"}, ["other/model.pt"]),
-        ({"continue_once": "other/model.pt"}, [f"runs/{LAST}"]),  # once it has begun, the flag is not heeded
+        ({"continue_once": "other/model.pt"}, [f"runs/{LAST}"]),  # once it has begun, the flag is ignored
         ({"finetune_from_model": "other/model.pt"}, ["other/model.pt"]),
         ({"finetune_from_model": "other/model.pt"}, [f"runs/{LAST}"]),
     ],
     ids=str,
 )
-def test_what_is_there_is_loaded(flags, files, go_on):
-    assert go_on(flags, files)
+def test_what_is_there_is_loaded(flags, files, resume):
+    assert resume(flags, files)
 
 
 @pytest.mark.parametrize("flag", ["restore_file", "continue_once", "finetune_from_model"])
-def test_what_is_not_there_is_refused(flag, go_on):
+def test_what_is_not_there_is_refused(flag, resume):
     name = f"--{flag.replace('_', '-')}"
     with pytest.raises(ValueError) as refused:
-        go_on({flag: "checkpoint_best.pt"}, ["runs/checkpoint_best.pt"])
+        resume({flag: "checkpoint_best.pt"}, ["runs/checkpoint_best.pt"])
     assert str(refused.value) == (
         f"{name} checkpoint_best.pt does not exist: give the path of a checkpoint, such as runs/checkpoint_best.pt, or "
-        f"leave {name} out to go on from runs/checkpoint_last.pt, or to begin where that does not exist"
+        f"leave {name} out to resume from runs/checkpoint_last.pt, or to start anew if that does not exist"
     )
     with pytest.raises(ValueError, match=f"{name} runs is no file: give the path of a checkpoint"):
-        go_on({flag: "runs"})
+        resume({flag: "runs"})
 
 
-def test_processes_that_hold_parts_look_for_theirs(go_on):
+def test_processes_that_hold_parts_look_for_theirs(resume):
     named = {"restore_file": "other/model.pt"}
     with pytest.raises(ValueError, match="--restore-file other/model-shard1.pt does not exist"):
-        go_on(named, ["other/model.pt"], suffix="-shard1")
-    assert go_on(named, ["other/model-shard1.pt"], suffix="-shard1")
-    assert go_on({"continue_once": "other/begun.pt"}, ["runs/checkpoint_last-shard1.pt"], suffix="-shard1")
+        resume(named, ["other/model.pt"], suffix="-shard1")
+    assert resume(named, ["other/model-shard1.pt"], suffix="-shard1")
+    assert resume({"continue_once": "other/begun.pt"}, ["runs/checkpoint_last-shard1.pt"], suffix="-shard1")
 
 
-def test_processes_that_are_sent_it_need_none(go_on):
-    assert go_on({"restore_file": "other/model.pt"}, rank=1)
+def test_processes_that_are_sent_it_need_none(resume):
+    assert resume({"restore_file": "other/model.pt"}, rank=1)

@@ -1,4 +1,4 @@
-"""Languages that a checkpoint keeps."""
+"""Languages in checkpoints."""
 
 import pytest
 from fairseq import checkpoint_utils, tasks
@@ -20,7 +20,7 @@ def data(tmp_path, make_dictionary):
 
 
 def flags(data, *, path=None, **languages):
-    """Of a run, whose task is a part of them."""
+    """The flags of a run, which contain those of its task."""
     cfg = OmegaConf.structured(FairseqConfig())
     cfg.task = OmegaConf.structured(TranslationConfig(data=data, **languages))
     cfg.task._name = "translation"

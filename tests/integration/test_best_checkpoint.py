@@ -100,7 +100,7 @@ def test_a_metric_that_is_better_when_higher_is_maximised(flags, metric, transla
 
 def test_a_loss_is_minimised(lm, tmp_path):
     log = lm(METRIC, "ppl", MAXIMIZE)
-    assert f"ppl is better when lower: {MAXIMIZE} is not heeded" in log
+    assert f"ppl is better when lower: {MAXIMIZE} is ignored" in log
     scores = scores_of(log, "ppl")
     assert len(scores) == 3 and best(tmp_path / "runs") == min(scores)
 

@@ -45,7 +45,7 @@ DAMAGES = {
     "a length below 0": ("test.idx", put(LENGTHS + 3, b"\xff"), "test.idx is damaged"),
     "a place": ("test.idx", lambda whole: whole[:-8] + struct.pack("<q", 3), "test.idx is damaged"),
     "a type": ("test.idx", put(17, b"\x77"), "test.idx is damaged"),
-    "text cut": ("test.bin", cut(21), "test.bin has 21 bytes, and .*test.idx tells of [0-9]+"),
+    "text cut": ("test.bin", cut(21), "test.bin has 21 bytes, and .*test.idx expects [0-9]+"),
     "a word": ("test.bin", put(4, b"\xff\x7f"), "test.bin has word 32,767, but the dictionary has 24 words"),
 }
 

@@ -1,4 +1,4 @@
-"""fairseq's optimiser for --amp; that it clips correctly is tested with the task."""
+"""Patches of optimizers: 16 bits, sparse gradients, averages. Clipping with --amp is tested with the task."""
 
 from argparse import Namespace
 from copy import deepcopy
@@ -8,11 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import options
+import torch.nn.functional as F
+from builders import build_tiny_encdec, build_tiny_gated_lm, build_tiny_lm, build_tiny_transformer, tiny_base_flags
+from fairseq import optim, options
+from fairseq.dataclass.configs import EMAConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
-from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
+from fairseq.models.ema.ema import EMA
+from fairseq.optim import AMPOptimizer, FairseqOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
 from fairseq.optim.sgd import SGD
+from torch import nn
 
 from fairseq_plugins.optim.nt_asgd import NTASGD
 
@@ -192,3 +197,135 @@ def test_the_weights_of_another_precision_are_passed_over():
     before = resumed.weight.clone()
     resumed.optimizer.load_state_dict(stopped.optimizer.state_dict())
     assert torch.equal(resumed.weight, before)
+
+
+FLAGS = dict(lr=[0.5], momentum=0.0, weight_decay=0.0)
+
+
+def make_optimizer(name, weights, **flags):
+    settings = SimpleNamespace(**{**FLAGS, **flags}, _name=name)
+    return optim.OPTIMIZER_REGISTRY[name](settings, weights)
+
+
+def make_weights():
+    torch.manual_seed(0)
+    return nn.Parameter(torch.randn(9, 4)), nn.Parameter(torch.randn(4))
+
+
+def differentiate(weights, *, sparse):
+    """Gradients of an embedding that is read in two places, some rows more than once, and of a dense weight."""
+    matrix, vector = weights
+    first, second = (F.embedding(torch.tensor(rows), matrix, sparse=sparse) for rows in ([1, 2, 2], [2, 5]))
+    (torch.sin(first @ vector).sum() + second.square().sum()).backward()
+    assert matrix.grad.is_sparse == sparse
+
+
+def update(name, max_norm, *, sparse, num_updates=3):
+    """The gradient norms of some updates, and the weights after them."""
+    weights = make_weights()
+    optimizer = make_optimizer(name, weights)
+    norms = []
+    for _ in range(num_updates):
+        optimizer.zero_grad()
+        differentiate(weights, sparse=sparse)
+        optimizer.multiply_grads(torch.tensor(0.25))
+        norms.append(optimizer.clip_grad_norm(max_norm).clone())
+        optimizer.step()
+    return norms, [weight.detach() for weight in weights]
+
+
+@pytest.mark.filterwarnings("error:Sparse invariant checks")
+@pytest.mark.parametrize("max_norm", [0, 0.3])
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_updates_are_those_of_dense_gradients(name, max_norm):
+    torch.testing.assert_close(update(name, max_norm, sparse=True), update(name, max_norm, sparse=False))
+
+
+@pytest.mark.parametrize(
+    "name, flags",
+    [("sgd", dict(momentum=0.9)), ("sgd", dict(weight_decay=1e-5)), ("nag", {}), ("adagrad", dict(weight_decay=0.1))],
+)
+def test_what_changes_all_rows_is_refused(name, flags):
+    weights = make_weights()
+    optimizer = make_optimizer(name, weights, **flags)
+    differentiate(weights, sparse=True)
+    with pytest.raises(ValueError, match="--sparse-gradients on: .* changes all rows; give off, or --optimizer sgd"):
+        optimizer.multiply_grads(0.5)
+    optimizer.zero_grad()
+    differentiate(weights, sparse=False)
+    optimizer.multiply_grads(0.5)
+
+
+def test_fairseq_alone_neither_scales_nor_clips_sparse_gradients():
+    weights = make_weights()
+    optimizer = make_optimizer("sgd", weights)
+    differentiate(weights, sparse=True)
+    before = weights[0].grad.to_dense()
+    FairseqOptimizer.multiply_grads.__wrapped__(optimizer, 0.5)
+    assert torch.equal(weights[0].grad.to_dense(), before)
+    with pytest.raises(RuntimeError, match="norm_sparse"):
+        FairseqOptimizer.clip_grad_norm.__wrapped__(optimizer, 1.0)
+
+
+DECAY = 0.9
+MODELS = {
+    "tied language model": lambda: build_tiny_lm("tied"),
+    "language model": lambda: build_tiny_lm("full"),
+    "one matrix of an encoder-decoder": lambda: build_tiny_encdec("tied", share_embeddings="output"),
+    "Transformer": lambda: build_tiny_transformer("transformer_drill"),
+    "gate on a tied model": lambda: build_tiny_gated_lm(tiny_base_flags("tied")),
+}
+
+
+def average(model, *, fp32):
+    """fairseq's average after two updates, each of which adds one to all weights."""
+    ema = EMA(model, EMAConfig(store_ema=True, ema_decay=DECAY, ema_fp32=fp32))
+    for _ in range(2):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 1
+        ema.step(model)
+    return ema
+
+
+@pytest.mark.parametrize("fp32", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_weight_decays_once_an_update(name, fp32):
+    model = MODELS[name]()
+    before = deepcopy(model.state_dict())
+    ema = average(model, fp32=fp32)
+    moved = (1 - DECAY) * 2 + DECAY * (1 - DECAY)
+    for key, _ in model.named_parameters(remove_duplicate=False):
+        torch.testing.assert_close(ema.get_model().state_dict()[key], before[key] + moved)
+    for key, weight in ema.fp32_params.items():
+        torch.testing.assert_close(weight, ema.get_model().state_dict()[key].float())
+
+
+def test_the_average_in_32_bits_is_that_of_a_model_in_16():
+    model = build_tiny_lm("tied").half()
+    before = deepcopy(model.state_dict())
+    ema = average(model, fp32=True)
+    for name in ("decoder.embedding.weight", "decoder.output.projection.weight"):
+        change = ema.fp32_params[name] - before[name].float()
+        torch.testing.assert_close(change, torch.full_like(change, 0.29), rtol=0, atol=2e-3)
+    restored = EMA(model, EMAConfig(store_ema=True, ema_decay=DECAY, ema_fp32=True))
+    restored.restore(ema.fp32_params, build_fp32_params=True)
+    for name, weight in restored.get_model().state_dict().items():
+        assert torch.equal(weight, ema.get_model().state_dict()[name]), name
+
+
+def test_columns_keep_their_length():
+    model = build_tiny_lm("full", column_norm=3.0, hidden_sizes="8", embed_dim=8)
+    ema = average(model, fp32=False)
+    for weight in ema.get_model().column_norm.weights:
+        torch.testing.assert_close(weight.norm(dim=0), torch.full((weight.size(1),), 3.0))
+    held = {id(weight) for weight in ema.get_model().column_norm.weights}
+    assert held <= {id(parameter) for parameter in ema.get_model().parameters()} and len(held) == 2
+
+
+def test_fairseq_alone_decays_a_shared_matrix_twice(monkeypatch):
+    monkeypatch.setattr(EMA, "_step_internal", EMA._step_internal.__wrapped__)
+    model = build_tiny_lm("tied")
+    before = model.decoder.embedding.weight.detach().clone()
+    moved = average(model, fp32=False).get_model().decoder.embedding.weight - before
+    assert moved.min() > 0.29 + 0.1
