@@ -1,1 +1,1 @@
-"""Corpora as token streams and windows; files of text; tasks as models see them."""
+"""Token streams and their windows, and the files that corpora are read from."""

@@ -1,4 +1,4 @@
-"""A corpus as B parallel streams of text.
+"""A corpus as parallel streams (rows), and their windows for truncated back-propagation through time.
 
 Shapes: B rows of this process, T length of a window.
 """
@@ -13,23 +13,26 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-# How a stream is cut into windows for truncated back-propagation through time.
-
-
 FULL_WINDOW_PROBABILITY = 0.95
 LENGTH_STANDARD_DEVIATION = 5.0
 SHORTEST_RANDOM_WINDOW = 5
 
+ROW_OFFSETS = ("none", "random")
+"""Where rows begin: where the stream is divided, or at a random place in every epoch."""
+
+TOKENS_AT_ONCE = 2**20
+"""Tokens that are hashed at a time."""
+
 
 @dataclass(frozen=True)
 class Window:
-    """A run of predictions, the same for all rows.
+    """A range of predictions, the same for all rows.
 
     Attributes:
-        start: index in the row of the first input token; targets are one token later.
+        start: index in the row of the first input token. Targets are one token later.
         length: number of predictions T.
-        nominal_length: the length that was asked for, larger than ``length`` where the row ended first.
-        row_offsets: the token that each row of all processes begins with; empty where it is the first of each.
+        nominal_length: the requested length. It exceeds ``length`` where the row ends first.
+        row_offsets: the token at which each row of all processes begins. Empty: each begins with its first.
     """
 
     start: int
@@ -39,8 +42,8 @@ class Window:
 
 
 def fixed_windows(num_predictions: int, *, length: int) -> List[Window]:
-    """Windows of ``length`` predictions, the last one shorter where they do not divide the row."""
-    return _cut(num_predictions, lambda: length)
+    """Windows of ``length`` predictions. The last one may be shorter."""
+    return _divide(num_predictions, lambda: length)
 
 
 def random_windows(
@@ -48,9 +51,9 @@ def random_windows(
 ) -> List[Window]:
     """Windows of random lengths (Merity et al. 2018, section 4.1).
 
-    The base is ``length`` with probability 0.95 and half of it otherwise; the length is drawn from
-    Normal(base, 5), cut to a whole number, at least 5 and at most ``max_length``. ``seed`` is whatever
-    :func:`numpy.random.default_rng` takes, for example (seed of the run, epoch).
+    The base is ``length`` with probability 0.95 and half of it otherwise. The length is drawn from
+    Normal(base, 5), truncated to an integer, at least 5 and at most ``max_length``. ``seed`` is an argument of
+    :func:`numpy.random.default_rng`, for example (seed of the run, epoch).
     """
     generator = np.random.default_rng(seed)
 
@@ -59,10 +62,18 @@ def random_windows(
         drawn = max(SHORTEST_RANDOM_WINDOW, int(generator.normal(base, LENGTH_STANDARD_DEVIATION)))
         return drawn if max_length is None else min(drawn, max_length)
 
-    return _cut(num_predictions, draw)
+    return _divide(num_predictions, draw)
 
 
-def _cut(num_predictions: int, next_length: Callable[[], int]) -> List[Window]:
+def random_row_offsets(num_rows: int, row_length: int, *, seed: Union[int, Sequence[int]]) -> Tuple[int, ...]:
+    """Offsets by which rows are rotated, uniform in [0, ``row_length``): partial shuffling (Press 2019).
+
+    ``seed`` is an argument of :func:`numpy.random.default_rng`.
+    """
+    return tuple(np.random.default_rng(seed).integers(row_length, size=num_rows).tolist())
+
+
+def _divide(num_predictions: int, next_length: Callable[[], int]) -> List[Window]:
     windows: List[Window] = []
     start = 0
     while start < num_predictions:
@@ -72,17 +83,13 @@ def _cut(num_predictions: int, next_length: Callable[[], int]) -> List[Window]:
     return windows
 
 
-TOKENS_AT_ONCE = 2**20
-"""Of those that a digest is taken of."""
-
-
 class TokenStream(FairseqDataset):
-    """A split as one token stream; it becomes :class:`ContiguousStreams` when the number of rows is known.
+    """A split as one token stream. It becomes :class:`ContiguousStreams` once the number of rows is known.
 
     Args:
         tokens: (n,) int64, with an end mark after every line.
         split: name of the split.
-        use: what it was read for; the training text may be scored as well.
+        use: why it was loaded. The training text may be loaded for scoring, too.
     """
 
     def __init__(self, tokens: Tensor, split: str, *, use: Literal["training", "scoring"] = "scoring"):
@@ -95,24 +102,23 @@ class TokenStream(FairseqDataset):
 
 
 class ContiguousStreams(FairseqDataset):
-    """Cuts one long token stream into rows and hands out windows of all rows.
+    """One long token stream as rows of equal length, indexed by :class:`Window`.
 
-    The stream is divided into ``num_rows`` rows of equal length; what does not fill a row is left over at
-    the end (:attr:`num_leftover_tokens`). Each process owns the rows ``first_row .. first_row + B - 1``.
-    Inside a row, inputs and targets overlap by one token, so every token but the first of the row is
-    predicted exactly once. Where a window has offsets, a row begins with the token at its offset, and goes on with its
-    first token after its last. The dataset is indexed by :class:`Window` and is the same in every epoch.
+    The stream is divided into ``num_rows`` rows. The tokens at the end that do not fill a row are unused
+    (:attr:`num_leftover_tokens`). Each process owns the rows ``first_row .. first_row + B - 1``. Inputs and targets
+    of a row overlap by one token, so every token of the row except the first is predicted exactly once. A window with
+    offsets rotates the rows: a row begins with the token at its offset, and its first token follows its last.
 
     Args:
         tokens: the corpus, (n,) int64, with an end mark after every line.
-        name: of the stream, under which models carry its state.
+        name: name of the stream, the key under which models carry its state.
         num_rows: rows of all processes together.
         first_row: first row of this process.
         num_own_rows: number of rows of this process, B.
 
     Attributes:
         rows: tokens of this process's rows, (B, L).
-        own_rows: their place among all rows.
+        own_rows: their indices among all rows.
         num_rows: rows of all processes together.
 
     Raises:
@@ -136,7 +142,7 @@ class ContiguousStreams(FairseqDataset):
 
     @property
     def num_predictions_per_row(self) -> int:
-        """Targets of a row: all its tokens but the first."""
+        """Targets of a row: all tokens except the first."""
         return self.rows.size(1) - 1
 
     def __len__(self) -> int:
@@ -144,14 +150,14 @@ class ContiguousStreams(FairseqDataset):
 
     @cached_property
     def digest(self) -> str:
-        """Tells the text of all rows from others: the SHA-256 of its tokens, in hexadecimal digits."""
+        """SHA-256 of the tokens of all rows, in hexadecimal digits. Tells on resuming whether the text has changed."""
         found = hashlib.sha256()
         for tokens in self._all_rows.flatten().split(TOKENS_AT_ONCE):
             found.update(tokens.int().numpy().tobytes())
         return found.hexdigest()
 
     def describe(self) -> str:
-        """How the text was cut, for a log."""
+        """The division into rows, for a log."""
         return (
             f"{self.name}: {self.num_rows:,} rows of {len(self) + 1:,} tokens, {self.num_rows * len(self):,} "
             f"predictions; {self.num_leftover_tokens:,} leftover tokens at the end of the corpus do not fill a row and "
@@ -176,7 +182,7 @@ class ContiguousStreams(FairseqDataset):
         }
 
     def _tokens(self, window: Window) -> Tensor:
-        """What a window reads and predicts, (B, T + 1)."""
+        """Inputs and the last target of a window, (B, T + 1)."""
         end = window.start + window.length + 1
         if not window.row_offsets:
             return self.rows[:, window.start : end]
@@ -188,18 +194,3 @@ class ContiguousStreams(FairseqDataset):
         """A batch is one window."""
         (sample,) = samples
         return sample
-
-
-# Where each row of a stream begins: partial shuffle (Press 2019).
-
-
-ROW_OFFSETS = ("none", "random")
-"""Whether rows begin where they were cut, or in every epoch somewhere else."""
-
-
-def random_row_offsets(num_rows: int, row_length: int, *, seed: Union[int, Sequence[int]]) -> Tuple[int, ...]:
-    """A number of tokens for each row by which it is rotated, uniform in [0, ``row_length``).
-
-    ``seed`` is whatever :func:`numpy.random.default_rng` takes.
-    """
-    return tuple(np.random.default_rng(seed).integers(row_length, size=num_rows).tolist())

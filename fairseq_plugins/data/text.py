@@ -1,4 +1,7 @@
-"""Reading a binarised split as one token stream."""
+"""Files that corpora are read from: dictionaries, binarised splits and their word counts, digests, text files.
+
+Shapes: n tokens of a text, V vocabulary.
+"""
 
 import gzip
 import hashlib
@@ -24,6 +27,26 @@ from tqdm import tqdm
 
 PROGRESS_FROM_LINES = 200_000
 
+TOKENS_AT_ONCE = 2**20
+"""Tokens that are counted at a time."""
+
+DIGESTS_FILE = "digests.json"
+"""Digest of every dictionary and binarised text of a folder, by file name.
+
+data-prep writes it. Where it is missing, the first training does. It is not part of ``text.json``, which folders of
+sentence pairs do not have.
+"""
+
+RECENT_SECONDS = 2
+"""A file that was modified so recently may be modified again within the resolution of its time of modification."""
+
+STANDARD_INPUT = Path("-")
+"""Stands for standard input where a file can be given."""
+
+_GZIP = b"\x1f\x8b"
+
+_TO_UTF_8 = "convert it to UTF-8, such as by iconv -f UTF-16 -t UTF-8"
+
 
 def load_dictionary(data_dir: Union[str, Path]) -> Dictionary:
     """Load ``dict.txt`` of a directory that ``fairseq-preprocess`` wrote.
@@ -41,13 +64,12 @@ def load_dictionary(data_dir: Union[str, Path]) -> Dictionary:
 
 
 def split_parts(data_dir: Union[str, Path], split: str, *, suffixes: Sequence[str] = ("",)) -> List[str]:
-    """The names of a split and of those beside it that fairseq trains on as well: train, train1, train2 and so on.
+    """Names of the parts of a split that fairseq concatenates: train, train1, train2 and so on.
 
     Args:
-        data_dir: where they are.
-        split: its name.
-        suffixes: what follows the number, such as that of a side of sentence pairs; of several the first with which
-            there is a binarised text is taken, number by number.
+        data_dir: folder of the binarised text.
+        split: name of the split.
+        suffixes: suffixes of a side of sentence pairs. The first one that exists is taken, number by number.
     """
 
     def part(number: str) -> Optional[str]:
@@ -59,7 +81,7 @@ def split_parts(data_dir: Union[str, Path], split: str, *, suffixes: Sequence[st
 
 
 def is_binarised(path: Path) -> bool:
-    """Whether there is a binarised text; ``path`` has no suffix."""
+    """Whether there is a binarised text at ``path``, which has no suffix."""
     return all(path.with_name(f"{path.name}.{suffix}").is_file() for suffix in ("bin", "idx"))
 
 
@@ -81,7 +103,7 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
     assert lines is not None
     tokens = _whole_file(path)
     if tokens is None:
-        if lines.supports_prefetch:  # it gives nothing else
+        if lines.supports_prefetch:  # such a dataset returns only prefetched lines
             lines.prefetch(range(len(lines)))
         shown = tqdm(range(len(lines)), desc=f"reading {split}", unit="line", disable=len(lines) < PROGRESS_FROM_LINES)
         tokens = torch.cat([lines[i] for i in shown]).long()
@@ -94,7 +116,7 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
 
 
 def _whole_file(path: Path) -> Optional[Tensor]:
-    """All tokens of a memory-mapped text, (n,) int64, whose lines follow each other; None of one of another kind."""
+    """All tokens of a memory-mapped text, (n,) int64, by one read instead of one a line. None for other formats."""
     if infer_dataset_impl(str(path)) != "mmap":
         return None
     dtype = MMapIndexedDataset.Index(f"{path}.idx").dtype
@@ -102,7 +124,7 @@ def _whole_file(path: Path) -> Optional[Tensor]:
 
 
 def load_training_stream(data_dir: Union[str, Path], dictionary: Dictionary, *, subset: str = "train") -> Tensor:
-    """All tokens that fairseq trains on, (n,) int64: those of train, train1, train2 and so on.
+    """All tokens that fairseq trains on, (n,) int64: train, train1, train2 and so on.
 
     Raises:
         ValueError: as :func:`load_token_stream`.
@@ -111,129 +133,11 @@ def load_training_stream(data_dir: Union[str, Path], dictionary: Dictionary, *, 
 
 
 def dictionary_fingerprint(dictionary: Dictionary) -> str:
-    """A digest of the symbols in order; equal for dictionaries that number words alike."""
+    """Digest of the symbols in order. Equal for dictionaries that give words the same indices."""
     return hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
 
 
-# Text files line by line, compressed by gzip or not.
-
-
-STANDARD_INPUT = Path("-")
-"""Stands for the standard input where a file can be given."""
-
-_GZIP = b"\x1f\x8b"
-
-_TO_UTF_8 = "convert it to UTF-8, such as by iconv -f UTF-16 -t UTF-8"
-
-
-def check_file(path: Path, *, wanted: str) -> None:
-    """Refuse a path that cannot be read; ``wanted`` says what to give.
-
-    Raises:
-        ValueError: if there is nothing, a folder, or a device, which may never end.
-    """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: give {wanted}")
-    if not path.exists():
-        raise ValueError(f"{path} does not exist: give {wanted}")
-    if path.is_char_device() or path.is_block_device():
-        raise ValueError(f"{path} is a device: give {wanted}")
-
-
-def check_line_ends(first_line: bytes, *, name: object) -> None:
-    """Refuse text whose lines end in carriage returns alone; it would be one line.
-
-    Args:
-        first_line: up to the first newline, or more.
-        name: of the file, for the message.
-
-    Raises:
-        ValueError: with the remedy.
-    """
-    if b"\n" not in first_line and b"\r" in first_line.rstrip(b"\r"):
-        raise ValueError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
-
-
-def byte_lines(path: Path, *, wanted: str = "a text file") -> Iterator[bytes]:
-    """Lines of a file with their newlines; a file that begins as gzip does is decompressed, whatever its name.
-
-    Raises:
-        ValueError: at once as :func:`check_file`; on the way if the file is damaged.
-    """
-    check_file(path, wanted=wanted)
-    return _unpacked_lines(path)
-
-
-def _unpacked_lines(path: Path) -> Iterator[bytes]:
-    number = 0
-    try:
-        with path.open("rb") as raw:
-            packed = raw.peek(len(_GZIP)).startswith(_GZIP)
-            for line in gzip.open(raw) if packed else raw:
-                number += 1
-                yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is truncated or damaged after line {number} ({error}): copy it again") from error
-
-
-def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int, str]]:
-    """Number, from 1, and text of each line, without its newline; a byte order mark is left out.
-
-    Args:
-        lines: in UTF-8.
-        name: of the file, for messages.
-
-    Raises:
-        ValueError: on the way, with the line that is not UTF-8, or if lines end in carriage returns alone.
-    """
-    for number, line in enumerate(lines, start=1):
-        if number == 1:
-            check_line_ends(line, name=name)
-        if number <= 2 and b"\0" in line:  # which decodes without an error
-            raise ValueError(f"{name}, line {number}: not UTF-8: it looks like UTF-16, {_TO_UTF_8}")
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{name}, line {number}: not UTF-8: {error.reason}; {_TO_UTF_8}") from error
-        yield number, (text.removeprefix("\ufeff") if number == 1 else text).rstrip("\r\n")
-
-
-def numbered_lines(path: Path, *, wanted: str = "a text file") -> Iterator[Tuple[int, str]]:
-    """Number and text of each line of a file, ``-`` for the standard input; see :func:`decode_lines`.
-
-    Raises:
-        ValueError: as :func:`byte_lines`.
-    """
-    lines = sys.stdin.buffer if path == STANDARD_INPUT else byte_lines(path, wanted=wanted)
-    return decode_lines(lines, name=name_of(path))
-
-
-def read_lines(
-    path: Path, *, when_empty: Literal["refused", "kept"] = "refused", unicode: Literal["NFC", "kept"] = "NFC"
-) -> List[str]:
-    """All lines of a file without their newlines.
-
-    Args:
-        path: ``-`` is the standard input.
-        when_empty: what is done with a file without a line.
-        unicode: lines are put into the composed form, so that equal texts compare as equal, or kept as they are.
-
-    Raises:
-        ValueError: if the file is missing, empty, damaged or not UTF-8, or knows carriage returns alone; the message
-            names the line.
-    """
-    found = [text for _, text in numbered_lines(path)]
-    if not found and when_empty == "refused":
-        raise ValueError(f"{name_of(path)} is empty")
-    return [unicodedata.normalize("NFC", line) for line in found] if unicode == "NFC" else found
-
-
-def name_of(*paths: Path) -> str:
-    """How messages name files that are read as one text."""
-    return " and ".join("standard input" if path == STANDARD_INPUT else str(path) for path in paths)
-
-
-# Tasks as models see them.
+# Tasks
 
 
 class TextTask(Protocol):
@@ -241,7 +145,7 @@ class TextTask(Protocol):
 
     Attributes:
         cfg: flags of the task, or None where they are in ``args``.
-        args: flags of the command, of older tasks.
+        args: flags of the command, in older tasks.
     """
 
     cfg: Any
@@ -257,26 +161,26 @@ class TextTask(Protocol):
 
 
 def task_config(task: TextTask) -> Any:
-    """The flags of a task: of one of fairseq's older kind its arguments; None where it has neither."""
+    """Flags of a task: ``cfg``, or ``args`` of older tasks, or None."""
     config = getattr(task, "cfg", None)
     return getattr(task, "args", None) if config is None else config
 
 
 def check_target_padding(task: TextTask, *, reader: str) -> None:
-    """Refuse a task that pads target sentences in front, where ``reader`` would read the padding as words.
+    """Check that a task does not left-pad targets: ``reader`` would read the padding as words.
 
     Raises:
-        ValueError: with the remedy.
+        ValueError: if it does.
     """
     if getattr(task_config(task), "left_pad_target", False):
         raise ValueError(f"--left-pad-target: {reader} would read the padding before a sentence: leave it out")
 
 
 def check_reads_one_text(task: TextTask) -> None:
-    """Refuse a task of sentence pairs, which a language model cannot read.
+    """Check that a task has one text, as a language model reads it.
 
     Raises:
-        ValueError: with the remedy.
+        ValueError: if it has sentence pairs.
     """
     if isinstance(task, TranslationTask):
         raise ValueError(
@@ -286,10 +190,10 @@ def check_reads_one_text(task: TextTask) -> None:
 
 
 def check_reads_pairs(task: TextTask) -> None:
-    """Refuse a task of one text, which an encoder-decoder cannot read.
+    """Check that a task has sentence pairs, as an encoder-decoder reads them.
 
     Raises:
-        ValueError: with the remedy.
+        ValueError: if it has one text.
     """
     if isinstance(task, LanguageModelingTask):
         raise ValueError(
@@ -298,79 +202,14 @@ def check_reads_pairs(task: TextTask) -> None:
         )
 
 
-# What tells whether a file is the same as another, or as it was in the folder's first use: a digest of its bytes.
-
-
-DIGESTS_FILE = "digests.json"
-"""Beside dictionaries and binarised text: the digest of each of these files by its name.
-
-data-prep writes it with them, and the first training where there is none. It is a file of its own since ``text.json``
-belongs to how raw text is read, and a folder of sentence pairs has none.
-"""
-RECENT_SECONDS = 2
-"""A file that was changed so lately may change again without another time of change."""
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits; a file that has not changed is read once in a process."""
-    status = path.stat()
-    read = _read_digest if time.time() - status.st_mtime > RECENT_SECONDS else _read_digest.__wrapped__
-    return read(str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-@cache
-def _read_digest(path: str, *_: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_digest(path: Path) -> None:
-    """Refuse a dictionary or binarised text that is not as ``digests.json`` beside it has it; others are let pass.
-
-    Raises:
-        ValueError: if it differs, or ``digests.json`` cannot be read.
-    """
-    known = read_digests(path.parent)
-    if path.name in known and path.is_file() and known[path.name] != file_digest(path):
-        raise ValueError(
-            f"{path} is not as it was when {path.parent / DIGESTS_FILE} was written: it is damaged or was made with "
-            f"another dictionary; copy or prepare the folder again, or remove {DIGESTS_FILE} if it was meant to change"
-        )
-
-
-def read_digests(folder: Path) -> Dict[str, str]:
-    """What ``digests.json`` tells of a folder's files, by their names; nothing where there is none.
-
-    Raises:
-        ValueError: if it cannot be read.
-    """
-    path = folder / DIGESTS_FILE
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (RecursionError, ValueError):
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: copy it again, or remove it")
-    return found
-
-
-# Word counts of a binarised training text, the end mark and the unknown word included.
-#
-# fairseq's dictionary does not know how often these two occur. Shapes: V vocabulary.
-
-
-TOKENS_AT_ONCE = 2**20
-"""Tokens of the file that are held at a time."""
+# Word counts, for noise distributions. fairseq's dictionary does not count the end mark and the unknown word.
 
 
 def count_words(split: Path, vocab_size: int) -> Tensor:
-    """How often each word occurs in ``split.bin``, (V,) int64.
+    """Count of each word in ``split.bin``, (V,) int64.
 
     Raises:
-        ValueError: if the file is not fairseq's memory-mapped one, has a word outside of the vocabulary, or is not as
-            ``digests.json`` has it.
+        ValueError: if the file is not memory-mapped, has a word outside of the vocabulary, or differs from its digest.
     """
     check_digest(Path(f"{split}.bin"))
     if infer_dataset_impl(str(split)) != "mmap":
@@ -394,7 +233,7 @@ def count_words(split: Path, vocab_size: int) -> Tensor:
 
 
 def training_counts(task: TextTask) -> Optional[Tensor]:
-    """How often each target word occurs in the task's training text, (V,) int64; None where the text is not there.
+    """Count of each target word in the task's training text, (V,) int64. None where the text does not exist.
 
     Raises:
         ValueError: if the text cannot be counted, or has a word outside of the vocabulary.
@@ -404,9 +243,9 @@ def training_counts(task: TextTask) -> Optional[Tensor]:
 
 
 def training_splits(task: TextTask) -> List[Path]:
-    """Paths, without suffix, of the binarised target side of the task's training text, as far as they are there."""
+    """Paths, without suffix, of the existing parts of the target side of the task's binarised training text."""
     config = task_config(task)
-    subset = getattr(config, "train_subset", "train")  # fairseq's language modelling task does not know it
+    subset = getattr(config, "train_subset", "train")  # fairseq's language_modeling task does not have it
     source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
     suffixes = [""]
     if target is not None:
@@ -417,3 +256,161 @@ def training_splits(task: TextTask) -> List[Path]:
         for part in split_parts(path, subset, suffixes=suffixes)
         if is_binarised(Path(path) / part)
     ]
+
+
+# Digests of files
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits. A process reads an unchanged file once."""
+    status = path.stat()
+    read = _read_digest if time.time() - status.st_mtime > RECENT_SECONDS else _read_digest.__wrapped__
+    return read(str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@cache
+def _read_digest(path: str, *_: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_digest(path: Path) -> None:
+    """Check a dictionary or binarised text against ``digests.json`` beside it. Other files pass.
+
+    Raises:
+        ValueError: if the file has changed, or ``digests.json`` cannot be read.
+    """
+    known = read_digests(path.parent)
+    if path.name in known and path.is_file() and known[path.name] != file_digest(path):
+        raise ValueError(
+            f"{path} is not as it was when {path.parent / DIGESTS_FILE} was written: it is damaged or was made with "
+            f"another dictionary; copy or prepare the folder again, or remove {DIGESTS_FILE} if it was meant to change"
+        )
+
+
+def read_digests(folder: Path) -> Dict[str, str]:
+    """Digests in a folder's ``digests.json`` by file name, empty where there is none.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    path = folder / DIGESTS_FILE
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (RecursionError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: copy it again, or remove it")
+    return found
+
+
+# Text files
+
+
+def check_file(path: Path, *, wanted: str) -> None:
+    """Check that a path can be read. ``wanted`` says in the message what to give.
+
+    Raises:
+        ValueError: if it does not exist, is a folder, or is a device, which may never end.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give {wanted}")
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: give {wanted}")
+    if path.is_char_device() or path.is_block_device():
+        raise ValueError(f"{path} is a device: give {wanted}")
+
+
+def check_line_ends(first_line: bytes, *, name: object) -> None:
+    """Check that text does not end its lines in carriage returns alone: all of it would be one line.
+
+    Args:
+        first_line: the text up to the first newline, or more.
+        name: name of the file, for the message.
+
+    Raises:
+        ValueError: if it does.
+    """
+    if b"\n" not in first_line and b"\r" in first_line.rstrip(b"\r"):
+        raise ValueError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
+
+
+def byte_lines(path: Path, *, wanted: str = "a text file") -> Iterator[bytes]:
+    """Lines of a file with their newlines. A file that begins like gzip is decompressed, whatever its name.
+
+    Raises:
+        ValueError: at once as :func:`check_file`, and while reading if the file is damaged.
+    """
+    check_file(path, wanted=wanted)
+    return _unpacked_lines(path)
+
+
+def _unpacked_lines(path: Path) -> Iterator[bytes]:
+    number = 0
+    try:
+        with path.open("rb") as raw:
+            packed = raw.peek(len(_GZIP)).startswith(_GZIP)
+            for line in gzip.open(raw) if packed else raw:
+                number += 1
+                yield line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is truncated or damaged after line {number} ({error}): copy it again") from error
+
+
+def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int, str]]:
+    """Number (from 1) and text of each line, without newline and byte order mark.
+
+    Args:
+        lines: lines in UTF-8.
+        name: name of the file, for messages.
+
+    Raises:
+        ValueError: while reading, if a line is not UTF-8 (with its number) or lines end in carriage returns alone.
+    """
+    for number, line in enumerate(lines, start=1):
+        if number == 1:
+            check_line_ends(line, name=name)
+        if number <= 2 and b"\0" in line:  # UTF-16 of ASCII is valid UTF-8
+            raise ValueError(f"{name}, line {number}: not UTF-8: it looks like UTF-16, {_TO_UTF_8}")
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}, line {number}: not UTF-8: {error.reason}; {_TO_UTF_8}") from error
+        yield number, (text.removeprefix("\ufeff") if number == 1 else text).rstrip("\r\n")
+
+
+def numbered_lines(path: Path, *, wanted: str = "a text file") -> Iterator[Tuple[int, str]]:
+    """Number and text of each line of a file or, for ``-``, of standard input. See :func:`decode_lines`.
+
+    Raises:
+        ValueError: as :func:`byte_lines`.
+    """
+    lines = sys.stdin.buffer if path == STANDARD_INPUT else byte_lines(path, wanted=wanted)
+    return decode_lines(lines, name=name_of(path))
+
+
+def read_lines(
+    path: Path, *, when_empty: Literal["refused", "kept"] = "refused", unicode: Literal["NFC", "kept"] = "NFC"
+) -> List[str]:
+    """All lines of a file without their newlines.
+
+    Args:
+        path: a file, or ``-`` for standard input.
+        when_empty: whether a file without a line is an error.
+        unicode: NFC composes characters, so that equal texts compare as equal.
+
+    Raises:
+        ValueError: if the file is missing, empty, damaged or not UTF-8, or ends lines in carriage returns alone. The
+            message names the line.
+    """
+    found = [text for _, text in numbered_lines(path)]
+    if not found and when_empty == "refused":
+        raise ValueError(f"{name_of(path)} is empty")
+    return [unicodedata.normalize("NFC", line) for line in found] if unicode == "NFC" else found
+
+
+def name_of(*paths: Path) -> str:
+    """Name, for messages, of files that are read as one text."""
+    return " and ".join("standard input" if path == STANDARD_INPUT else str(path) for path in paths)
