@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What every prepare.sh sources: it prepares the corpus that the script's folder is named after.
+# Sourced by every prepare.sh. Prepares the corpus that the script's folder is named after.
 here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[1]}")")
 command -v python3 >/dev/null || {
   echo "error: python3 is not on PATH: activate the environment that fairseq is installed in" >&2

@@ -4,10 +4,10 @@ import io
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # which PYTHONSAFEPATH leaves out
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # PYTHONSAFEPATH leaves it out
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # fairseq_plugins of this checkout
 
-from preparation.lines import ACTIVATE
+from preparation import ACTIVATE
 
 try:
     from preparation.main import main
@@ -15,6 +15,6 @@ except ImportError as error:
     sys.exit(f"error: {error}: {ACTIVATE}")
 
 if __name__ == "__main__":
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may have letters that the terminal has not
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may have characters that the terminal lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))

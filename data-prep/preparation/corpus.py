@@ -1,4 +1,4 @@
-"""What the framework asks of a corpus."""
+"""The contract of a corpus, and the command line options that all corpora share."""
 
 import argparse
 import os
@@ -15,15 +15,15 @@ from .lines import Row
 class Step(NamedTuple):
     """A step between the raw text and the binaries."""
 
-    name: str  # of its folder
-    settings: dict[str, object]  # another value makes the step again
-    make: Callable[[Path, Path], None]  # fills the second folder from the step before it, the first
+    name: str  # name of its folder
+    settings: dict[str, object]  # the step is repeated when they change
+    make: Callable[[Path, Path], None]  # make(folder of the previous step, folder to fill)
 
 
 class Corpus(ABC):
-    """A corpus: its options, where its files are, the raw text of its splits, and how that becomes tokens.
+    """A corpus: its options, its files, the raw text of its splits, and the steps from there to tokens.
 
-    A row is a line of each side: of one side for a language model, of two for a pair.
+    A row has a line of each side: one for a language model, two for a sentence pair.
     """
 
     name: str
@@ -31,24 +31,24 @@ class Corpus(ABC):
 
     @property
     def result_pattern(self) -> str:
-        """Name of the result's folder, for a person."""
+        """Name of the result's folder, for --help."""
         return self.name
 
     def add_options(self, parser: ArgumentParser) -> None:  # noqa: B027
-        """Add the corpus' own options, those that all corpora share aside."""
+        """Add options of this corpus to those that all corpora share."""
 
     @abstractmethod
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """Check options that depend on each other; ``error`` ends the program with a message about usage.
+        """Check options that depend on each other. ``error`` ends the program with a message about usage.
 
         Sets ``result`` (name of the result's folder), ``subject`` (name of the folder of steps, may be empty),
-        ``sides`` (names of the sides that ``read`` gives), ``kept_sides`` (those that are prepared),
-        ``threshold`` (words seen less often become unknown) and ``joined_dictionary``.
+        ``sides`` (names of the sides that ``read`` returns), ``kept_sides`` (the sides that are prepared),
+        ``threshold`` (rarer words become unknown) and ``joined_dictionary``.
         """
 
     @abstractmethod
     def recipe(self, options: Namespace) -> str:
-        """One line that tells how a result is made, the first one of ``prepared.txt``."""
+        """A line that identifies how the result is made, the first one of ``prepared.txt``."""
 
     @abstractmethod
     def variant(self, options: Namespace) -> str:
@@ -56,17 +56,17 @@ class Corpus(ABC):
 
     @abstractmethod
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The files to read, by the names that the corpus gives them; DataError tells what ``folder`` lacks."""
+        """The files to read, by the corpus' own names. DataError names what ``folder`` lacks."""
 
     @abstractmethod
     def download(self, folder: Path, options: Namespace) -> None:
-        """Bring the files into ``folder``; those that are there already stay."""
+        """Download the files that ``folder`` lacks."""
 
     @abstractmethod
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """Raw text of train, valid, test and the corpus' other splits; ``options.check`` demands the real corpus.
+        """Raw text of train, valid, test and further splits. ``options.check`` demands the real corpus.
 
-        A split may be a stream that is read once, while ``scratch`` is there: an empty folder for unpacked files.
+        A split may be an iterator. ``scratch`` is a folder for unpacked files that exists until all splits are read.
         """
 
     def steps(self, options: Namespace) -> list[Step]:
@@ -74,32 +74,29 @@ class Corpus(ABC):
         return []
 
     def check_dictionary(self, num_rows: int, files: dict[str, Path], options: Namespace) -> None:  # noqa: B027
-        """DataError unless a dictionary with so many rows can be the real corpus'."""
+        """DataError unless the real corpus' dictionary can have this number of rows."""
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """How a raw line of a corpus of one side becomes words, for ``text.json``.
+        """How a raw line becomes words, for ``text.json`` of a corpus of one side.
 
-        ``tokenizer`` is "blanks", "moses" with its ``language``, or "characters"; ``case`` is "kept", "lower tokens",
-        or "lower lines" where the tokenizer reads lines in lower case.
+        ``tokenizer`` is "blanks", "moses" with its ``language``, or "characters". ``case`` is "kept", "lower tokens",
+        or "lower lines" where lines are lower-cased before they are tokenised.
         """
         return {"tokenizer": "blanks", "case": "kept"}
 
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:  # noqa: B027
-        """Put into the result what a model needs besides the binaries; ``folders`` are those of the steps."""
+        """Add files to the result that models need besides the binaries. ``folders`` are those of the steps."""
 
     @abstractmethod
     def report(self, options: Namespace) -> str:
         """Where the result lies and what to run next."""
 
 
-# The options that every corpus has, and the values of options.
-
-
-LARGEST = 10**9  # number that an option takes
+LARGEST = 10**9  # largest number that an option takes
 
 
 def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
-    """Options of the command line, with what EXPECTED_COUNTS says and what the corpus makes of them."""
+    """Parse and check options of the command line. EXPECTED_COUNTS of the environment sets ``check``."""
     parser = argparse.ArgumentParser(
         prog="prepare.sh",
         description=f"Download, check and binarise {corpus.title}.",
@@ -161,7 +158,7 @@ def natural(text: str) -> int:
 
 
 def ratio(text: str) -> float:
-    """0, or a number from 1."""
+    """0 (no limit), or a number from 1."""
     try:
         number = float(text)
     except ValueError:
@@ -175,16 +172,13 @@ def _num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# The command that trains a model on a result.
-
-
 def next_command(dest: Path, *, recipe: str, beside: str = "") -> str:
-    """Where the result lies and what to run next.
+    """Where the result is and which command trains on it.
 
     Args:
-        dest: the result.
-        recipe: a recipe with a system ``doc`` that trains on it.
-        beside: what else lies there.
+        dest: folder of the result.
+        recipe: a recipe with a system ``doc``.
+        beside: other files in ``dest``, for the message.
     """
     command = ["python", "-m", "fairseq_plugins.cli.train", recipe, "doc", str(dest)]
     command += ["--save-dir", f"checkpoints/{dest.name}"]

@@ -1,10 +1,9 @@
 """Lines of text: reading with the place of an error, writing, and work on a stream of lines in parallel.
 
-A line ends at LF and nowhere else. The other characters at which some programs break a line (CR, U+0085, U+2028 ...)
-become spaces, so that no reader of the files written here can count differently. The commands that read raw text do the
-same to a line, by the same function.
+A line ends at LF only. Other characters at which some programs break lines (CR, U+0085, U+2028 ...) become spaces, so
+that all readers of the files count alike. Commands that read raw text clean it by the same function.
 
-Everything here is a stream: whatever the length of a file, only a bounded number of its lines is in memory.
+Everything is a stream: a bounded number of lines is in memory, whatever the length of a file.
 """
 
 import itertools
@@ -25,28 +24,24 @@ from tqdm import tqdm
 
 from .moses import clean
 
-# What went wrong, and what is going on, in one line for a person.
+CHUNK = 500  # items that a process works on at a time
+CHUNKS_AHEAD = 3  # chunks of a process: one being worked on, one waiting for it, one waiting for the reader
 
+Row = tuple[str, ...]  # one line, or a line of the source and its translation
 
 PASS_OTHERS = "pass the right files with --from DIR"
 CHECK_OR_PASS = f"delete it and run again, or {PASS_OTHERS}"
-ACTIVATE = "activate the environment that fairseq is installed in"
+TO_UTF_8 = "convert it to UTF-8, such as by iconv -f UTF-16 -t UTF-8"
 
 
 class DataError(Exception):
-    """The user's files, options or machine do not allow to go on; the text is the whole message."""
+    """A user error: of files, options or the machine. The text is the whole message."""
 
 
 def note(message: str) -> None:
-    """Tell on the standard error stream what is being done."""
+    """Print a message on standard error."""
     print(message, file=sys.stderr, flush=True)
 
-
-CHUNK = 500  # items that a process works on at a time
-CHUNKS_AHEAD = 3  # of each process: being worked on, waiting for it, waiting for the reader
-TO_UTF_8 = "convert it to UTF-8, such as by iconv -f UTF-16 -t UTF-8"
-
-Row = tuple[str, ...]  # a line of each side: one, or a line of the source and the line of the target that belongs to it
 
 tqdm.monitor_interval = 0  # no thread, so that processes can be forked safely
 
@@ -57,11 +52,11 @@ def progress(items: Iterable, **options: Any) -> tqdm:
 
 
 def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
-    """Cleaned lines of a binary file; ``name`` is the file's in an error message."""
+    """Cleaned lines of a binary file. ``name`` is its name in messages."""
     for number, line in enumerate(stream, 1):
         if number == 1 and b"\r" in line and not line.endswith(b"\n"):
             raise DataError(f"{name}: its lines end with CR alone: convert them to LF")
-        if number <= 2 and b"\0" in line:  # which decodes without an error
+        if number <= 2 and b"\0" in line:  # UTF-16 of ASCII is valid UTF-8
             raise DataError(f"{name}:{number}: not UTF-8 text: it looks like UTF-16, {TO_UTF_8}")
         try:
             text = line.decode("utf-8")
@@ -72,7 +67,7 @@ def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
 
 
 def aligned(sources: Iterable[str], targets: Iterable[str], source_name: object, target_name: object) -> Iterator[Row]:
-    """The pairs of two sides; DataError at the end unless they have the same number of lines, at least one."""
+    """Pairs of two sides. DataError at the end unless they have the same number of lines, at least one."""
     sides = iter(sources), iter(targets)
     count = 0
     for pair in itertools.zip_longest(*sides):
@@ -98,13 +93,13 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write one line each."""
+    """Write lines."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
 def read_rows(folder: Path, split: str, sides: Sequence[str]) -> Iterator[Row]:
-    """The rows of the files of a split, one file a side."""
+    """Rows of a split, which has one file a side."""
     paths = [folder / f"{split}.{side}" for side in sides]
     if len(paths) == 1:
         return ((line,) for line in read_lines(paths[0]))
@@ -113,7 +108,7 @@ def read_rows(folder: Path, split: str, sides: Sequence[str]) -> Iterator[Row]:
 
 
 class RowWriter:
-    """Writes the files of a split, one file a side; ``num_rows`` counts."""
+    """Writes the files of a split, one a side, and counts rows in ``num_rows``."""
 
     def __init__(self, folder: Path, split: str, sides: Sequence[str]) -> None:
         self.paths = [folder / f"{split}.{side}" for side in sides]
@@ -135,19 +130,22 @@ class RowWriter:
 
 
 def write_rows(folder: Path, split: str, sides: Sequence[str], rows: Iterable[Row]) -> int:
-    """Write the files of a split; the number of rows."""
+    """Write the files of a split. Returns the number of rows."""
     with RowWriter(folder, split, sides) as writer:
         for row in rows:
             writer.write(row)
     return writer.num_rows
 
 
-_work: Callable[[Any], Any]
+# Work in processes
+
+
+_work: Callable[[Any], Any]  # of a worker process, made once by _start_worker
 
 
 def _start_worker(build: Callable[..., Callable], arguments: tuple) -> None:
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     _work = build(*arguments)
 
@@ -170,9 +168,9 @@ def map_in_order(
     label: str,
     total: int | None = None,
 ) -> Iterator:
-    """Apply the function that ``build(*arguments)`` makes in each process to every item; the order is kept.
+    """Apply a function to every item and keep the order. ``build(*arguments)`` makes it once in each process.
 
-    ``items`` is read no further than CHUNKS_AHEAD chunks a process beyond what was yielded.
+    ``items`` is read at most CHUNKS_AHEAD chunks a process ahead of what was yielded.
     """
     items = iter(items)
     chunks = iter(lambda: list(itertools.islice(items, CHUNK)), [])

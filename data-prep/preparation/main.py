@@ -1,4 +1,4 @@
-"""From the files of a corpus to fairseq's binaries: the order of the steps."""
+"""Prepare a corpus: options, download, steps, binaries, report, in this order."""
 
 import errno
 import shutil
@@ -7,9 +7,10 @@ from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
+from . import ACTIVATE
 from .corpora import CORPORA
 from .corpus import Corpus, parse_options
-from .lines import ACTIVATE, DataError, note
+from .lines import DataError, note
 from .sources import digest
 from .steps import (
     check_writable,
@@ -23,11 +24,11 @@ from .steps import (
     run_step,
 )
 
-FORMAT = 5  # of the work folder; another number makes every step again
+FORMAT = 5  # version of the work folder; another one repeats all steps
 
 
 def main(arguments: list[str]) -> int:
-    """Prepare the corpus that the first argument names; the exit status."""
+    """Prepare the corpus that the first argument names. Returns the exit status."""
     name, *rest = arguments or [""]
     if name not in CORPORA:
         print(f"usage: prepare.py CORPUS [option]...\nCORPUS is one of: {', '.join(CORPORA)}", file=sys.stderr)
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
 
 
 def prepare(corpus: Corpus, options: Namespace) -> None:
-    """Make ``options.dest``, unless it is there."""
+    """Make ``options.dest`` unless it is complete."""
     recipe = corpus.recipe(options)
     if not options.nfc:
         recipe += ", no NFC"
@@ -67,7 +68,7 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
         raise DataError(f"fairseq-preprocess is not on PATH: {ACTIVATE}")
     check_writable(options.dest)
     with locked(options.work):
-        if is_finished(corpus, recipe, options):  # by the run that this one waited for
+        if is_finished(corpus, recipe, options):  # by the run that held the lock
             return
         if options.source is None:
             corpus.download(options.work, options)
@@ -75,14 +76,14 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
         digests = {name: digest(path) for name, path in files.items()}
         folders = make_steps(corpus, files, digests, options)
         with reserved(options.dest):
-            if is_finished(corpus, recipe, options):  # by a run that worked in another folder
+            if is_finished(corpus, recipe, options):  # by a run with another work folder
                 return
             table = make_binaries(corpus, files, folders, [recipe, files_line(digests)], options)
     print("\n".join([*table, corpus.report(options)]), flush=True)
 
 
 def make_steps(corpus: Corpus, files: dict[str, Path], digests: dict[str, str], options: Namespace) -> dict[str, Path]:
-    """The folders of the steps by their names, the last one of which holds what is binarised."""
+    """Run the steps. Returns their folders by name. The last one holds what is binarised."""
     work = options.work / options.subject
     steps = corpus.steps(options)
     for name in ["text", *(step.name for step in steps)]:

@@ -1,4 +1,4 @@
-"""Trees as symbols for a language model: the words that are kept, and the text of every split."""
+"""The step from trees to symbols. Imported on use, because fairseq_plugins takes seconds to import."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from .steps import splits_of, write_splits
 
 
 def make_symbols(options: Namespace, text: Path, folder: Path) -> None:
-    """Write the words that train has often enough, and a line of symbols for each tree of all splits."""
+    """Write the words that are frequent in train, and a line of symbols for each tree of all splits."""
     (side,) = options.kept_sides
     splits = splits_of(text)
 

@@ -1,4 +1,4 @@
-"""Corpora of pairs: two sides that are tokenised and split into subwords, or one of them for a language model."""
+"""Corpora of two sides, tokenised and split into subwords, or of one of these sides for a language model."""
 
 import argparse
 import importlib.metadata
@@ -22,18 +22,18 @@ LOWERCASE = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}  # 
 
 
 class ParallelCorpus(Corpus):
-    """A corpus of two sides with names that fairseq takes for languages: ``de`` and ``en``, ``article`` and ``title``.
+    """A corpus of two sides, which fairseq calls languages: ``de`` and ``en``, or ``article`` and ``title``.
 
-    One side by itself is text for a language model: its tokens, without subwords.
+    One side by itself is text for a language model, in tokens without subwords.
     """
 
-    pairs: list[str]  # SOURCE-TARGET; where there is but one, nobody has to name it
+    pairs: list[str]  # SOURCE-TARGET. A single pair is the default of the argument.
     num_merges: int
     max_ratio: float
     max_length: int = 100
     lowercase: bool = False
     lowercase_recipe: str = "lowercase tokens"  # in the recipe of a result in lower case
-    symbols: tuple[str, ...] = ()  # tokens that stay whole whatever the subwords
+    symbols: tuple[str, ...] = ()  # tokens that are never split into subwords
     # recipes whose system doc trains on the result
     recipe_of_two_dictionaries: str = "multi30k"
     recipe_of_one_dictionary: str = "multi30k_joined"
@@ -41,30 +41,30 @@ class ParallelCorpus(Corpus):
 
     @property
     def result_pattern(self) -> str:
-        """The name, with the pair unless there is but one."""
+        """The name, with the pair unless there is only one."""
         return self.name if len(self.pairs) == 1 else f"{self.name}.PAIR"
 
     @property
     def languages(self) -> list[str]:
-        """The sides, each of which is also text for a language model."""
+        """All sides."""
         return list(dict.fromkeys(side for pair in self.pairs for side in pair.split("-")))
 
     def subject_type(self, text: str) -> str:
-        """The value of the argument PAIR: one of the pairs or of the languages."""
+        """Check the argument PAIR: one of the pairs or sides."""
         if text not in (*self.pairs, *self.languages):
             raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join([*self.pairs, *self.languages])}")
         return text
 
     def subject_help(self) -> str:
-        """What PAIR may be."""
+        """Help of the argument PAIR."""
         return f"{', '.join(self.pairs)} (source-target), or one side for a language model: {', '.join(self.languages)}"
 
     def pair_with(self, language: str, options: Namespace) -> str:
-        """The pair that is read when only one language of it is wanted."""
+        """The pair to read when only one side is prepared."""
         return next(pair for pair in self.pairs if language in pair.split("-"))
 
     def add_options(self, parser: ArgumentParser) -> None:
-        """What tokens, subwords and dictionaries are like, and the corpus' own ``extra_options``."""
+        """Options of tokens, subwords and dictionaries, and the corpus' own ``extra_options``."""
         add = parser.add_argument
         add("pair", nargs="?", type=self.subject_type, metavar="PAIR", help=self.subject_help())
         add("--pair", dest="pair_option", type=self.subject_type, metavar="PAIR", help="the same as an option")
@@ -92,7 +92,7 @@ class ParallelCorpus(Corpus):
         return dict(zip(PAIR_OPTIONS, values))
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """What is prepared, and the defaults of options that only a pair has."""
+        """Which sides are prepared, and the defaults of options that only pairs have."""
         if options.pair and options.pair_option and options.pair != options.pair_option:
             error(f"two pairs: {options.pair} and {options.pair_option}")
         only = self.pairs[0] if len(self.pairs) == 1 else None
@@ -118,7 +118,7 @@ class ParallelCorpus(Corpus):
             error("--min-length is larger than --max-length")
 
     def recipe(self, options: Namespace) -> str:
-        """The pair, and whatever changes the result."""
+        """The pair and all options that change the result."""
         if len(options.kept_sides) == 1:
             how = [f"words seen {options.threshold} times and more" if options.threshold > 1 else ""]
         else:
@@ -137,37 +137,37 @@ class ParallelCorpus(Corpus):
         return ", ".join(filter(None, parts))
 
     def variant(self, options: Namespace) -> str:
-        """The part of the recipe on which the raw text depends: the corpus' own options."""
+        """The corpus' own options, on which the raw text depends."""
         return ""
 
     def tokenizer_of(self, options: Namespace) -> Callable[..., Callable[[str], str]]:
-        """``tokenizer(side, lowercase)``, which makes a function from a raw line to tokens with one space between."""
+        """A function of (side, lowercase) that returns a tokeniser, see :meth:`tokenizer`."""
         return self.tokenizer
 
     def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
-        """A function from a raw line of a side to its tokens with one space between them."""
+        """A function from a raw line of a side to its tokens, joined by spaces."""
         return moses(side, lowercase)
 
     def joiner(self, side: str) -> Callable[[str], str]:
-        """A function from the tokens of a side to the line that a reader expects."""
+        """A function that detokenises a line of a side."""
         words = MosesWords(side)
         return lambda tokens: words.join(tokens.split())
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """Those of :meth:`tokenizer`."""
+        """The words of :meth:`tokenizer`."""
         case = LOWERCASE[self.lowercase_recipe] if options.lowercase else "kept"
         return {"tokenizer": "moses", "language": options.subject, "case": case}
 
     def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]:
-        """``reference(side)``, which makes a function from a raw line to the one that results are compared with."""
+        """A function of a side that returns a function from a raw line to its reference."""
         return lambda side: str
 
     def validation_interval(self, options: Namespace) -> int:
-        """Every so many training pairs that pass the filter one goes to valid; 0 where valid has files of its own."""
+        """Every n-th training pair that passes the filter goes to valid. 0 if valid has its own files."""
         return 0
 
     def steps(self, options: Namespace) -> list[Step]:
-        """Tokens; for a pair, subwords after them."""
+        """Tokens and, for a pair, subwords."""
         limits = [options.min_length, options.max_length, options.max_ratio, options.lowercase]
         settings = {"sacremoses": importlib.metadata.version("sacremoses"), "filter": limits}
         steps = [Step("tokens", settings, partial(make_tokens, self, options))]
@@ -178,14 +178,14 @@ class ParallelCorpus(Corpus):
         return steps
 
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
-        """For a pair, the subword model and the raw references."""
+        """For a pair, the subword model and raw references."""
         if len(options.kept_sides) > 1:
             model = subwords.KINDS[options.bpe].file
             shutil.copyfile(folders["subwords"] / model, result / model)
             shutil.copytree(folders["tokens"] / RAW, result / "raw")
 
     def report(self, options: Namespace) -> str:
-        """Where the result lies, and the command that trains on it."""
+        """Where the result is, and the command that trains on it."""
         if len(options.kept_sides) == 1:
             return next_command(options.dest, recipe="reduced")
         model = subwords.KINDS[options.bpe].file

@@ -1,4 +1,4 @@
-"""The files that a corpus is made of, compressed or not: their lines, and whether they are the right ones."""
+"""Files of a corpus: checksums, lines of plain and compressed files, downloads, archives."""
 
 import errno
 import gzip
@@ -25,7 +25,16 @@ from urllib.error import HTTPError
 from .lines import CHECK_OR_PASS, DataError, Row, aligned, decode_lines, note, progress
 
 BLOCK = 1 << 20
-# a .zip file with a flipped bit may tell of a method or an encryption that nobody knows
+
+TIMEOUT = 60  # seconds without a byte, and seconds until a file begins
+SLOWEST = 1000  # bytes a second, over each TIMEOUT
+LONGEST = 24 * 3600  # seconds for a file
+LARGEST = 1 << 34  # bytes of a file: six times the largest of these corpora
+RETRIES = 2  # for an address that may answer later
+PAUSE = 1.0  # seconds before a retry
+TRANSIENT = {408, 425, 429, 500, 502, 503, 504}  # HTTP statuses that are worth a retry
+
+# NotImplementedError and RuntimeError: a flipped bit in a .zip file may look like an unknown compression or encryption
 DAMAGE = (
     *(EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile),
     *(NotImplementedError, RuntimeError),
@@ -39,32 +48,32 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
 
 
 def digest_of_all(digests: Mapping[str, str]) -> str:
-    """A short checksum of files, by their names and checksums."""
+    """A short checksum of several files, by their names and checksums."""
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @contextmanager
 def damage_reported(where: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[None]:
-    """DataError with a remedy instead of what a damaged archive raises."""
+    """Turn the errors that a damaged archive raises into a DataError with a remedy."""
     try:
         yield
     except DAMAGE as error:
         raise DataError(f"{where} is truncated or damaged ({error}): {remedy}") from None
     except OSError as error:
-        if error.errno not in (None, errno.EINVAL):  # a decompressor's own, or a place that the file has not
+        if error.errno not in (None, errno.EINVAL):  # from a decompressor, or a seek beyond the file
             raise
         raise DataError(f"{where} is truncated or damaged ({error}): {remedy}") from None
 
 
 @contextmanager
 def opened(path: Path, *, remedy: str = CHECK_OR_PASS) -> Iterator[IO[bytes]]:
-    """A file open for reading, decompressed if its name ends in ``.gz``."""
+    """Open a file for reading. It is decompressed if its name ends in ``.gz``."""
     with damage_reported(path, remedy=remedy), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
         yield file
 
 
 def content_digest(path: Path, *, remedy: str = CHECK_OR_PASS) -> str:
-    """SHA-256 of what ``opened`` reads."""
+    """SHA-256 of a file's content, after decompression."""
     result = hashlib.sha256()
     with opened(path, remedy=remedy) as file:
         while block := file.read(BLOCK):
@@ -73,13 +82,13 @@ def content_digest(path: Path, *, remedy: str = CHECK_OR_PASS) -> str:
 
 
 def check_digest(found: str, expected: str, where: object, *, remedy: str = CHECK_OR_PASS) -> None:
-    """DataError unless the SHA-256 of what is at ``where`` is the expected one."""
+    """DataError unless ``found`` is the expected SHA-256 of the content of ``where``."""
     if found != expected:
         raise DataError(f"{where} has SHA-256 {found}, expected {expected}: {remedy}")
 
 
 def file_lines(path: Path, name: object = None, *, remedy: str = CHECK_OR_PASS) -> Iterator[str]:
-    """Cleaned lines of a file, decompressed if need be; ``name`` stands for it in an error message."""
+    """Cleaned lines of a file, decompressed as needed. ``name`` replaces its path in messages."""
     with opened(path, remedy=remedy) as file:
         yield from decode_lines(file, name or path)
 
@@ -91,7 +100,7 @@ def aligned_files(source: Path, target: Path, source_name: object = None, target
 
 
 def counted(rows: Iterable[Row], expected: int, name: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[Row]:
-    """``rows``; DataError at the end if there are not as many as expected."""
+    """``rows``. DataError at the end unless their number is as expected."""
     count = 0
     for row in rows:
         count += 1
@@ -101,7 +110,7 @@ def counted(rows: Iterable[Row], expected: int, name: object, *, remedy: str = C
 
 
 def digested(rows: Iterable[Row], expected: str, name: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[Row]:
-    """``rows`` of one side; DataError at the end unless the file of their lines has the expected SHA-256."""
+    """``rows`` of one side. DataError at the end unless their lines have the expected SHA-256."""
     result = hashlib.sha256()
     for row in rows:
         (line,) = row
@@ -111,7 +120,7 @@ def digested(rows: Iterable[Row], expected: str, name: object, *, remedy: str = 
 
 
 def plain_or_gz(folder: Path, name: str) -> Path | None:
-    """``name.gz`` in the folder, or ``name``, or None; DataError if there are both."""
+    """``name.gz`` in the folder, or ``name``, or None. DataError if both exist."""
     found = [path for path in (folder / f"{name}.gz", folder / name) if path.is_file()]
     if len(found) > 1:
         raise DataError(f"{folder} has both {name}.gz and {name}: leave the one that is meant")
@@ -123,25 +132,16 @@ def text_lines(content: bytes, name: object) -> list[str]:
     return list(decode_lines(io.BytesIO(content), name))
 
 
-# Files from mirrors: the first one that gives a sound file.
-
-
-TIMEOUT = 60  # seconds without a byte, and seconds until a file begins
-SLOWEST = 1000  # bytes a second, over each stretch of TIMEOUT
-LONGEST = 24 * 3600  # seconds that a file takes
-LARGEST = 1 << 34  # bytes of a file: six times the largest of these corpora
-RETRIES = 2  # of an address that may yet answer
-PAUSE = 1.0  # seconds before each
-PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses of HTTP; any other one would come again
+# Downloads
 
 
 def mirror_urls(mirrors: Iterable[str], name: str) -> list[str]:
-    """Addresses of a file in the mirrors' folders; a mirror may also be the file's own address."""
+    """URLs of a file in the mirrors' folders. A mirror may also be the file's own URL."""
     return [f"{mirror.removesuffix(f'/{name}').rstrip('/')}/{name}" for mirror in mirrors]
 
 
 def try_download(attempts: Iterable[tuple[str, Path]], is_sound: Callable[[Path], bool]) -> bool:
-    """Save the first URL that gives a sound file under the path beside it; whether there was one."""
+    """Download from the first (URL, path) that gives a sound file. Returns whether there is one."""
     for url, target in attempts:
         partial = target.with_name(f"{target.name}.part")
         note(f"downloading {url}")
@@ -159,12 +159,12 @@ def try_download(attempts: Iterable[tuple[str, Path]], is_sound: Callable[[Path]
 
 
 def no_mirror_worked(names: str) -> DataError:
-    """The error when no way was left to get the files."""
+    """The error when all downloads failed."""
     return DataError(f"no mirror worked: download {names} by hand and run again with --from DIR, the folder it is in")
 
 
 def download(attempts: list[tuple[str, Path]], is_sound: Callable[[Path], bool]) -> None:
-    """As ``try_download``; DataError if no URL works."""
+    """As ``try_download``. DataError if no URL works."""
     if not try_download(attempts, is_sound):
         raise no_mirror_worked(" or ".join(dict.fromkeys(target.name for _, target in attempts)))
 
@@ -174,7 +174,7 @@ def _save_with_retries(url: str, path: Path) -> None:
         try:
             return _save(url, path)
         except OSError as error:
-            if isinstance(error, HTTPError) and error.code not in PASSING:
+            if isinstance(error, HTTPError) and error.code not in TRANSIENT:
                 raise
             note(f"trying again: {error}")
             time.sleep(PAUSE)
@@ -182,7 +182,7 @@ def _save_with_retries(url: str, path: Path) -> None:
 
 
 def _write(file: FileIO, block: bytes, path: Path) -> None:
-    """An error of the disk is none of the mirror's."""
+    """Write a block. A full disk is a DataError, because another mirror would not help."""
     left = memoryview(block)
     try:
         while left:
@@ -193,7 +193,7 @@ def _write(file: FileIO, block: bytes, path: Path) -> None:
 
 def _save(url: str, path: Path) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "Mozilla/5.0"})
-    with _at_most(TIMEOUT):  # the timeout below is for each byte
+    with _at_most(TIMEOUT):  # urlopen's own timeout is that of a single read
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     with answer, open(path, "wb", buffering=0) as file:
         size = int(answer.headers.get("Content-Length") or 0)
@@ -202,7 +202,7 @@ def _save(url: str, path: Path) -> None:
         received = received_before = 0
         start = looked_at = time.monotonic()
         with progress(None, total=size or None, unit="B", unit_scale=True, desc=path.stem) as bar:
-            while block := answer.read1(BLOCK):  # what has come, however little
+            while block := answer.read1(BLOCK):  # read1 returns what has arrived, so that progress and speed are seen
                 _write(file, block, path)
                 received += len(block)
                 bar.update(len(block))
@@ -221,7 +221,7 @@ def _save(url: str, path: Path) -> None:
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """TimeoutError in what takes longer; where a thread other than the main one runs it, it may take any time."""
+    """TimeoutError if the body takes longer. Without effect outside the main thread, which alone has signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -238,11 +238,11 @@ def _at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# Archives: .tgz and .zip, of which only some members are wanted.
+# Archives
 
 
 def is_sound(path: Path) -> bool:
-    """Whether a .zip file has a right checksum for each member, or any other file decompresses to its end."""
+    """Whether all members of a .zip file have the right checksum, or another file decompresses to its end."""
     try:
         with damage_reported(path):
             if zipfile.is_zipfile(path):
@@ -259,10 +259,10 @@ def is_sound(path: Path) -> bool:
 def unpack(
     archive: Path, wanted: set[str], folder: Path, *, name: object = None, all_needed: bool = True
 ) -> dict[str, Path]:
-    """Put the members of an archive that are ``wanted`` into ``folder``; where each now is.
+    """Unpack the ``wanted`` members of a .tgz or .zip archive into ``folder``. Returns where each is.
 
-    A member is wanted by its path, or by the end of its path. ``name`` stands for the archive in an error message.
-    All of them must be there, unless not ``all_needed``.
+    ``wanted`` holds paths of members or ends of their paths. ``name`` replaces the archive's path in messages. All
+    members must exist if ``all_needed``.
     """
     where = name or archive
     note(f"unpacking {where}")
@@ -286,7 +286,7 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             for member in members:
                 if member.isfile():
                     yield member.name, members.extractfile(member)
-        while unpacked.read(BLOCK):  # a truncated archive shows here at the latest
+        while unpacked.read(BLOCK):  # finds a truncated archive whose members are complete
             pass
 
 

@@ -1,4 +1,7 @@
-"""Steps that survive an interruption: each makes a folder under another name and renames it at the end."""
+"""Steps that survive an interruption, the step that writes raw text, and the one that makes the result.
+
+A step makes its folder under another name and renames it at the end, so that a folder is complete or missing.
+"""
 
 import ctypes
 import fcntl
@@ -24,12 +27,23 @@ from .lines import PASS_OTHERS, DataError, Row, note, progress, read_lines, read
 from .moses import TokenSigns, composed
 from .sources import digest, digest_of_all
 
-RECORD = "step.json"
+RECORD = "step.json"  # settings of a complete step
+SPLITS = "splits.json"  # in the folder of a step: its splits in order, with their numbers of rows
+
+FINISHED_RECORD = "prepared.txt"
+FILES = "files: "  # prefix of the record's line that identifies the corpus' files
+FINISHED_SPLITS = ("train", "valid", "test")  # of every corpus, some have more
+DIGESTS = "digests.json"  # of dictionaries and binaries. The first training writes it where it is missing.
+TEXT_RECORD = "text.json"  # beside the dictionary of a result of one side: how a raw line becomes words
+DATA = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
+OF_FAIRSEQ = re.compile(rf"{DATA.pattern}|preprocess\.log|{re.escape(DIGESTS)}")
+
+BYTES_PER_WORKER = 1 << 27  # of training text, for each process of fairseq-preprocess
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make ``folder`` and wait until no other run works in it; a killed run holds nothing."""
+    """Make ``folder`` and lock it. The lock of a killed run is released."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / ".lock", "w")
@@ -41,7 +55,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def check_writable(target: Path) -> None:
-    """DataError if no folder could be made at ``target``, or none that is there be renamed."""
+    """DataError if ``target`` could not be made, or not be replaced by renaming."""
     if os.path.ismount(target):
         raise DataError(f"{target} is a mount point, which cannot be replaced: pass a folder in it as --dest")
     try:
@@ -54,13 +68,13 @@ def check_writable(target: Path) -> None:
 
 @contextmanager
 def reserved(target: Path) -> Iterator[None]:
-    """Wait until no other run makes ``target``, whatever folder it works in; a killed run holds nothing."""
+    """Lock ``target`` against runs with other work folders. The lock of a killed run is released."""
     target.parent.mkdir(parents=True, exist_ok=True)
     path = target.with_name(f".{target.name}.lock")
     while True:
         with open(path, "w") as file:
             _lock(file, f"makes {target}")
-            if not _has_name(file, path):  # the run that was waited for has removed it
+            if not _has_name(file, path):  # removed by the run that held the lock
                 continue
             try:
                 yield
@@ -86,9 +100,9 @@ def _has_name(file: IO[str], path: Path) -> bool:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """An empty folder that becomes ``target`` if all goes well and vanishes otherwise.
+    """An empty folder that replaces ``target`` on success and is removed on an error.
 
-    What ``target`` held is renamed before it is removed, so that a killed run leaves it whole or not at all.
+    The former ``target`` is renamed before it is removed, so that a killed run leaves it complete or missing.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}.partial-"
@@ -108,15 +122,16 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path:
-    """``target``, filled by ``make(folder)`` unless a complete one with the same ``settings`` is there.
+    """Make ``target`` by ``make(folder)`` unless it is complete and has the same ``settings``.
 
-    DataError if ``target`` holds something and has no record of a step.
+    DataError if ``target`` is not empty and was not made by a step.
     """
     record = json.dumps(settings, indent=1, sort_keys=True)
     if (target / RECORD).is_file() and (target / RECORD).read_bytes() == record.encode():
         note(f"{target} is already complete")
         return target
-    if target.exists() and not _is_of_a_step(target):
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not is_empty and not (target / RECORD).is_file():
         raise DataError(f"{target} holds something that this script did not write: delete it or pass another --work")
     with new_folder(target) as folder:
         make(folder)
@@ -124,18 +139,11 @@ def run_step(target: Path, settings: dict, make: Callable[[Path], None]) -> Path
     return target
 
 
-def _is_of_a_step(folder: Path) -> bool:
-    return (folder / RECORD).is_file() or (folder.is_dir() and not any(folder.iterdir()))
-
-
-# The first step: the raw text of every split, one line a row and side.
-
-
-SPLITS = "splits.json"  # of a step's folder: the splits in their order, with their numbers of rows
+# The first step: raw text of every split, one file a side
 
 
 def splits_of(folder: Path) -> dict[str, int]:
-    """Numbers of rows of the splits that a step wrote: train, valid, test, then the others."""
+    """Splits that a step wrote, with their numbers of rows: train, valid, test, then the others."""
     try:
         return json.loads((folder / SPLITS).read_text(encoding="utf-8"))
     except ValueError:
@@ -143,14 +151,14 @@ def splits_of(folder: Path) -> dict[str, int]:
 
 
 def write_splits(folder: Path, splits: dict[str, int]) -> None:
-    """Record what a step wrote, for ``splits_of``."""
+    """Record the splits of a step, for ``splits_of``."""
     (folder / SPLITS).write_text(json.dumps(splits), encoding="utf-8")
 
 
 def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder: Path) -> None:
-    """Write the sides that are kept, in the composed form of Unicode if asked for; DataError if a split is empty.
+    """Write the sides that are kept, in NFC if ``options.nfc``. DataError if a split is empty.
 
-    Warns of text that looks tokenised, and of lines of test that are in train.
+    Warns of text that looks tokenised, and of lines of test that are also in train.
     """
     note(f"reading {corpus.name} {options.subject}".rstrip())
     scratch = folder / "unpacked"
@@ -182,7 +190,7 @@ def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder
 
 
 def _num_common(folder: Path, options: Namespace) -> int:
-    """How many rows of test with a word in them are in train; only their hashes are held."""
+    """Number of rows of test, empty ones aside, that are also in train. Only hashes are in memory."""
 
     def hashes(split: str) -> Iterator[int]:
         return (hash(row) for row in read_rows(folder, split, options.kept_sides) if any(row))
@@ -191,34 +199,26 @@ def _num_common(folder: Path, options: Namespace) -> int:
     return sum(in_test[one] for one in in_test.keys() & set(filter(in_test.__contains__, hashes("train"))))
 
 
-# Whether a result is there already, and whether it is the one that is wanted.
-
-
-FINISHED_RECORD = "prepared.txt"
-FILES = "files: "  # begins the line of the record that tells from which ones the result was made
-FINISHED_SPLITS = ("train", "valid", "test")  # of every corpus; some have more
-DIGESTS = "digests.json"  # of dictionaries and binaries; a training writes it where there is none
-DATA = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
-OF_FAIRSEQ = re.compile(rf"{DATA.pattern}|preprocess\.log|{re.escape(DIGESTS)}")
+# Finished results
 
 
 def binary_name(split: str, side: str, options: Namespace) -> str:
-    """Name of a split's binaries, without ``.bin`` and ``.idx``."""
+    """File name of a split's binaries, without ``.bin`` and ``.idx``."""
     return split if len(options.kept_sides) == 1 else f"{split}.{'-'.join(options.kept_sides)}.{side}"
 
 
 def dictionary_name(side: str, options: Namespace) -> str:
-    """Name of a side's dictionary."""
+    """File name of a side's dictionary."""
     return "dict.txt" if len(options.kept_sides) == 1 else f"dict.{side}.txt"
 
 
 def files_line(digests: Mapping[str, str]) -> str:
-    """The record's line that tells from which files a result was made, by their names and checksums."""
+    """The record's line that identifies the corpus' files by their names and checksums."""
     return f"{FILES}{digest_of_all(digests)}"
 
 
 def read_record(dest: Path) -> tuple[str, list[str]]:
-    """The recipe of what a folder holds, or "", and the other lines of its record."""
+    """Recipe of a finished result, or "", and the other lines of its record."""
     if not (dest / FINISHED_RECORD).is_file():
         return "", []
     try:
@@ -229,7 +229,7 @@ def read_record(dest: Path) -> tuple[str, list[str]]:
 
 
 def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
-    """Whether the destination needs no work; DataError if it holds something else than what is wanted."""
+    """Whether the destination is complete. DataError if it holds anything other than this result."""
     dest = options.dest
     if (dest / FINISHED_RECORD).is_file():
         found, others = read_record(dest)
@@ -257,7 +257,7 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
         note(f"{dest} already holds a binarised corpus that this script did not write; left alone, not checked")
         return True
     if any(name.endswith((".bin", ".idx")) for name in found):
-        # this script's own binaries come all at once
+        # binaries of this script appear together with their record
         raise DataError(
             f"{dest} holds other binaries than {recipe.partition(',')[0]}: delete it or pass another --dest"
         )
@@ -267,21 +267,21 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
 
 
 def _splits(record: Iterable[str], options: Namespace) -> list[str]:
-    """The splits that the lines of a record count."""
+    """Splits that are listed in a record."""
     suffix = rf"\.{re.escape(options.kept_sides[0])}" if len(options.kept_sides) > 1 else ""
     counted = [re.match(rf"(.+){suffix}: \d+ lines, ", line) for line in record]
     return list(dict.fromkeys([*FINISHED_SPLITS, *(found[1] for found in counted if found)]))
 
 
 def _names(splits: Iterable[str], options: Namespace) -> list[str]:
-    """Names of the dictionaries and the binaries."""
+    """File names of dictionaries and binaries."""
     binaries = [binary_name(split, side, options) for split, side in itertools.product(splits, options.kept_sides)]
     ends = itertools.product(binaries, ("bin", "idx"))
     return [*(dictionary_name(side, options) for side in options.kept_sides), *map(".".join, ends)]
 
 
 def _check_whole(names: Iterable[str], options: Namespace, *, remedy: str) -> None:
-    """DataError unless the destination has files of all names, none of which is empty or has changed."""
+    """DataError unless the destination has all these files, none of them empty or changed."""
     digests = _read_digests(options.dest / DIGESTS)
     for name in names:
         path = options.dest / name
@@ -303,7 +303,7 @@ def _read_digests(path: Path) -> dict[str, str]:
 
 
 def _check_files(corpus: Corpus, record: Iterable[str], options: Namespace) -> None:
-    """DataError if the record is of other files than those that are at hand; they may be gone."""
+    """DataError if the result was made from other files than the present ones. They may be missing."""
     folder = options.source or options.work
     try:
         files = corpus.find(folder, options)
@@ -315,49 +315,40 @@ def _check_files(corpus: Corpus, record: Iterable[str], options: Namespace) -> N
         )
 
 
-# ``text.json`` beside the dictionary of a result of one side: how a raw line becomes words.
-
-
-NAME = "text.json"
-
-
 def add_text_record(corpus: Corpus, folder: Path, options: Namespace) -> None:
-    """Write it for a corpus of one side."""
+    """Write ``text.json`` for a corpus of one side."""
     if len(options.kept_sides) > 1:
         return
-    aside = folder / f".{NAME}.{os.getpid()}"
+    aside = folder / f".{TEXT_RECORD}.{os.getpid()}"
     record = {**corpus.words_of_text(options), "unicode": "NFC" if options.nfc else "kept"}
     aside.write_text(f"{json.dumps(record, indent=1)}\n", encoding="utf-8")
-    aside.replace(folder / NAME)
+    aside.replace(folder / TEXT_RECORD)
 
 
 def complete_text_record(corpus: Corpus, options: Namespace) -> None:
-    """Add it to a finished result from before there was one; nothing else of the result changes."""
+    """Add ``text.json`` to a finished result of an earlier version. Nothing else of it changes."""
     folder = options.dest
-    is_from_before = (folder / FINISHED_RECORD).is_file() and not (folder / NAME).exists()
-    if is_from_before and len(options.kept_sides) == 1 and os.access(folder, os.W_OK | os.X_OK):
+    lacks_it = (folder / FINISHED_RECORD).is_file() and not (folder / TEXT_RECORD).exists()
+    if lacks_it and len(options.kept_sides) == 1 and os.access(folder, os.W_OK | os.X_OK):
         add_text_record(corpus, folder, options)
-        note(f"{folder / NAME} is added, which tells how raw text becomes words")
+        note(f"{folder / TEXT_RECORD} is added, which tells how raw text becomes words")
 
 
-# The last step: fairseq's binaries and dictionaries, checked against the text, and the result's folder.
-
-
-HOST_WORKER_BYTES = 1 << 27  # of training text for each process of fairseq-preprocess
+# The last step: fairseq's binaries and dictionaries, checked against the text
 
 
 def make_binaries(
     corpus: Corpus, files: dict[str, Path], folders: dict[str, Path], record: list[str], options: Namespace
 ) -> list[str]:
-    """Make the destination from the folder of the last step; its counts as lines of a table.
+    """Make the destination from the folder of the last step. Returns its counts as lines of a table.
 
-    ``record`` is what ``prepared.txt`` says before them.
+    ``record`` holds the lines that precede them in ``prepared.txt``.
     """
     pieces = list(folders.values())[-1]
     sizes = splits_of(pieces)
     splits = list(sizes)
     with new_folder(options.dest) as folder:
-        # fairseq splits --testpref at commas and writes its arguments to a log: hence names without folders.
+        # fairseq splits --testpref at commas and logs its arguments, so folders do not belong into the names
         (folder / "text").symlink_to(pieces.resolve())
         command = _command(pieces, splits[2:], options)
         run_fairseq(command, folder, pieces.parent / "preprocess.log", num_files=len(splits) * len(options.kept_sides))
@@ -396,24 +387,24 @@ def _command(pieces: Path, tests: list[str], options: Namespace) -> list[str]:
     command += ["--thresholdsrc", str(options.threshold)] if options.threshold else []
     command += ["--joined-dictionary"] if options.joined_dictionary else []
     train_bytes = sum((pieces / f"train.{side}").stat().st_size for side in options.kept_sides)
-    return [*command, "--workers", str(min(options.workers, 1 + train_bytes // HOST_WORKER_BYTES))]
+    return [*command, "--workers", str(min(options.workers, 1 + train_bytes // BYTES_PER_WORKER))]
 
 
 def run_fairseq(command: list[str], folder: Path, log: Path, *, num_files: int) -> None:
-    """Run fairseq's command in ``folder``; DataError with the last line of its log if it fails."""
+    """Run fairseq-preprocess in ``folder``. DataError with the last line of its log if it fails."""
     note(f"binarising, log in {log}")
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     environment = {**os.environ, "LOGLEVEL": "INFO", "PYTHONUNBUFFERED": "1"}
     die_with_parent = partial(_die_with_parent, os.getpid())
     with (
         open(log, "wb") as file,
-        subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=die_with_parent, **streams) as host,
+        subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=die_with_parent, **streams) as process,
         progress(None, total=num_files, desc="binarising", unit=" files") as bar,
     ):
-        for line in host.stdout:
+        for line in process.stdout:
             file.write(line)
             bar.update(b" sents, " in line)
-    if host.returncode:
+    if process.returncode:
         last = (log.read_text(encoding="utf-8", errors="replace").strip() or "no output").rpartition("\n")[2]
         raise DataError(f"fairseq-preprocess failed, see {log} ({last})")
 
@@ -421,12 +412,12 @@ def run_fairseq(command: list[str], folder: Path, log: Path, *, num_files: int) 
 def _die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:  # it died before
+    if os.getppid() != parent:  # the parent died before the call
         os._exit(1)
 
 
 def _check_binaries(folder: Path, pieces: Path, sizes: dict[str, int], options: Namespace) -> list[str]:
-    """Compare the text with its recorded numbers of lines and with what fairseq counted; a table's lines."""
+    """Compare the text with its recorded numbers of lines and fairseq's counts. Returns lines of a table."""
     log = (folder / "preprocess.log").read_text(encoding="utf-8")
     table = []
     for split, side in itertools.product(sizes, options.kept_sides):

@@ -1,4 +1,4 @@
-"""Subwords, learnt jointly on both sides: subword-nmt, or the BPE or unigram model of sentencepiece."""
+"""Subwords, learnt jointly on both sides of train, and the step that splits every split into them."""
 
 import io
 import itertools
@@ -17,17 +17,17 @@ from .steps import splits_of, write_splits
 from .tokens import on_each_side
 
 MARK = "\u2581"  # sentencepiece's space
-COUNTED_WORDS = 4_000_000  # different words whose counts are held at a time: at most 1 GB
-LEARNT_WORDS = 400_000  # different words, the most frequent ones, that subwords are learnt from
-STRANGER = "\ue000"  # a character that is in no merge
-CACHED_WORDS = 100_000  # different words whose subwords a process remembers
+COUNTED_WORDS = 4_000_000  # word types that are counted at a time: at most 1 GB
+LEARNT_WORDS = 400_000  # word types, the most frequent ones, that subwords are learnt from
+UNMERGED = "\ue000"  # a character that is in no merge
+CACHED_WORDS = 100_000  # word types whose subwords a process caches
 
 
 class Kind(NamedTuple):
-    """A way to split words: the package that does it and the file of what was learnt."""
+    """A subword model."""
 
     package: str
-    file: str
+    file: str  # name of the model's file
 
 
 KINDS = {
@@ -38,22 +38,21 @@ KINDS = {
 
 
 def learn(kind: str, lines: Iterable[str], num_merges: int, path: Path, symbols: tuple[str, ...] = ()) -> None:
-    """Learn ``num_merges`` merges on tokenised lines and write them to ``path``; no model splits ``symbols``.
+    """Learn ``num_merges`` merges on tokenised lines and write them to ``path``. No model splits ``symbols``.
 
-    Nor does one split Moses' escapes, such as ``&amp;``, which stand for one character. An escape that train lacks
-    would fall into pieces, some of which the dictionary lacks, too. What keeps it whole is in the file, so that
-    fairseq's own commands do so as well. With subword-nmt, an escape that is so rare in train that it is split there
-    keeps its pieces. (Not escaping at all would change every corpus, and let text look like fairseq's symbols.)
+    Moses' escapes, such as ``&amp;``, are not split either. They stand for one character, and the pieces of an escape
+    that train lacks may be missing in the dictionary. The rule is part of the model's file, so that fairseq's own
+    commands follow it. subword-nmt keeps the pieces of an escape that is so rare in train that it is split there.
 
-    For the unigram model, ``num_merges`` is the number of subwords of two characters and more, as it is for merges.
+    For the unigram model, ``num_merges`` is the number of subwords of two and more characters, as merges are.
     """
     words = count_words(lines)
     for symbol in symbols:
         words.pop(symbol, None)
     if len(words) > LEARNT_WORDS:
         frequent = Counter(dict(words.most_common(LEARNT_WORDS)))
-        share = frequent.total() / words.total()
-        note(f"learning from the {LEARNT_WORDS} most frequent of {len(words)} words, {share:.2%} of the text")
+        coverage = frequent.total() / words.total()
+        note(f"learning from the {LEARNT_WORDS} most frequent of {len(words)} words, {coverage:.2%} of the text")
         words = frequent
     if not any(len(word) > 1 for word in words):
         raise DataError("the training text has no word of two characters: there is nothing to merge")
@@ -64,7 +63,7 @@ def learn(kind: str, lines: Iterable[str], num_merges: int, path: Path, symbols:
 
 
 def count_words(lines: Iterable[str]) -> Counter:
-    """How often each word occurs; whenever there are more than COUNTED_WORDS, the rarest so far are forgotten."""
+    """Counts of words. Whenever there are more than COUNTED_WORDS types, the rarest so far are dropped."""
     words: Counter = Counter()
     rare = 0
     for line in lines:
@@ -78,7 +77,7 @@ def count_words(lines: Iterable[str]) -> Counter:
 
 
 def load(kind: str, path: Path) -> Callable[[str], str]:
-    """A function from a tokenised line to its subwords with one space between them."""
+    """A function from a tokenised line to its subwords, joined by spaces."""
     if kind != "subword-nmt":
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         return lambda line: " ".join(processor.encode(line.replace(MARK, "_"), out_type=str))
@@ -106,11 +105,11 @@ def _learn_subword_nmt(words: Counter, num_merges: int, path: Path, symbols: tup
 
 
 def keep_escapes_whole(codes: list[str], words: Iterable[str]) -> list[str]:
-    """Codes with merges at their end that make one piece of each escape, unless a word of train would change."""
+    """Codes with additional merges that make each escape one piece, unless they change a word of train."""
     with_escapes = [word for word in words if "&" in word]
     for escape in ESCAPES:
         protected = list(codes)
-        for end in ("", STRANGER):
+        for end in ("", UNMERGED):  # at the end of a word, and within one
             protected += _missing_merges(protected, escape, end)
         if _split_all(with_escapes, protected) == _split_all(with_escapes, codes):
             codes = protected
@@ -122,7 +121,7 @@ def _split_all(words: list[str], codes: list[str]) -> list[str]:
 
 
 def _missing_merges(codes: list[str], escape: str, end: str) -> list[str]:
-    """Merges of the pieces into which codes split an escape before ``end``, a character or nothing."""
+    """Merges that join the pieces of an escape. ``end`` follows it: a character, or "" at the end of a word."""
     pieces = [piece.removesuffix("@@") for piece in _split_all([escape + end], codes)]
     joined, *others = pieces[:-1] if end else pieces
     merges = []
@@ -134,7 +133,7 @@ def _missing_merges(codes: list[str], escape: str, end: str) -> list[str]:
 
 
 def _merges_to(symbols: tuple[str, ...]) -> list[str]:
-    """Merges that make each symbol one piece, whoever reads the codes, if they are the first ones."""
+    """Merges that make each symbol one piece if they come first."""
     merges = []
     for symbol in symbols:
         parts = [*symbol[:-1], f"{symbol[-1]}</w>"]
@@ -147,7 +146,7 @@ def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: t
     for word, count in words.items():
         counts[word.replace(MARK, "_")] += count
     characters = set().union(*counts) | {MARK}
-    whole = [f"{MARK}{symbol}" for symbol in [*symbols, *ESCAPES]] + [*ESCAPES]  # an escape also within a word
+    whole = [f"{MARK}{symbol}" for symbol in [*symbols, *ESCAPES]] + [*ESCAPES]  # escapes also occur within words
     output = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -160,7 +159,7 @@ def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: t
             character_coverage=1.0,
             normalization_rule_name="identity",
             user_defined_symbols=whole,
-            split_by_unicode_script=False,  # or &apos; would be three pieces at least
+            split_by_unicode_script=False,  # would split &apos; into three pieces
             split_by_number=False,
             max_sentencepiece_length=100 if model == "bpe" else 16,
             max_sentence_length=1_000_000,
@@ -171,11 +170,8 @@ def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: t
     path.write_bytes(output.getvalue())
 
 
-# Subwords: the model that was learnt on both sides of train, and every split in its pieces.
-
-
 def make_subwords(symbols: tuple[str, ...], options: Namespace, tokens: Path, folder: Path) -> None:
-    """Write the model and the pieces; ``symbols`` stay whole."""
+    """Write the model and all splits in subwords. ``symbols`` are not split."""
     splits = splits_of(tokens)
     model = folder / KINDS[options.bpe].file
     sides = [read_lines(tokens / f"train.{side}") for side in options.kept_sides]

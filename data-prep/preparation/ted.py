@@ -1,4 +1,4 @@
-"""The two file formats of the IWSLT campaigns' TED talks: tagged training text, and XML with numbered segments."""
+"""File formats of the IWSLT and WMT campaigns: tagged training text, XML and SGML with numbered segments."""
 
 import html
 import html.entities
@@ -22,11 +22,15 @@ AMPERSAND = re.compile(f"&(?!{ENTITY.pattern[1:]})")
 TAG = r"""/?[a-zA-Z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*\s*/?>"""
 LESS_THAN = re.compile(rf"<(?!{TAG}|\?xml |!--|!DOCTYPE )")
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not in XML
-UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")  # not from an entity
+UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")  # could break a line, even as an entity
+
+VALUE = r"""\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=]+)"""
+SGM_LESS_THAN = re.compile(rf"<(?!/?[a-zA-Z][\w:-]*(?:\s+[\w:.-]+{VALUE})*\s*/?>|\?xml |!--|!DOCTYPE )")
+SGM_SETS = ("srcset", "refset", "tstset")
 
 
 class Segment(NamedTuple):
-    """A line of a talk in an XML file."""
+    """A numbered line of a talk or document."""
 
     talk: str
     number: str
@@ -36,10 +40,10 @@ class Segment(NamedTuple):
 def training_pairs(
     source: Path, target: Path, source_name: object, target_name: object, *, kept_tags: Container[str] = ()
 ) -> Iterator[Row]:
-    """The transcripts of two ``train.tags`` files: all lines that do not begin with a tag of the talk's metadata.
+    """Pairs of lines of two ``train.tags`` files, without lines that begin with a tag of a talk's metadata.
 
-    The content of ``kept_tags`` (``title``, ``description``) is text as well. One talk of each file is in memory at a
-    time. DataError comes at the end.
+    The content of ``kept_tags`` (``title``, ``description``) is also text. One talk of each file is in memory at a
+    time. DataError at the end if the files do not match.
     """
     sides = [_Transcripts(path, name, kept_tags) for path, name in [(source, source_name), (target, target_name)]]
     difference = ""
@@ -64,7 +68,7 @@ def training_pairs(
 
 
 class _Transcripts:
-    """Transcripts of a file, as numbered lines grouped by what metadata stands between; counts what it gave."""
+    """Transcripts of a file: lists of numbered lines between metadata. Counts lines and talks."""
 
     def __init__(self, path: Path, name: object, kept_tags: Container[str]) -> None:
         self.path, self.name, self.kept_tags = path, name, kept_tags
@@ -88,23 +92,20 @@ class _Transcripts:
             yield talk
 
 
-def segments(content: bytes, name: object) -> list[Segment]:
-    """The segments of an XML file, in its order; the text of tags inside a segment is part of it."""
+def xml_segments(content: bytes, name: object) -> list[Segment]:
+    """Segments of an XML file in their order. Tags inside a segment are removed, their text is kept."""
     try:
         root = ElementTree.fromstring(repair("\n".join(text_lines(content, name))))
     except ElementTree.ParseError as error:
         raise DataError(f"{name}:{error.position[0]}: not well-formed XML ({error})") from None
-    found = list(_segments(root))
-    if not found:
-        raise DataError(f"{name} has no segment: <seg> is expected in <doc>")
-    return found
-
-
-def _segments(root: ElementTree.Element) -> Iterator[Segment]:
+    found = []
     for talk in root.iter("doc"):
         for segment in talk.iter("seg"):
             text = " ".join("".join(segment.itertext()).split("\n"))
-            yield Segment(talk.get("docid", ""), segment.get("id", ""), clean(text))
+            found.append(Segment(talk.get("docid", ""), segment.get("id", ""), clean(text)))
+    if not found:
+        raise DataError(f"{name} has no segment: <seg> is expected in <doc>")
+    return found
 
 
 def repair(text: str, less_than: re.Pattern = LESS_THAN) -> str:
@@ -119,7 +120,7 @@ def repair(text: str, less_than: re.Pattern = LESS_THAN) -> str:
 
 
 def _character(entity: re.Match) -> str:
-    """What an entity stands for; itself where there is no such entity, a space for what could break the line."""
+    """The character of an entity, or a space if it could break the line. Unknown entities stay as they are."""
     if entity[1].startswith("#"):
         character = html.unescape(entity[0])
     else:
@@ -131,16 +132,16 @@ def _as_xml(entity: re.Match) -> str:
     return html.escape(_character(entity), quote=False)
 
 
-def evaluation_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
-    """The segments of two XML files, which must have the same talks and numbers."""
-    sides = [segments(path.read_bytes(), name) for path, name in [(source, source_name), (target, target_name)]]
-    return pair_segments(*sides, source_name, target_name)
+def xml_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
+    """Texts of the segments of two XML files, which must have the same talks and numbers."""
+    sides = [xml_segments(path.read_bytes(), name) for path, name in [(source, source_name), (target, target_name)]]
+    return _pair_segments(*sides, source_name, target_name)
 
 
-def pair_segments(
+def _pair_segments(
     sources: list[Segment], targets: list[Segment], source_name: object, target_name: object
 ) -> list[Row]:
-    """The texts of segments that must have the same talks and numbers on both sides."""
+    """Texts of segments, which must have the same talks and numbers on both sides."""
     for ours, theirs in zip(sources, targets):
         if ours[:2] != theirs[:2]:
             raise DataError(
@@ -152,22 +153,17 @@ def pair_segments(
     return [(ours.text, theirs.text) for ours, theirs in zip(sources, targets)]
 
 
-# The SGML of the WMT campaigns' development and test sets, which is no XML: read by a tolerant parser.
-
-
-VALUE = r"""\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=]+)"""
-SGM_LESS_THAN = re.compile(rf"<(?!/?[a-zA-Z][\w:-]*(?:\s+[\w:.-]+{VALUE})*\s*/?>|\?xml |!--|!DOCTYPE )")
-SETS = ("srcset", "refset", "tstset")
+# SGML of the WMT campaigns' development and test sets. It is not XML, so a tolerant HTML parser reads it.
 
 
 def sgm_segments(path: Path, name: object) -> list[Segment]:
-    """The segments of a file, in its order; the text of tags inside a segment is part of it."""
-    reader = _Reader(name)
+    """Segments of an SGML file in their order. Tags inside a segment are removed, their text is kept."""
+    reader = _SgmReader(name)
     reader.feed(repair("\n".join(file_lines(path, name)), SGM_LESS_THAN))
     reader.close()
     if reader.place:
         raise reader.error("is not closed: is the file truncated?")
-    for tag in ("doc", *SETS):
+    for tag in ("doc", *SGM_SETS):
         if tag in reader.open:
             raise DataError(f"{name}: <{tag}> is not closed: is the file truncated?")
     if not reader.found:
@@ -175,24 +171,24 @@ def sgm_segments(path: Path, name: object) -> list[Segment]:
     return reader.found
 
 
-def segment_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
-    """The texts of the segments of two files, which must have the same documents and numbers."""
+def sgm_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
+    """Texts of the segments of two SGML files, which must have the same documents and numbers."""
     sides = [sgm_segments(path, name) for path, name in [(source, source_name), (target, target_name)]]
-    return pair_segments(*sides, source_name, target_name)
+    return _pair_segments(*sides, source_name, target_name)
 
 
-class _Reader(html.parser.HTMLParser):
+class _SgmReader(html.parser.HTMLParser):
     def __init__(self, name: object) -> None:
         super().__init__(convert_charrefs=True)
         self.name = name
         self.found: list[Segment] = []
-        self.open: set[str] = set()  # documents and sets
+        self.open: set[str] = set()  # tags of documents and sets
         self.document = ""
         self.place: tuple[int, str] | None = None  # line and number of the open segment
         self.text: list[str] = []
 
     def set_cdata_mode(self, *args: object, **kwargs: object) -> None:
-        """No tag has content of its own kind here, though HTML's <title> or <script> have."""
+        """Tags such as <title> and <script> have ordinary content here, other than in HTML."""
 
     def error(self, message: str) -> DataError:
         line, number = self.place
@@ -202,7 +198,7 @@ class _Reader(html.parser.HTMLParser):
         values = dict(attributes)
         if self.place and tag in ("seg", "doc"):
             raise self.error("is not closed before the next one")
-        if tag in ("doc", *SETS):
+        if tag in ("doc", *SGM_SETS):
             self.open.add(tag)
         if tag == "doc":
             self.document = values.get("docid") or ""

@@ -1,4 +1,4 @@
-"""Corpora of language models: one side, binarised as it is."""
+"""Corpora of one side for language models, binarised without further steps."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,21 +21,21 @@ from .sources import (
 )
 
 SPLITS = ("train", "valid", "test")
-ARCHIVE = "archive"  # name of the file when there is one for all splits
+ARCHIVE = "archive"  # key of the file that has all splits
 
 
 class Counts(NamedTuple):
-    """Size of a split: tokens with one end mark a line, and lines."""
+    """Size of a split: tokens, with one end mark a line, and lines."""
 
     tokens: int
     lines: Optional[int] = None
 
 
 class TextCorpus(Corpus):
-    """A corpus of one side, whose words are what fairseq finds between blanks."""
+    """A corpus of one side, whose words are separated by blanks."""
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """One side, each word in the dictionary."""
+        """One side, and every word in the dictionary."""
         options.result, options.subject = self.name, ""
         options.sides = options.kept_sides = ("txt",)
         options.threshold, options.joined_dictionary = 0, False
@@ -45,24 +45,24 @@ class TextCorpus(Corpus):
         return self.name
 
     def variant(self, options: Namespace) -> str:
-        """Nothing: the text is what it is."""
+        """None."""
         return ""
 
     def report(self, options: Namespace) -> str:
-        """Where the result lies and the command that trains on it."""
+        """Where the result is, and the command that trains on it."""
         return next_command(options.dest, recipe="reduced")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedText(TextCorpus):
-    """A corpus of one archive with a member for each split, or of the three texts as files."""
+    """A corpus that is one archive with a member for each split, or three files."""
 
     name: str
     title: str
     archive: str
-    members: str  # path in the archive, * for the split
+    members: str  # path in the archive, with * for the split
     archive_mirrors: tuple[str, ...]
-    text_mirrors: tuple[str, ...] = ()  # of the members as files
+    text_mirrors: tuple[str, ...] = ()  # for the members as files
     checksums: Mapping[str, str] = field(default_factory=dict)  # split -> SHA-256
     counts: Mapping[str, Counts]
     num_rows: int  # of the dictionary
@@ -90,7 +90,7 @@ class ArchivedText(TextCorpus):
         raise DataError(f"{folder} has no {self._wanted()}: put that there, or leave out --from to download")
 
     def download(self, folder: Path, options: Namespace) -> None:
-        """The archive, or else the files of its members."""
+        """The archive, or its members as files."""
         if self._find(folder):
             return
         urls = mirror_urls(options.mirror or self.archive_mirrors, self.archive)
@@ -103,7 +103,7 @@ class ArchivedText(TextCorpus):
                 raise no_mirror_worked(self._wanted())
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """The three texts, each with its checksum and its counts."""
+        """The three texts. Checksums and counts are verified."""
         texts, where = files, dict(files)
         if ARCHIVE in files:
             members = {split: self.members.replace("*", split) for split in SPLITS}
@@ -121,7 +121,7 @@ class ArchivedText(TextCorpus):
         }
 
     def check_dictionary(self, num_rows: int, files: dict[str, Path], options: Namespace) -> None:
-        """DataError unless there are ``num_rows``."""
+        """DataError unless the dictionary has ``self.num_rows`` rows."""
         if num_rows != self.num_rows:
             where = files.get(ARCHIVE) or files["train"]
             raise DataError(
@@ -130,7 +130,7 @@ class ArchivedText(TextCorpus):
 
 
 def counted_tokens(lines: Iterable[str], expected: Optional[Counts], name: object) -> Iterator[Row]:
-    """Lines as rows; DataError at the end if there are none, or not so many lines and tokens as expected."""
+    """Lines as rows. DataError at the end if there are none, or other numbers of lines and tokens than expected."""
     num_lines = num_tokens = 0
     for line in lines:
         num_lines += 1

@@ -1,22 +1,29 @@
-"""Tokens of a line, and the filters of rows."""
+"""The step from raw text to tokens, and its tokenisers and filters.
+
+Training rows are filtered. In the other splits every row stays.
+"""
 
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .lines import DataError, Row, RowWriter, map_in_order, read_rows
 from .moses import MosesWords
 from .steps import splits_of, write_splits
 
+if TYPE_CHECKING:
+    from .parallel_corpus import ParallelCorpus
+
+RAW = "raw"  # folder of the references, in that of the tokens
+
 
 def moses(language: str, lowercase: bool) -> Callable[[str], str]:
-    """A function from a raw line to its tokens with one space between them.
+    """A function from a raw line to its tokens, joined by spaces.
 
-    ``lowercase`` is for the tokens: the tokeniser sees the line's own case, by which it tells the end of a sentence
-    from an abbreviation.
+    ``lowercase`` changes the tokens. The tokeniser needs the line's own case to tell sentence ends from abbreviations.
     """
     words = MosesWords(language)
 
@@ -28,16 +35,16 @@ def moses(language: str, lowercase: bool) -> Callable[[str], str]:
 
 
 def on_each_side(build: Callable[..., Callable[[str], str]], arguments: Iterable[tuple]) -> Callable[[Row], Row]:
-    """A function of rows: what ``build`` makes of its arguments for each side."""
+    """A function of rows that applies ``build(*arguments)`` of each side to its line."""
     functions = [build(*each) for each in arguments]
     return lambda row: tuple(function(line) for function, line in zip(functions, row, strict=True))
 
 
 def length_fault(row: Row, *, min_length: int, max_length: int, max_ratio: float) -> str:
-    """Why a row of tokens does not fit, or "".
+    """Why a row of tokens is dropped from train, or "".
 
-    A side has ``min_length`` to ``max_length`` tokens. ``max_ratio`` bounds the longer side's length divided by the
-    shorter's; 0 is no bound.
+    A side must have ``min_length`` to ``max_length`` tokens. ``max_ratio`` bounds the longer side's length divided by
+    the shorter's, 0 for no bound.
     """
     lengths = [len(side.split()) for side in row]
     shorter, longer = min(lengths), max(lengths)
@@ -49,7 +56,7 @@ def length_fault(row: Row, *, min_length: int, max_length: int, max_ratio: float
 
 
 def screen(pairs: Iterable[Row], fault_of: Callable[[Row], str], split: str, drop: bool) -> Iterator[Row]:
-    """Report, at the end, in how many pairs ``fault_of`` finds which fault (none: ""); with ``drop`` leave them out."""
+    """Yield rows, without faulty ones if ``drop``, and report the faults at the end. ``fault_of`` gives "" for none."""
     faults: Counter = Counter()
     total = 0
     for pair in pairs:
@@ -65,34 +72,14 @@ def screen(pairs: Iterable[Row], fault_of: Callable[[Row], str], split: str, dro
 
 
 def listed(counts: Counter) -> str:
-    """Reasons with their counts, in the order of the alphabet."""
+    """Reasons with their counts, in alphabetical order."""
     return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "none"
 
 
-# Tokenised text; training rows are filtered, in the other splits every row stays.
+def make_tokens(corpus: "ParallelCorpus", options: Namespace, text: Path, folder: Path) -> None:
+    """Write the tokens of all splits, and references (raw text) of all splits except train.
 
-
-RAW = "raw"  # folder of the raw text of all splits but train, beside the tokens
-
-
-class TokenisedCorpus(Protocol):
-    """What this step asks of a corpus; :class:`~.parallel_corpus.ParallelCorpus` says what each means."""
-
-    def tokenizer_of(self, options: Namespace) -> Callable[..., Callable[[str], str]]: ...
-
-    def words_of_text(self, options: Namespace) -> dict[str, str]: ...
-
-    def joiner(self, side: str) -> Callable[[str], str]: ...
-
-    def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]: ...
-
-    def validation_interval(self, options: Namespace) -> int: ...
-
-
-def make_tokens(corpus: TokenisedCorpus, options: Namespace, text: Path, folder: Path) -> None:
-    """Write the tokens of all splits, and the references: raw text of all splits but train.
-
-    Tells how many lines of valid detokenising does not give back.
+    Reports how many lines of valid detokenising does not restore.
     """
     (folder / RAW).mkdir()
     splits = {}
@@ -105,7 +92,7 @@ def make_tokens(corpus: TokenisedCorpus, options: Namespace, text: Path, folder:
     write_splits(folder, splits)
 
 
-def _tokenised(corpus: TokenisedCorpus, options: Namespace, text: Path, split: str, total: int) -> Iterator[Row]:
+def _tokenised(corpus: "ParallelCorpus", options: Namespace, text: Path, split: str, total: int) -> Iterator[Row]:
     return map_in_order(
         on_each_side,
         (corpus.tokenizer_of(options), [(side, options.lowercase) for side in options.kept_sides]),
@@ -117,9 +104,9 @@ def _tokenised(corpus: TokenisedCorpus, options: Namespace, text: Path, split: s
 
 
 def _write_training(
-    corpus: TokenisedCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], total: int
+    corpus: "ParallelCorpus", options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], total: int
 ) -> dict[str, int]:
-    """Write train and, if the corpus takes it from there, valid; their numbers of rows."""
+    """Write train, and valid if it is taken from train. Returns their numbers of rows."""
     limits = {name: getattr(options, name) for name in ("min_length", "max_length", "max_ratio")}
     interval = corpus.validation_interval(options)
     dropped: Counter = Counter()
@@ -149,7 +136,7 @@ def _write_training(
 
 
 def _write_held_out(
-    corpus: TokenisedCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], split: str
+    corpus: "ParallelCorpus", options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], split: str
 ) -> int:
     num_empty = 0
     with _HeldOut(corpus, options, folder, split) as held_out:
@@ -163,9 +150,9 @@ def _write_held_out(
 
 
 class _HeldOut(ExitStack):
-    """Writes the tokens and the references of a split that is not trained on; of valid, tells how many come back."""
+    """Writes tokens and references of a held-out split. Counts lines of valid that detokenising does not restore."""
 
-    def __init__(self, corpus: TokenisedCorpus, options: Namespace, folder: Path, split: str) -> None:
+    def __init__(self, corpus: "ParallelCorpus", options: Namespace, folder: Path, split: str) -> None:
         super().__init__()
         self.reference = on_each_side(corpus.reference_of(options), [(side,) for side in options.kept_sides])
         self.tokens = self.enter_context(RowWriter(folder, split, options.kept_sides))
@@ -174,7 +161,7 @@ class _HeldOut(ExitStack):
         measured = options.kept_sides if split == "valid" and is_moses else ()
         self.joiners = {side: corpus.joiner(side) for side in measured}
         self.lowercase = options.lowercase
-        self.num_torn: Counter = Counter()
+        self.num_changed: Counter = Counter()
 
     @property
     def num_rows(self) -> int:
@@ -184,14 +171,14 @@ class _HeldOut(ExitStack):
         self.tokens.write(tokens)
         self.raw.write(self.reference(raw))
         for (side, join), own, line in zip(self.joiners.items(), tokens, raw):
-            line = " ".join(line.split())  # one kind of blank: fairseq splits words at all of them
-            self.num_torn[side] += join(own) != (line.lower() if self.lowercase else line)
+            line = " ".join(line.split())  # fairseq splits words at all kinds of blanks
+            self.num_changed[side] += join(own) != (line.lower() if self.lowercase else line)
 
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool:
-        for side, num_torn in self.num_torn.items() if kind is None else ():
+        for side, num_changed in self.num_changed.items() if kind is None else ():
             print(
-                f"valid.{side}: tokenising and detokenising gives {self.num_rows - num_torn:,} of {self.num_rows:,} "
-                f"lines back; {num_torn:,} are changed",
+                f"valid.{side}: tokenising and detokenising gives {self.num_rows - num_changed:,} of {self.num_rows:,} "
+                f"lines back; {num_changed:,} are changed",
                 flush=True,
             )
         return super().__exit__(kind, *error)

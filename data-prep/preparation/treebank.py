@@ -1,4 +1,4 @@
-"""Trees of the Penn Treebank as its files have them."""
+"""Trees of the Penn Treebank. Imported on use, because fairseq_plugins takes seconds to import."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from .sources import file_lines
 
 
 def cleaned_trees(path: Path) -> Iterator[Row]:
-    """A row for each tree of a file that has a word; DataError with the line where brackets do not make a tree."""
+    """A row for each tree that has a word. DataError with the line where brackets do not match."""
     try:
         for tree in read_trees(file_lines(path, remedy=PASS_OTHERS), name=str(path)):
             if cleaned := clean_tree(tree):

@@ -1,4 +1,4 @@
-"""The scripts that prepare corpora as a user drives them, in this process or in a shell; what fairseq reads back."""
+"""Runs of the preparation in this process or in a shell, and the text that fairseq reads from its results."""
 
 import contextlib
 import io
@@ -19,13 +19,13 @@ from preparation.main import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATH = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # the environment may not be activated
-HOST = shutil.which("fairseq-preprocess", path=PATH)
+FAIRSEQ_PREPROCESS = shutil.which("fairseq-preprocess", path=PATH)
 run_fairseq_in_shell = steps.run_fairseq
 
 
 def run_fairseq_here(command: list[str], folder: Path, log: Path, *, num_files: int) -> None:
-    """fairseq's command in this process, which has imported it once; a script in its place is run as such."""
-    if shutil.which("fairseq-preprocess") != HOST:
+    """fairseq-preprocess in this process, which has imported it already. A fake script on PATH runs in a shell."""
+    if shutil.which("fairseq-preprocess") != FAIRSEQ_PREPROCESS:
         return run_fairseq_in_shell(command, folder, log, num_files=num_files)
     from fairseq.options import get_preprocessing_parser
     from fairseq_cli import preprocess
@@ -44,7 +44,7 @@ def run_fairseq_here(command: list[str], folder: Path, log: Path, *, num_files: 
 
 
 def prepare(corpus: str, *options: object, cwd: Path, check: bool = False, **env: str) -> subprocess.CompletedProcess:
-    """Prepare a corpus in this process; the real corpus's counts are demanded only with ``check``."""
+    """Prepare a corpus in this process. ``check`` demands the counts of the real corpus."""
     stdout, stderr = io.StringIO(), io.StringIO()
     with (
         mock.patch.dict(os.environ, {"NO_PROXY": "*", "EXPECTED_COUNTS": "check" if check else "skip", **env}),
@@ -75,14 +75,14 @@ def prepare_in_shell(corpus: str, *options: object, cwd: Path, **env: str) -> su
 
 
 def succeed(corpus: str, *options: object, **kwargs) -> subprocess.CompletedProcess:
-    """A run that must end well."""
+    """A run that must succeed."""
     done = prepare(corpus, *options, **kwargs)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 
 def fail(corpus: str, *options: object, cwd: Path, **kwargs) -> str:
-    """The only error line, the last one, of a failing run, which must leave nothing half-made behind."""
+    """The error line of a run that must fail with exactly one, its last line, and leave nothing incomplete."""
     before = set(cwd.glob("data-bin/*"))
     done = prepare(corpus, *options, cwd=cwd, **kwargs)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -100,14 +100,14 @@ def options_of(corpus: Corpus, *arguments: object, check: bool = False) -> Names
 
 
 def read_all(corpus: Corpus, folder: Path, options: Namespace) -> dict[str, list[tuple[str, ...]]]:
-    """What a corpus reads of a folder."""
+    """All rows that a corpus reads from a folder, by split."""
     with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(io.StringIO()):
         texts = corpus.read(corpus.find(folder, options), options, Path(scratch))
         return {split: list(rows) for split, rows in texts.items()}
 
 
 def fairseq_lines(dictionary_file: Path, prefix: Path) -> Iterator[list[str]]:
-    """What fairseq reads back, end marks included."""
+    """Lines that fairseq reads from binaries, with end marks."""
     from fairseq.data import Dictionary
     from fairseq.data.indexed_dataset import make_dataset
 
@@ -117,19 +117,19 @@ def fairseq_lines(dictionary_file: Path, prefix: Path) -> Iterator[list[str]]:
 
 
 def binarised_text(folder: Path, split: str) -> list[list[str]]:
-    """The lines of a split of one side, end marks included."""
+    """Lines of a split of one side, with end marks."""
     return list(fairseq_lines(folder / "dict.txt", folder / split))
 
 
 def binarised(folder: Path, split: str, pair: str, language: str) -> list[str]:
-    """The lines of a side of a pair, without end marks."""
+    """Lines of one side of a pair, without end marks."""
     lines = list(fairseq_lines(folder / f"dict.{language}.txt", folder / f"{split}.{pair}.{language}"))
     assert all(line[-1] == "</s>" for line in lines)
     return [" ".join(line[:-1]) for line in lines]
 
 
 def joined(line: str) -> str:
-    """A line whose pieces of subword-nmt are put together."""
+    """Join the pieces of subword-nmt in a line."""
     return (line + " ").replace("@@ ", "").strip()
 
 

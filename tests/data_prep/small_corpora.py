@@ -1,4 +1,4 @@
-"""Every corpus in small, in the originals' layout: what the contract of corpora is tested on."""
+"""Small versions of all corpora in the original layouts, on which their contract is tested."""
 
 import csv
 import functools
@@ -26,7 +26,7 @@ WORDS = {
 
 
 def sentences(language: str, count: int, seed: int = 1) -> list[str]:
-    """Sentences whose n-th has the number n in every language."""
+    """Sentences. The n-th one contains the number n in every language."""
     rng = random.Random(f"{seed}")
     words = WORDS[language].split()
     return [" ".join([str(n), *rng.choices(words, k=rng.randint(3, 6)), "."]) for n in range(count)]
@@ -38,7 +38,7 @@ def text_of(lines: list[str], end: str = "\n") -> bytes:
 
 
 def tgz(members: dict[str, bytes]) -> bytes:
-    """A .tgz archive, the same at all times."""
+    """A reproducible .tgz archive."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         for name, data in members.items():
@@ -49,7 +49,7 @@ def tgz(members: dict[str, bytes]) -> bytes:
 
 
 def zipped(members: dict[str, bytes]) -> bytes:
-    """A .zip archive, the same at all times."""
+    """A reproducible .zip archive."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, data in members.items():
@@ -58,7 +58,7 @@ def zipped(members: dict[str, bytes]) -> bytes:
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> Path:
-    """Write files below a folder, compressed where their names end in ``.gz`` but not ``.tar.gz``."""
+    """Write files below a folder. Those with names in ``.gz``, except ``.tar.gz``, are compressed."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def tagged(talks: list[list[str]], end: str = "\n") -> bytes:
 
 
 def xml(talks: dict[str, list[str]], end: str = "\n") -> bytes:
-    """A development or test set, with the campaign's own carelessness about ``&``."""
+    """A development or test set, with unescaped ``&`` as in the original."""
     out = ['<?xml version="1.0" encoding="UTF-8"?>', "<mteval>", '<refset setid="iwslt2016" trglang="x" refid="ref">']
     for number, talk in talks.items():
         out += [f'<doc docid="{number}" genre="lectures">', f"<url>http://www.ted.com/talks/{number}?a=1&b=2</url>"]
@@ -141,13 +141,13 @@ ARCHIVES = {
 
 @functools.cache
 def word(language: str, rank: int) -> str:
-    """The word of a rank: the lower, the shorter."""
+    """The word of a frequency rank. Frequent words are short."""
     first, rest = rank % 50, rank // 50
     return SYLLABLES[language][first] + (word(language, rest) if rest else "")
 
 
 def wmt14_archives_sentences(language: str, count: int, seed: int = 1) -> Iterator[str]:
-    """Lines of about 23 words; the n-th begins with n in every language."""
+    """Lines of about 23 words. The n-th one begins with n in every language."""
     lengths = np.random.default_rng([seed, 0]).integers(6, 41, count)
     rng = np.random.default_rng([seed, 1 + (language == "en")])
     for number, length in enumerate(lengths.tolist()):
@@ -170,7 +170,7 @@ def sgm(test: str, kind: str, language: str, texts: list[str], *, end: str = "\n
 
 
 def test_sets(texts: dict[str, list[str]], *, end: str = "\n") -> dict[str, dict[str, bytes]]:
-    """Members of dev.tgz and test-full.tgz by archive and name; ``texts`` are each set's after its name."""
+    """Members of dev.tgz and test-full.tgz by archive and name. ``texts`` follow the name of each set."""
     dev: dict[str, bytes] = {}
     full: dict[str, bytes] = {}
     for test in ["newstest2012", "newstest2013", "newstest2014", "newstest2015", "newstest2016"]:
@@ -192,7 +192,7 @@ TEXT = ["Q&amp;A with R&D &lt;b&gt;", "nested <b>bold <i>and</i></b> text", "caf
 
 
 def release_files(*, end: str = "\n", without: str = "") -> dict[str, bytes]:
-    """All archives with 30, 20 and 10 training pairs; ``without`` names a member that is left out."""
+    """All archives with 30, 20 and 10 training pairs. ``without`` names a missing member."""
     archives: dict[str, dict[str, bytes]] = {}
     for seed, (corpus, (archive, place)) in enumerate(ARCHIVES.items()):
         members = archives[archive] = {}
@@ -220,7 +220,7 @@ def write_tgz(path: Path, members: dict[str, bytes | Path]) -> None:
 
 
 def write_archives(folder: Path, num_pairs: int) -> Path:
-    """All archives, with about so many training pairs."""
+    """All archives with about this number of training pairs."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed, (corpus, share) in enumerate(SHARES.items()):
         archive, place = ARCHIVES[corpus]
@@ -264,7 +264,7 @@ GIGAWORD = {
 
 
 class SmallCorpus(NamedTuple):
-    """A small corpus and what is known of it."""
+    """A small corpus and its expected result."""
 
     corpus: str
     files: Callable[[], dict[str, bytes]]  # in the layout of the original

@@ -1,4 +1,4 @@
-"""AG News: cleaning, a split that shares nothing, the script."""
+"""AG News, Gigaword and Reuters-21578: cleaning, splits, layouts, the real corpora."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from corpora import corpus_folder
 from fairseq.data.data_utils import post_process
 from preparation.corpora import headlines
-from preparation.corpora.headlines import Document, documents, first_sentence, split_rows, title
+from preparation.corpora.headlines import Document, documents, first_sentence, split_documents, title
 from preparation.lines import DataError
 from preparation_runs import binarised, fail, joined, options_of, read_all, succeed
 from small_corpora import (
@@ -68,10 +68,10 @@ def test_agnews_script(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.csv"
     wrong.write_text('"1","a","b"\n"1","a"\n')
     with pytest.raises(DataError, match="wrong.csv:2: 2 fields, expected class, headline, description"):
-        headlines.read_rows(wrong)
+        headlines.read_items(wrong)
     wrong.write_text('"1","a","b\n')
     with pytest.raises(DataError, match="wrong.csv:1: not CSV"):
-        headlines.read_rows(wrong)
+        headlines.read_items(wrong)
 
 
 @pytest.mark.data
@@ -89,6 +89,9 @@ def test_real_agnews() -> None:
     assert not re.search(r"#\d\d;|quot;|\\|&lt;|&gt;", text)
     assert not any(re.match(r".{0,30}\((AP|Reuters|AFP)\) -|(AP|Reuters|AFP) -", pair[0]) for pair in texts["test"])
     assert not any(re.search(r"\((AP|Reuters|AFP)\)$", pair[1]) for pair in texts["test"])
+
+
+# Gigaword
 
 
 SIDES = ("article", "title")
@@ -193,7 +196,10 @@ def test_gigaword_errors(tmp_path: Path) -> None:
     assert "cannot be downloaded" in message and "--from DIR" in message
 
 
-CORPUS = headlines.Reuters21578()
+# Reuters-21578
+
+
+REUTERS = headlines.Reuters21578()
 
 
 @pytest.mark.parametrize(
@@ -241,20 +247,20 @@ def test_documents(tmp_path: Path) -> None:
 def test_split_is_in_the_order_of_the_file(capsys: pytest.CaptureFixture) -> None:
     rows = [(f"text {n}", f"title {n}") for n in range(12000)]
     rows[10500], rows[11700] = ("x", "title 3"), ("y", "title 7")
-    splits = split_rows(rows)
+    splits = split_documents(rows)
     assert splits["train"] == rows[:10000]
     assert splits["valid"] == [row for row in rows[10000:11000] if row[0] != "x"]
     assert splits["test"] == [row for row in rows[11000:] if row[0] != "y"]
     assert "valid: 1 of 1000 documents leave, their titles are in train" in capsys.readouterr().out
     rows[10600], rows[11600] = ("text 5", "x"), ("text 6", "y")
     rows[11601], rows[11602], rows[11603] = ("text 10001", "z"), ("z", "title 10002"), ("text 10600", "title 10500")
-    splits = split_rows(rows)
+    splits = split_documents(rows)
     assert splits["valid"] == [row for row in rows[10000:11000] if row not in (rows[10500], rows[10600])]
     assert splits["test"] == [row for row in rows[11000:11600] + rows[11603:] if row[0] != "y"]
     told = capsys.readouterr().out
     assert "valid: 1 of 1000 documents leave, their titles are in train, and 1 more, their first sentences are" in told
     assert "test: 2 of 1000 documents leave, their titles are in train or valid, and 2 more, their first sen" in told
-    assert [len(rows) for rows in split_rows([(str(n), str(n)) for n in range(60)]).values()] == [48, 6, 6]
+    assert [len(rows) for rows in split_documents([(str(n), str(n)) for n in range(60)]).values()] == [48, 6, 6]
 
 
 def test_release_is_the_same_as_the_joined_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,13 +273,13 @@ def test_release_is_the_same_as_the_joined_file(tmp_path: Path, monkeypatch: pyt
     write_files(tmp_path / "joined", {"reut2-000-020.sgm": text})
     write_files(tmp_path / "parts", parts)
     write_files(tmp_path / "release", {"reuters21578.tar.gz": tgz(parts)})
-    options = options_of(CORPUS)
-    expected = read_all(CORPUS, tmp_path / "joined", options)
+    options = options_of(REUTERS)
+    expected = read_all(REUTERS, tmp_path / "joined", options)
     assert [len(rows) for rows in expected.values()] == [48, 6, 6]
     for name in ["parts", "release"]:
-        assert read_all(CORPUS, tmp_path / name, options) == expected
+        assert read_all(REUTERS, tmp_path / name, options) == expected
     monkeypatch.setattr(headlines, "NUM_DOCUMENTS", 50)
-    assert [len(rows) for rows in read_all(CORPUS, tmp_path / "parts", options).values()] == [40, 5, 5]
+    assert [len(rows) for rows in read_all(REUTERS, tmp_path / "parts", options).values()] == [40, 5, 5]
 
 
 def test_script(here: Path) -> None:
@@ -296,7 +302,7 @@ def test_script(here: Path) -> None:
 @pytest.mark.data
 def test_real_documents() -> None:
     folder = corpus_folder("reuters21578")
-    texts = read_all(CORPUS, folder, options_of(CORPUS, check=True))
+    texts = read_all(REUTERS, folder, options_of(REUTERS, check=True))
     assert {split: len(rows) for split, rows in texts.items()} == {"train": 16160, "valid": 947, "test": 946}
     sides = [{split: {row[side] for row in rows} for split, rows in texts.items()} for side in range(2)]
     for of_split in sides:

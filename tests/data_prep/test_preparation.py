@@ -1,4 +1,4 @@
-"""What holds for every corpus: results, what is refused, what is told, what a stopped run leaves."""
+"""Every corpus: results, errors, warnings, and what an interrupted run leaves."""
 
 import contextlib
 import errno
@@ -11,6 +11,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import zipfile
 from email.message import Message
@@ -24,7 +25,7 @@ from preparation.corpora import CORPORA
 from preparation.corpora.language_models import PTB
 from preparation.corpora.translation import Multi30k
 from preparation.corpus import _num_cores, parse_options
-from preparation.lines import DataError, decode_lines
+from preparation.lines import DataError, decode_lines, note
 from preparation.parallel_corpus import ParallelCorpus
 from preparation.sources import damage_reported, is_sound, unpack
 from preparation.steps import is_finished, splits_of
@@ -52,7 +53,7 @@ from small_corpora import (
     write_files,
     zipped,
 )
-from small_corpora import PTB as SHELL_ENTRIES_PTB
+from small_corpora import PTB as SMALL_PTB
 
 from fairseq_plugins.recipes import RECIPES
 
@@ -250,17 +251,16 @@ def test_second_run_waits_for_the_first(prepared: SimpleNamespace, here: Path, m
     (here / "work").mkdir()
     first = steps.locked(here / "work")
     first.__enter__()
-    told = []
 
     def finish_the_first_run(message: str) -> None:
-        told.append(message)
+        note(message)
         if message.startswith("waiting"):
             shutil.copytree(prepared.dest, here / "data-bin" / small.result)
             first.__exit__(None, None, None)
 
     monkeypatch.setattr(steps, "note", finish_the_first_run)
     done = succeed(small.corpus, *small.options, "--from", "x", "--work", "work", cwd=here)
-    assert told == ["waiting for another run that works in work"] and "already complete" in done.stderr
+    assert "waiting for another run that works in work\n" in done.stderr and "already complete" in done.stderr
     assert [path.name for path in (here / "work").iterdir()] == [".lock"]
 
 
@@ -276,6 +276,7 @@ def test_runs_in_two_folders_make_one_result(here: Path, monkeypatch: pytest.Mon
     first.__enter__()
 
     def finish_the_first_run(message: str) -> None:
+        note(message)
         if message.startswith("waiting for another run that makes"):
             (here / "kept").rename(here / "result")
             first.__exit__(None, None, None)
@@ -341,7 +342,7 @@ def test_unknown_corpus(arguments: list[str], here: Path) -> None:
     assert done.returncode == 2 and "reuters21578" in done.stderr
 
 
-def test_host_is_missing(here: Path) -> None:
+def test_fairseq_is_missing(here: Path) -> None:
     message = fail("ptb", cwd=here, PATH=str(here))
     assert "fairseq-preprocess is not on PATH: activate the environment" in message
 
@@ -675,7 +676,7 @@ def test_text(here: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "fairseq_plugins.cli.train reduced doc data-bin/ptb --save-dir checkpoints/ptb" in done.stdout
     text = " ".join(word for line in binarised_text(here / "data-bin" / "ptb", "train") for word in line)
-    assert text == " ".join(SHELL_ENTRIES_PTB["train"].decode().replace("\n", "</s>").split())
+    assert text == " ".join(SMALL_PTB["train"].decode().replace("\n", "</s>").split())
     here_too = succeed("ptb", "--from", "my files", "--dest", "here too", cwd=here)
     assert "already complete" in here_too.stderr  # its text
     results = [snapshot(here / "data-bin" / "ptb"), snapshot(here / "here too")]
@@ -706,6 +707,13 @@ def test_python_is_missing(script: Path, here: Path) -> None:
     done = subprocess.run([here / "bash", script], env={"PATH": str(here)}, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == "error: python3 is not on PATH: activate the environment that fairseq is installed in\n"
+
+
+def test_packages_are_missing(here: Path) -> None:
+    script = REPOSITORY / "data-prep" / "prepare.py"
+    done = subprocess.run([sys.executable, "-S", script, "ptb"], cwd=here, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: No module named '\w+': activate the environment .* is installed in\n", done.stderr)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""IWSLT 2014: the usual training text, the split after the filter, the test sets; the partial set."""
+"""IWSLT 2014 and 2016: training text, test sets, splits, archives, the real corpora, and the files' formats."""
 
 import random
 import re
@@ -10,14 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 from corpora import corpus_folder
-from preparation import lines as lines_module
 from preparation import sources, ted, tokens
 from preparation.corpora import ted_talks
-from preparation.lines import DataError
+from preparation.lines import DataError, read_lines
 from preparation_runs import binarised, fail, joined, options_of, prepare, read_all, succeed
 from small_corpora import IWSLT14_SETS, LANGUAGES, iwslt14_files, iwslt16_files, tagged, tgz, write_files, xml
 
-CORPUS = ted_talks.IWSLT14()
+IWSLT14 = ted_talks.IWSLT14()
 PARTIAL = {
     "train": {
         "de": ["er &apos;s hund , und &quot; haus &quot; .", "b c", "d e"],
@@ -28,10 +27,9 @@ PARTIAL = {
 
 
 def partial_files() -> dict[str, bytes]:
-    files = {(split, side): lines_module for split, sides in PARTIAL.items() for side, lines_module in sides.items()}
+    files = {(split, side): lines for split, sides in PARTIAL.items() for side, lines in sides.items()}
     return {
-        f"{split}.{side}.gz": "".join(f"{line}\n" for line in lines_module).encode()
-        for (split, side), lines_module in files.items()
+        f"{split}.{side}.gz": "".join(f"{line}\n" for line in lines).encode() for (split, side), lines in files.items()
     }
 
 
@@ -44,7 +42,7 @@ def test_usual_text_and_split(pair: str, here: Path) -> None:
     assert "train: 93 of 94 pairs kept; dropped: length 1" in done.stdout
     for language in LANGUAGES:
         sentences = [joined(line) for line in binarised(dest, "train", pair, language)]
-        valid = list(lines_module.read_lines(here / "downloads" / "iwslt14" / pair / "tokens" / f"valid.{language}"))
+        valid = list(read_lines(here / "downloads" / "iwslt14" / pair / "tokens" / f"valid.{language}"))
         assert (
             len(sentences) == 93 - 93 // 23 and len(valid) == len(binarised(dest, "valid", pair, language)) == 93 // 23
         )
@@ -67,7 +65,7 @@ def test_archive_and_files_are_the_same(tmp_path: Path) -> None:
     write_files(tmp_path / "files", iwslt14_files())
     archive = tgz({f"de-en/{name}": data for name, data in iwslt14_files().items()})
     write_files(tmp_path / "archive", {"de-en.tgz": archive})
-    texts = [read_all(CORPUS, tmp_path / name, options_of(CORPUS, "de-en")) for name in ["files", "archive"]]
+    texts = [read_all(IWSLT14, tmp_path / name, options_of(IWSLT14, "de-en")) for name in ["files", "archive"]]
     assert texts[0] == texts[1] and list(texts[0]) == ["train", "test"]
 
 
@@ -75,9 +73,9 @@ def test_texts_that_are_there_are_not_downloaded(tmp_path: Path, monkeypatch) ->
     asked: list[str] = []
     monkeypatch.setattr(ted_talks, "download", lambda attempts, is_sound: asked.append(attempts[0][1].name))
     for place in ("files", "files/de-en"):
-        CORPUS.download(write_files(tmp_path / place, iwslt14_files()), options_of(CORPUS, "de-en"))
+        IWSLT14.download(write_files(tmp_path / place, iwslt14_files()), options_of(IWSLT14, "de-en"))
     assert asked == []
-    CORPUS.download(tmp_path / "nothing", options_of(CORPUS, "de-en"))
+    IWSLT14.download(tmp_path / "nothing", options_of(IWSLT14, "de-en"))
     assert asked == ["de-en.tgz"]
 
 
@@ -115,11 +113,14 @@ def test_partial_set_is_asked_for(here: Path) -> None:
 @pytest.mark.data
 def test_real_partial_set() -> None:
     folder = corpus_folder("iwslt14-partial")
-    texts = read_all(CORPUS, folder, options_of(CORPUS, "de-en", "--partial", check=True))
+    texts = read_all(IWSLT14, folder, options_of(IWSLT14, "de-en", "--partial", check=True))
     assert {split: len(rows) for split, rows in texts.items()} == {"train": 45853, "valid": 3641, "test": 3642}
-    reference = CORPUS.reference_of(options_of(CORPUS, "de-en", "--partial"))("en")
+    reference = IWSLT14.reference_of(options_of(IWSLT14, "de-en", "--partial"))("en")
     raw = [reference(row[1]) for row in texts["test"]]
     assert raw[0] == "yes, you know it." and not any(re.search(r"&(apos|quot|amp);", line) for line in raw)
+
+
+# IWSLT 2016
 
 
 def write_archive(folder: Path, pair: str, files: dict[str, bytes]) -> Path:
@@ -158,7 +159,7 @@ def test_iwslt_from_the_archive(here: Path) -> None:
         assert raw["tst2012"][0] == f"tst2012 first in {language} ."
         pooled = binarised(dest, "test", "en-de", language)
         assert pooled == [line for year in years for line in binarised(dest, year, "en-de", language)]
-    line = next(lines_module.read_lines(dest / "prepared.txt"))
+    line = next(read_lines(dest / "prepared.txt"))
     assert line.startswith("iwslt16 en-de, valid dev2010, test tst2010 tst2011 tst2012 tst2013 tst2014, 60 merges")
 
 
@@ -263,7 +264,7 @@ def test_real_iwslt_years(year: str) -> None:
     from sacremoses import MosesDetokenizer
 
     names = [f"IWSLT16.TED.{year}.de-en.{language}.xml" for language in LANGUAGES]
-    pairs = ted.evaluation_pairs(*(folder / name for name in names), *names)
+    pairs = ted.xml_pairs(*(folder / name for name in names), *names)
     assert len(pairs) == ted_talks.NUM_PAIRS["de"][year]
     assert all(map(all, pairs))
     for language, side in zip(LANGUAGES, zip(*pairs)):
@@ -289,7 +290,10 @@ def test_real_iwslt_years_through_the_script(here: Path) -> None:
         for language in LANGUAGES:
             assert re.search(rf"^{split}.{language}: {count} lines", done.stdout, re.MULTILINE)
             raw = here / "data-bin" / "iwslt16.de-en" / "raw" / f"{split}.{language}"
-            assert sum(1 for _ in lines_module.read_lines(raw)) == count
+            assert sum(1 for _ in read_lines(raw)) == count
+
+
+# Formats
 
 
 @pytest.fixture
@@ -367,25 +371,25 @@ def test_empty_lines_of_training_text_keep_their_places(of_files: Callable) -> N
     ],
 )
 def test_segment_text(text: str, expected: str) -> None:
-    assert ted.segments(xml({"1": [text, "end"]}), "F") == [("1", "1", expected), ("1", "2", "end")]
+    assert ted.xml_segments(xml({"1": [text, "end"]}), "F") == [("1", "1", expected), ("1", "2", "end")]
 
 
 def test_broken_xml_is_told_with_its_line() -> None:
     content = xml({"1": ["a", "b <i>open</b>"]})
     with pytest.raises(DataError, match=r"^F:10: not well-formed XML \(mismatched tag"):
-        ted.segments(content, "F")
+        ted.xml_segments(content, "F")
     with pytest.raises(DataError, match="^F:[0-9]+: not well-formed XML"):
-        ted.segments(xml({"1": ["a", "b"]})[:-30], "F")
+        ted.xml_segments(xml({"1": ["a", "b"]})[:-30], "F")
     with pytest.raises(DataError, match="^F has no segment"):
-        ted.segments(b"<mteval><doc docid='1'></doc></mteval>", "F")
+        ted.xml_segments(b"<mteval><doc docid='1'></doc></mteval>", "F")
     with pytest.raises(DataError, match="^F:9: not UTF-8 text"):
-        ted.segments(xml({"1": ["a"]}).replace(b"> a <", b"> \xe9 <"), "F")
+        ted.xml_segments(xml({"1": ["a"]}).replace(b"> a <", b"> \xe9 <"), "F")
 
 
 def test_evaluation_pair_demands_the_same_segments(of_files: Callable) -> None:
     source = xml({"1": ["a", "b"], "2": ["c"]})
-    assert of_files(ted.evaluation_pairs, source, source) == [("a", "a"), ("b", "b"), ("c", "c")]
+    assert of_files(ted.xml_pairs, source, source) == [("a", "a"), ("b", "b"), ("c", "c")]
     with pytest.raises(DataError, match="S: segment 2 of talk 1 stands opposite segment 1 of talk 2 of T"):
-        of_files(ted.evaluation_pairs, source, xml({"1": ["a"], "2": ["b", "c"]}))
+        of_files(ted.xml_pairs, source, xml({"1": ["a"], "2": ["b", "c"]}))
     with pytest.raises(DataError, match="S has 3 segments, T has 2"):
-        of_files(ted.evaluation_pairs, source, xml({"1": ["a", "b"]}))
+        of_files(ted.xml_pairs, source, xml({"1": ["a", "b"]}))

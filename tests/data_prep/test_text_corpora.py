@@ -1,4 +1,4 @@
-"""Corpora of one side, by Penn Treebank and WikiText: what fairseq reads back, mirrors, the real corpora."""
+"""Corpora of one side: Penn Treebank, WikiText, text8 and the trees of the Wall Street Journal."""
 
 import dataclasses
 import hashlib
@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 from corpora import corpus_folder
 from preparation.corpora import CORPORA, language_models, wsj
-from preparation.corpora import language_models as text8_corpus
 from preparation.lines import DataError
 from preparation.text_corpus import ArchivedText, Counts
 from preparation_runs import binarised_text, fail, options_of, prepare, read_all, snapshot, succeed
@@ -243,6 +242,9 @@ def test_level_is_unknown_elsewhere(here: Path) -> None:
     assert prepare("ptb", "--level", "word", cwd=here).returncode == 2
 
 
+# text8
+
+
 def expected_words(text: str) -> dict[str, list[str]]:
     """The words of each split: one that straddles a border belongs to the earlier part."""
     ends = [match.end() for match in re.finditer(r"\S+", text)]
@@ -281,7 +283,7 @@ def test_words(here: Path) -> None:
 )
 def test_published_counts_are_told_of_the_whole_by_words(level, characters, threshold, is_told) -> None:
     options = Namespace(level=level, characters=characters, threshold=threshold, dest=Path("data-bin"))
-    report = text8_corpus.Text8().report(options)
+    report = language_models.Text8().report(options)
     assert ("67,428 words" in report) == ("15,301,600" in report) == is_told
     assert "fairseq_plugins.cli.train reduced doc data-bin" in report
 
@@ -330,9 +332,9 @@ def test_short_prefix_may_lack_characters(here: Path) -> None:
 
 def pretend_whole(monkeypatch: pytest.MonkeyPatch, text: str, counts: dict[str, Counts]) -> None:
     """Make ``text`` the whole corpus."""
-    monkeypatch.setattr(text8_corpus, "NUM_CHARACTERS", len(text))
-    monkeypatch.setattr(text8_corpus, "NUM_WORDS", len(text.split()))
-    monkeypatch.setattr(text8_corpus, "COUNTS", counts)
+    monkeypatch.setattr(language_models, "NUM_CHARACTERS", len(text))
+    monkeypatch.setattr(language_models, "NUM_WORDS", len(text.split()))
+    monkeypatch.setattr(language_models, "COUNTS", counts)
 
 
 def test_characters_of_the_whole_are_counted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +359,7 @@ def test_whole_has_all_characters(here: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_counts_of_the_real_text() -> None:
-    assert text8_corpus.COUNTS == {"train": (90090000, 90000), "valid": (5005000, 5000), "test": (5005000, 5000)}
+    assert language_models.COUNTS == {"train": (90090000, 90000), "valid": (5005000, 5000), "test": (5005000, 5000)}
 
 
 def test_wrong_text(here: Path) -> None:
@@ -387,6 +389,9 @@ def test_real_prefix(here: Path) -> None:
         "train: 1927 lines, 1928826 tokens" in done.stdout
         and (here / "data-bin" / "text8-12549840" / "train.bin").is_file()
     )
+
+
+# Wall Street Journal
 
 
 RAW = "( (S (NP-SBJ-1 (NN {word})) (VP (VBD was) (VP (VBN seen) (NP (-NONE- *-1)))) (. .)) )\n"

@@ -1,7 +1,4 @@
-"""Tokens in lower case: made of the line's own case, but of AG News, whose results are of the former order.
-
-Lines that Moses alone tears come back as they were, and both ways are those of the commands.
-"""
+"""Tokens, subwords, filters, work in processes and downloads."""
 
 import io
 import multiprocessing
@@ -266,6 +263,9 @@ def test_parallel_tokenisation_keeps_the_order(workers: int) -> None:
     expected = [tokens.moses("de", False)(line) for line in text]
     assert list(lines.map_in_order(tokens.moses, ("de", False), text, workers=workers, label="x")) == expected
     assert list(lines.map_in_order(tokens.moses, ("de", False), [], workers=workers, label="x")) == []
+
+
+# Downloads
 
 
 URL = "http://mirror/file.tgz"

@@ -1,4 +1,4 @@
-"""Multi30k: alignment on awkward text, subwords and dictionaries, damaged files, mirrors, the real corpus."""
+"""Multi30k, Tatoeba and WMT 2014: alignment, subwords, splits, archives, damage, the real corpora."""
 
 import gzip
 import random
@@ -11,10 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 from corpora import corpus_folder
-from preparation import lines as lines_module
 from preparation import ted, tokens
 from preparation.corpora import translation
-from preparation.lines import DataError
+from preparation.lines import DataError, read_lines, write_lines
 from preparation_runs import binarised, binarised_text, fail, joined, options_of, prepare, read_all, snapshot, succeed
 from small_corpora import (
     ARCHIVES,
@@ -127,7 +126,7 @@ def test_sentencepiece_lowercase_and_joined_dictionary(here: Path) -> None:
     folder.mkdir()
     for split, count in {"train": 60, "val": 9, "test_2016_flickr": 7}.items():
         for language in LANGUAGES:  # without compression
-            lines_module.write_lines(folder / f"{split}.{language}", sentences(language, count))
+            write_lines(folder / f"{split}.{language}", sentences(language, count))
     options = ["--bpe", "sentencepiece", "--merges", 40, "--lowercase", "--joined-dictionary", "--workers", 1]
     succeed("multi30k", "en-de", "--from", folder, "--dest", "out/here", *options, cwd=here)
     dest = here / "out" / "here"
@@ -274,13 +273,16 @@ def test_one_side_is_text_for_a_language_model(here: Path) -> None:
     for split, expected in tokenised.items():
         known = [[word if counts[word] > 1 else "<unk>" for word in line] + ["</s>"] for line in expected]
         assert binarised_text(dest, split) == known
-    assert next(lines_module.read_lines(dest / "prepared.txt")) == (
+    assert next(read_lines(dest / "prepared.txt")) == (
         "multi30k en, words seen 2 times and more, lowercase tokens, not checked"
     )
     assert not list(dest.glob("raw")) and not list(dest.glob("*codes"))
 
 
-CORPUS = translation.Tatoeba()
+# Tatoeba
+
+
+TATOEBA = translation.Tatoeba()
 
 
 @pytest.mark.parametrize("pair, code", [("de-en", "deu"), ("en-fr", "fra"), ("en-zh", "cmn"), ("tlh-en", "tlh")])
@@ -288,7 +290,7 @@ def test_manythings_names(pair: str, code: str, tmp_path: Path) -> None:
     lines = [f"Go {n}.\tGeh {n}!\tCC-BY" for n in range(40)]
     write_files(tmp_path / "text", {f"{code}.txt": text_of(lines, "\r\n")})
     write_files(tmp_path / "archive", {f"{code}-eng.zip": zipped({f"{code}.txt": text_of(lines)})})
-    texts = [read_all(CORPUS, tmp_path / folder, options_of(CORPUS, pair)) for folder in ["text", "archive"]]
+    texts = [read_all(TATOEBA, tmp_path / folder, options_of(TATOEBA, pair)) for folder in ["text", "archive"]]
     assert texts[0] == texts[1]
     rows = sorted(row if pair.startswith("en") else row[::-1] for rows in texts[0].values() for row in rows)
     assert rows == sorted((f"Go {n}.", f"Geh {n}!") for n in range(40))
@@ -327,16 +329,16 @@ def test_split_shares_no_sentence() -> None:
 def test_sentences_that_all_hang_together_cannot_be_split(tmp_path: Path) -> None:
     write_files(tmp_path, {"deu.txt": text_of([f"Go.\tGeh {n}!\tx" for n in range(40)])})
     with pytest.raises(DataError, match="deu.txt has no pair .* valid and test"):
-        read_all(CORPUS, tmp_path, options_of(CORPUS, "de-en"))
+        read_all(TATOEBA, tmp_path, options_of(TATOEBA, "de-en"))
 
 
 def test_damaged_lines(tmp_path: Path) -> None:
     write_files(tmp_path, {"deu.txt": b"Go.\tGeh.\tx\nRun.\n"})
     with pytest.raises(DataError, match="deu.txt:2: 1 fields, expected English, other language, attribution"):
-        read_all(CORPUS, tmp_path, options_of(CORPUS, "de-en"))
+        read_all(TATOEBA, tmp_path, options_of(TATOEBA, "de-en"))
     write_files(tmp_path, {"deu.txt": b"Go.\tGeh.\tx\n"})
     with pytest.raises(DataError, match="deu.txt has 1 pairs, at least 20 are expected"):
-        read_all(CORPUS, tmp_path, options_of(CORPUS, "de-en"))
+        read_all(TATOEBA, tmp_path, options_of(TATOEBA, "de-en"))
 
 
 def test_pair_of_a_set_that_is_split(here: Path) -> None:
@@ -384,7 +386,7 @@ def test_another_set_does_not_pass_for_the_known_one(subject: str, here: Path, m
     assert "not checked" not in (here / "data-bin" / f"tatoeba.{subject}" / "prepared.txt").read_text()
     for sizes in [{"train": 60, "valid": 5, "test": 4}, None]:  # the known set, manythings' file
         if sizes:
-            monkeypatch.setattr(translation, "NUM_PAIRS", sizes)
+            monkeypatch.setattr(translation, "TATOEBA_NUM_PAIRS", sizes)
         else:
             write_files(here / "y", manythings_files())
             options[options.index("x")] = "y"
@@ -422,7 +424,7 @@ def test_other_language_is_for_english_alone(here: Path) -> None:
 
 
 def test_known_sizes_demand_known_checksums(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, "NUM_PAIRS", {"train": 60, "valid": 5, "test": 4})
+    monkeypatch.setattr(translation, "TATOEBA_NUM_PAIRS", {"train": 60, "valid": 5, "test": 4})
     write_files(here / "x", tatoeba_files())
     for subject in ["de-en", "en"]:
         message = fail("tatoeba", subject, "--from", "x", cwd=here, check=True)
@@ -433,11 +435,11 @@ def test_known_sizes_demand_known_checksums(here: Path, monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_real_set() -> None:
     folder = corpus_folder("tatoeba-de-en")
-    texts = read_all(CORPUS, folder, options_of(CORPUS, "en-de", check=True))
+    texts = read_all(TATOEBA, folder, options_of(TATOEBA, "en-de", check=True))
     assert {split: len(rows) for split, rows in texts.items()} == {"train": 160381, "valid": 2000, "test": 2000}
     with gzip.open(folder / "test.en.gz", "rt", encoding="utf-8") as file:
         assert [row[0] for row in texts["test"]] == file.read().splitlines()
-    alone = read_all(CORPUS, folder, options_of(CORPUS, "de", check=True))
+    alone = read_all(TATOEBA, folder, options_of(TATOEBA, "de", check=True))
     assert [row[0] for row in alone["valid"]] == [row[1] for row in texts["valid"]]
 
 
@@ -451,15 +453,18 @@ def test_real_sentences_are_split(tmp_path: Path) -> None:
     ]
     lines = [f"{english}\t{german}\tCC-BY" for english, german in zip(*sides)]
     write_files(tmp_path, {"deu.txt": text_of(lines)})
-    texts = read_all(CORPUS, tmp_path, options_of(CORPUS, "en-de", check=True))
+    texts = read_all(TATOEBA, tmp_path, options_of(TATOEBA, "en-de", check=True))
     assert sum(map(len, texts.values())) == len(set(lines)) and 2000 <= len(texts["test"]) < 2005
     for side in range(2):
         train = {key(row[side]) for row in texts["train"]}
         assert not [row for split in ["valid", "test"] for row in texts[split] if key(row[side]) in train]
 
 
+# WMT 2014
+
+
 READ = ["Q&A with R&D <b>", "nested bold and text", "café \u2013 1 < 2 <3", "the end"]
-WMT14_CORPUS = translation.WMT14()
+WMT14 = translation.WMT14()
 
 
 def write_release(folder: Path, **kwargs: str) -> Path:
@@ -467,7 +472,7 @@ def write_release(folder: Path, **kwargs: str) -> Path:
 
 
 def read_release(folder: Path, *arguments: str, check: bool = False) -> dict[str, list[tuple[str, ...]]]:
-    return read_all(WMT14_CORPUS, folder, options_of(WMT14_CORPUS, *arguments, check=check))
+    return read_all(WMT14, folder, options_of(WMT14, *arguments, check=check))
 
 
 def test_script(tmp_path: Path) -> None:
@@ -507,19 +512,19 @@ def test_only_archives_whose_texts_are_not_there_are_downloaded(tmp_path: Path, 
     def downloaded(folder: Path) -> list[str]:
         asked: list[str] = []
         monkeypatch.setattr(translation, "download", lambda attempts, is_sound: asked.append(attempts[0][1].name))
-        WMT14_CORPUS.download(folder, options_of(WMT14_CORPUS, "de-en"))
+        WMT14.download(folder, options_of(WMT14, "de-en"))
         return asked
 
     archives = write_release(tmp_path / "archives")
     shutil.unpack_archive(archives / "training-parallel-nc-v9.tgz", tmp_path / "texts")
-    others = [name for name in translation.URLS if name != "training-parallel-nc-v9.tgz"]
+    others = [name for name in translation.WMT14_URLS if name != "training-parallel-nc-v9.tgz"]
     assert downloaded(tmp_path / "texts") == others
     for path in archives.iterdir():
         shutil.unpack_archive(path, tmp_path / "texts")
     assert downloaded(tmp_path / "texts") == []
     next((tmp_path / "texts").rglob("newstest2012-ref.en.sgm")).unlink()
     assert downloaded(tmp_path / "texts") == ["test-full.tgz", "dev.tgz"]
-    assert downloaded(tmp_path / "nothing") == list(translation.URLS)
+    assert downloaded(tmp_path / "nothing") == list(translation.WMT14_URLS)
 
 
 def test_without_a_network_texts_of_the_sets_that_are_read_suffice(tmp_path: Path, monkeypatch) -> None:
@@ -529,11 +534,11 @@ def test_without_a_network_texts_of_the_sets_that_are_read_suffice(tmp_path: Pat
     monkeypatch.setattr(translation, "download", fail)
     for path in write_release(tmp_path / "archives").iterdir():
         shutil.unpack_archive(path, tmp_path / "texts")
-    options = options_of(WMT14_CORPUS, "de-en")
+    options = options_of(WMT14, "de-en")
     for name, is_read in (("newstest2012-ref.en.sgm", False), ("newstest2013-ref.en.sgm", True)):
         next((tmp_path / "texts").rglob(name)).unlink()
         with pytest.raises(DataError, match="no mirror") if is_read else nullcontext():
-            WMT14_CORPUS.download(tmp_path / "texts", options)
+            WMT14.download(tmp_path / "texts", options)
 
 
 def test_sets_that_are_not_there(tmp_path: Path) -> None:

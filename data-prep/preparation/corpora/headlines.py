@@ -1,4 +1,4 @@
-"""Corpora of headlines in plain English: what they have in common."""
+"""Corpora of headlines: AG News, Gigaword and Reuters-21578. The source is an article, the target its title."""
 
 import csv
 import html
@@ -32,7 +32,7 @@ from ..tokens import moses, screen
 
 
 class HeadlineCorpus(ParallelCorpus):
-    """A corpus of articles and titles, English text that is tokenised here, in lower case unless asked otherwise."""
+    """Articles and titles in plain English, which are tokenised here, by default in lower case."""
 
     pairs = ["article-title"]
     max_ratio = 0.0
@@ -46,34 +46,33 @@ class HeadlineCorpus(ParallelCorpus):
         return moses("en", lowercase)
 
     def joiner(self, side: str) -> Callable[[str], str]:
-        """English on either side."""
+        """English on both sides."""
         return super().joiner("en")
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """English ones on either side."""
+        """English on both sides."""
         return {**super().words_of_text(options), "language": "en"}
 
 
 def wordless(sides: Sequence[str], row: Row) -> str:
-    """Which side has no letter and no digit, as a fault of the row, or ""."""
+    """Fault of a row that has a side without letter and digit, or ""."""
     return next((f"no word in {side}" for side, line in zip(sides, row) if not re.search(r"[^\W_]", line)), "")
 
 
-# AG News as headline generation: the description of a news item, its headline.
+# AG News: the description of a news item, and its headline
 
 
-FILES = ["sample.csv", "test.csv"]  # the second holds the first's items and 1,000 more
-MIRRORS = [
+FILES = ["sample.csv", "test.csv"]  # the second has 1,000 items more
+AGNEWS_MIRRORS = [
     "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",
     "https://github.com/mhjabreel/CharCnn_Keras/raw/master/data/ag_news_csv",
 ]
 NUM_ITEMS = 6600
-NUM_HELD_OUT = 400  # in valid, and in test
-CHECKSUM = (
-    "1475efbca06a1fff8c0dc403807f0fd45c36800160101bf26fc7c3716ae946c7"  # SHA-256 of the items, fields joined by tabs
-)
+AGNEWS_NUM_HELD_OUT = 400  # in valid, and in test
+# SHA-256 of the items, fields joined by tabs
+AGNEWS_CHECKSUM = "1475efbca06a1fff8c0dc403807f0fd45c36800160101bf26fc7c3716ae946c7"
 
-# What the corpus' authors left of an entity: " #39;" of "&#39;", " quot;" of "&quot;".
+# The corpus lacks the "&" of entities: " #39;" stands for "&#39;", " quot;" for "&quot;".
 ENTITY = re.compile(r" ?(?<![&\w])(?:(?:lt|gt|amp|quot|apos|nbsp|hellip|mdash|ndash|pound|euro)|#[0-9]{2,5});")
 TAG = re.compile(r"<[a-zA-Z/!][^<>]*(?:>|$)")
 SPACE = re.compile(r"\s+")
@@ -95,7 +94,7 @@ class AGNews(HeadlineCorpus):
     lowercase_recipe = "lowercase"
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The first of FILES that is there."""
+        """The first of FILES that exists."""
         for name in FILES:
             if path := plain_or_gz(folder, name):
                 return {"items": path}
@@ -104,16 +103,16 @@ class AGNews(HeadlineCorpus):
     def download(self, folder: Path, options: Namespace) -> None:
         """``test.csv``, from the first mirror that has it."""
         if not any(plain_or_gz(folder, name) for name in FILES):
-            urls = mirror_urls(options.mirror or MIRRORS, "test.csv")
+            urls = mirror_urls(options.mirror or AGNEWS_MIRRORS, "test.csv")
             download([(url, folder / "test.csv") for url in urls], _has_items)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """A fixed split of the items; those that share a description or headline with another are in train."""
+        """A fixed split of the items. Those that share a description or headline with another are in train."""
         path = files["items"]
-        rows = read_rows(path)
+        rows = read_items(path)
         if options.check:
             found = sha256("\n".join("\t".join(row) for row in rows).encode()).hexdigest()
-            check_digest(found, CHECKSUM, f"what is read of {path}")
+            check_digest(found, AGNEWS_CHECKSUM, f"what is read of {path}")
         splits = split_items([item(headline, description) for _, headline, description in rows])
         return {
             split: screen(pairs, partial(wordless, options.sides), split, drop=split == "train")
@@ -121,13 +120,12 @@ class AGNews(HeadlineCorpus):
         }
 
     def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
-        """Moses' for English, of a line that is lower-cased already: elsewhere it is the tokens."""
-        # The results of this corpus were measured with this order.
+        """Moses' for English. The line is lower-cased, not the tokens: results of this corpus were measured so."""
         tokenize = super().tokenizer(side, lowercase=False)
         return (lambda line: tokenize(line.lower())) if lowercase else tokenize
 
 
-def read_rows(path: Path) -> list[list[str]]:
+def read_items(path: Path) -> list[list[str]]:
     """Class, headline and description of the first NUM_ITEMS items."""
     reader = csv.reader((f"{line}\n" for line in file_lines(path)), strict=True)
     rows = []
@@ -156,7 +154,7 @@ def item(headline: str, description: str) -> Row:
 
 
 def plain_text(field: str) -> str:
-    """A field without the escaping of line breaks, entities and tags."""
+    """A field without escaped line breaks, entities and tags."""
     text = field.replace("\\", " ")
     for _ in range(2):  # " amp;#39;"
         text = ENTITY.sub(lambda entity: html.unescape(f"&{entity[0].lstrip()}"), text)
@@ -165,7 +163,7 @@ def plain_text(field: str) -> str:
 
 
 def split_items(items: list[Row]) -> dict[str, list[Row]]:
-    """Train, valid and test: by a checksum, hence at random and the same everywhere; each in the items' order."""
+    """Train, valid and test, chosen by checksums (random and reproducible), each in the order of the items."""
     owners = defaultdict(set)
     keys = [[(side, re.sub(r"\W+", " ", text.lower()).strip()) for side, text in enumerate(pair)] for pair in items]
     for index, pair in enumerate(keys):
@@ -177,7 +175,7 @@ def split_items(items: list[Row]) -> dict[str, list[Row]]:
         if all(len(owners[key]) == 1 for key in pair) and not wordless(("", ""), items[index])
     ]
     alone.sort(key=lambda index: sha256("\t".join(items[index]).encode()).digest())
-    size = NUM_HELD_OUT if len(items) == NUM_ITEMS else max(1, len(items) * NUM_HELD_OUT // NUM_ITEMS)
+    size = AGNEWS_NUM_HELD_OUT if len(items) == NUM_ITEMS else max(1, len(items) * AGNEWS_NUM_HELD_OUT // NUM_ITEMS)
     held_out = {"valid": sorted(alone[size : 2 * size]), "test": sorted(alone[:size])}
     train = sorted(set(range(len(items))).difference(*held_out.values()))
     return {split: [items[index] for index in chosen] for split, chosen in {"train": train, **held_out}.items()}
@@ -185,18 +183,18 @@ def split_items(items: list[Row]) -> dict[str, list[Row]]:
 
 def _has_items(path: Path) -> bool:
     try:
-        read_rows(path)
+        read_items(path)
     except DataError:
         return False
     return True
 
 
-# Annotated English Gigaword as headline generation: first sentence of an article, its title; Rush et al.'s split.
+# Annotated English Gigaword: the first sentence of an article, and its title, in Rush et al.'s split
 
 
 PLACES = [".", "train", "sumdata/train", "org_data", "sumdata", "Giga", "sumdata/Giga"]
 
-# File names of a split, article and title: sumdata of Rush et al., then org_data.
+# File names of a split, article and title: sumdata of Rush et al., then org_data
 LAYOUTS = {
     "train": [("train.article.txt", "train.title.txt"), ("train.src.txt", "train.tgt.txt")],
     "valid": [
@@ -212,7 +210,7 @@ LAYOUTS = {
     ],
 }
 
-# Lines, by name of the article's file.
+# numbers of lines by name of the article's file
 NUM_PAIRS = {
     "train.article.txt": 3803957,
     "train.src.txt": 3803957,
@@ -225,7 +223,7 @@ NUM_PAIRS = {
 DIGITS = str.maketrans("0123456789", "#" * 10)
 UNKNOWN = "<unk>"
 UNKNOWN_WORDS = frozenset({"<unk>", "UNK", "unk", "[UNK]", "[unk]", "<UNK>"})
-SYMBOL = re.compile(r"<(/?s|pad|unk)>")  # of fairseq, inside a longer word
+SYMBOL = re.compile(r"<(/?s|pad|unk)>")  # a symbol of fairseq inside a longer word
 WORD = re.compile(r"[^\W_]")
 BRACKET_NAMES = frozenset({"-lrb-", "-rrb-", "-lsb-", "-rsb-", "-lcb-", "-rcb-", "-LRB-", "-RRB-"})
 
@@ -249,7 +247,7 @@ class Gigaword(ParallelCorpus):
     }
 
     def variant(self, options: Namespace) -> str:
-        """Which test set, and what happens to invalid items."""
+        """Which test set, and whether invalid items are dropped."""
         test = ""
         if options.test_source and options.test_target:
             marks = "+".join(digest(path)[:8] for path in (options.test_source, options.test_target) if path.is_file())
@@ -257,10 +255,10 @@ class Gigaword(ParallelCorpus):
         return ", ".join(filter(None, [test, "no invalid item" if options.drop_invalid else ""]))
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """Train, valid and test in any of the layouts; the layout's own test set is ``rush`` beside a given one."""
+        """Train, valid and test in any layout. With ``--test-source`` the layout's own test set becomes ``rush``."""
         if bool(options.test_source) != bool(options.test_target):
             raise DataError("--test-source and --test-target belong together: pass both")
-        found = {split: _find(folder, split) for split in LAYOUTS}
+        found = {split: self._find(folder, split) for split in LAYOUTS}
         if options.test_source:
             for path in (options.test_source, options.test_target):
                 if not path.is_file():
@@ -280,15 +278,15 @@ class Gigaword(ParallelCorpus):
         return {f"{split}.{side}": path for split, paths in found.items() for side, path in zip(options.sides, paths)}
 
     def download(self, folder: Path, options: Namespace) -> None:
-        """Nothing can be: the corpus has no stable address, and its text is licensed by the LDC."""
-        if _find(folder, "train") is None:
+        """DataError: the corpus has no stable address, and its text is licensed by the LDC."""
+        if self._find(folder, "train") is None:
             raise DataError(
                 "Gigaword cannot be downloaded by a script: see data-prep/gigaword/README.md for where to get "
                 "train.article.txt, train.title.txt and the others, then run again with --from DIR"
             )
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """The splits with digits as ``#``; invalid items are removed from train, elsewhere only if asked for."""
+        """The splits with digits as ``#``. Invalid items of train are dropped, others with ``--drop-invalid``."""
         splits = list(dict.fromkeys(name.partition(".")[0] for name in files))
         return {split: self._read(files, split, options) for split in splits}
 
@@ -299,23 +297,33 @@ class Gigaword(ParallelCorpus):
         if options.check and expected and source != options.test_source:
             pairs = counted(pairs, expected, source)
         without_digits = ((source.translate(DIGITS), target.translate(DIGITS)) for source, target in pairs)
-        return screen(without_digits, partial(fault, options.sides), split, split == "train" or options.drop_invalid)
+        return screen(
+            without_digits, partial(item_fault, options.sides), split, split == "train" or options.drop_invalid
+        )
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """The text's own."""
+        """The tokens of the text."""
         return {"tokenizer": "blanks", "case": "lower tokens" if options.lowercase else "kept"}
 
     def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
-        """The text's own tokens, lower-cased only if asked for; every way to write an unknown word becomes one."""
+        """The tokens of the text, lower-cased if ``lowercase``. All spellings of the unknown word become one."""
 
         def tokenize(line: str) -> str:
             return " ".join(_token(word.lower() if lowercase else word) for word in line.split())
 
         return tokenize
 
+    def _find(self, folder: Path, split: str) -> tuple[Path, Path] | None:
+        for names in LAYOUTS[split]:
+            for place in PLACES:
+                source, target = (plain_or_gz(folder / place, name) for name in names)
+                if source and target:
+                    return source, target
+        return None
 
-def fault(sides: tuple[str, str], pair: Row) -> str:
-    """What makes an item useless, or ""."""
+
+def item_fault(sides: tuple[str, str], pair: Row) -> str:
+    """Fault of an item, or ""."""
     for side, line in zip(sides, pair):
         words = line.split()
         if not words:
@@ -334,34 +342,25 @@ def _is_word(word: str) -> bool:
 def _token(word: str) -> str:
     if word in UNKNOWN_WORDS:
         return UNKNOWN
-    while SYMBOL.search(word):  # what is left of <<s>> is another
+    while SYMBOL.search(word):  # removing one may leave another
         word = SYMBOL.sub(r"\1", word)
     return word if not word.endswith("@@") else word.rstrip("@") + "@"
 
 
-def _find(folder: Path, split: str) -> tuple[Path, Path] | None:
-    for names in LAYOUTS[split]:
-        for place in PLACES:
-            source, target = (plain_or_gz(folder / place, name) for name in names)
-            if source and target:
-                return source, target
-    return None
-
-
-# Reuters-21578 as headline generation: the first sentence of a newswire document, its title in lower case.
+# Reuters-21578: the first sentence of a newswire document, and its title in lower case
 
 
 RELEASE = "reuters21578.tar.gz"
-REUTERS21578_MIRRORS = [
+REUTERS_MIRRORS = [
     "https://kdd.ics.uci.edu/databases/reuters21578",
     "http://www.daviddlewis.com/resources/testcollections/reuters21578",
 ]
 PARTS = [f"reut2-{number:03d}.sgm" for number in range(22)]
-JOINED = "reut2-000-020.sgm"  # the first 20 parts and half of the next, one after the other
-NUM_DOCUMENTS = 20500  # of that file; the first ones of the release
-REUTERS21578_CHECKSUM = "bee585e078bc89beb1d5df4823631cfe4f9596286273f7bc07c61f07bc1711b4"
-# The checksum is that of titles and bodies as they are written, joined by line breaks.
-REUTERS21578_NUM_HELD_OUT = 1000  # in valid, and in test
+JOINED = "reut2-000-020.sgm"  # the first 20 parts and half of the next, concatenated
+NUM_DOCUMENTS = 20500  # documents of that file, which are the first ones of the release
+# SHA-256 of raw titles and bodies, joined by line breaks
+REUTERS_CHECKSUM = "bee585e078bc89beb1d5df4823631cfe4f9596286273f7bc07c61f07bc1711b4"
+REUTERS_NUM_HELD_OUT = 1000  # in valid, and in test
 
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 DOCUMENT_END = re.compile(r"</REUTERS>")
@@ -378,7 +377,7 @@ ABBREVIATIONS = frozenset(
 
 
 class Document(NamedTuple):
-    """Title and body as they are written, entities and all."""
+    """Raw title and body, with entities."""
 
     title: str
     body: str
@@ -400,7 +399,7 @@ class Reuters21578(HeadlineCorpus):
         return {RELEASE: folder / RELEASE} if (folder / RELEASE).is_file() else {}
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The joined file, or all parts of the release, or its archive."""
+        """The joined file, all parts of the release, or its archive."""
         if files := self._find(folder):
             return files
         raise DataError(
@@ -411,11 +410,11 @@ class Reuters21578(HeadlineCorpus):
     def download(self, folder: Path, options: Namespace) -> None:
         """The release's archive."""
         if not self._find(folder):
-            urls = mirror_urls(options.mirror or REUTERS21578_MIRRORS, RELEASE)
+            urls = mirror_urls(options.mirror or REUTERS_MIRRORS, RELEASE)
             download([(url, folder / RELEASE) for url in urls], is_sound)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """Train, valid and test in the order of the files; a title or first sentence is in one split only."""
+        """Train, valid and test in the order of the files. No title or first sentence is in two of them."""
         texts = unpack(files[RELEASE], set(PARTS), scratch) if RELEASE in files else files
         names = [JOINED] if JOINED in texts else PARTS
         where = " and ".join(str(path) for path in files.values()) if len(files) == 1 else f"{files[PARTS[0]].parent}"
@@ -425,14 +424,14 @@ class Reuters21578(HeadlineCorpus):
             raise DataError(f"{where} has {len(written)} documents with a title and a body: at least 10 are expected")
         if options.check:
             content = "\n".join(f"{document.title}\n{document.body}" for document in written)
-            check_digest(sha256(content.encode()).hexdigest(), REUTERS21578_CHECKSUM, f"what is read of {where}")
-        splits = split_rows([(first_sentence(document.body), title(document)) for document in written])
+            check_digest(sha256(content.encode()).hexdigest(), REUTERS_CHECKSUM, f"what is read of {where}")
+        splits = split_documents([(first_sentence(document.body), title(document)) for document in written])
         fault_of = partial(wordless, options.sides)
         return {split: screen(rows, fault_of, split, drop=True) for split, rows in splits.items()}
 
 
 def documents(paths: Iterable[Path]) -> Iterator[Document | None]:
-    """The documents of SGML files in their order; None for one that lacks title or body."""
+    """Documents of SGML files in their order. None for one without title or body."""
     for path in paths:
         with opened(path) as file:
             *found, rest = DOCUMENT_END.split(file.read().decode("latin-1").replace("\r\n", "\n"))
@@ -449,10 +448,10 @@ def title(document: Document) -> str:
 
 
 def first_sentence(body: str) -> str:
-    """What comes before the end of the first sentence, or of the first paragraph, whichever is earlier.
+    """The text up to the end of the first sentence or of the first paragraph, whichever is earlier.
 
-    A paragraph ends where the next line is indented or blank. A full stop ends no sentence after initials, after an
-    abbreviation, or before a word in lower case.
+    A paragraph ends where the next line is indented or blank. A full stop does not end a sentence after initials, after
+    an abbreviation, or before a word in lower case.
     """
     paragraph = one_line(PARAGRAPH_END.split(html.unescape(body).strip(), maxsplit=1)[0])
     paragraph = SIGNATURE.sub("", paragraph)
@@ -469,12 +468,12 @@ def one_line(text: str) -> str:
     return " ".join(CONTROL.sub(" ", text).split())
 
 
-def split_rows(rows: list[Row]) -> dict[str, list[Row]]:
-    """The last NUM_HELD_OUT rows for test, as many before them for valid, fewer of few rows.
+def split_documents(rows: list[Row]) -> dict[str, list[Row]]:
+    """Train, valid and test. The last REUTERS_NUM_HELD_OUT rows are test, as many before them valid, at most 10 % each.
 
-    A row leaves valid if its title or its first sentence is in train as well, and test if it is in train or valid.
+    Rows of valid whose title or first sentence is also in train are dropped, and rows of test where it is in either.
     """
-    size = min(REUTERS21578_NUM_HELD_OUT, len(rows) // 10)
+    size = min(REUTERS_NUM_HELD_OUT, len(rows) // 10)
     splits = {"train": rows[: len(rows) - 2 * size], "valid": rows[-2 * size : -size], "test": rows[-size:]}
     sentences: set[str] = set()
     titles: set[str] = set()

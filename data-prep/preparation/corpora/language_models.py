@@ -1,4 +1,4 @@
-"""Penn Treebank in Mikolov's word-level form: 10,000 words."""
+"""Corpora of language models: Penn Treebank, WikiText and text8."""
 
 import re
 from argparse import ArgumentParser, Namespace
@@ -25,29 +25,29 @@ PTB = ArchivedText(
         "test": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
     },
     counts={"train": Counts(929589, 42068), "valid": Counts(73760, 3370), "test": Counts(82430, 3761)},
-    num_rows=9998,  # of 9,999 word types; the literal <unk> among them is fairseq's own symbol
+    num_rows=9998,  # 9,999 word types without <unk>, which is fairseq's own symbol
 )
 
 
-# WikiText-2 and WikiText-103, word level; blank lines are part of the corpora, each is one end mark.
+# WikiText-2 and WikiText-103, word level. Their blank lines are part of the text: each is one end mark.
 
 
-MIRRORS = ("https://s3.amazonaws.com/research.metamind.io/wikitext", "https://wikitext.smerity.com")
-HELD_OUT = {"valid": Counts(217646, 3760), "test": Counts(245569, 4358)}
+WIKITEXT_MIRRORS = ("https://s3.amazonaws.com/research.metamind.io/wikitext", "https://wikitext.smerity.com")
+WIKITEXT_HELD_OUT = {"valid": Counts(217646, 3760), "test": Counts(245569, 4358)}
 
-# Neither the end mark nor <unk> has a row in the dictionary: both are fairseq's own symbols.
+# The end mark and <unk> have no row in the dictionary, because both are fairseq's own symbols.
 WIKITEXT_2 = ArchivedText(
     name="wikitext-2",
     title="WikiText-2, word level",
     archive="wikitext-2-v1.zip",
     members="wikitext-2/wiki.*.tokens",
-    archive_mirrors=MIRRORS,
+    archive_mirrors=WIKITEXT_MIRRORS,
     checksums={
         "train": "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
         "valid": "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
         "test": "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
     },
-    counts={"train": Counts(2088628, 36718), **HELD_OUT},
+    counts={"train": Counts(2088628, 36718), **WIKITEXT_HELD_OUT},
     num_rows=33276,
 )
 WIKITEXT_103 = ArchivedText(
@@ -55,25 +55,25 @@ WIKITEXT_103 = ArchivedText(
     title="WikiText-103, word level",
     archive="wikitext-103-v1.zip",
     members="wikitext-103/wiki.*.tokens",
-    archive_mirrors=MIRRORS,
-    counts={"train": Counts(103227021), **HELD_OUT},
+    archive_mirrors=WIKITEXT_MIRRORS,
+    counts={"train": Counts(103227021), **WIKITEXT_HELD_OUT},
     num_rows=267733,
 )
 
 
-# text8, by words or by characters: 100,000,000 characters, or a prefix of them, split 90 : 5 : 5.
+# text8, by words or by characters: 100,000,000 characters, or a prefix of them, split 90 : 5 : 5
 
 
 TEXT8_MIRRORS = ["http://mattmahoney.net/dc"]
 NUM_CHARACTERS, NUM_WORDS = 100_000_000, 17_005_207
 PREFIX_CHECKSUMS = {12_549_840: "1b40ab68e13d520469aa90315b92b1466810394246571fadf742c971c3b65a25"}
-UNITS = 1000  # words or characters of a line: the corpus has none, fairseq needs them
+UNITS = 1000  # words or characters of a line. fairseq needs lines, and the corpus has none.
 NUM_SYMBOLS = 27  # a-z and _
 PUBLISHED_WORDS = (
     "Pachitariu & Sahani 2013 count 67,428 words seen at least 5 times and 15,301,600 words of train; their split is "
     "not published."
 )
-COUNTS = {  # of the whole by characters
+COUNTS = {  # of the whole corpus by characters
     "train": Counts(90_090_000, 90_000),
     "valid": Counts(5_005_000, 5_000),
     "test": Counts(5_005_000, 5_000),
@@ -87,7 +87,7 @@ class Text8(TextCorpus):
     title = "text8, by words or by characters"
 
     def add_options(self, parser: ArgumentParser) -> None:
-        """Level, threshold of words, and how much of the text is taken."""
+        """Level, threshold of words, and length of the prefix."""
         add = parser.add_argument
         text = "words, or characters to data-bin/text8-char (default: word)"
         add("--level", choices=["word", "char"], default="word", help=text)
@@ -97,7 +97,7 @@ class Text8(TextCorpus):
         add("--characters", type=positive, metavar="N", help=text)
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """Five times is the threshold of words; characters have none."""
+        """The threshold is 5 for words, and characters have none."""
         threshold = options.threshold
         super().settle(options, error)
         if options.level == "char" and threshold is not None:
@@ -123,7 +123,7 @@ class Text8(TextCorpus):
         return f"--level {options.level}" + (f" --characters {options.characters}" if options.characters else "")
 
     def report(self, options: Namespace) -> str:
-        """As of every corpus, and beside the whole by words what the literature counts."""
+        """As in general, with the published counts for the whole corpus by words."""
         is_whole = options.level == "word" and options.characters is None and options.threshold == 5
         return "\n".join([*([PUBLISHED_WORDS] if is_whole else []), super().report(options)])
 
@@ -133,7 +133,7 @@ class Text8(TextCorpus):
         return archive if archive.is_file() else next(filter(None, (plain_or_gz(folder, name) for name in names)), None)
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """``text8.zip`` or ``text8``; ``text8.prefix`` if a prefix is wanted."""
+        """``text8.zip`` or ``text8``, or ``text8.prefix`` with ``--characters``."""
         if path := self._find(folder, options):
             return {"text8": path}
         if plain_or_gz(folder, "text8.prefix"):
@@ -147,7 +147,7 @@ class Text8(TextCorpus):
             download([(url, folder / "text8.zip") for url in urls], is_sound)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """Lines of UNITS words or characters. A word across a border stays whole, in the earlier part."""
+        """Lines of UNITS words or characters. A word across a border of splits belongs to the earlier one."""
         path = where = files["text8"]
         if path.suffix == ".zip":
             path, where = unpack(path, {"text8"}, scratch)["text8"], f"text8 in {path}"
@@ -156,7 +156,7 @@ class Text8(TextCorpus):
         if found := re.search(b"[^a-z ]", content):
             raise DataError(f"{where} has more than a-z and blanks (at byte {found.start()}): {CHECK_OR_PASS}")
         text = content.decode("ascii")
-        _check(text, where, options)
+        self._check(text, where, options)
         cuts = [len(text) * 90 // 100, len(text) * 95 // 100]
         if options.level == "word":
             cuts = [cut if text[cut - 1] == " " else re.compile("[^ ]*").match(text, cut).end() for cut in cuts]
@@ -168,30 +168,29 @@ class Text8(TextCorpus):
         }
 
     def check_dictionary(self, num_rows: int, files: dict[str, Path], options: Namespace) -> None:
-        """DataError unless all characters are there, of a text that is known; a short prefix may lack some."""
+        """DataError unless a known text by characters has all of them. A short prefix may lack some."""
         is_known = options.characters is None or options.characters in PREFIX_CHECKSUMS
         if options.level == "char" and is_known and num_rows != NUM_SYMBOLS:
             raise DataError(
                 f"the vocabulary of {files['text8']} has {num_rows} words, expected {NUM_SYMBOLS}: {CHECK_OR_PASS}"
             )
 
-
-def _check(text: str, where: object, options: Namespace) -> None:
-    wanted = options.characters or NUM_CHARACTERS
-    if len(text) < 20 or (options.characters and len(text) < wanted):
-        raise DataError(f"{where} has {len(text)} characters, expected {wanted}: {CHECK_OR_PASS}")
-    if not options.check:
-        return
-    if options.characters is None:
-        num_words = sum(1 for _ in re.finditer("[^ ]+", text))
-        if (num_words, len(text)) != (NUM_WORDS, NUM_CHARACTERS):
-            raise DataError(
-                f"{where} has {num_words} words in {len(text)} characters, "
-                f"expected {NUM_WORDS} in {NUM_CHARACTERS}: {CHECK_OR_PASS}"
-            )
-    elif options.characters in PREFIX_CHECKSUMS:
-        found = sha256(text.encode("ascii")).hexdigest()
-        check_digest(found, PREFIX_CHECKSUMS[options.characters], f"the prefix of {where}")
+    def _check(self, text: str, where: object, options: Namespace) -> None:
+        wanted = options.characters or NUM_CHARACTERS
+        if len(text) < 20 or (options.characters and len(text) < wanted):
+            raise DataError(f"{where} has {len(text)} characters, expected {wanted}: {CHECK_OR_PASS}")
+        if not options.check:
+            return
+        if options.characters is None:
+            num_words = sum(1 for _ in re.finditer("[^ ]+", text))
+            if (num_words, len(text)) != (NUM_WORDS, NUM_CHARACTERS):
+                raise DataError(
+                    f"{where} has {num_words} words in {len(text)} characters, "
+                    f"expected {NUM_WORDS} in {NUM_CHARACTERS}: {CHECK_OR_PASS}"
+                )
+        elif options.characters in PREFIX_CHECKSUMS:
+            found = sha256(text.encode("ascii")).hexdigest()
+            check_digest(found, PREFIX_CHECKSUMS[options.characters], f"the prefix of {where}")
 
 
 def _lines(text: str, level: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""IWSLT 2014, German and English: TED talks, the usual text, split and filter; or a part of it that is tokenised."""
+"""Corpora of TED talks: IWSLT 2014 and IWSLT 2016."""
 
 import argparse
 import itertools
@@ -23,12 +23,15 @@ from ..sources import (
     plain_or_gz,
     unpack,
 )
-from ..ted import evaluation_pairs, training_pairs
+from ..ted import training_pairs, xml_pairs
+
+# IWSLT 2014, German and English: the usual text, split and filter, or a tokenised part of it
+
 
 ARCHIVE = "de-en.tgz"
 MIRRORS = ["https://wit3.fbk.eu/archive/2014-01/texts/de/en", "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14"]
-TEXT_TAGS = ("title", "description")  # of a talk: their content is text in the usual training set
-INTERVAL = 23  # every so many training pairs one validates
+TEXT_TAGS = ("title", "description")  # tags of a talk whose content belongs to the usual training set
+INTERVAL = 23  # every 23rd training pair goes to valid
 NUM_TRAIN = 174443
 NUM_TEST = {
     "IWSLT14.TED.dev2010": 887,
@@ -38,7 +41,7 @@ NUM_TEST = {
     "IWSLT14.TED.tst2012": 1700,
 }
 
-# SHA-256 of the partial set's text, without the compression.
+# SHA-256 of the partial set's text without compression
 CHECKSUMS = {
     "train.de": "f0c781e2f83a1f9868fcdc600b119a183b789c31e7d3410da37623b7b153dfce",
     "train.en": "96f3727e083c9b00b05dd3299081ace887c5f117e855a9e50fcb22c0bf65adf0",
@@ -66,7 +69,7 @@ class IWSLT14(ParallelCorpus):
     }
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """A partial set has a result of its own."""
+        """The partial set has its own result."""
         super().settle(options, error)
         if options.partial:
             options.result = options.result.replace(self.name, f"{self.name}-partial", 1)
@@ -78,35 +81,35 @@ class IWSLT14(ParallelCorpus):
         return "partial" if options.partial else ""
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The texts as files, or the archive; of the partial set the texts, compressed or not."""
+        """The texts as files or the archive. Of the partial set the texts, compressed or not."""
         if options.partial:
             files = {name: plain_or_gz(folder, name) for name in CHECKSUMS}
             if missing := [name for name, path in files.items() if path is None]:
                 raise DataError(f"{folder} has no {', '.join(missing)}: put them there, .gz or not, for --partial")
             return files
-        if files := _find(folder):
+        if files := self._find(folder):
             return files
         hint = " (the partial set is taken with --partial)" if plain_or_gz(folder, "train.de") else ""
         raise DataError(
-            f"{folder} has no {ARCHIVE}, nor {' and '.join(_names()[:2])} and the others{hint}: "
+            f"{folder} has no {ARCHIVE}, nor {' and '.join(self._names()[:2])} and the others{hint}: "
             "put it there, or leave out --from to download"
         )
 
     def download(self, folder: Path, options: Namespace) -> None:
-        """The archive; the partial set has no address."""
+        """The archive. The partial set has no address."""
         if options.partial:
             if not plain_or_gz(folder, "train.de"):
                 raise DataError("the partial set cannot be downloaded: pass the folder that holds it with --from DIR")
-        elif not _find(folder):
+        elif not self._find(folder):
             urls = mirror_urls(options.mirror or MIRRORS, ARCHIVE)
             download([(url, folder / ARCHIVE) for url in urls], is_sound)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """Train and test, from which valid is taken when train is filtered; of the partial set all three."""
+        """Train and test. Valid is taken from train when it is filtered. Of the partial set all three."""
         if options.partial:
-            return _read_partial(files, options)
-        texts = unpack(files[ARCHIVE], set(_names()), scratch) if ARCHIVE in files else files
-        where = {name: f"{name} in {files[ARCHIVE]}" if ARCHIVE in files else files[name] for name in _names()}
+            return self._read_partial(files, options)
+        texts = unpack(files[ARCHIVE], set(self._names()), scratch) if ARCHIVE in files else files
+        where = {name: f"{name} in {files[ARCHIVE]}" if ARCHIVE in files else files[name] for name in self._names()}
 
         def parse(read: Callable[..., Iterable[Row]], name: str, expected: int) -> Iterable[Row]:
             sides = [name.format(side=side) for side in options.sides]
@@ -114,53 +117,50 @@ class IWSLT14(ParallelCorpus):
             return counted(rows, expected, where[sides[0]]) if options.check else rows
 
         train = partial(training_pairs, kept_tags=TEXT_TAGS)
-        tests = [parse(evaluation_pairs, f"{stem}.de-en.{{side}}.xml", count) for stem, count in NUM_TEST.items()]
+        tests = [parse(xml_pairs, f"{stem}.de-en.{{side}}.xml", count) for stem, count in NUM_TEST.items()]
         return {
             "train": parse(train, "train.tags.de-en.{side}", NUM_TRAIN),
             "test": [tuple(line.replace("\u2019", "'") for line in row) for rows in tests for row in rows],
         }
 
     def validation_interval(self, options: Namespace) -> int:
-        """Every 23rd pair, as it is usual; none of the partial set."""
+        """Every 23rd pair, as usual. 0 for the partial set."""
         return 0 if options.partial else INTERVAL
 
     def tokenizer_of(self, options: Namespace) -> Callable[..., Callable[[str], str]]:
-        """Moses', or the tokens that the partial set has."""
+        """Moses', or the tokens of the partial set."""
         return _own_tokens if options.partial else self.tokenizer
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """Those of :meth:`tokenizer_of`."""
+        """The words of :meth:`tokenizer_of`."""
         return {"tokenizer": "blanks", "case": "kept"} if options.partial else super().words_of_text(options)
 
     def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]:
-        """The raw text; of the partial set its tokens put together again."""
+        """The raw text, or the detokenised text of the partial set."""
         return _detokenizer if options.partial else super().reference_of(options)
 
+    def _find(self, folder: Path) -> dict[str, Path]:
+        for place in (folder, folder / "de-en"):
+            if all((place / name).is_file() for name in self._names()):
+                return {name: place / name for name in self._names()}
+            if (place / ARCHIVE).is_file():
+                return {ARCHIVE: place / ARCHIVE}
+        return {}
 
-def _find(folder: Path) -> dict[str, Path]:
-    for place in (folder, folder / "de-en"):
-        if all((place / name).is_file() for name in _names()):
-            return {name: place / name for name in _names()}
-        if (place / ARCHIVE).is_file():
-            return {ARCHIVE: place / ARCHIVE}
-    return {}
+    def _names(self) -> list[str]:
+        stems = ["train.tags.de-en.{side}", *(f"{stem}.de-en.{{side}}.xml" for stem in NUM_TEST)]
+        return [stem.format(side=side) for stem in stems for side in ("de", "en")]
 
-
-def _names() -> list[str]:
-    stems = ["train.tags.de-en.{side}", *(f"{stem}.de-en.{{side}}.xml" for stem in NUM_TEST)]
-    return [stem.format(side=side) for stem in stems for side in ("de", "en")]
-
-
-def _read_partial(files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
-    if options.check:
-        for name, path in files.items():
-            check_digest(content_digest(path), CHECKSUMS[name], f"{name} in {path}")
-    train, valid = (
-        aligned_files(*(files[f"{split}.{side}"] for side in options.sides)) for split in ("train", "valid")
-    )
-    rows = list(valid)
-    half = len(rows) // 2
-    return {"train": train, "valid": rows[:half], "test": rows[half:]}
+    def _read_partial(self, files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
+        if options.check:
+            for name, path in files.items():
+                check_digest(content_digest(path), CHECKSUMS[name], f"{name} in {path}")
+        train, valid = (
+            aligned_files(*(files[f"{split}.{side}"] for side in options.sides)) for split in ("train", "valid")
+        )
+        rows = list(valid)
+        half = len(rows) // 2
+        return {"train": train, "valid": rows[:half], "test": rows[half:]}
 
 
 def _own_tokens(side: str, lowercase: bool) -> Callable[[str], str]:
@@ -172,16 +172,16 @@ def _detokenizer(side: str) -> Callable[[str], str]:
     return lambda line: detokenizer.detokenize(line.split(), unescape=True)
 
 
-# IWSLT 2016, TED talks: training text with tags, development and test years in XML, one archive a direction.
+# IWSLT 2016: training text with tags, development and test years in XML, one archive for each direction
 
 
-RELEASE = "2016-01.tgz"  # all languages; holds texts/SRC/TGT/SRC-TGT.tgz
+RELEASE = "2016-01.tgz"  # all languages, as texts/SRC/TGT/SRC-TGT.tgz
 DRIVE = "https://drive.google.com/uc?id=1l5y6Giag9aRPwGtuZHswh3w5v3qEz8D8&export=download&confirm=t"
 RELEASE_MD5 = "c393ed3fc2a1b0f004b3331043f615ae"
 TEST_YEARS = ["tst2010", "tst2011", "tst2012", "tst2013", "tst2014"]
 YEARS = ["dev2010", *TEST_YEARS]
 
-# Pairs of lines, either direction.
+# numbers of pairs with English, the same for both directions
 NUM_PAIRS = {
     "de": dict(train=196884, dev2010=887, tst2010=1565, tst2011=1433, tst2012=1700, tst2013=993, tst2014=1305),
     "fr": dict(train=220400, dev2010=887, tst2010=1664, tst2011=818, tst2012=1124, tst2013=1026, tst2014=1305),
@@ -210,15 +210,15 @@ class IWSLT16(ParallelCorpus):
     }
 
     def variant(self, options: Namespace) -> str:
-        """The years of valid and test."""
+        """Years of valid and test."""
         return f"valid {' '.join(options.dev)}, test {' '.join(_test_years(options))}"
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The texts as files, the pair's archive, or the archive of all pairs, in this order."""
-        if files := _iwslt16_find(folder, options):
+        """The texts as files, the archive of the pair, or that of all pairs, in this order of preference."""
+        if files := self._find(folder, options):
             return files
-        pair, wanted = options.pair, sorted(_iwslt16_names(options).values())
-        place = max(_places(folder, options), key=lambda place: sum((place / name).is_file() for name in wanted))
+        pair, wanted = options.pair, sorted(self._names(options).values())
+        place = max(self._places(folder, options), key=lambda place: sum((place / name).is_file() for name in wanted))
         missing = [name for name in wanted if not (place / name).is_file()]
         raise DataError(
             f"{place} has no {', '.join(missing)} (nor has {folder} {pair}.tgz or {RELEASE}): "
@@ -226,8 +226,8 @@ class IWSLT16(ParallelCorpus):
         )
 
     def download(self, folder: Path, options: Namespace) -> None:
-        """The pair's archive, or else the one of all pairs."""
-        if _iwslt16_find(folder, options):
+        """The archive of the pair, or that of all pairs."""
+        if self._find(folder, options):
             return
         archive = f"{options.pair}.tgz"
         attempts = [
@@ -245,9 +245,9 @@ class IWSLT16(ParallelCorpus):
         download(attempts, lambda path: is_sound(path) and (path.stem != RELEASE or _is_release(path, options.check)))
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """Train, valid, test (all test years after each other) and each test year under its name."""
-        names = _iwslt16_names(options)
-        texts = _texts(files, options, scratch)
+        """Train, valid, test (all test years concatenated), and each test year by its name."""
+        names = self._names(options)
+        texts = self._texts(files, options, scratch)
         archive = next(iter(files.values()))
         where = {name: files.get(name, f"{name} in {archive}") for name in names.values()}
 
@@ -257,7 +257,7 @@ class IWSLT16(ParallelCorpus):
             expected = NUM_PAIRS[options.pair.replace("en", "").strip("-")][part]
             return counted(pairs, expected, where[sides[0]]) if options.check else pairs
 
-        years = {year: list(parse(evaluation_pairs, year)) for year in [*options.dev, *_test_years(options)]}
+        years = {year: list(parse(xml_pairs, year)) for year in [*options.dev, *_test_years(options)]}
         tests = {year: years[year] for year in _test_years(options)}
         return {
             "train": parse(training_pairs, "train"),
@@ -265,6 +265,39 @@ class IWSLT16(ParallelCorpus):
             "test": _pool(tests.values()),
             **tests,
         }
+
+    def _find(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        places, wanted = self._places(folder, options), sorted(self._names(options).values())
+        for place in places:
+            if all((place / name).is_file() for name in wanted):
+                return {name: place / name for name in wanted}
+        for path in [*(place / f"{options.pair}.tgz" for place in places), folder / RELEASE]:
+            if path.is_file():
+                return {path.name: path}
+        return {}
+
+    def _names(self, options: Namespace) -> dict[tuple[str, str], str]:
+        """File names by part (train or year) and side."""
+        pair, years = options.pair, {*options.dev, *_test_years(options)}
+        names = {("train", side): f"train.tags.{pair}.{side}" for side in options.sides}
+        for year, side in itertools.product(years, options.sides):
+            names[year, side] = f"IWSLT16.TED.{year}.{pair}.{side}.xml"
+        return names
+
+    def _texts(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Path]:
+        """The texts as files. Those of an archive are unpacked into ``scratch``."""
+        wanted, archive = set(self._names(options).values()), f"{options.pair}.tgz"
+        if archive in files:
+            return unpack(files[archive], wanted, scratch)
+        if RELEASE in files:
+            if not _is_release(files[RELEASE], options.check):
+                raise DataError(f"{files[RELEASE]} has not the MD5 {RELEASE_MD5}: {CHECK_OR_PASS}")
+            inner = unpack(files[RELEASE], {archive}, scratch)[archive]
+            return unpack(inner, wanted, scratch, name=f"{archive} in {files[RELEASE]}")
+        return files
+
+    def _places(self, folder: Path, options: Namespace) -> list[Path]:
+        return [folder, folder / options.pair, folder / _folder(options.pair)]
 
 
 def _folder(pair: str) -> str:
@@ -276,43 +309,6 @@ def _test_years(options: Namespace) -> list[str]:
     if both := set(years) & set(options.dev):
         raise DataError(f"{' '.join(sorted(both))} cannot be in both --dev and --test")
     return years
-
-
-def _places(folder: Path, options: Namespace) -> list[Path]:
-    return [folder, folder / options.pair, folder / _folder(options.pair)]
-
-
-def _iwslt16_find(folder: Path, options: Namespace) -> dict[str, Path]:
-    places, wanted, archive = _places(folder, options), sorted(_iwslt16_names(options).values()), f"{options.pair}.tgz"
-    for place in places:
-        if all((place / name).is_file() for name in wanted):
-            return {name: place / name for name in wanted}
-    for path in [*(place / archive for place in places), folder / RELEASE]:
-        if path.is_file():
-            return {path.name: path}
-    return {}
-
-
-def _iwslt16_names(options: Namespace) -> dict[tuple[str, str], str]:
-    """File names by part (train or year) and side."""
-    pair, years = options.pair, {*options.dev, *_test_years(options)}
-    names = {("train", side): f"train.tags.{pair}.{side}" for side in options.sides}
-    for year, side in itertools.product(years, options.sides):
-        names[year, side] = f"IWSLT16.TED.{year}.{pair}.{side}.xml"
-    return names
-
-
-def _texts(files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Path]:
-    """The texts as files, which an archive's are only in ``scratch``."""
-    wanted, archive = set(_iwslt16_names(options).values()), f"{options.pair}.tgz"
-    if archive in files:
-        return unpack(files[archive], wanted, scratch)
-    if RELEASE in files:
-        if not _is_release(files[RELEASE], options.check):
-            raise DataError(f"{files[RELEASE]} has not the MD5 {RELEASE_MD5}: {CHECK_OR_PASS}")
-        inner = unpack(files[RELEASE], {archive}, scratch)[archive]
-        return unpack(inner, wanted, scratch, name=f"{archive} in {files[RELEASE]}")
-    return files
 
 
 def _is_release(path: Path, check: bool) -> bool:

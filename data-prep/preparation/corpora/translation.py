@@ -1,4 +1,4 @@
-"""Multi30k, task 1: captions of images in English, German and French, one file a split and language."""
+"""Corpora of translations: Multi30k, Tatoeba and WMT 2014."""
 
 import argparse
 import itertools
@@ -24,18 +24,21 @@ from ..sources import (
     unpack,
 )
 from ..steps import read_record
-from ..ted import segment_pairs
+from ..ted import sgm_pairs
 
-SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+# Multi30k, task 1: captions of images in English, German and French, one file a split and language
 
-MIRRORS = [
+
+MULTI30K_SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+
+MULTI30K_MIRRORS = [
     "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw",
     "https://github.com/multi30k/dataset/raw/master/data/task1/raw",
     "https://cdn.jsdelivr.net/gh/multi30k/dataset@master/data/task1/raw",
 ]
 
-# SHA-256 of the text, without the compression.
-CHECKSUMS = {
+# SHA-256 of the text without compression
+MULTI30K_CHECKSUMS = {
     "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
     "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
     "train.fr": "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
@@ -59,41 +62,41 @@ class Multi30k(ParallelCorpus):
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``SPLIT.LANGUAGE.gz``, or the same without compression."""
-        files = {name: plain_or_gz(folder, name) for name in _names(options)}
+        files = {name: plain_or_gz(folder, name) for name in self._names(options)}
         if missing := [f"{name}.gz" for name, path in files.items() if path is None]:
             raise DataError(f"{folder} has no {', '.join(missing)}: put it there, or leave out --from to download")
         return files
 
     def download(self, folder: Path, options: Namespace) -> None:
-        """Each file by itself, from the first mirror that has it."""
-        for name in _names(options):
+        """Each file from the first mirror that has it."""
+        for name in self._names(options):
             if not plain_or_gz(folder, name):
                 path = folder / f"{name}.gz"
-                download([(url, path) for url in mirror_urls(options.mirror or MIRRORS, path.name)], is_sound)
+                download([(url, path) for url in mirror_urls(options.mirror or MULTI30K_MIRRORS, path.name)], is_sound)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid and test."""
         if options.check:
             for name, path in files.items():
-                check_digest(content_digest(path), CHECKSUMS[name], f"{name} in {path}")
+                check_digest(content_digest(path), MULTI30K_CHECKSUMS[name], f"{name} in {path}")
         return {
-            split: aligned_files(*(files[f"{stem}.{side}"] for side in options.sides)) for split, stem in SPLITS.items()
+            split: aligned_files(*(files[f"{stem}.{side}"] for side in options.sides))
+            for split, stem in MULTI30K_SPLITS.items()
         }
 
+    def _names(self, options: Namespace) -> list[str]:
+        return [f"{stem}.{side}" for stem in MULTI30K_SPLITS.values() for side in options.sides]
 
-def _names(options: Namespace) -> list[str]:
-    return [f"{stem}.{side}" for stem in SPLITS.values() for side in options.sides]
 
-
-# Tatoeba: short sentences and their translations, of a file of manythings.org or of a set that is split already.
+# Tatoeba: short sentences and their translations, from a file of manythings.org or a set that is already split
 
 
 TATOEBA_MIRRORS = ["https://www.manythings.org/anki"]
 TATOEBA_SPLITS = ("train", "valid", "test")
-NUM_HELD_OUT = 2000  # pairs in valid, and in test, or 5 % of a file if that is less
-LARGEST_GROUP = 5  # pairs that share sentences and may be held out together
+TATOEBA_NUM_HELD_OUT = 2000  # pairs in valid, and in test. At most 5 % of a file.
+LARGEST_GROUP = 5  # largest group of pairs with shared sentences that may be held out
 
-# Three letters, as the files are named; any other language is named by its three letters.
+# Two-letter codes to the three letters in names of files. Other languages are given by their three letters.
 CODES = dict(
     code.split(":")
     for code in (
@@ -104,8 +107,8 @@ CODES = dict(
 )
 LANGUAGE = re.compile("[a-z]{2,3}")
 
-# SHA-256 of the texts of the German-English set of 160,381, 2,000 and 2,000 pairs, without the compression.
-NUM_PAIRS = {"train": 160381, "valid": 2000, "test": 2000}
+# The German-English set with known checksums: SHA-256 of its texts without compression
+TATOEBA_NUM_PAIRS = {"train": 160381, "valid": 2000, "test": 2000}
 TATOEBA_CHECKSUMS = {
     "train.de": "db5d26648edfb8959122630f2121c035b0aec2f11f09d82621ed4b697f476e33",
     "train.en": "8d01f5ff534c08201087a463b6b9c0680f007eefb101c56b143606d9e9e26f2c",
@@ -129,7 +132,7 @@ class Tatoeba(ParallelCorpus):
     }
 
     def subject_type(self, text: str) -> str:
-        """A language, or two of which one is English."""
+        """Check PAIR: a language, or two of which one is English."""
         languages = text.split("-")
         english = "en" in languages if len(languages) == 2 else len(languages) == 1
         if not english or len(set(languages)) < len(languages) or not all(map(LANGUAGE.fullmatch, languages)):
@@ -139,15 +142,15 @@ class Tatoeba(ParallelCorpus):
         return text
 
     def subject_help(self) -> str:
-        """Examples."""
+        """Help of PAIR, by examples."""
         return "en-de, fr-en ... (source-target, one is English), or one side for a language model: en, de ..."
 
     def pair_with(self, language: str, options: Namespace) -> str:
-        """The language and English; English and ``--other``."""
+        """The language with English, or ``--other`` with English."""
         return f"{options.other}-en" if language == "en" else f"{language}-en"
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """``--other`` is a language beside English, for English by itself."""
+        """As in general. ``--other`` names the other language of a file from which only English is taken."""
         given, options.other = options.other, options.other or "de"
         if options.other == "en" or not LANGUAGE.fullmatch(options.other):
             error(f"--other is a language beside en, not {options.other}")
@@ -156,16 +159,16 @@ class Tatoeba(ParallelCorpus):
             error(f"--other is for en by itself, not for {options.subject}")
 
     def variant(self, options: Namespace) -> str:
-        """A language other than German that only English is taken from; which set it is, if not the known one."""
+        """The other language if only English is taken and it is not German, and the set if it is not the known one."""
         language = f"with {options.other}" if options.subject == "en" and options.other != "de" else ""
-        return ", ".join(filter(None, [language, _name_of_set(options)]))
+        return ", ".join(filter(None, [language, self._name_of_set(options)]))
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """``train|valid|test.LANGUAGE`` of the languages that are wanted, or manythings' file or archive."""
-        if files := _find(folder, options):
+        """``train|valid|test.LANGUAGE`` of the languages to prepare, or manythings' file or archive."""
+        if files := self._find(folder, options):
             return files
         wanted = ", ".join(f"{split}.{side}.gz" for split in TATOEBA_SPLITS for side in options.kept_sides)
-        archive, text = _tatoeba_names(options)
+        archive, text = self._manythings_names(options)
         raise DataError(
             f"{folder} has no {archive} (or {text}), nor {wanted}: put them there, .gz or not, "
             "or leave out --from to download"
@@ -173,16 +176,16 @@ class Tatoeba(ParallelCorpus):
 
     def download(self, folder: Path, options: Namespace) -> None:
         """Manythings' archive of the pair."""
-        if not _find(folder, options):
-            archive = _tatoeba_names(options)[0]
+        if not self._find(folder, options):
+            archive = self._manythings_names(options)[0]
             urls = mirror_urls(options.mirror or TATOEBA_MIRRORS, archive)
             download([(url, folder / archive) for url in urls], is_sound)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """The set as it is split, or a split of manythings' file that is the same everywhere."""
+        """The set as it is split, or a reproducible split of manythings' file."""
         if _is_split(files, options):
-            return _read_split(files, options)
-        archive, text = _tatoeba_names(options)
+            return self._read_split(files, options)
+        archive, text = self._manythings_names(options)
         path = where = next(iter(files.values()))
         if archive in files:
             path, where = unpack(path, {text}, scratch)[text], f"{text} in {path}"
@@ -198,76 +201,74 @@ class Tatoeba(ParallelCorpus):
             return splits
         return {split: [row[::-1] for row in chosen] for split, chosen in splits.items()}
 
+    def _find(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        names = [f"{split}.{side}" for split in TATOEBA_SPLITS for side in options.kept_sides]
+        files = {name: plain_or_gz(folder, name) for name in names}
+        if all(files.values()):
+            return files
+        archive, text = self._manythings_names(options)
+        for name, path in [(archive, folder / archive), (text, plain_or_gz(folder, text))]:
+            if path and path.is_file():
+                return {name: path}
+        return {}
 
-def _tatoeba_names(options: Namespace) -> tuple[str, str]:
-    """Manythings' archive and its member."""
-    other = next(side for side in options.sides if side != "en")
-    code = CODES.get(other, other)
-    return f"{code}-eng.zip", f"{code}.txt"
+    def _manythings_names(self, options: Namespace) -> tuple[str, str]:
+        """Names of manythings' archive and its member."""
+        other = next(side for side in options.sides if side != "en")
+        code = CODES.get(other, other)
+        return f"{code}-eng.zip", f"{code}.txt"
 
+    def _name_of_set(self, options: Namespace) -> str:
+        """Which set the files are, "" for the known one. If they are missing, the set of the result."""
+        other, split = "another set", f"split of {self._manythings_names(options)[1]}"
+        recipe, _ = read_record(options.dest)
+        try:
+            files = self._find(options.source or options.work, options)
+        except DataError:
+            if not recipe:
+                raise
+            files = {}
+        if _is_split(files, options):
+            return "" if _has_known_sizes(files) else other
+        if files or not recipe:
+            return split
+        return next((name for name in (other, split) if f", {name}, " in f"{recipe}, "), "")
 
-def _find(folder: Path, options: Namespace) -> dict[str, Path]:
-    names = [f"{split}.{side}" for split in TATOEBA_SPLITS for side in options.kept_sides]
-    files = {name: plain_or_gz(folder, name) for name in names}
-    if all(files.values()):
-        return files
-    archive, text = _tatoeba_names(options)
-    for name, path in [(archive, folder / archive), (text, plain_or_gz(folder, text))]:
-        if path and path.is_file():
-            return {name: path}
-    return {}
-
-
-def _name_of_set(options: Namespace) -> str:
-    """Which set the files are, "" for the known one; where they are gone, that of the result, if there is one."""
-    other, split = "another set", f"split of {_tatoeba_names(options)[1]}"
-    recipe, _ = read_record(options.dest)
-    try:
-        files = _find(options.source or options.work, options)
-    except DataError:
-        if not recipe:
-            raise
-        files = {}
-    if _is_split(files, options):
-        return "" if _has_known_sizes(files) else other
-    if files or not recipe:
-        return split
-    return next((name for name in (other, split) if f", {name}, " in f"{recipe}, "), "")
+    def _read_split(self, files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
+        """The texts. A set with the known numbers of lines must be the known one."""
+        if options.check and _has_known_sizes(files):
+            for name, path in files.items():
+                check_digest(content_digest(path), TATOEBA_CHECKSUMS[name], f"{name} in {path}")
+        elif options.check:
+            note("not the set of 160,381, 2,000 and 2,000 pairs that has known checksums: this one is not checked")
+        if options.kept_sides == options.sides:
+            return {
+                split: aligned_files(*(files[f"{split}.{side}"] for side in options.sides)) for split in TATOEBA_SPLITS
+            }
+        return {split: _one_side(files[f"{split}.{options.kept_sides[0]}"], options) for split in TATOEBA_SPLITS}
 
 
 def _is_split(files: dict[str, Path], options: Namespace) -> bool:
-    """Whether these files are those of a set that is split already."""
+    """Whether the files are a set that is already split."""
     return f"train.{options.kept_sides[0]}" in files
 
 
 def _has_known_sizes(files: dict[str, Path]) -> bool:
-    """Whether a set that is split already has the languages and the numbers of lines of the known one."""
+    """Whether a set that is already split has the languages and numbers of lines of the known one."""
     return all(
-        name in TATOEBA_CHECKSUMS and sum(1 for _ in file_lines(path)) == NUM_PAIRS[name.partition(".")[0]]
+        name in TATOEBA_CHECKSUMS and sum(1 for _ in file_lines(path)) == TATOEBA_NUM_PAIRS[name.partition(".")[0]]
         for name, path in files.items()
     )
 
 
-def _read_split(files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
-    """The texts; a set with the known numbers of lines must be the known one."""
-    if options.check and _has_known_sizes(files):
-        for name, path in files.items():
-            check_digest(content_digest(path), TATOEBA_CHECKSUMS[name], f"{name} in {path}")
-    elif options.check:
-        note("not the set of 160,381, 2,000 and 2,000 pairs that has known checksums: this one is not checked")
-    if options.kept_sides == options.sides:
-        return {split: aligned_files(*(files[f"{split}.{side}"] for side in options.sides)) for split in TATOEBA_SPLITS}
-    return {split: _one_side(files[f"{split}.{options.kept_sides[0]}"], options) for split in TATOEBA_SPLITS}
-
-
 def _one_side(path: Path, options: Namespace) -> Iterator[Row]:
-    """Rows of a pair whose other side is empty, because it is not wanted."""
+    """Rows of a pair whose other side is empty, because it is not prepared."""
     for line in file_lines(path):
         yield tuple(line if side in options.kept_sides else "" for side in options.sides)
 
 
 def manythings_rows(path: Path, name: object) -> Iterator[Row]:
-    """English and other sentences: ``English TAB other TAB attribution`` is a line."""
+    """Pairs of English and another language, from lines ``English TAB other TAB attribution``."""
     for number, line in enumerate(file_lines(path, name), 1):
         fields = line.split("\t")
         if len(fields) not in (2, 3):
@@ -276,13 +277,13 @@ def manythings_rows(path: Path, name: object) -> Iterator[Row]:
 
 
 def split_rows(rows: list[Row]) -> dict[str, list[Row]]:
-    """Train, valid and test, each in the rows' order; no sentence of one is in another on either side.
+    """Train, valid and test, each in the order of the rows. No sentence of either side is in two of them.
 
-    Sentences that differ only in case, spaces and punctuation are the same. Which rows are held out depends on
-    checksums of the sentences, hence it is at random and the same everywhere.
+    Sentences that differ only in case, spaces and punctuation count as equal. Held-out rows are chosen by checksums of
+    their sentences, so the choice is random and reproducible.
     """
     groups = _groups(rows)
-    size = min(NUM_HELD_OUT, max(1, len(rows) // 20))
+    size = min(TATOEBA_NUM_HELD_OUT, max(1, len(rows) // 20))
     order = sorted(
         (group for group in groups if len(group) <= LARGEST_GROUP),
         key=lambda group: min(sha256("\t".join(rows[index]).encode()).digest() for index in group),
@@ -297,7 +298,7 @@ def split_rows(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def _groups(rows: list[Row]) -> list[list[int]]:
-    """Rows that are connected by sentences that they share."""
+    """Indices of rows that are connected by shared sentences (union-find)."""
     parents = list(range(len(rows)))
 
     def root(index: int) -> int:
@@ -316,11 +317,11 @@ def _groups(rows: list[Row]) -> list[list[int]]:
     return list(groups.values())
 
 
-# WMT 2014, English and German: Europarl, Common Crawl and News Commentary; newstest2012 to 2016 in SGML.
+# WMT 2014, English and German: Europarl, Common Crawl and News Commentary, and newstest2012 to 2016 in SGML
 
 
-# Archive -> stem of its two files, number of their lines.
-TRAIN = {
+# archive -> stem of its two files, number of their lines
+WMT14_TRAIN = {
     "training-parallel-europarl-v7.tgz": ("europarl-v7.de-en", 1920209),
     "training-parallel-commoncrawl.tgz": ("commoncrawl.de-en", 2399123),
     "training-parallel-nc-v9.tgz": ("news-commentary-v9.de-en", 201288),
@@ -332,16 +333,16 @@ NEWSTESTS = {
     "newstest2015": 2169,
     "newstest2016": 2999,
 }
-TEST = "newstest2014"
-TEST_ARCHIVES = ["test-full.tgz", "test.tgz", "dev.tgz"]  # whichever has a set
-PLACES = [".", "training", "dev", "test-full", "test"]
+WMT14_TEST = "newstest2014"
+TEST_ARCHIVES = ["test-full.tgz", "test.tgz", "dev.tgz"]  # any of them may have a set
+WMT14_PLACES = [".", "training", "dev", "test-full", "test"]
 
-URLS = {
+WMT14_URLS = {
     "training-parallel-europarl-v7.tgz": "www.statmt.org/wmt13",
     "training-parallel-commoncrawl.tgz": "www.statmt.org/wmt13",
     "training-parallel-nc-v9.tgz": "www.statmt.org/wmt14",
     "test-full.tgz": "www.statmt.org/wmt14",
-    "dev.tgz": "data.statmt.org/wmt17/translation-task",  # has all sets
+    "dev.tgz": "data.statmt.org/wmt17/translation-task",  # has all newstests
 }
 
 
@@ -364,53 +365,54 @@ class WMT14(ParallelCorpus):
     }
 
     def variant(self, options: Namespace) -> str:
-        """The set that is valid."""
+        """The newstest that is valid."""
         return f"valid {options.valid}"
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """Each text as a file, or else the archive that should have it."""
+        """Each text as a file, or the archive that should contain it."""
         files, missing = {}, []
-        for archive in TRAIN:
-            names = _training_names(archive, options)
-            if texts := _find_all(folder, names):
+        for archive in WMT14_TRAIN:
+            names = self._training_names(archive, options)
+            if texts := self._find_all(folder, names):
                 files |= texts
-            elif path := _wmt14_find(folder, archive):
+            elif path := self._find(folder, archive):
                 files[archive] = path
             else:
                 missing.append(f"{archive} ({' and '.join(names)})")
         for archive in TEST_ARCHIVES:
-            if path := _wmt14_find(folder, archive):
+            if path := self._find(folder, archive):
                 files[archive] = path
         for test in NEWSTESTS:
-            texts = _find_set(folder, test, options)
+            texts = self._find_set(folder, test, options)
             files |= texts
             if test in _needed(options) and not texts and not files.keys() & set(TEST_ARCHIVES):
-                missing.append(f"{' or '.join(TEST_ARCHIVES)} ({' and '.join(_wmt14_names(test, options)[0])})")
+                missing.append(f"{' or '.join(TEST_ARCHIVES)} ({' and '.join(self._test_names(test, options)[0])})")
         if missing:
             raise DataError(f"{folder} has no {', no '.join(missing)}: put it there, or leave out --from to download")
         return files
 
     def download(self, folder: Path, options: Namespace) -> None:
-        """Each archive whose texts are not there; test-full.tgz and dev.tgz overlap, so that one may fail."""
-        has_all_sets = all(_find_set(folder, test, options) for test in NEWSTESTS)
-        for archive, host in URLS.items():
-            if archive in TRAIN:
-                has_texts = bool(_find_all(folder, _training_names(archive, options)))
+        """Each archive whose texts are missing. test-full.tgz and dev.tgz overlap, so one of them may fail."""
+        has_all_sets = all(self._find_set(folder, test, options) for test in NEWSTESTS)
+        for archive, host in WMT14_URLS.items():
+            if archive in WMT14_TRAIN:
+                has_texts = bool(self._find_all(folder, self._training_names(archive, options)))
             else:
                 has_texts = has_all_sets
-            if has_texts or _wmt14_find(folder, archive):
+            if has_texts or self._find(folder, archive):
                 continue
             urls = mirror_urls(options.mirror or [f"https://{host}", f"http://{host}"], archive)
             try:
                 download([(url, folder / archive) for url in urls], is_sound)
             except DataError:
-                has_needed_sets = all(_find_set(folder, test, options) for test in _needed(options))
-                if archive in TRAIN or archive == "dev.tgz" and not has_needed_sets:
+                has_needed_sets = all(self._find_set(folder, test, options) for test in _needed(options))
+                if archive in WMT14_TRAIN or archive == "dev.tgz" and not has_needed_sets:
                     raise
-                note(f"going on without {archive}" + ("" if has_needed_sets else f": dev.tgz should have {TEST} too"))
+                hint = "" if has_needed_sets else f": dev.tgz should have {WMT14_TEST} too"
+                note(f"going on without {archive}{hint}")
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """Train, valid, test (newstest2014), and each test set that was found under its name."""
+        """Train, valid, test (newstest2014), and every other newstest that was found, by its name."""
         texts = {name: path for name, path in files.items() if not name.endswith(".tgz")}
         where = {name: str(path) for name, path in texts.items()}
         tests = {}
@@ -418,74 +420,69 @@ class WMT14(ParallelCorpus):
             wanted = {
                 name
                 for test in NEWSTESTS
-                for names in _wmt14_names(test, options)
+                for names in self._test_names(test, options)
                 for name in names
-                if not any(texts.keys() >= set(each) for each in _wmt14_names(test, options))
+                if not any(texts.keys() >= set(each) for each in self._test_names(test, options))
             }
             if archive in files and wanted:
                 found = unpack(files[archive], wanted - texts.keys(), scratch, all_needed=False)
                 texts |= found
                 where |= {name: f"{name} in {files[archive]}" for name in found}
         for test, expected in NEWSTESTS.items():
-            names = next((each for each in _wmt14_names(test, options) if texts.keys() >= set(each)), None)
+            names = next((each for each in self._test_names(test, options) if texts.keys() >= set(each)), None)
             if names:
-                pairs = segment_pairs(*(texts[name] for name in names), *(where[name] for name in names))
+                pairs = sgm_pairs(*(texts[name] for name in names), *(where[name] for name in names))
                 tests[test] = list(counted(pairs, expected, where[names[0]]) if options.check else pairs)
             elif test in _needed(options):
                 archives = ", ".join(str(files[archive]) for archive in TEST_ARCHIVES if archive in files)
-                wanted = " and ".join(_wmt14_names(test, options)[0])
+                wanted = " and ".join(self._test_names(test, options)[0])
                 raise DataError(f"{archives} has no member {wanted}: {CHECK_OR_PASS}")
             else:
-                note(f"{test} is left out: no file {' and '.join(_wmt14_names(test, options)[0])}")
+                note(f"{test} is left out: no file {' and '.join(self._test_names(test, options)[0])}")
         valid = tests.pop(options.valid)
         train = itertools.chain.from_iterable(
-            _training_pairs(archive, files, options, scratch) for archive in TRAIN
-        )  # read one after the other
-        return {"train": train, "valid": valid, "test": tests[TEST], **tests}
+            self._training_pairs(archive, files, options, scratch) for archive in WMT14_TRAIN
+        )
+        return {"train": train, "valid": valid, "test": tests[WMT14_TEST], **tests}
+
+    def _find(self, folder: Path, name: str) -> Path | None:
+        return next(filter(None, (plain_or_gz(folder / place, name) for place in WMT14_PLACES)), None)
+
+    def _find_all(self, folder: Path, names: Sequence[str]) -> dict[str, Path]:
+        """All of these files, or none."""
+        found = {name: path for name in names if (path := self._find(folder, name))}
+        return found if len(found) == len(names) else {}
+
+    def _find_set(self, folder: Path, test: str, options: Namespace) -> dict[str, Path]:
+        """The two files of a newstest under any of their names, or none."""
+        return next(filter(None, (self._find_all(folder, names) for names in self._test_names(test, options))), {})
+
+    def _training_names(self, archive: str, options: Namespace) -> list[str]:
+        stem, _ = WMT14_TRAIN[archive]
+        return [f"{stem}.{side}" for side in options.sides]
+
+    def _test_names(self, test: str, options: Namespace) -> list[tuple[str, str]]:
+        """Possible names of source and reference of a newstest. From 2014 on they contain the direction."""
+        source, target = options.sides
+        stems = [test] if test < "newstest2014" else [f"{test}-{source}{target}", f"{test}-{target}{source}"]
+        return [(f"{stem}-src.{source}.sgm", f"{stem}-ref.{target}.sgm") for stem in stems]
+
+    def _training_pairs(self, archive: str, files: dict[str, Path], options: Namespace, scratch: Path) -> Iterator[Row]:
+        """Pairs of an archive, which is unpacked when they are read and removed afterwards."""
+        _, expected = WMT14_TRAIN[archive]
+        names = self._training_names(archive, options)
+        if archive in files:
+            texts = unpack(files[archive], set(names), scratch)
+            where = [f"{name} in {files[archive]}" for name in names]
+        else:
+            texts = files
+            where = [files[name] for name in names]
+        pairs = aligned_files(*(texts[name] for name in names), *where)
+        yield from counted(pairs, expected, where[0]) if options.check else pairs
+        if archive in files:
+            for path in texts.values():
+                path.unlink()
 
 
 def _needed(options: Namespace) -> set[str]:
-    return {options.valid, TEST}
-
-
-def _wmt14_find(folder: Path, name: str) -> Path | None:
-    return next(filter(None, (plain_or_gz(folder / place, name) for place in PLACES)), None)
-
-
-def _find_all(folder: Path, names: Sequence[str]) -> dict[str, Path]:
-    """All of these files, or nothing."""
-    found = {name: path for name in names if (path := _wmt14_find(folder, name))}
-    return found if len(found) == len(names) else {}
-
-
-def _find_set(folder: Path, test: str, options: Namespace) -> dict[str, Path]:
-    """The files of a test set, under the first names by which both are there; nothing where they are not."""
-    return next(filter(None, (_find_all(folder, names) for names in _wmt14_names(test, options))), {})
-
-
-def _training_names(archive: str, options: Namespace) -> list[str]:
-    stem, _ = TRAIN[archive]
-    return [f"{stem}.{side}" for side in options.sides]
-
-
-def _wmt14_names(test: str, options: Namespace) -> list[tuple[str, str]]:
-    """Names that the files of a test set may have, source and reference; from 2014 on they tell the direction."""
-    source, target = options.sides
-    stems = [test] if test < "newstest2014" else [f"{test}-{source}{target}", f"{test}-{target}{source}"]
-    return [(f"{stem}-src.{source}.sgm", f"{stem}-ref.{target}.sgm") for stem in stems]
-
-
-def _training_pairs(archive: str, files: dict[str, Path], options: Namespace, scratch: Path) -> Iterator[Row]:
-    _, expected = TRAIN[archive]
-    names = _training_names(archive, options)
-    if archive in files:
-        texts = unpack(files[archive], set(names), scratch)
-        where = [f"{name} in {files[archive]}" for name in names]
-    else:
-        texts = files
-        where = [files[name] for name in names]
-    pairs = aligned_files(*(texts[name] for name in names), *where)
-    yield from counted(pairs, expected, where[0]) if options.check else pairs
-    if archive in files:
-        for path in texts.values():
-            path.unlink()
+    return {options.valid, WMT14_TEST}

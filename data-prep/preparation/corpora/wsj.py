@@ -1,4 +1,4 @@
-"""Where the files of the Penn Treebank lie: articles, sections and the discs."""
+"""Trees of the Wall Street Journal in the Penn Treebank, linearised for language models that rerank parses."""
 
 import re
 import shlex
@@ -7,20 +7,24 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from .. import ACTIVATE
 from ..corpus import Step, positive
-from ..lines import ACTIVATE, PASS_OTHERS, DataError, Row
+from ..lines import PASS_OTHERS, DataError, Row
 from ..sources import check_digest, content_digest, counted, digested, plain_or_gz
 from ..steps import splits_of
 from ..text_corpus import TextCorpus
 
+# Where the files lie: sections of articles, as on the discs of the LDC, or the articles of NLTK's sample
+
+
 PLACES = [".", "wsj", "mrg/wsj", "combined/wsj", "parsed/mrg/wsj", "treebank_3/parsed/mrg/wsj"]  # of the sections
 NLTK_PLACES = [".", "combined", "treebank/combined", "corpora/treebank/combined"]  # of the articles of NLTK's sample
-OF_SECTION = r"(wsj_?)?{:02d}(\.(mrg|trees))?(\.gz)?"  # name of a file that holds a whole section
+OF_SECTION = r"(wsj_?)?{:02d}(\.(mrg|trees))?(\.gz)?"  # name of a file that has a whole section
 ARTICLE = re.compile(r".+\.mrg(\.gz)?")
 
 
 def section_files(folder: Path, number: int) -> list[Path]:
-    """The articles of a section in their order, or the file that holds all of them; DataError if one is there twice."""
+    """The articles of a section in order, or the file that has all of them. DataError if there are duplicates."""
     if (folder / f"{number:02d}").is_dir():
         found = (folder / f"{number:02d}").iterdir()
         files = sorted(path for path in found if path.is_file() and ARTICLE.fullmatch(path.name))
@@ -40,7 +44,7 @@ def nltk_folder(folder: Path) -> Path | None:
 
 
 def nltk_files(folder: Path, numbers: Iterable[int]) -> list[Path]:
-    """Articles of NLTK's sample; DataError if one is missing or there twice."""
+    """Articles of NLTK's sample. DataError if one is missing or exists twice."""
     files, missing = [], []
     for number in numbers:
         found = _each_once(_article_files(folder, number))
@@ -58,18 +62,18 @@ def _article_files(folder: Path, number: int) -> list[Path]:
 
 
 def _each_once(files: list[Path]) -> list[Path]:
-    """``files``; DataError if one is there with compression and without."""
+    """``files``. DataError if one exists both compressed and uncompressed."""
     for one, other in zip(files, files[1:], strict=False):
         if f"{one}.gz" == str(other):
             raise DataError(f"{one} is there a second time, as {other.name}: leave one of them there")
     return files
 
 
-# Trees of the Wall Street Journal in the Penn Treebank, linearised for language models that rerank parses.
+# The corpus
 
 
-SAMPLE = "gold.*.trees"  # file of a split of the sample, * for the split
-SAMPLE_CHECKSUMS = {  # of the text, without compression
+SAMPLE = "gold.*.trees"  # file of the sample, with * for the split
+SAMPLE_CHECKSUMS = {  # of the text without compression
     "train": "e8d6b31db3a0d0f4d34e587192070013ad76075ed4afb15dd2d3d84039b3d785",
     "valid": "2c785cd30344b3a72e2497be82b2beacefa179a0fbed742295e5311de45517c6",
     "test": "2846c4d95ca4ca4cdd7e6932577b9a2cc32832469b7aa8d5948f92c4d35eb772",
@@ -80,23 +84,23 @@ SAMPLE_ARTICLES = {"train": range(1, 150), "valid": range(150, 170), "test": ran
 
 
 class WSJ(TextCorpus):
-    """Choe & Charniak 2016, *Parsing as Language Modeling*; the sample is NLTK's, with lists of a parser."""
+    """Choe & Charniak 2016, *Parsing as Language Modeling*. The sample is NLTK's."""
 
     name = "wsj"
     title = "trees of the Wall Street Journal (Penn Treebank), linearised for reranking"
 
     @property
     def result_pattern(self) -> str:
-        """The whole or the sample."""
+        """The treebank or the sample."""
         return "wsj or data-bin/wsj-sample"
 
     def add_options(self, parser: ArgumentParser) -> None:
-        """Which words are kept."""
+        """Threshold of words."""
         text = "words seen less than N times in train become one of 26 unknown classes (default: %(default)s)"
         parser.add_argument("--threshold", dest="min_count", type=positive, default=10, metavar="N", help=text)
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """The sample is known by its files."""
+        """As in general. The files of ``--from`` tell whether it is the sample."""
         super().settle(options, error)
         options.sample = options.source is not None and (
             plain_or_gz(options.source, SAMPLE.replace("*", "train")) or nltk_folder(options.source)
@@ -105,7 +109,7 @@ class WSJ(TextCorpus):
         options.subject = "sample" if options.sample else "sections"
 
     def recipe(self, options: Namespace) -> str:
-        """Which trees, and which words are kept."""
+        """The trees, and the threshold of words."""
         return f"wsj {options.subject}, words seen {options.min_count} times and more"
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
@@ -135,7 +139,7 @@ class WSJ(TextCorpus):
         return {f"{number:02d}/{path.name}": path for number, paths in files.items() for path in paths}
 
     def download(self, folder: Path, options: Namespace) -> None:
-        """Nothing: the treebank is not to be had by a script."""
+        """DataError: the treebank cannot be downloaded."""
         raise DataError("the treebank is the LDC's and cannot be downloaded: pass its trees with --from DIR")
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
@@ -164,11 +168,11 @@ class WSJ(TextCorpus):
         return splits
 
     def steps(self, options: Namespace) -> list[Step]:
-        """Trees to symbols."""
+        """From trees to symbols."""
         return [Step("symbols", {"min_count": options.min_count}, lambda text, folder: _symbols(options, text, folder))]
 
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
-        """In ``trees``, the words that are kept, and the gold trees of all splits but train."""
+        """In ``trees``, the list of kept words and the gold trees of all splits except train."""
         from ..make_symbols import KEPT_WORDS
 
         (side,) = options.kept_sides
@@ -178,7 +182,7 @@ class WSJ(TextCorpus):
             shutil.copyfile(folders["text"] / f"{split}.{side}", result / "trees" / f"gold.{split}.trees")
 
     def report(self, options: Namespace) -> str:
-        """Where the result lies and the commands that train on it and rerank."""
+        """Where the result is, and the commands that train on it and rerank."""
         recipe, trained = "wsj_sample" if options.sample else "wsj", "checkpoints/wsj"
         dest, trees = str(options.dest), str(options.dest / "trees")
         train = ["train", recipe, "doc", dest, "--save-dir", trained]
@@ -188,8 +192,7 @@ class WSJ(TextCorpus):
         return "\n  ".join([f"The binarised corpus is in {dest}, the gold trees are in {trees}. Next:", *commands])
 
 
-# Imported where they are used: treebank and make_symbols import fairseq_plugins, which takes seconds that other corpora
-# need not wait for.
+# These import on use: treebank and make_symbols import fairseq_plugins, which takes seconds.
 
 
 def _trees(paths: list[Path]) -> Iterator[Row]:
