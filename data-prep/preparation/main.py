@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         note(f"error: {error.filename or 'a file'}: {error.strerror or error}{remedy}")
         return 1
     except KeyboardInterrupt:
-        note("interrupted: run the same command again to go on")
+        note("interrupted: run the same command again to resume")
         return 130
     return 0
 

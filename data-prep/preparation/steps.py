@@ -331,7 +331,7 @@ def complete_text_record(corpus: Corpus, options: Namespace) -> None:
     lacks_it = (folder / FINISHED_RECORD).is_file() and not (folder / TEXT_RECORD).exists()
     if lacks_it and len(options.kept_sides) == 1 and os.access(folder, os.W_OK | os.X_OK):
         add_text_record(corpus, folder, options)
-        note(f"{folder / TEXT_RECORD} is added, which tells how raw text becomes words")
+        note(f"{folder / TEXT_RECORD} is added, which describes how raw text becomes words")
 
 
 # The last step: fairseq's binaries and dictionaries, checked against the text

@@ -120,7 +120,7 @@ TATOEBA_CHECKSUMS = {
 
 
 class Tatoeba(ParallelCorpus):
-    """Tiedemann 2020, *The Tatoeba Translation Challenge*, tells of the project; the pairs: manythings.org/anki."""
+    """Tiedemann 2020, *The Tatoeba Translation Challenge*, describes the project. The pairs: manythings.org/anki."""
 
     name = "tatoeba"
     title = "sentences of Tatoeba, English and another language"
