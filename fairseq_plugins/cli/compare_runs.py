@@ -14,8 +14,12 @@ from fairseq_plugins.evaluation.checkpoints import (
     translation_languages,
 )
 from fairseq_plugins.evaluation.decoding import decoded_languages
-from fairseq_plugins.evaluation.references import add_rouge_settings, read_rouge_settings
-from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, NUM_BOOTSTRAP_SAMPLES
+from fairseq_plugins.metrics.rouge import (
+    DEFAULT_SETTINGS,
+    NUM_BOOTSTRAP_SAMPLES,
+    add_rouge_settings,
+    read_rouge_settings,
+)
 from fairseq_plugins.options import given_path, named_paths
 from fairseq_plugins.reports.comparison import compare_runs
 from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric

@@ -7,17 +7,9 @@ from typing import List
 
 from fairseq_plugins.command_line import Command, add_json
 from fairseq_plugins.data.text import read_lines
-from fairseq_plugins.evaluation.references import (
-    DECODING_HELP,
-    HYPOTHESES_FILE,
-    add_rouge_settings,
-    add_scored_text,
-    read_headlines,
-    read_rouge_settings,
-    read_scored_text,
-    score_headlines,
-)
-from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES, RougeScore
+from fairseq_plugins.evaluation.scored_text import DECODING_HELP, HYPOTHESES_FILE, add_scored_text, read_scored_text
+from fairseq_plugins.evaluation.translation_scores import read_headlines, score_headlines
+from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES, RougeScore, add_rouge_settings, read_rouge_settings
 from fairseq_plugins.options import check_at_least_one, write_text
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import with_origin

@@ -9,18 +9,20 @@ from typing import List, Sequence
 from fairseq_plugins.command_line import Command, add_json, add_output_file
 from fairseq_plugins.data.text import STANDARD_INPUT, read_lines
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE
-from fairseq_plugins.evaluation.references import (
+from fairseq_plugins.evaluation.scored_text import (
     DECODING_HELP,
     HYPOTHESES_FILE,
+    ScoredText,
+    add_scored_text,
+    read_scored_text,
+)
+from fairseq_plugins.evaluation.translation_scores import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,
     Score,
-    ScoredText,
     Translation,
-    add_scored_text,
     compare,
     read_plain_translation,
-    read_scored_text,
     read_translation,
     score,
 )

@@ -3,7 +3,7 @@
 import argparse
 
 from fairseq_plugins.command_line import Command
-from fairseq_plugins.evaluation.references import DECODING_HELP, add_decoding, read_decoding
+from fairseq_plugins.evaluation.scored_text import DECODING_HELP, add_decoding, read_decoding
 
 
 class GenerateSplit(Command):

@@ -17,8 +17,9 @@ from tqdm import tqdm
 from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, read_generated_line, read_sentence_number
 from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
-from fairseq_plugins.evaluation.references import check_blank_references, check_raw_references, detokenize
+from fairseq_plugins.evaluation.references import check_blank_references, check_raw_references
 from fairseq_plugins.evaluation.scoring import longest_sequence, score_pairs, score_sequences
+from fairseq_plugins.evaluation.translation_scores import detokenize
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 

@@ -8,6 +8,7 @@ stemmer, which has a few exceptions of its own. ROUGE-L is computed here, with t
 takes memory in the product of the lengths.
 """
 
+import argparse
 import logging
 import math
 import os
@@ -19,7 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from typing import DefaultDict, Dict, List, Optional, Sequence, Tuple
+from typing import DefaultDict, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import regex
@@ -133,6 +134,37 @@ class RougeSettings:
 
 
 DEFAULT_SETTINGS = RougeSettings()
+
+
+def add_rouge_settings(parser: Union[argparse.ArgumentParser, argparse._ArgumentGroup]) -> None:
+    """Declare ``--stemming``, ``--tokenizer``, ``--max-bytes`` and ``--max-words``, for :func:`read_rouge_settings`."""
+    parser.add_argument(
+        "--stemming", choices=["on", "off"], default="on", help="stem English words, as ROUGE-1.5.5 -m (default: on)"
+    )
+    parser.add_argument(
+        "--tokenizer",
+        choices=TOKENIZERS,
+        default="rouge",
+        help="words that ROUGE counts: rouge: of a-z and 0-9; unicode: of any script (default: rouge)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=0,
+        help="cut texts after so many bytes, 75 in DUC, spaces between tokens included (default: 0, no limit)",
+    )
+    parser.add_argument("--max-words", type=int, default=0, help="cut texts after so many words (default: 0, no limit)")
+
+
+def read_rouge_settings(args: argparse.Namespace) -> RougeSettings:
+    """What the flags of :func:`add_rouge_settings` ask for.
+
+    Raises:
+        ValueError: see :class:`RougeSettings`.
+    """
+    return RougeSettings(
+        stemming=args.stemming, tokenizer=args.tokenizer, max_bytes=args.max_bytes, max_words=args.max_words
+    )
 
 
 class UnicodeTokenizer(tokenizers.Tokenizer):

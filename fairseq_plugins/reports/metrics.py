@@ -14,7 +14,8 @@ from fairseq_plugins.data.text import load_dictionary, load_token_stream, read_l
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by, decoded_with
 from fairseq_plugins.evaluation.raw_text import compared_case, is_of_characters
-from fairseq_plugins.evaluation.references import (
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity
+from fairseq_plugins.evaluation.translation_scores import (
     Translation,
     read_headlines,
     read_plain_translation,
@@ -22,7 +23,6 @@ from fairseq_plugins.evaluation.references import (
     score,
     score_headlines,
 )
-from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase, RougeMean, bleu_of_text
 from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, RougeSettings
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS

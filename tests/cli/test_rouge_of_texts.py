@@ -11,7 +11,7 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
-from fairseq_plugins.evaluation.references import score_headlines
+from fairseq_plugins.evaluation.translation_scores import score_headlines
 from fairseq_plugins.metrics import rouge
 from fairseq_plugins.metrics.rouge import METRICS, RougeSettings
 

@@ -9,7 +9,7 @@ import pytest
 from rouge_score import rouge_scorer
 
 from fairseq_plugins.data.text import read_lines
-from fairseq_plugins.evaluation.references import read_headlines, score_headlines
+from fairseq_plugins.evaluation.translation_scores import read_headlines, score_headlines
 from fairseq_plugins.metrics import rouge as module
 from fairseq_plugins.metrics import rouge as rouge_module
 from fairseq_plugins.metrics.rouge import (

@@ -1,0 +1,269 @@
+"""The text that a command scores: decoded by a model from DATA, read from files, or from the standard input."""
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from fairseq.data.data_utils import post_process
+
+from fairseq_plugins.command_line import add_beam, add_checkpoints, add_cpu, add_data, add_input, add_out, add_split
+from fairseq_plugins.data.text import STANDARD_INPUT, name_of, read_lines
+from fairseq_plugins.evaluation.checkpoints import num_sentences, raw_reference
+from fairseq_plugins.evaluation.decoding import Decoding
+from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language, subword_kind
+from fairseq_plugins.evaluation.references import check_blank_references
+from fairseq_plugins.metrics.corpus import LetterCase
+from fairseq_plugins.options import check_at_least_one, flag_of, given_path, write_text
+
+TEXT_FORMATS = ("generate", "text")
+"""The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""
+
+HYPOTHESES_FILE = "hypotheses.txt"
+"""In the folder of a decoding: what was scored last, a sentence a line."""
+
+DECODING_HELP = """\
+BEAM, MAX_TOKENS and BPE in the environment stand for --beam, --max-tokens and --bpe. Flags of fairseq-generate follow a
+--: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models, the data or the flags are others.
+Models search in the precision that they were trained in, where the processor has such products; in translate, pictures
+and Python they search in float32, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """Where a text is, and what it is compared with.
+
+    Attributes:
+        files: that hold the text.
+        format: a value of :data:`TEXT_FORMATS`.
+        references: raw texts.
+        decoding: what writes the files, or None where they are there.
+    """
+
+    files: Sequence[Path]
+    format: str
+    references: Sequence[Path]
+    decoding: Optional[Decoding]
+
+    @property
+    def name(self) -> str:
+        """How messages name the text."""
+        return name_of(*self.files)
+
+    @property
+    def language(self) -> str:
+        """Of the text: the models' target language, else that which the name of the first reference ends in, or ""."""
+        if self.decoding is None:
+            ending = _ending(self.references[0])
+            return ending if is_language(ending) else ""
+        return self.decoding.languages[1]
+
+    @property
+    def case(self) -> LetterCase:
+        """Of the references: ignored where DATA was put into lower case, for no model writes another."""
+        return "kept" if self.decoding is None else compared_case(self.decoding.data)
+
+    def check_language(self, language: str) -> None:
+        """Refuse a language of ``--target-lang`` that there is not, or that the models do not translate into.
+
+        Raises:
+            ValueError: with the remedy.
+        """
+        check_language(language, flag="--target-lang")
+        if self.decoding is not None and self.language in LANGUAGES and language != self.language:
+            raise ValueError(
+                f"--target-lang {language}: {self.decoding.models[0]} translates into {self.language}: leave it out"
+            )
+
+    def check_side(self) -> None:
+        """Refuse references that are named as the source side of the split is.
+
+        Raises:
+            ValueError: for the first such reference.
+        """
+        if self.decoding is None:
+            return
+        source, target = self.decoding.languages
+        for reference in self.references:
+            if _ending(reference) == source != target:
+                raise ValueError(
+                    f"{reference} ends in {source}, and {self.decoding.models[0]} translates {source} into {target}: "
+                    f"give a reference in {target}"
+                )
+
+    def decode(self, *, result: str) -> None:
+        """Decode, where that is asked for and was not done; what an earlier scoring left there is removed first,
+        unless references do not fit.
+
+        Raises:
+            ValueError: where that is asked for, and a sentence has only blank references, or references are not as
+                many as the sentences.
+        """
+        if self.decoding is not None:
+            lines = zip(*(read_lines(reference) for reference in self.references))
+            check_blank_references(["".join(texts) for texts in lines], name=name_of(*self.references))
+            self._check_lengths(self.decoding)
+            for earlier in (result, HYPOTHESES_FILE):
+                (self.decoding.out / earlier).unlink(missing_ok=True)
+            self.decoding.run()
+
+    def _check_lengths(self, decoding: Decoding) -> None:
+        num_pairs = num_sentences(decoding.data, decoding.split, decoding.languages)
+        for reference in self.references:
+            if (num_lines := len(read_lines(reference))) != num_pairs:
+                raise ValueError(
+                    f"{reference} has {num_lines} lines, and {decoding.split} of {decoding.data} {num_pairs} "
+                    f"sentences: line {min(num_lines, num_pairs) + 1} has no counterpart"
+                )
+
+    def write(self, text: str, *, result: str) -> None:
+        """Write a result beside a decoding, to the file ``result``; where nothing was decoded there is no place."""
+        if self.decoding is not None:
+            write_text(self.decoding.out / result, f"{text}\n")
+
+
+def _ending(path: Path) -> str:
+    """What the name of a file ends in, such as its language; a compressed one has that before its ".gz"."""
+    return Path(path.name.removesuffix(".gz")).suffix[1:]
+
+
+DECODING_OPTIONS = ("split", "beam", "max_tokens", "bpe", "cpu")
+"""Of :func:`add_decoding`, that have defaults."""
+
+
+def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Declare DATA, ``--path CKPT...``, ``--out DIR`` and all of :data:`DECODING_OPTIONS`."""
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh", required=required)
+    add_checkpoints(parser, help="checkpoints; several, also joined by colons, are an ensemble", required=required)
+    add_split(parser, help="split to decode")
+    add_out(parser, help="directory for generate.txt, the output of fairseq-generate", required=required)
+    add_beam(parser)
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        default=os.environ.get("MAX_TOKENS") or "4000",
+        metavar="N",
+        help="tokens of a batch (default: MAX_TOKENS in the environment, or 4000)",
+    )
+    parser.add_argument(
+        "--bpe",
+        type=_subwords,
+        default=os.environ.get("BPE") or None,
+        metavar="KIND",
+        help="subwords that are joined, subword_nmt or sentencepiece (default: BPE in the environment, or the kind of "
+        "the codes or model in DATA, or subword_nmt)",
+    )
+    add_cpu(parser)
+
+
+def _subwords(text: str) -> str:
+    """A kind of subwords that fairseq can join."""
+    try:
+        post_process("", text)
+    except NotImplementedError as error:
+        raise argparse.ArgumentTypeError(f"{text}: give subword_nmt or sentencepiece") from error
+    return text
+
+
+NOT_FORWARDED = {
+    **dict.fromkeys(("--help", "-h"), "leave it out"),
+    "--path": "give it before the --",
+    "--gen-subset": "give --split before the --",
+    "--quiet": "leave it out, the sentences are read from the output",
+    "--score-reference": "leave it out, references would be scored as if a model had written them",
+    "--prefix-size": "leave it out, what is written would begin with the reference",
+    "--skip-invalid-size-inputs-valid-test": "leave it out, all sentences are scored; raise --max-source-positions",
+    "--tokenizer": "leave it out, the text is detokenised when it is scored",
+    "--bpe": "give --bpe KIND before the --",
+    "--results-path": "leave it out, --out is where the output goes",
+    "--num-shards": "leave it out, a decoding is of the whole split",
+    "--shard-id": "leave it out, a decoding is of the whole split",
+}
+"""Flags of ``fairseq-generate`` that are not for the user here, each with its remedy."""
+
+
+def _check_forwarded(flags: Sequence[str]) -> None:
+    for flag in flags:
+        remedy = NOT_FORWARDED.get(flag.partition("=")[0])
+        if remedy is not None:
+            raise ValueError(f"{flag} after the --: {remedy}")
+
+
+def read_decoding(args: argparse.Namespace) -> Decoding:
+    """What the arguments of :func:`add_decoding` ask for.
+
+    Raises:
+        ValueError: if a number is less than 1, DATA has several models of subwords and ``--bpe`` names no kind, or a
+            flag after ``--`` is one of :data:`NOT_FORWARDED`.
+    """
+    _check_forwarded(args.forwarded)
+    return Decoding(
+        data=args.data,
+        models=args.path,
+        split=args.split,
+        out=args.out,
+        beam=check_at_least_one(args.beam, flag="--beam"),
+        max_tokens=check_at_least_one(args.max_tokens, flag="--max-tokens"),
+        subwords=args.bpe or subword_kind(args.data),
+        flags=[*args.forwarded, *(["--cpu"] if args.cpu and "--cpu" not in args.forwarded else [])],
+    )
+
+
+def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool) -> None:
+    """Declare what decodes, ``--input FILE...``, ``--input-format`` and ``--reference``."""
+    add_decoding(parser, required=False)
+    parser.set_defaults(of_decoding={name: parser.get_default(name) for name in DECODING_OPTIONS})
+    add_input(parser, help="score these instead, - is the standard input (default, without DATA)")
+    parser.add_argument(
+        "--input-format",
+        choices=TEXT_FORMATS,
+        help="generate: output of fairseq-generate --remove-bpe; text: plain text, a sentence a line "
+        "(default: generate)",
+    )
+    parser.add_argument(
+        "--reference",
+        type=given_path,
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        help="raw, untokenised reference, a sentence a line"
+        + (", or several, of which each sentence has one in each file" if several_references else "")
+        + " (default, with DATA: DATA/raw/SPLIT.TARGET)",
+    )
+
+
+def read_scored_text(args: argparse.Namespace) -> ScoredText:
+    """Check the arguments of :func:`add_scored_text`, before anything is decoded.
+
+    Raises:
+        ValueError: if they do not go together or a file is missing.
+    """
+    if args.data is None:
+        if args.path or args.out or args.forwarded:
+            raise ValueError("--path, --out and flags of fairseq-generate go with DATA, which comes first")
+        for name, default in args.of_decoding.items():
+            if str(getattr(args, name)) != str(default):
+                raise ValueError(f"{flag_of(name)} goes with DATA, which comes first")
+        if not args.reference:
+            raise ValueError("give --reference FILE, the raw text to compare with")
+        text_format = args.input_format or "generate"
+        return ScoredText(args.input or [STANDARD_INPUT], text_format, _existing(args.reference), None)
+    if args.input or args.input_format:
+        raise ValueError("give DATA with --path, to decode, or --input, with its --input-format, but not both")
+    if not args.path or not args.out:
+        raise ValueError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
+    decoding = read_decoding(args)
+    decoding.check()
+    references = _existing(args.reference or [raw_reference(args.data, args.split, decoding.languages[1])])
+    return ScoredText([decoding.generated], "generate", references, decoding)
+
+
+def _existing(paths: Sequence[Path]) -> List[Path]:
+    for path in paths:
+        if path.is_dir():
+            raise ValueError(f"--reference {path} is a folder: give a text file; DATA comes first, before all flags")
+        if path == STANDARD_INPUT or (path.exists() and not path.is_file()):
+            raise ValueError(f"--reference {path}: it is read several times, give a regular file")
+        read_lines(path)
+    return list(paths)

@@ -1,0 +1,240 @@
+"""Translations and headlines against raw references: BLEU and chrF by sacreBLEU, and ROUGE."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+from sacrebleu.significance import PairedTest, Result
+
+from fairseq_plugins.data.text import name_of, read_lines
+from fairseq_plugins.evaluation.decoding import check_pairs, check_words, read_generated
+from fairseq_plugins.evaluation.moses import MosesWords
+from fairseq_plugins.evaluation.raw_text import SIDE_LANGUAGES
+from fairseq_plugins.evaluation.references import (
+    check_blank_references,
+    check_raw_references,
+    compare_with_references,
+)
+from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
+from fairseq_plugins.metrics.rouge import RougeScore, RougeSettings, check_tokens, score_corpus, without_escapes
+
+NUM_BOOTSTRAP_SAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a system made of a text, in the order of the text.
+
+    Attributes:
+        tokenized: its hypotheses in words; empty where the translation is a text of another origin.
+        tokenized_references: those that fairseq-generate wrote beside them.
+        detokenized: the hypotheses as a reader expects them.
+    """
+
+    tokenized: List[str]
+    tokenized_references: List[str]
+    detokenized: List[str]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric of one system.
+
+    Attributes:
+        name: the metric and what it compares.
+        value: 0 to 100.
+        interval: half the width of the 95 % confidence interval, by bootstrap.
+        signature: sacreBLEU's, which two scores must share to be compared.
+    """
+
+    name: str
+    value: float
+    interval: float
+    signature: str
+
+
+def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
+    """Undo the tokenisation of Moses, in a language or the side of a headline corpus."""
+    moses = MosesWords(SIDE_LANGUAGES.get(language, language))
+    return [moses.join(line.split()) for line in lines]
+
+
+def read_translation(*paths: Path, references: Sequence[str], reference_name: str, language: str) -> Translation:
+    """Read the output of ``fairseq-generate`` in the given language.
+
+    Args:
+        paths: files that are read as one; ``-`` is the standard input.
+        references: raw text, a sentence each.
+        reference_name: of the references, in messages.
+        language: of the detokeniser, such as "de".
+
+    Raises:
+        ValueError: if it does not belong to the references, is cut short or holds subword marks, or a reference is
+            blank.
+    """
+    generated = read_generated(*paths)
+    name = name_of(*paths)
+    check_pairs(generated.hypotheses, references, name=name, reference_name=reference_name)
+    check_words(generated.hypotheses, name=f"{name}, hypotheses", references=references)
+    check_words(generated.references, name=f"{name}, references", references=references)
+    check_blank_references(references, name=reference_name)
+    check_raw_references(generated.references, references, name=name, reference_name=reference_name)
+    return Translation(
+        tokenized=generated.hypotheses,
+        tokenized_references=generated.references,
+        detokenized=detokenize(generated.hypotheses, language=language),
+    )
+
+
+def read_plain_translation(*paths: Path, references: Sequence[str], reference_name: str) -> Translation:
+    """Read a translation of another origin, a detokenised sentence a line; see :func:`read_translation`.
+
+    Raises:
+        ValueError: if it does not belong to the references or holds subword marks, or a reference is blank.
+    """
+    lines = [line for path in paths for line in read_lines(path)]
+    name = name_of(*paths)
+    check_pairs(lines, references, name=name, reference_name=reference_name)
+    check_words(lines, name=name, references=references)
+    check_blank_references(references, name=reference_name)
+    return Translation(tokenized=[], tokenized_references=[], detokenized=lines)
+
+
+def score(
+    translation: Translation, references: Sequence[str], *, case: LetterCase = "kept", language: str = ""
+) -> List[Score]:
+    """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens, where there are any.
+
+    The last is what papers report. ``case`` is that of the raw references; what is ignored stands in the signatures,
+    as does the tokeniser, which is that of the ``language``.
+
+    Raises:
+        ValueError: if that is not installed.
+    """
+    lowercase = case == "ignored"
+    comparisons: List[Tuple[str, Metric, Sequence[str], Sequence[str]]] = [
+        (
+            "BLEU, detokenised (sacreBLEU)",
+            bleu_of_text(case=case, language=language),
+            translation.detokenized,
+            references,
+        ),
+        ("chrF, detokenised (sacreBLEU)", CHRF(lowercase=lowercase), translation.detokenized, references),
+    ]
+    if translation.tokenized:
+        plain = BLEU(tokenize="none", smooth_method="none", force=True, lowercase=lowercase)
+        texts = translation.tokenized, translation.tokenized_references
+        comparisons.append(("BLEU, tokenised (as multi-bleu.perl)", plain, *texts))
+    scores = []
+    for name, metric, hypotheses, compared in comparisons:
+        result = metric.corpus_score(list(hypotheses), [list(compared)], n_bootstrap=NUM_BOOTSTRAP_SAMPLES)
+        scores.append(Score(name, float(result.score), float(result._ci), metric.get_signature().format(short=True)))
+    return scores
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric of two systems on the same references.
+
+    Attributes:
+        metric: its name.
+        value: of the system, 0 to 100.
+        other_value: of the baseline.
+        p: chance of such a difference between equal systems.
+    """
+
+    metric: str
+    value: float
+    other_value: float
+    p: float
+
+
+def compare(
+    hypotheses: Sequence[str],
+    others: Sequence[str],
+    references: Sequence[str],
+    *,
+    case: LetterCase = "kept",
+    language: str = "",
+) -> List[Comparison]:
+    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline.
+
+    ``case`` and ``language`` are those of :func:`score`.
+    """
+    metrics: Dict[str, Metric] = {
+        "BLEU": bleu_of_text(case=case, language=language),
+        "chrF": CHRF(lowercase=case == "ignored"),
+    }
+    if list(hypotheses) == list(others):
+        same = [metric.corpus_score(list(others), [list(references)]) for metric in metrics.values()]
+        return [Comparison(result.name, value=result.score, other_value=result.score, p=1.0) for result in same]
+    systems: List[Tuple[str, Sequence[str]]] = [("baseline", list(others)), ("system", list(hypotheses))]
+    _, results = PairedTest(
+        systems, metrics, references=[list(references)], test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES
+    )()
+    found = []
+    for name, (baseline, system) in results.items():
+        if isinstance(baseline, Result) and isinstance(system, Result):  # not the row of the systems' names
+            assert system.p_value is not None
+            found.append(Comparison(name, value=system.score, other_value=baseline.score, p=system.p_value))
+    return found
+
+
+def read_headlines(*paths: Path, references: Sequence[Path] = ()) -> List[str]:
+    """The best hypotheses that ``fairseq-generate`` wrote, without the escapes of the Moses tokeniser.
+
+    Args:
+        paths: files that are read as one; ``-`` is the standard input.
+        references: files of raw text, one of which has the targets that were written beside the hypotheses.
+
+    Raises:
+        ValueError: if the files hold no hypothesis, sentences are missing, or the targets are those of no reference.
+    """
+    generated = read_generated(*paths)
+    texts = {str(reference): read_lines(reference) for reference in references}
+    for reference, lines in texts.items():
+        check_pairs(generated.hypotheses, lines, name=name_of(*paths), reference_name=reference)
+    if texts:
+        nearest = min(texts, key=lambda name: compare_with_references(generated.references, texts[name]).num_other)
+        check_raw_references(generated.references, texts[nearest], name=name_of(*paths), reference_name=nearest)
+    return [without_escapes(line) for line in generated.hypotheses]
+
+
+def score_headlines(
+    hypotheses: List[str],
+    name: str,
+    references: Sequence[Path],
+    settings: RougeSettings,
+    *,
+    num_processes: Optional[int] = None,
+    show_progress: bool = False,
+) -> List[RougeScore]:
+    """ROUGE of hypotheses against files of references, a reference a line.
+
+    Args:
+        hypotheses: in the order of the references.
+        name: of the hypotheses, in messages.
+        references: several for each hypothesis, where several files are given.
+        settings: of the score.
+        num_processes: that score; None takes one for each 500 texts, and never more than there are cores to use.
+        show_progress: draw a bar.
+
+    Raises:
+        ValueError: on unequal numbers of lines, subword marks, no word, another script, or a sentence whose references
+            are all blank, with the file and line.
+    """
+    texts = [read_lines(reference) for reference in references]
+    for lines, reference in zip(texts, references):
+        check_pairs(hypotheses, lines, name=name, reference_name=str(reference))
+    check_words(hypotheses, name=name, references=["".join(lines) for lines in zip(*texts)])
+    check_blank_references(["".join(lines) for lines in zip(*texts)], name=name_of(*references))
+    check_tokens(list(zip(*texts)), settings)
+    return score_corpus(
+        hypotheses,
+        list(zip(*texts)),
+        settings,
+        num_processes=num_processes,
+        show_progress=show_progress,
+    )
