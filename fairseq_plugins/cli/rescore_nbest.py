@@ -263,7 +263,7 @@ def gains_by_metric(
     before, after = texts.chosen(texts.lists.first), texts.chosen(places)
     gains: Dict[str, Dict[str, float]] = {}
     for name in SACREBLEU_METRICS if metric in SACREBLEU_METRICS else ROUGE_METRICS:
-        judge = texts.judge(name)
+        judge = texts.corpus_metric(name)
         old, new = (bootstrap_scores(judge, [lines], texts.references) for lines in (before, after))
         gains[TITLES[name]] = {"before": float(old[0]), "after": float(new[0])}
         if significance == "told":

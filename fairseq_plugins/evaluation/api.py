@@ -31,11 +31,11 @@ AnyPath = Union[str, Path]
 
 
 class TrainedLanguageModel:
-    """A language model, or several as one; threads can use it at the same time.
+    """A language model, or an ensemble. Several threads can use it at the same time.
 
     Args:
         models: in evaluation mode, on ``device``; several are averaged as probabilities.
-        text: how lines become tokens, and tokens lines.
+        text: conversion of lines to tokens and back.
         max_tokens: of a batch of lines, at least 1.
         device: where the models are.
     """
@@ -49,14 +49,14 @@ class TrainedLanguageModel:
         self.scorer = TextScorer(models, text, max_tokens=max_tokens, device=device)
 
     def score(self, lines: Sequence[str], *, context: Context = "line") -> List[ScoredLine]:
-        """How well each line is predicted, in the order of the lines.
+        """Log-probabilities of each line, in the order of the lines.
 
         Args:
             lines: of text.
             context: see :meth:`~fairseq_plugins.evaluation.text_scorer.TextScorer.score_stream`.
 
         Raises:
-            ValueError: if a line is longer than the models read, or the context asks for state that they do not carry.
+            ValueError: if a line is longer than the models read, or the context needs state that they do not carry.
         """
         return self.scorer.score(_checked_lines(lines), context=context)
 
@@ -65,7 +65,7 @@ class TrainedLanguageModel:
 
         Args:
             text: a text of several lines, or its lines.
-            context: state is carried through the text, or each line is read alone; see :meth:`score`.
+            context: whether state is carried through the text or each line is read alone; see :meth:`score`.
 
         Raises:
             ValueError: as :meth:`score`, or if there is no line.
@@ -81,7 +81,7 @@ class TrainedLanguageModel:
         return exponential(-math.fsum(log_probs) / len(log_probs))
 
     def sample(self, prefix: str = "", **options: Any) -> str:
-        """One text that begins with the prefix; ``options`` are those of :meth:`continuations`."""
+        """One text that begins with the prefix; for the options see :meth:`continuations`."""
         return self.continuations(prefix, **options)[0].text
 
     def continuations(
@@ -99,14 +99,14 @@ class TrainedLanguageModel:
         stop: Stop = "end",
         unknown: UnknownWords = "allowed",
     ) -> List[Continuation]:
-        """Texts that begin with the prefix, drawn by chance or found by beam search.
+        """Texts that begin with the prefix, sampled or found by beam search.
 
         Args:
             prefix: the beginning of a line, or empty.
-            num: of texts.
-            seed: the same one gives the same texts.
+            num: number of texts.
+            seed: of the samples.
             temperature, top_k, top_p: see :class:`~fairseq_plugins.evaluation.generation.Sampling`.
-            beam: hypotheses of a beam search, in place of chance; it has no temperature, top_k and top_p.
+            beam: number of hypotheses of a beam search, instead of sampling; without temperature, top_k and top_p.
             after: lines that the prefix follows; the models must carry state.
             max_length, stop, unknown: see :class:`~fairseq_plugins.evaluation.generation.TextGenerator`.
 
@@ -128,7 +128,7 @@ class TrainedLanguageModel:
 
 
 class TrainedTranslator:
-    """An encoder-decoder, or several as one: translation or headlines; threads can use it at the same time.
+    """An encoder-decoder, or an ensemble, for translation or headlines. Several threads can use it at the same time.
 
     Args:
         translator: of raw text.
@@ -140,13 +140,13 @@ class TrainedTranslator:
     def translate(
         self, lines: Sequence[str], *, beam: int = 5, nbest: int = 1, batch_size: int = 32
     ) -> List[TranslatedSentence]:
-        """The best translation of each raw line, in their order; a blank line stays blank.
+        """The best translation of each raw line, in the order of the lines. A blank line stays blank.
 
         Args:
             lines: sentences, or articles.
-            beam: hypotheses that are kept.
-            nbest: translations of each; the best one has the others.
-            batch_size: lines that are translated at a time; a translation that does not end is cut by the longest.
+            beam: number of hypotheses.
+            nbest: number of translations of each line; the best one has the others in ``others``.
+            batch_size: lines in a batch. The longest line of a batch bounds the length of its translations.
 
         Raises:
             ValueError: if a line is longer than the models read, or a number does not fit.
@@ -157,7 +157,7 @@ class TrainedTranslator:
         return [one for batch in batches for one in self.translator.translate(batch, beam=beam, nbest=nbest)]
 
     def attention(self, line: str, *, beam: int = 5) -> WordAttention:
-        """Which words of a raw line were read for which word of its translation.
+        """Attention between the words of a raw line and those of its translation.
 
         Raises:
             ValueError: if the line is blank, or the models have no attention.
@@ -170,7 +170,7 @@ class TrainedTranslator:
 
 
 def _checked_lines(lines: Sequence[str]) -> List[str]:
-    """Lines without their newlines, such as a file yields them."""
+    """Lines without the newlines that a file yields."""
     if isinstance(lines, str):
         raise ValueError(f"'{lines[:30]}' is one text: give a list of lines")
     if not isinstance(lines, Iterable):
@@ -189,7 +189,7 @@ def _checked_line(line: str) -> str:
 
 @contextmanager
 def _built_in_float32() -> Iterator[None]:
-    """Weights have the type of the checkpoint's, whatever the user's default is."""
+    """Build models in the checkpoint's dtype, whatever default the user has set in torch."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -199,7 +199,7 @@ def _built_in_float32() -> Iterator[None]:
 
 
 @_built_in_float32()
-@torch.random.fork_rng(devices=[])  # models are built with drawn weights, which the checkpoint's replace
+@torch.random.fork_rng(devices=[])  # building a model draws initial weights, which must not move the user's generator
 def load_trained(
     path: Union[AnyPath, Sequence[AnyPath]],
     data: Optional[AnyPath] = None,
@@ -220,8 +220,8 @@ def load_trained(
     config = trained_task(paths[0])
     folder = Path(data if data is not None else utils.split_paths(str(config.data))[0])
     if not folder.is_dir():
-        told = "" if data is not None else f", where {paths[0]} was trained,"
-        raise ValueError(f"{folder}{told} is no folder: give data, the folder that data-prep wrote")
+        origin = "" if data is not None else f", where {paths[0]} was trained,"
+        raise ValueError(f"{folder}{origin} is no folder: give data, the folder that data-prep wrote")
     task = TASK_REGISTRY.get(config._name, object)
     if issubclass(task, TranslationTask):
         if text != "raw":

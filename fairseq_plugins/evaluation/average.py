@@ -1,4 +1,4 @@
-"""The mean of the weights of several checkpoints of one training (Vaswani et al. 2017, section 6.1)."""
+"""The mean of the weights of several checkpoints of one run (Vaswani et al. 2017, section 6.1)."""
 
 from pathlib import Path
 from typing import Any, Dict, Sequence, Tuple
@@ -16,38 +16,37 @@ from fairseq_plugins.modules.simple_rnn import column_lengths, normalise_columns
 from fairseq_plugins.options import flag_of
 
 TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
-"""Flags of a model in which checkpoints of one training do not differ, and which no weight's shape may show."""
+"""Flags of a model that are equal in all checkpoints of a run; the shapes of the weights may not show them."""
 
 OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
-"""What belongs to the weights of one checkpoint, and is not in a mean; the last two are in its ``extra_state``."""
+"""Entries that belong to the weights of one checkpoint, so a mean has none; the last two are in ``extra_state``."""
 
 AVERAGED = "averaged_checkpoints"
-"""Key of a mean's files, each with the updates after which it was written."""
+"""Key of the list of averaged files, each with its number of updates."""
 
 PROGRESS = ("warmed_up", "chosen")
-"""Ends of the names of buffers that tell how far a training has come; a mean has those of the latest checkpoint."""
+"""Last parts of the names of buffers that count progress; a mean has those of the latest checkpoint."""
 
-AS_HELD = 1e-2
-"""Relative difference from the length below which columns are held ones, in 16 bits as well."""
+NORM_TOLERANCE = 1e-2
+"""Relative tolerance by which constrained columns are recognised by their length, in 16-bit weights too."""
 
 Weights = Dict[str, Tensor]
-"""Those of a model by name."""
+"""Weights of a model by name."""
 
 
 def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[str, Any]:
-    """The checkpoint with the mean of the weights of several, summed in float64, and the flags of the latest of them.
+    """A checkpoint with the mean of the weights of several, summed in float64, and the flags of the latest of them.
 
-    Columns that ``--column-norm`` holds have their length in the mean, too. It has no state of the optimiser.
-    ``averaged_checkpoints`` in it are the files and the updates after which they were written.
+    The column norm constraint of ``--column-norm`` holds for the mean, too. The checkpoint has no optimiser state. Its
+    ``averaged_checkpoints`` are the files and their numbers of updates.
 
     Args:
-        paths: two or more checkpoints of one training.
-        show_progress: whether a bar is drawn.
+        paths: two or more checkpoints of one run.
+        show_progress: draw a bar.
 
     Raises:
-        ValueError: if there are fewer, a file is missing, unreadable or refused, a weight is no finite number, two
-            files are of the same update, one is a mean itself, or they are of different vocabularies, architectures or
-            trainings.
+        ValueError: if there are fewer, a file is missing, unreadable or refused, a weight is not finite, two files are
+            of the same update, one is a mean itself, or they are of different vocabularies, architectures or runs.
     """
     if len(paths) < 2:
         raise ValueError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")
@@ -86,34 +85,36 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
             latest = state
     fixed |= {name: weight for name, weight in latest["model"].items() if _is_progress(name)}
     means = {name: fixed.get(name, weight / len(paths)) for name, weight in total.items()}
-    _hold_columns(means, latest)
+    _constrain_columns(means, latest)
     means = {name: weight.to(latest["model"][name].dtype) for name, weight in means.items()}
     config = latest["cfg"]
     return {
-        **_without_its_own(latest),
+        **_without(OF_ONE_CHECKPOINT, latest),
         "cfg": None if config is None else OmegaConf.to_container(config, resolve=True, enum_to_str=True),
-        "model": _share_again(means, latest["model"]),
-        "extra_state": _without_its_own(latest["extra_state"]),
+        "model": _tied_as(latest["model"], means),
+        "extra_state": _without(OF_ONE_CHECKPOINT, latest["extra_state"]),
         AVERAGED: [(str(path), num_updates) for num_updates, path in sorted(origins.items())],
     }
 
 
-def _hold_columns(means: Weights, latest: Dict[str, Any]) -> None:
-    """Bring columns to the length that ``--column-norm`` gave those of the latest checkpoint."""
+def _constrain_columns(means: Weights, latest: Dict[str, Any]) -> None:
+    """Rescale the columns that ``--column-norm`` constrains: the mean of columns of equal length is shorter."""
     length: float = getattr(training_config(latest).model, "column_norm", 0.0)
     if not length:
         return
     for name, weight in latest["model"].items():
-        if weight.dim() == 2 and torch.allclose(column_lengths(weight), torch.tensor(length), rtol=AS_HELD, atol=0):
+        if weight.dim() == 2 and torch.allclose(
+            column_lengths(weight), torch.tensor(length), rtol=NORM_TOLERANCE, atol=0
+        ):
             normalise_columns_(means[name], length)
 
 
-def _without_its_own(state: Dict[str, Any]) -> Dict[str, Any]:
-    return {name: part for name, part in state.items() if name not in OF_ONE_CHECKPOINT}
+def _without(names: Sequence[str], state: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: part for name, part in state.items() if name not in names}
 
 
 def _flags(state: Dict[str, Any]) -> Dict[str, Any]:
-    """What tells one training from another, by flag."""
+    """Values by flag that are equal within a run."""
     config = training_config(state)
     model = {flag_of(name): getattr(config.model, name, None) for name in TRAINING_FLAGS}
     languages = dict(zip(("--source-lang", "--target-lang"), languages_of(config.task)))
@@ -139,7 +140,7 @@ def _check_shapes(weights: Weights, expected: Weights, path: Path, first: Path) 
 
 
 def _is_whole(weight: Tensor) -> bool:
-    """Whether all numbers are whole, as those of vocabularies and settings in a checkpoint are."""
+    """Whether all numbers are integers, as those of vocabularies and settings in a checkpoint are."""
     return not weight.is_floating_point() or bool((weight == weight.round()).all())
 
 
@@ -152,12 +153,12 @@ def _may_be_fixed(name: str, weight: Tensor) -> bool:
 
 
 def _still_fixed(weights: Weights, fixed: Weights, path: Path, first: Path) -> Weights:
-    """What is the same in all checkpoints so far, of what may be what no training changes.
+    """The buffers that no update changes, among the candidates ``fixed``: integers in all checkpoints so far.
 
-    A weight that had not been trained yet may be whole as well, and is no more once it was.
+    A weight may be integral before its first update, for example zero, and is dropped here afterwards.
 
     Raises:
-        ValueError: if what is whole in all of them differs.
+        ValueError: if buffers that are integral in all of them differ.
     """
     still = {name: values for name, values in fixed.items() if _is_whole(weights[name])}
     for name, values in still.items():
@@ -167,8 +168,8 @@ def _still_fixed(weights: Weights, fixed: Weights, path: Path, first: Path) -> W
     return still
 
 
-def _share_again(means: Weights, weights: Weights) -> Weights:
-    """Means that are one tensor where the weights are."""
+def _tied_as(weights: Weights, means: Weights) -> Weights:
+    """The means, as one tensor where several names of ``weights`` are one tensor."""
     first: Dict[Tuple[int, torch.Size, Tuple[int, ...]], str] = {}
     places = {name: (weight.data_ptr(), weight.shape, weight.stride()) for name, weight in weights.items()}
     return {name: means[first.setdefault(place, name)] for name, place in places.items()}

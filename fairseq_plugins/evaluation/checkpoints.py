@@ -1,4 +1,4 @@
-"""Loading trained models for evaluation."""
+"""Loading trained models for evaluation, and what folders of sentence pairs contain."""
 
 import re
 from argparse import Namespace
@@ -20,112 +20,8 @@ from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpo
 from fairseq_plugins.modules.cell import CarriesState
 from fairseq_plugins.options import check_data_folder
 
-# A directory of sentence pairs, as ``fairseq-preprocess`` and data-prep leave it.
-
-
 Languages = Tuple[str, str]
-"""Source and target."""
-
-
-def split_languages(data: Path, split: str) -> Languages:
-    """The pair of languages that the files of a split name; a model may translate the other way.
-
-    Raises:
-        ValueError: if the directory or the split is missing, or holds pairs of several languages.
-    """
-    found = _named_pairs(data, split)
-    if len(found) > 1:
-        languages = ", ".join("-".join(pair) for pair in found)
-        raise ValueError(f"{data} has {split} sets of several pairs of languages, {languages}: keep them apart")
-    return found[0]
-
-
-def one_pair(pairs: Iterable[Languages]) -> Languages:
-    """The pair of languages of all models.
-
-    Raises:
-        ValueError: if they translate several pairs.
-    """
-    found = sorted(set(pairs))
-    if len(found) > 1:
-        told = " and ".join("-".join(pair) for pair in found)
-        raise ValueError(f"the models translate {told}: give models of one pair of languages")
-    return found[0]
-
-
-def check_split(data: Path, split: str, languages: Languages) -> None:
-    """Refuse a directory whose split has no pairs of two languages.
-
-    Raises:
-        ValueError: with what there is.
-    """
-    _find_pair(data, split, languages)
-
-
-def num_sentences(data: Path, split: str, languages: Languages) -> int:
-    """How many pairs a split has.
-
-    Raises:
-        ValueError: as :func:`check_split`, or if the binaries are not whole.
-    """
-    pair = _find_pair(data, split, languages)
-    name = f"{split}.{'-'.join(pair)}.{languages[1]}"
-    pairs = data_utils.load_indexed_dataset(str(data / name), None)
-    if pairs is None:
-        raise ValueError(f"{data} lacks binaries of {name}: prepare it again")
-    return len(pairs)
-
-
-def raw_reference(data: Path, split: str, language: str) -> Path:
-    """The untokenised text of a split in a language, which data-prep writes beside the binaries.
-
-    Raises:
-        ValueError: if there is no such text.
-    """
-    path = data / "raw" / f"{split}.{language}"
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist: name the raw reference text with --reference")
-    return path
-
-
-def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[str]) -> None:
-    """Refuse a folder that lacks the dictionaries of two languages, or where None, of those that its files name.
-
-    Raises:
-        ValueError: with the remedy.
-    """
-    check_data_folder(data)
-    languages = (source, target) if source and target else tuple(data_utils.infer_language_pair(str(data)))
-    if not all((data / f"dict.{language}.txt").is_file() for language in languages):
-        raise ValueError(
-            f"{data} has no dictionaries of {languages[0]} and {languages[1]}: give the folder that data-prep wrote"
-        )
-
-
-def _find_pair(data: Path, split: str, languages: Languages) -> Languages:
-    """Two languages in the order in which the files of a split name them, as fairseq looks for them."""
-    pairs = _named_pairs(data, split)
-    for pair in (languages, languages[::-1]):
-        if pair in pairs:
-            return pair
-    named = ", ".join("-".join(pair) for pair in pairs)
-    raise ValueError(
-        f"{data} has no {split} set of {languages[0]} and {languages[1]}, which the model translates, but of {named}: "
-        "give the folder of these two languages"
-    )
-
-
-def _named_pairs(data: Path, split: str) -> List[Languages]:
-    """Pairs of languages of a split, at least one."""
-    check_data_folder(data)
-    names = [re.fullmatch(r"(.+)\.([^.-]+)-([^.-]+)\.\3\.idx", path.name) for path in sorted(data.glob("*.idx"))]
-    found = [name for name in names if name]
-    pairs = [(name[2], name[3]) for name in found if name[1] == split]
-    if not pairs:
-        splits = sorted({name[1] for name in found})
-        taken = f"take one of {', '.join(splits)}" if splits else "it holds no pairs"
-        raise ValueError(f"{data} has no {split} set: {taken}")
-    return pairs
+"""Source and target language."""
 
 
 def trained_task(path: Union[str, Path]) -> Any:
@@ -138,15 +34,15 @@ def trained_task(path: Union[str, Path]) -> Any:
 
 
 def training_config(state: Dict[str, Any]) -> DictConfig:
-    """The configuration of the training whose checkpoint was read; fairseq's older ones hold flags in its place."""
+    """The configuration of the run that wrote a checkpoint. fairseq's older checkpoints hold its flags instead."""
     args: Optional[Namespace] = state.get("args")
     return state["cfg"] if args is None else convert_namespace_to_omegaconf(args)
 
 
 def translation_languages(paths: Sequence[Union[str, Path]], data: Path, split: str) -> Languages:
-    """Source and target language of encoder-decoders, which their checkpoints say.
+    """Source and target language of encoder-decoders, from their checkpoints.
 
-    Where one does not, as those of fairseq without this package, the names of the files of ``split`` in ``data`` do.
+    Checkpoints of fairseq without this package lack them. Then the file names of ``split`` in ``data`` count.
 
     Raises:
         ValueError: if a file is missing, unreadable or refused, or holds a language model, or the models translate
@@ -164,7 +60,7 @@ def translation_languages(paths: Sequence[Union[str, Path]], data: Path, split: 
 
 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
-    """A model of any task in evaluation mode, and the configuration of its training.
+    """A model of any task in evaluation mode, and the configuration of its run.
 
     Raises:
         ValueError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
@@ -204,7 +100,7 @@ def load_translation_models(
 
 
 def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
-    """The model, if it can read a stream window by window; ``path`` names it.
+    """The model itself, after a check that it carries state; ``path`` names it.
 
     Raises:
         ValueError: if it carries no state.
@@ -231,14 +127,14 @@ def load_language_models(
 
 
 def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[str, Path]]) -> None:
-    """Refuse models whose recurrent layers cannot be looked into; ``paths`` name them.
+    """Check that the recurrent layers of models are accessible; ``paths`` name the models.
 
     Raises:
-        ValueError: for the first of them.
+        ValueError: for the first model whose layers are not.
     """
     for model, path in zip(models, paths):
         with naming_checkpoint(path):
-            _ = model.decoder.stack  # of a gated model it raises the error
+            _ = model.decoder.stack  # raises for a gated model
 
 
 def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
@@ -263,10 +159,10 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
 
 
 def _task_of(state: Dict[str, Any], path: Union[str, Path]) -> Any:
-    """The configuration of the task of what has been read.
+    """The configuration of the task of a checkpoint that was read.
 
     Raises:
-        ValueError: if there is none, or no such task.
+        ValueError: if it has none, or the task is unknown.
     """
     try:
         task = training_config(state).task
@@ -292,8 +188,112 @@ def _is_of(task: Any, kind: Type[FairseqTask]) -> bool:
 
 
 def _build(path: Union[str, Path], state: Dict[str, Any]) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
-    """The model of what has been read, in evaluation mode, the configuration of its training, and the task."""
+    """The model of a checkpoint that was read, in evaluation mode, the configuration of its run, and the task."""
     with naming_checkpoint(path):
         (model,), config, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
     assert config is not None and task is not None
     return model.eval(), config, task
+
+
+# Folders of sentence pairs, as fairseq-preprocess and data-prep write them.
+
+
+def split_languages(data: Path, split: str) -> Languages:
+    """The pair of languages in the file names of a split. A model may translate in the other direction.
+
+    Raises:
+        ValueError: if the directory or the split is missing, or holds pairs of several languages.
+    """
+    found = _named_pairs(data, split)
+    if len(found) > 1:
+        languages = ", ".join("-".join(pair) for pair in found)
+        raise ValueError(f"{data} has {split} sets of several pairs of languages, {languages}: keep them apart")
+    return found[0]
+
+
+def one_pair(pairs: Iterable[Languages]) -> Languages:
+    """The common pair of languages of all models.
+
+    Raises:
+        ValueError: if they translate several pairs.
+    """
+    found = sorted(set(pairs))
+    if len(found) > 1:
+        named = " and ".join("-".join(pair) for pair in found)
+        raise ValueError(f"the models translate {named}: give models of one pair of languages")
+    return found[0]
+
+
+def check_split(data: Path, split: str, languages: Languages) -> None:
+    """Check that a split has pairs of two languages.
+
+    Raises:
+        ValueError: with the pairs that it has.
+    """
+    _find_pair(data, split, languages)
+
+
+def num_sentences(data: Path, split: str, languages: Languages) -> int:
+    """Number of pairs of a split.
+
+    Raises:
+        ValueError: as :func:`check_split`, or if the binaries are not whole.
+    """
+    pair = _find_pair(data, split, languages)
+    name = f"{split}.{'-'.join(pair)}.{languages[1]}"
+    pairs = data_utils.load_indexed_dataset(str(data / name), None)
+    if pairs is None:
+        raise ValueError(f"{data} lacks binaries of {name}: prepare it again")
+    return len(pairs)
+
+
+def raw_reference(data: Path, split: str, language: str) -> Path:
+    """The untokenised text of a split in a language, which data-prep writes beside the binaries.
+
+    Raises:
+        ValueError: if there is no such text.
+    """
+    path = data / "raw" / f"{split}.{language}"
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: name the raw reference text with --reference")
+    return path
+
+
+def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[str]) -> None:
+    """Check that a folder has the dictionaries of two languages; None takes the languages from its file names.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    check_data_folder(data)
+    languages = (source, target) if source and target else tuple(data_utils.infer_language_pair(str(data)))
+    if not all((data / f"dict.{language}.txt").is_file() for language in languages):
+        raise ValueError(
+            f"{data} has no dictionaries of {languages[0]} and {languages[1]}: give the folder that data-prep wrote"
+        )
+
+
+def _find_pair(data: Path, split: str, languages: Languages) -> Languages:
+    """Two languages in the order of the file names of a split. fairseq looks for both orders, too."""
+    pairs = _named_pairs(data, split)
+    for pair in (languages, languages[::-1]):
+        if pair in pairs:
+            return pair
+    named = ", ".join("-".join(pair) for pair in pairs)
+    raise ValueError(
+        f"{data} has no {split} set of {languages[0]} and {languages[1]}, which the model translates, but of {named}: "
+        "give the folder of these two languages"
+    )
+
+
+def _named_pairs(data: Path, split: str) -> List[Languages]:
+    """Pairs of languages of a split, at least one."""
+    check_data_folder(data)
+    names = [re.fullmatch(r"(.+)\.([^.-]+)-([^.-]+)\.\3\.idx", path.name) for path in sorted(data.glob("*.idx"))]
+    found = [name for name in names if name]
+    pairs = [(name[2], name[3]) for name in found if name[1] == split]
+    if not pairs:
+        splits = sorted({name[1] for name in found})
+        taken = f"take one of {', '.join(splits)}" if splits else "it holds no pairs"
+        raise ValueError(f"{data} has no {split} set: {taken}")
+    return pairs

@@ -1,4 +1,4 @@
-"""A split decoded by ``fairseq-generate``, once for the same models, data and flags."""
+"""Decode a split by ``fairseq-generate``, once for the same models, data and flags, and read its output."""
 
 import argparse
 import os
@@ -20,28 +20,28 @@ from fairseq_plugins.fairseq_patches.translation_direction import check_directio
 from fairseq_plugins.processes import USER_DIR, run_fairseq
 
 GENERATED_FILE, ASKED_FILE, LOCK_FILE = "generate.txt", "asked.txt", ".decoding.lock"
-"""In the folder of a decoding: the output, what decided it, and what is locked by the run that writes it."""
+"""Files in the folder of a decoding: the output, what determines it, and the lock of the process that writes it."""
 
 IN_ONE_PROCESS = ("--num-workers", "0")
-"""Flags of every decoding, before the user's; a process that loads the data takes up to five seconds to end.
+"""Flags of every decoding, before the user's. A data loading process takes up to five seconds to end.
 
-The output is the same, so they are not part of what a decoding is known by.
+They do not change the output, so :data:`ASKED_FILE` lacks them.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """What is decoded, and where to.
+    """A split to decode, with all options.
 
     Attributes:
-        data: directory of sentence pairs.
+        data: folder of sentence pairs.
         models: checkpoints; several are an ensemble.
         split: such as "test".
         out: folder for ``generate.txt``, the output, and ``generate.log``.
-        beam: hypotheses that are kept.
+        beam: number of hypotheses.
         max_tokens: of a batch.
-        subwords: the kind that is joined, as ``--remove-bpe`` takes it.
-        flags: more of ``fairseq-generate``.
+        subwords: the kind of subwords to join, a value of ``--remove-bpe``.
+        flags: further flags of ``fairseq-generate``.
     """
 
     data: Path
@@ -60,7 +60,7 @@ class Decoding:
 
     @cached_property
     def languages(self) -> Languages:
-        """Source and target, those of the models.
+        """Source and target language of the models.
 
         Raises:
             ValueError: as :func:`translation_languages`.
@@ -69,7 +69,7 @@ class Decoding:
 
     @property
     def arguments(self) -> List[str]:
-        """Of ``fairseq-generate``."""
+        """Arguments of ``fairseq-generate``."""
         source, target = self.languages
         chosen = {
             "--source-lang": source,
@@ -84,11 +84,11 @@ class Decoding:
         return [str(self.data), *pairs, f"--remove-bpe={self.subwords}", *self.flags]
 
     def check(self) -> None:
-        """Refuse what could not be decoded.
+        """Check models, data and flags before any work.
 
         Raises:
             ValueError: if a model, the data or the split is missing, a model is damaged or a language model, the models
-                or the flags are of several directions, or ``fairseq-generate`` has no such flag or value.
+                or the flags have several directions, or ``fairseq-generate`` has no such flag or value.
         """
         check_flags(self.arguments)
         given = languages_among(self.flags)
@@ -102,16 +102,16 @@ class Decoding:
 
     @property
     def is_done(self) -> bool:
-        """Whether the output is there, of these models, data and flags."""
+        """Whether the output of these models, data and flags exists."""
         return self._is_done(self._describe())
 
     def run(self) -> None:
-        """Decode what :meth:`check` has seen, unless that was done; the output is written aside and renamed.
+        """Decode after :meth:`check`, unless that was done. The output is written aside and renamed.
 
-        A second run that writes to the same folder waits.
+        A second process that writes to the same folder waits.
 
         Raises:
-            ValueError: if ``fairseq-generate`` tells what was given wrongly.
+            ValueError: if ``fairseq-generate`` reports a user error.
             ProgramFailed: if ``fairseq-generate`` fails in another way.
         """
         asked = self._describe()
@@ -119,7 +119,7 @@ class Decoding:
             return
         self.out.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            if not self._is_done(asked):  # by the run that this one waited for
+            if not self._is_done(asked):  # by the process that this one waited for
                 self._run(asked)
 
     def _is_done(self, asked: str) -> bool:
@@ -146,17 +146,17 @@ class Decoding:
         log = self.out / "generate.log"
         print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
         aside = self.out / "generate.txt.tmp"
-        aside.unlink(missing_ok=True)  # what a killed run still writes is lost with the name
+        aside.unlink(missing_ok=True)  # a killed run may still be writing: its file has no name any more
         try:
             run_fairseq("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
-            self.generated.unlink(missing_ok=True)  # nothing else was asked for than what is there
+            self.generated.unlink(missing_ok=True)  # an old output must never stand beside the new description
             (self.out / ASKED_FILE).write_text(asked, encoding="utf-8")
             aside.replace(self.generated)
         finally:
             aside.unlink(missing_ok=True)
 
     def _describe(self) -> str:
-        """What decides the output: the checksums of all that is read, and the arguments."""
+        """What determines the output: the checksums of all files that are read, and the arguments."""
         read = [
             *map(Path, self.models),
             *sorted(self.data.glob("dict.*.txt")),
@@ -169,13 +169,13 @@ class Decoding:
 
 
 def check_flags(arguments: Sequence[str]) -> None:
-    """Read the arguments of ``fairseq-generate`` as it does, and refuse what it would refuse, before a process starts.
+    """Parse the arguments of ``fairseq-generate`` as it does, before a process starts.
 
     Raises:
-        ValueError: for the first flag or value that it refuses.
+        ValueError: for the first flag or value that it rejects.
     """
     parser = options.get_generation_parser()
-    parser.add_argument("--arch", default="wav2vec2")  # fairseq-generate has it, too, for tasks that read its flags
+    parser.add_argument("--arch", default="wav2vec2")  # as in fairseq-generate, for tasks that read its flags
 
     def refuse(text: str) -> NoReturn:
         raise ValueError(f"flags of fairseq-generate: {' '.join(text.removeprefix(f'{parser.prog}: error: ').split())}")
@@ -185,7 +185,7 @@ def check_flags(arguments: Sequence[str]) -> None:
 
 
 def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:
-    """The source and the target language that are given among flags of fairseq; None where one is not."""
+    """The source and target language among flags of fairseq, each None if it is not given."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("-s", "--source-lang")
     parser.add_argument("-t", "--target-lang")
@@ -194,16 +194,16 @@ def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]
 
 
 PLACES = ("--path", "--user-dir")
-"""Flags that say where something is; their values follow them."""
+"""Flags whose values, which follow them, are paths."""
 
 NO_MATTER = (*PLACES, "--max-tokens", "--source-lang", "--target-lang")
-"""Flags with whose other values two models are decoded alike; their values follow them."""
+"""Flags that may differ between comparable decodings; their values follow them."""
 
 
 def _deciding(asked: str) -> Optional[Tuple[List[Tuple[str, str]], List[str]]]:
-    """Checksum and name of each file that was read, and the flags: wherever the files are, they decide the output.
+    """Checksum and name of each file that was read, and the flags; None if the description cannot be parsed.
 
-    None where it cannot be read.
+    Folders are left out, so that a decoding stays valid when its files move.
     """
     parts = _parted(asked)
     if parts is None:
@@ -213,7 +213,7 @@ def _deciding(asked: str) -> Optional[Tuple[List[Tuple[str, str]], List[str]]]:
 
 
 def _parted(asked: str) -> Optional[Tuple[List[str], List[str]]]:
-    """Lines of checksums, and the arguments, or None where these cannot be read."""
+    """Lines of checksums, and the arguments; None if they cannot be parsed."""
     *sums, arguments = asked.removesuffix("\n").split("\n")
     try:
         return sums, shlex.split(arguments)
@@ -222,13 +222,13 @@ def _parted(asked: str) -> Optional[Tuple[List[str], List[str]]]:
 
 
 def _flags(arguments: Sequence[str], *, without: Collection[str]) -> List[str]:
-    """Of the arguments of ``fairseq-generate`` those behind DATA, less some flags with the values that follow them."""
+    """The arguments of ``fairseq-generate`` after DATA, without some flags and the values that follow them."""
     words = iter(arguments[1:])
     return [word for word in words if not (word in without and next(words, ""))]
 
 
 def decoded_with(folder: Path) -> Optional[List[str]]:
-    """Flags by which the output in the folder of a decoding was made, without model and data; None if nothing tells."""
+    """Flags of the decoding in a folder, without model and data; None if they are unknown."""
     asked = _read_asked(folder)
     if asked is None:
         return None
@@ -236,19 +236,19 @@ def decoded_with(folder: Path) -> Optional[List[str]]:
 
 
 def decoded_languages(folder: Path) -> Optional[Languages]:
-    """Source and target language of the output in the folder of a decoding; None if nothing tells them."""
+    """Source and target language of the decoding in a folder; None if they are unknown."""
     asked = _read_asked(folder)
     source, target = (None, None) if asked is None else languages_among(asked[1])
     return (source, target) if source and target else None
 
 
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:
-    """Refuse the output of another model in the folder of a decoding; where nothing tells, it is taken for its own.
+    """Check that the decoding in a folder is of a checkpoint. A folder without a description passes.
 
-    Of a checkpoint that is not there any more the name is compared alone; which epoch it was of is not known.
+    If the checkpoint does not exist any more, only its name is compared, because its epoch is not known.
 
     Raises:
-        ValueError: if the folder holds what another checkpoint wrote, or an ensemble.
+        ValueError: if the folder holds the output of another checkpoint, or of an ensemble.
     """
     asked = _read_asked(folder)
     if asked is None:
@@ -270,14 +270,14 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
 
 
 def _models(sums: Sequence[str], joined: str) -> List[str]:
-    """The models of a decoding: the first of the files that were read, as many as are joined in ``--path``."""
+    """The models of a decoding: as many of the first files that were read as ``--path`` joins."""
     files = [line.partition("  ")[2] for line in sums]
     counts = range(1, len(files) + 1)
     return next((files[:count] for count in counts if os.pathsep.join(files[:count]) == joined), [])
 
 
 def _read_asked(folder: Path) -> Optional[Tuple[List[str], List[str]]]:
-    """Lines of checksums and the arguments of the decoding in a folder, or None where nothing tells them."""
+    """Lines of checksums and the arguments of the decoding in a folder; None if they are unknown."""
     asked = folder / ASKED_FILE
     if not asked.is_file():
         return None
@@ -288,8 +288,7 @@ def _holds(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-# What fairseq-generate wrote: read, and refused where it cannot be compared.
-
+# Output of fairseq-generate.
 
 SUBWORD_MARKS = (
     (re.compile(r"@@( |$)"), "@@", "subword_nmt"),
@@ -297,7 +296,7 @@ SUBWORD_MARKS = (
 )
 
 OWN_MARKS = 0.01
-"""A model may write them in such a share of the lines that the references do not have them in."""
+"""Share of the lines in which a model may write such marks although the references lack them."""
 
 _SENTENCE_NUMBER = re.compile("[0-9]{1,15}")
 
@@ -311,9 +310,9 @@ class Generated:
 
 
 def read_generated(*paths: Path) -> Generated:
-    """Read the output of ``fairseq-generate``, which may lie in several files, such as those of ``--num-shards``.
+    """Read the output of ``fairseq-generate`` from one or several files, such as those of ``--num-shards``.
 
-    Of several hypotheses of a sentence the first is taken, which has the best score.
+    The first hypothesis of a sentence has the best score and is taken.
 
     Args:
         paths: ``-`` is the standard input.
@@ -358,7 +357,7 @@ class GeneratedLine:
     """A line that ``fairseq-generate`` writes for a sentence.
 
     Attributes:
-        kind: S of a source, T of a reference, H of a hypothesis.
+        kind: S for a source, T for a reference, H for a hypothesis.
         number: of the sentence, from 0.
         score: of a hypothesis, as it is written; empty in other lines.
         text: without number and score.
@@ -371,10 +370,10 @@ class GeneratedLine:
 
 
 def read_generated_line(line: str) -> Optional[GeneratedLine]:
-    """What stands in a line; None of lines of other kinds, and of what else a program prints.
+    """Parse a line; None for lines of other kinds and other output of the program.
 
     Raises:
-        ValueError: if a line begins as one of those kinds and does not go on so.
+        ValueError: if a line begins as one of the kinds and is cut short.
     """
     kind, dash, rest = line.partition("-")
     head, *fields = rest.split("\t", 2 if kind == "H" else 1)
@@ -390,7 +389,7 @@ def read_sentence_number(text: str) -> int:
     """The number of a sentence, from 0.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not a number.
     """
     if not _SENTENCE_NUMBER.fullmatch(text.strip()):
         raise ValueError(f"'{text[:30]}' is no number of a sentence")
@@ -398,10 +397,10 @@ def read_sentence_number(text: str) -> int:
 
 
 def check_words(lines: Sequence[str], *, name: str, references: Sequence[str]) -> None:
-    """Refuse text that still holds subword marks; raw references tell in how many lines they are the text's own.
+    """Check that subwords were joined. Raw references show in how many lines such marks belong to the text.
 
     Raises:
-        ValueError: naming the first line and the way out.
+        ValueError: with the first line and the remedy.
     """
     for pattern, mark, kind in SUBWORD_MARKS:
         marked = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
@@ -413,7 +412,7 @@ def check_words(lines: Sequence[str], *, name: str, references: Sequence[str]) -
 
 
 def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
-    """Refuse lists that cannot be compared line by line.
+    """Check that lists can be compared line by line.
 
     Raises:
         ValueError: on different lengths, or if no hypothesis holds a word.

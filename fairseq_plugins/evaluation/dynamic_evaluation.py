@@ -1,4 +1,8 @@
-"""Dynamic evaluation: weights follow the text that has been scored (Krause et al. 2018)."""
+"""Dynamic evaluation (Krause et al. 2018): the weights take a gradient step after each segment that was scored.
+
+Every segment is scored before the weights learn from it, so the perplexity is that of an ordinary model whose state
+includes its weights.
+"""
 
 import hashlib
 import os
@@ -18,20 +22,20 @@ from fairseq_plugins.modules.layers import every_parameter_learns
 from fairseq_plugins.options import write_tensors
 
 RULES = ("rms", "sgd")
-"""What a step divides the gradients by: their root mean squares over the training text, or nothing."""
+"""Update rules: gradients over their root mean squares on the training text, or plain gradients."""
 
 
 @dataclass(frozen=True)
 class DynamicOptions:
-    """How weights follow the text.
+    """Options of dynamic evaluation.
 
     Attributes:
         rule: a value of :data:`RULES`.
         rate: eta, at least 0.
         decay: lambda, at least 0.
-        epsilon: what is added to root mean squares, above 0.
+        epsilon: added to the root mean squares, above 0.
         segment: tokens of a row between two steps.
-        rows: that the training text is cut into for its statistics.
+        rows: number of rows that the training text is cut into for the statistics.
     """
 
     rule: str
@@ -43,21 +47,25 @@ class DynamicOptions:
 
     @property
     def changes_weights(self) -> bool:
-        """Whether any step goes anywhere; decay alone pulls to where the weights are."""
+        """Whether any step moves the weights. Decay alone does not: it pulls them to where they start."""
         return self.rate > 0
 
 
 class AdaptingWeights:
-    """The weights of a model on their way through a text; all of them adapt, frozen ones as well.
+    """The weights of a model while it reads a text. All of them adapt, frozen ones included.
 
-    theta <- theta + lambda R (theta_0 - theta) - eta grad / (RMS + epsilon), with the trained weights theta_0. RMS is
-    the root of the mean squared gradients over the training text, R is RMS over a, the mean over tensors of a tensor's
-    mean RMS, and at most 1 / lambda. With the rule "sgd" R and RMS + epsilon are 1.
+    A step is theta <- theta + lambda R (theta_0 - theta) - eta grad / (RMS + epsilon) with the trained weights theta_0:
+
+    * RMS is the root of the mean squared gradients over the training text. Weights whose gradients are usually small
+      take larger steps, as in RMSprop, but with statistics that do not change during the evaluation.
+    * R is RMS over a, where a is the mean over tensors of each tensor's mean RMS. Weights that matter more to the loss
+      are pulled back harder. lambda R is at most 1, because a stronger pull would overshoot theta_0.
+    * With the rule "sgd", R and RMS + epsilon are 1.
 
     Args:
         model: with the trained weights.
-        options: the rule and its numbers.
-        mean_squares: of the gradients, by the parameter's name; not read by "sgd".
+        options: rule and constants.
+        mean_squares: of the gradients, by parameter name; unused with "sgd".
     """
 
     def __init__(self, model: FairseqLanguageModel, options: DynamicOptions, *, mean_squares: Dict[str, Tensor]):
@@ -69,16 +77,18 @@ class AdaptingWeights:
             self._rates = [parameter.new_tensor(options.rate) for parameter in self._trained]
             return
         roots = [mean_squares[name].to(parameter).sqrt() for name, parameter in named.items()]
+        # the mean of the tensors' means, not of all elements: the word matrices would outweigh all other tensors
         mean_root = torch.stack([root.mean() for root in roots]).mean()
         self._pulls = [(options.decay * root / mean_root).clamp(max=1).detach() for root in roots]
         self._rates = [(options.rate / (root + options.epsilon)).detach() for root in roots]
 
     @torch.no_grad()
     def follow(self, gradients: Sequence[Tensor]) -> None:
-        """Take a step; the gradients are those of the mean NLL of the segment before."""
+        """Take a step. The gradients are those of the mean NLL of the last segment."""
         for parameter, trained, pull, rate, gradient in zip(
             self.parameters, self._trained, self._pulls, self._rates, gradients
         ):
+            # lerp first: the pull reads theta of before the step, and the decay does not shrink the new gradient
             parameter.lerp_(trained, pull).addcmul_(gradient, rate, value=-1)
 
     @torch.no_grad()
@@ -89,30 +99,33 @@ class AdaptingWeights:
 
 
 def follow_window(weights: Sequence[AdaptingWeights], window: ScoredWindow) -> None:
-    """Let each model's weights follow a window, by the gradient of its own mean NLL."""
+    """Let each model take a step after a window, by the gradient of its own mean NLL.
+
+    No gradient crosses a window, so a step backpropagates through one segment. Models of an ensemble do not share a
+    loss, so each can be evaluated and tuned alone.
+    """
     for one, scores in zip(weights, window.scores):
         loss = scores.output / window.target.numel()
+        # not every parameter takes part in every loss: those that do not have gradient zero and are only pulled back
         one.follow(torch.autograd.grad(loss, one.parameters, materialize_grads=True))
 
 
-# Mean squares of a model's gradients over its training text, computed once and kept on disk.
-#
-# Shapes: n tokens.
+# Statistics of the gradients. They take a pass over the training text, so they are computed once and kept on disk.
 
 
 def mean_squared_gradients(
     model: FairseqLanguageModel, tokens: Tensor, *, num_rows: int, segment: int, device: str, show_progress: bool
 ) -> Dict[str, Tensor]:
-    """Mean over the segments of a stream of the squared gradients of each segment's mean NLL, by the parameter's name.
+    """Mean over segments of the squared gradient of a segment's mean NLL, by parameter name.
 
-    The weights stay as they are, and nothing is dropped. Output layers compute in float32, so that the result does not
-    depend on the precision of an evaluation.
+    The weights do not change, and there is no dropout. Output layers compute in float32, so that the result does not
+    depend on the precision of the evaluation.
 
     Args:
         model: carries its state.
         tokens: the training text, (n,) int64.
-        num_rows: rows that it is cut into.
-        segment: tokens of a row that make up a segment, with all rows.
+        num_rows: number of rows that it is cut into.
+        segment: tokens of each row in a segment.
         device: where the model is.
         show_progress: draw a bar.
 
@@ -151,13 +164,13 @@ def kept_gradient_statistics(
     device: str,
     show_progress: bool,
 ) -> Dict[str, Tensor]:
-    """:func:`mean_squared_gradients` from a file beside the checkpoint, which is written where it is not there.
+    """:func:`mean_squared_gradients`, read from a file beside the checkpoint or computed and written to it.
 
-    A file that belongs to another checkpoint or text, or that cannot be read, is replaced. Where the folder cannot be
-    written, a line on the standard error says so.
+    A file of another checkpoint or text, or one that cannot be read, is replaced. If the folder is not writable, a line
+    on the standard error says so.
 
     Args:
-        model: as the checkpoint holds it.
+        model: with the weights of the checkpoint.
         checkpoint: its path.
         tokens, num_rows, segment, device, show_progress: see :func:`mean_squared_gradients`.
     """
@@ -184,14 +197,14 @@ def kept_gradient_statistics(
 
 
 def _read(path: Path, *, key: Dict[str, str], model: nn.Module, device: str) -> Optional[Dict[str, Tensor]]:
-    """What the file holds for the key, or None."""
+    """Statistics of a file, or None if it does not belong to the key and the model."""
     try:
-        check_archive(path)  # torch compares no checksum
+        check_archive(path)  # torch itself compares no checksum
         kept = torch.load(path, map_location=device, weights_only=True)
         statistics: Dict[str, Tensor] = kept["mean_squares"]
         fits = all(kept[name] == value for name, value in key.items())
         found = {name: one.shape for name, one in statistics.items()}
-    except Exception:  # torch has many for damaged files; statistics are computed again
+    except Exception:  # torch raises many kinds for damaged files; the statistics are then computed again
         return None
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     return statistics if fits and found == shapes else None

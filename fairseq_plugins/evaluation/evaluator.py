@@ -1,4 +1,4 @@
-"""Trained models on the splits of their data, with test-time methods."""
+"""Evaluation of binarised splits with test-time methods: the flags, the grid search for their values, the evaluator."""
 
 import argparse
 import itertools
@@ -37,11 +37,10 @@ from fairseq_plugins.evaluation.test_time import (
 )
 from fairseq_plugins.options import check_choice
 
-# The flags of test-time methods, read as text: what is given, what a grid holds, and what makes no sense.
-
+# Flags. Their values stay text until read_methods, because a point of a grid is text, too.
 
 FlagValues = Mapping[str, str]
-"""Values of flags as they are typed, by the flag's name without its dashes."""
+"""Values of flags as they are typed, by the name of the flag without dashes."""
 
 FLAGS: Dict[str, Tuple[str, str]] = {
     "temperature": (
@@ -98,14 +97,13 @@ NEEDS = {
     "dropout-scale": "dropout-samples",
     "seed": "dropout-samples",
 }
-"""The flag that another belongs to."""
-
+"""Flags that need another flag."""
 
 ROUNDING = 1e-9
-"""Weights that are 1 together but for this are 1 in another order."""
+"""Tolerance of a sum of weights, which depends on their order."""
 
 LARGEST_THETA = 1e6
-"""Of ``--cache``; a hundredth of it takes the most similar state alone."""
+"""Bound of THETA in ``--cache``; already a hundredth of it selects the most similar state alone."""
 
 
 def add_method_flags(parser: argparse.ArgumentParser) -> None:
@@ -125,10 +123,10 @@ def given_flags(args: argparse.Namespace) -> Dict[str, str]:
 
 
 def read_methods(flags: FlagValues) -> Methods:
-    """The methods that flags ask for.
+    """The methods that flags select.
 
     Raises:
-        ValueError: if a value makes no sense, or a flag stands without the one that it belongs to.
+        ValueError: if a value is invalid, or a flag is given without the flag that it needs.
     """
     for name in flags:
         if name in NEEDS and NEEDS[name] not in flags:
@@ -261,11 +259,10 @@ def _whole(what: str, text: str, *, at_least: int = 1) -> int:
     return int(text)
 
 
-# Search for the values of test-time methods that do best on a text.
-
+# Grid search.
 
 ScoreTokens = Callable[[Passes, Sequence[ComponentOptions]], Generator[TokenScores, None, None]]
-"""Reads the text that is tuned on by these methods."""
+"""Scores the tuning text with the given methods."""
 
 
 @dataclass(frozen=True)
@@ -273,8 +270,8 @@ class TunedPoint:
     """A point of a grid.
 
     Attributes:
-        flags: all that are set there, as they are typed.
-        nll: mean over the tokens, in nats; infinite where it is not finite, such as where the weights diverged.
+        flags: all flags of the point, as they are typed.
+        nll: mean over the tokens, in nats; inf if it is not finite, for example because the weights diverged.
     """
 
     flags: Dict[str, str]
@@ -282,19 +279,19 @@ class TunedPoint:
 
     @property
     def perplexity(self) -> float:
-        """exp(nll), infinite where that overflows."""
+        """exp(nll)."""
         return exponential(self.nll)
 
 
 def grid_points(items: Sequence[str], *, fixed: FlagValues) -> List[Dict[str, str]]:
     """The flags of every point of a grid.
 
-    An item is FLAG=VALUES, without the flag's dashes. Values are parted by colons; where a value has several parts,
-    parted by commas, each part has its own: ``cache=500:2000,0.05:0.1,1`` has four points.
+    An item is FLAG=VALUES, without the flag's dashes. Values are separated by colons. If a value has several parts,
+    separated by commas, each part has its own values: ``cache=500:2000,0.05:0.1,1`` has four points.
 
     Args:
-        items: what varies.
-        fixed: flags that are the same everywhere.
+        items: flags that vary.
+        fixed: flags that are the same for all points.
 
     Raises:
         ValueError: on an item that is not of this form, or that names an unknown flag, a fixed one or one twice.
@@ -312,18 +309,17 @@ def grid_points(items: Sequence[str], *, fixed: FlagValues) -> List[Dict[str, st
 
 
 def tune(points: Sequence[Dict[str, str]], score: ScoreTokens, *, show_progress: bool) -> List[TunedPoint]:
-    """The mean NLL of every point, the best one first.
+    """The mean NLL of every point, the best point first. Points whose NLL is not finite come last.
 
-    The models read the text once for all points that differ in what is mixed alone. Points whose NLL is not finite come
-    last.
+    The models read the text once for all points that differ only in the components that are mixed in.
 
     Args:
-        points: flags, as of :func:`grid_points`.
-        score: reads the text.
+        points: flags, from :func:`grid_points`.
+        score: scores the text.
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if values make no sense, or no point has a finite NLL.
+        ValueError: if a value is invalid, or no point has a finite NLL.
     """
     groups: Dict[Passes, List[Tuple[Dict[str, str], Methods]]] = defaultdict(list)
     for flags in points:
@@ -352,13 +348,13 @@ def tune(points: Sequence[Dict[str, str]], score: ScoreTokens, *, show_progress:
 
 
 def _nll(window: TokenScores, methods: Methods, components: Sequence[ComponentOptions]) -> Tensor:
-    """Summed NLL of a window, where all ``components`` were scored."""
+    """Summed NLL of a window that was scored with ``components``, a superset of those of the methods."""
     weights = dict(methods.mixed)
     return -window.mixed([weights.get(one, 0.0) for one in components]).sum()
 
 
 def _values(name: str, text: str) -> List[str]:
-    """The values of an axis; the file of an n-gram model is one part, whatever it holds."""
+    """The values of an axis. The path of an n-gram model is one part, even with commas and colons in it."""
     parts = text.rsplit(",", 1) if name == "ngram" else text.split(",")
     choices = [[part] if name == "ngram" and place == 0 else part.split(":") for place, part in enumerate(parts)]
     return [",".join(value) for value in itertools.product(*choices)]
@@ -366,11 +362,11 @@ def _values(name: str, text: str) -> List[str]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured on a text.
+    """Result of an evaluation.
 
     Attributes:
-        perplexity: of its tokens.
-        seconds: that the scoring took, without what was read or computed before.
+        perplexity: of the text.
+        seconds: duration of the scoring, without preparations.
     """
 
     perplexity: Perplexity
@@ -383,15 +379,15 @@ class Evaluation:
 
 
 class Evaluator:
-    """Scores splits of a folder of binarised text.
+    """Scores splits of a folder of binarised text with trained models.
 
     Args:
         models: in evaluation mode, on ``device``. Several are averaged as probabilities.
         checkpoints: their paths.
         data: the folder.
         dictionary: of the data.
-        num_rows: rows that a split is cut into.
-        window: tokens a forward pass.
+        num_rows: number of rows that a split is cut into.
+        window: tokens of a row in one forward pass.
         device: where the models are.
         show_progress: draw bars.
     """
@@ -428,7 +424,7 @@ class Evaluator:
         return EvaluatedText(tokens, dictionary=self.dictionary, num_rows=self.num_rows)
 
     def check(self, methods: Methods) -> None:
-        """Refuse methods that do not fit the models or the data, before any work.
+        """Check that methods fit the models and the data, before any work.
 
         Raises:
             ValueError: if they do not.
@@ -443,7 +439,7 @@ class Evaluator:
             self._training_text(num_rows=passes.dynamic.rows)
 
     def statistics(self, dynamic: Optional[DynamicOptions]) -> List[Dict[str, Tensor]]:
-        """Of each model's gradients over the training text, where the methods read them; kept beside the checkpoints.
+        """Mean squared gradients of each model over the training text, kept beside the checkpoints; empty if unused.
 
         Raises:
             ValueError: if there is no training text, or it is too short.
@@ -471,7 +467,7 @@ class Evaluator:
     def score(
         self, text: EvaluatedText, passes: Passes, components: Sequence[ComponentOptions]
     ) -> Generator[TokenScores, None, None]:
-        """The text's windows in order; see :func:`~fairseq_plugins.evaluation.test_time.score_tokens`."""
+        """Scores of the text's windows in order; see :func:`~fairseq_plugins.evaluation.test_time.score_tokens`."""
         return score_tokens(
             self.models,
             text,
@@ -482,7 +478,7 @@ class Evaluator:
         )
 
     def evaluate(self, text: EvaluatedText, methods: Methods) -> Evaluation:
-        """Perplexity of a text, and what it took.
+        """Perplexity of a text, and the time that it took.
 
         Raises:
             ValueError: if the models or the text do not fit the methods, or the result is not finite.
@@ -498,7 +494,7 @@ class Evaluator:
             return Evaluation(perplexity, seconds=time.perf_counter() - start)
 
     def tune(self, text: EvaluatedText, points: Sequence[Dict[str, str]]) -> List[TunedPoint]:
-        """The points of a grid, the best one first; see :func:`~fairseq_plugins.evaluation.evaluator.tune`."""
+        """The points of a grid, the best one first; see :func:`tune`."""
 
         def score(passes: Passes, components: Sequence[ComponentOptions]) -> Generator[TokenScores, None, None]:
             return self.score(text, passes, components)

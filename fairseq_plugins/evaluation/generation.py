@@ -1,6 +1,6 @@
 """Text that language models write after a prefix, by sampling or beam search.
 
-Shapes: R rows, V vocabulary.
+Shapes: R rows, t tokens read so far, V vocabulary.
 """
 
 import math
@@ -24,13 +24,11 @@ from fairseq_plugins.evaluation.scoring import (
 from fairseq_plugins.modules.cell import select_rows
 from fairseq_plugins.options import check_at_least_one, check_not_negative, check_positive, check_whole
 
-# Rows of text that grow by a word at a time, with the distribution of the next word of each.
-#
-# Shapes: M models, R rows, t tokens read so far, V vocabulary.
-
 
 class NextWords:
-    """The distribution of the word that follows each row, by models as one; all rows begin with the same text.
+    """Rows of text that grow word by word, with the distribution of the next word of each row.
+
+    All rows begin with the same text.
 
     Args:
         models: language models on ``device``, fairseq's included; several are averaged as probabilities.
@@ -46,7 +44,7 @@ class NextWords:
         self._stores: List[Dict[str, Dict[str, Any]]] = [{} for _ in models]
 
     def follow_stream(self, stream: ScoredStream) -> None:
-        """Let all rows go on where a stream of the models stands."""
+        """Let all rows continue a stream of the models."""
         rows = torch.zeros(self.num_rows, dtype=torch.long, device=self.device)
         for model, store, state in zip(self.models, self._stores, stream.states()):
             if state is not None:
@@ -55,7 +53,8 @@ class NextWords:
 
     @torch.no_grad()
     def follow_tokens(self, tokens: Tensor) -> None:
-        """Let all rows begin with tokens (t,), not empty, which models without carried state read one by one."""
+        """Let all rows begin with tokens (t,), not empty. For models without carried state."""
+        # one by one: the incremental state of fairseq's decoders takes a single new token a call
         for token in tokens[:-1].tolist():
             self.append(torch.full((self.num_rows,), token, device=self.device))
             for model, store in zip(self.models, self._stores):
@@ -63,11 +62,11 @@ class NextWords:
         self.append(torch.full((self.num_rows,), int(tokens[-1]), device=self.device))
 
     def append(self, words: Tensor) -> None:
-        """Add a word (R,) to each row; it is read by the next :meth:`log_probs`."""
+        """Add a word (R,) to each row. The next :meth:`log_probs` reads it."""
         self._tokens = torch.cat([self._tokens, words.to(self.device).unsqueeze(1)], dim=1)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with the given rows, (R',) int64."""
+        """Keep the given rows, (R',) int64, in their order."""
         rows = rows.to(self.device)
         self._tokens = self._tokens.index_select(0, rows)
         self.num_rows = len(rows)
@@ -86,20 +85,15 @@ class NextWords:
         return average_log_probs(found).cpu()
 
 
-# How the next word of a text is drawn.
-#
-# Shapes: R rows, V vocabulary.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Draws words from P(w)^(1 / temperature), normalised, of the most probable words.
+    """Draws words from P(w)^(1 / temperature), normalised, restricted to the most probable words.
 
     Attributes:
         temperature: above 0; lower is closer to the most probable word.
-        top_k: words that are drawn from, or None for all.
-        top_p: the fewest words whose probabilities after the temperature sum up to this share are drawn from
-            (Holtzman et al. 2020), 0 < top_p <= 1, or None for all; with ``top_k`` what both leave.
+        top_k: number of words to draw from, or None for all.
+        top_p: draw from the fewest words whose probabilities, after the temperature, sum to this value (Holtzman et
+            al. 2020), 0 < top_p <= 1, or None for all. Both limits apply together.
 
     Raises:
         ValueError: if a value does not fit.
@@ -117,7 +111,7 @@ class Sampling:
             raise ValueError(f"top-p {self.top_p}: give a share above 0, at most 1")
 
     def check_unused(self, *, beam: str) -> None:
-        """Refuse what a beam search would not use; ``beam`` is what the user calls it.
+        """Check that no option is set that a beam search would ignore; ``beam`` is the user's name for the search.
 
         Raises:
             ValueError: if a value is not the default.
@@ -130,9 +124,9 @@ class Sampling:
 
         Args:
             log_probs: (R, V) float64, -inf for words that are left out; they need not be normalised.
-            draws: (R,) float64 within [0, 1); equal draws give equal words.
+            draws: (R,) float64 within [0, 1). Equal draws give equal words.
         """
-        highest = log_probs.max(dim=1, keepdim=True).values  # of which no temperature is too low to divide
+        highest = log_probs.max(dim=1, keepdim=True).values  # 0 after the shift, so that no temperature overflows
         scaled = torch.log_softmax((log_probs - highest) / self.temperature, dim=1)
         if self.top_k is None and self.top_p is None:
             return _drawn_places(scaled.exp(), draws)
@@ -147,33 +141,33 @@ class Sampling:
 
 
 def _drawn_places(probs: Tensor, draws: Tensor) -> Tensor:
-    """A column for each row, (R,), of (R, V) probabilities up to a factor."""
+    """A column for each row, (R,), drawn by inversion from probabilities (R, V), which need not be normalised."""
     sums = probs.cumsum(dim=1)
-    # a draw times the total may be rounded up to it
+    # draw * total may round up to the total, beyond the last column
     drawn = torch.minimum(draws.unsqueeze(1) * sums[:, -1:], sums[:, -1:] * (1 - math.ulp(1.0)))
     return torch.searchsorted(sums, drawn, right=True).squeeze(1)
 
 
 Stop = Literal["end", "length"]
-"""Where a text stops: at an end mark, or only at its length; end marks are words like others then."""
+"""A text stops at an end mark, or only at its maximum length, where end marks are ordinary words."""
 STOPS: Sequence[Stop] = get_args(Stop)
 
 UnknownWords = Literal["allowed", "excluded"]
-"""Whether the unknown word may be written."""
+"""Whether the unknown word may be generated."""
 UNKNOWN_WORDS: Sequence[UnknownWords] = get_args(UnknownWords)
 
 ROWS_AT_A_TIME = 256
-"""Texts that are drawn together; memory grows with the vocabulary times so many."""
+"""Texts that are drawn together; bounds memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """A prefix and what models wrote after it.
+    """A prefix and its continuation.
 
     Attributes:
-        text: both together as a reader expects them; each end mark within is a line break.
-        tokens: what was written, an end mark at the end where the text ended there.
-        log_probs: natural logarithm of the probability that the models gave to each of them.
+        text: prefix and continuation, detokenised; each end mark within is a line break.
+        tokens: of the continuation, with the end mark if it ended there.
+        log_probs: natural logarithm of the probability of each token.
     """
 
     text: str
@@ -182,7 +176,7 @@ class Continuation:
 
     @property
     def total(self) -> float:
-        """Natural logarithm of the probability of what was written."""
+        """Natural logarithm of the probability of the continuation."""
         return sum(self.log_probs)
 
 
@@ -191,7 +185,7 @@ class _Row:
     numbers: List[int] = field(default_factory=list)
     log_probs: List[float] = field(default_factory=list)
 
-    def and_then(self, number: int, log_prob: float) -> "_Row":
+    def extended(self, number: int, log_prob: float) -> "_Row":
         return _Row([*self.numbers, number], [*self.log_probs, log_prob])
 
     @property
@@ -200,16 +194,16 @@ class _Row:
 
 
 class TextGenerator:
-    """Continues prefixes; several threads can do so at the same time.
+    """Continues prefixes. Several threads can use it at the same time.
 
-    Each prefix is read and continued by itself, so that no other has a part in the result.
+    Each prefix is continued alone, so its result does not depend on other prefixes.
 
     Args:
         models: language models on ``device``, fairseq's included; several are averaged as probabilities.
         text: how lines become tokens, and tokens lines.
-        max_length: tokens that are written at most.
-        stop: at an end mark, or at ``max_length`` only.
-        unknown: whether the unknown word may be written.
+        max_length: largest number of tokens to generate.
+        stop: at an end mark, or only at ``max_length``.
+        unknown: whether the unknown word may be generated.
         device: where the models are.
 
     Raises:
@@ -252,15 +246,14 @@ class TextGenerator:
     ) -> List[Continuation]:
         """Draw ``num`` continuations of a prefix.
 
-        They depend on the prefix, the seed and their number alone: the same seed gives the same text, and another
-        prefix draws anew.
+        A continuation depends only on the prefix, the seed and its own index: it has its own random generator.
 
         Args:
             prefix: the beginning of a line, or empty.
             num: of texts.
             seed: 0 or more.
             sampling: how words are drawn (default: from the distribution as it is).
-            after: text that the prefix follows, which stays where it is; by default the prefix begins a text.
+            after: stream that the prefix follows; it is not changed. By default the prefix begins a text.
 
         Raises:
             ValueError: if a number is below one, the seed below zero, or a model cannot read so long a text.
@@ -274,7 +267,7 @@ class TextGenerator:
     def _sample_group(
         self, prefix: str, texts: range, seed: int, sampling: Sampling, after: Optional[ScoredStream]
     ) -> List[Continuation]:
-        """The continuations of these numbers."""
+        """Continuations with these indices."""
         pieces, words = self._read(prefix, num_rows=len(texts), after=after)
         numbers = self._encoder.numbers(pieces)
         chances = [np.random.default_rng((seed, k, *numbers)) for k in texts]
@@ -283,8 +276,9 @@ class TextGenerator:
             log_probs = words.log_probs()
             draws = torch.tensor([chances[i].random() for i in alive], dtype=torch.float64)
             chosen = sampling.choose(self._allowed(log_probs), draws)
-            for row, number, log_prob in zip(alive, chosen.tolist(), _picked(log_probs, chosen)):
-                rows[row] = rows[row].and_then(number, log_prob)
+            chosen_log_probs = log_probs.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            for row, number, log_prob in zip(alive, chosen.tolist(), chosen_log_probs.tolist()):
+                rows[row] = rows[row].extended(number, log_prob)
             goes_on = [i for i, number in enumerate(chosen.tolist()) if not self._stops(number)]
             if not goes_on or step + 1 == self.max_length:
                 break
@@ -297,15 +291,15 @@ class TextGenerator:
     def search(
         self, prefix: str, *, beam: int = 5, num: int = 1, after: Optional[ScoredStream] = None
     ) -> List[Continuation]:
-        """The ``num`` best continuations that a beam search finds, the best mean log-probability of a token first.
+        """The ``num`` best continuations of a beam search, by their mean log-probability of a token.
 
-        A text ends at an end mark that is among the ``beam`` best words, or at the maximum length; the search stops
-        when so many texts have ended.
+        A text ends at an end mark among the ``beam`` best candidates, or at the maximum length. The search stops when
+        ``beam`` texts have ended.
 
         Args:
             prefix: the beginning of a line, or empty.
-            beam: hypotheses that are kept.
-            num: of texts, at most ``beam``.
+            beam: number of hypotheses.
+            num: number of texts, at most ``beam``.
             after: see :meth:`sample`.
 
         Raises:
@@ -319,6 +313,7 @@ class TextGenerator:
         alive = [_Row()]
         ended: List[_Row] = []
         for step in range(self.max_length):
+            # each row has one end mark, so 2 * beam candidates hold at least beam that go on
             candidates = self._candidates(alive, words.log_probs(), num=2 * beam)
             best = [(row, source) for row, source in candidates[:beam] if self._stops(row.numbers[-1])]
             ended += [row for row, _ in best]
@@ -333,7 +328,7 @@ class TextGenerator:
         return [self._continuation(pieces, row) for row in found[:num]]
 
     def open_stream(self, text: Sequence[str]) -> ScoredStream:
-        """Lines that prefixes follow, read once.
+        """Read lines that prefixes follow.
 
         Raises:
             ValueError: if a model carries no state.
@@ -365,17 +360,17 @@ class TextGenerator:
         return pieces, words
 
     def _allowed(self, log_probs: Tensor) -> Tensor:
-        """The log-probabilities without the words that are never written."""
+        """The log-probabilities with -inf for words that are never generated."""
         return log_probs.index_fill(1, torch.tensor(self._never), -torch.inf)
 
     def _candidates(self, alive: Sequence[_Row], log_probs: Tensor, *, num: int) -> List[Tuple[_Row, int]]:
-        """The best rows by one word more, each with its place before, the best first."""
+        """The best rows with one more word, the best first, each with the index of the row that it extends."""
         totals = torch.tensor([sum(row.log_probs) for row in alive], dtype=torch.float64)
         scores = (totals.unsqueeze(1) + self._allowed(log_probs)).flatten()
         best = scores.topk(min(num, int(scores.isfinite().sum()))).indices
         sources, numbers = best // log_probs.size(1), best % log_probs.size(1)
         return [
-            (alive[source].and_then(number, float(log_probs[source, number])), source)
+            (alive[source].extended(number, float(log_probs[source, number])), source)
             for source, number in zip(sources.tolist(), numbers.tolist())
         ]
 
@@ -393,7 +388,3 @@ class TextGenerator:
                 lines[-1].append(piece)
         text = "\n".join(self.text.join(line) for line in lines)
         return Continuation(text=text, tokens=tokens, log_probs=row.log_probs)
-
-
-def _picked(log_probs: Tensor, words: Tensor) -> List[float]:
-    return log_probs.gather(1, words.unsqueeze(1)).squeeze(1).tolist()

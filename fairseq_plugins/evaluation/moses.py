@@ -3,9 +3,9 @@
 data-prep loads this file by its path, without the seconds that importing fairseq takes. So it imports nothing of the
 package.
 
-sacremoses takes every character that is neither a letter nor a digit for a token. It tears words at zero-width joiners,
-soft hyphens, accents and other combining marks, and takes emoji apart. Here it sees one character for each grapheme
-cluster, and the others are put back afterwards, so that they stay where they were.
+sacremoses makes a token of every character that is neither a letter nor a digit. So it splits words at zero-width
+joiners, soft hyphens, accents and other combining marks, and splits emoji. Here it sees one character for each grapheme
+cluster. The other characters of the cluster are put back afterwards.
 """
 
 import unicodedata
@@ -19,7 +19,7 @@ LINE_BREAKS = regex.compile("[\0\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 """Characters at which some programs break a line; they become spaces."""
 
 ESCAPES: Sequence[str] = tuple(escape for _, escape in MosesTokenizer.MOSES_ESCAPE_XML_REGEXES)
-"""What the tokenizer writes for ``& | < > ' " [ ]``."""
+"""Escapes that the tokenizer writes for ``& | < > ' " [ ]``."""
 
 # A character and what belongs to it: marks, format characters, the rest of an emoji or a flag. Never white space.
 _CLUSTER = regex.compile(r"[\p{M}\p{Cf}]*(?!\s)\X[\p{M}\p{Cf}]*")
@@ -51,7 +51,7 @@ def clean(line: str) -> str:
 
 
 def composed(text: str) -> str:
-    """Text in Unicode's composed form, NFC: an accented letter is one character wherever there is such a one."""
+    """Text in Unicode's composed form, NFC: an accented letter is one character if Unicode has one."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -128,7 +128,7 @@ class TokenSigns:
         self._counts.update(found)
 
     def warning(self, name: str) -> str:
-        """What to tell of the text called ``name``; empty where hardly a line looks so."""
+        """The warning about the text ``name``; empty if fewer than one line in :data:`RARE` looks so."""
         if self.num_suspected * RARE < self.num_lines or not self.num_suspected:
             return ""
         listed = ", ".join(f"{sign} {count:,}" for sign, count in self._counts.items() if count)

@@ -12,11 +12,11 @@ from fairseq_plugins.ngrams.model import NGramModel
 
 @dataclass(frozen=True)
 class NGramPerplexity:
-    """Two counts of one stream.
+    """Perplexity of a stream, counted in two ways.
 
     Attributes:
-        all_tokens: of every token, as the literature on n-gram models counts.
-        without_first: of every token but the first of the stream, as a recurrent model's is counted.
+        all_tokens: over all tokens, as in the literature on n-gram models.
+        without_first: without the first token of the stream, as for recurrent models.
     """
 
     all_tokens: Perplexity
@@ -30,13 +30,13 @@ def evaluate_ngram_model(
     mixed: Sequence[Tuple[Component, float]] = (),
     show_progress: bool = False,
 ) -> NGramPerplexity:
-    """Score a stream; end marks are predicted, contexts do not cross lines.
+    """Score a stream. End marks are predicted, and contexts do not cross lines.
 
     Args:
         model: the model.
         tokens: (n,) int64, n of at least 2.
-        mixed: what the model's probabilities are mixed with, each with its weight, such as an empty unigram cache; the
-            first token has the model's alone.
+        mixed: components that are mixed in, such as an empty unigram cache, and their weights. The first token has the
+            probability of the model alone.
         show_progress: draw a bar.
 
     Raises:

@@ -1,6 +1,7 @@
-"""Raw lines of one side of a corpus as what data-prep made of them, and back.
+"""Raw lines as the tokens that data-prep made of them, and back.
 
-A word is a token of a tokenizer; a piece is a part of a word.
+A word is a token of a tokenizer. A piece is a part of a word, by subword-nmt or sentencepiece. :class:`SideText` is one
+side of a corpus, :class:`TextPreparation` both sides of a corpus of pairs.
 """
 
 import io
@@ -35,14 +36,13 @@ from fairseq_plugins.data.text import STANDARD_INPUT, check_file, name_of, numbe
 from fairseq_plugins.evaluation.moses import MosesWords, TokenSigns, clean, composed
 from fairseq_plugins.metrics.corpus import LetterCase
 
-# Learnt ways to split words into pieces, which data-prep leaves beside the binaries.
-
+# Subwords, whose codes or models data-prep leaves beside the binaries.
 
 LONGEST_WORD = 1000
-"""Characters of a word that codes of subword-nmt are applied to at a time."""
+"""Characters of a word that subword-nmt splits at a time."""
 
 MOST_CACHED_WORDS = 100_000
-"""Words whose pieces are remembered at most."""
+"""Bound of the cache of subword-nmt, in words."""
 
 
 class Subwords(ABC):
@@ -67,10 +67,10 @@ class Subwords(ABC):
 
 
 class SubwordNMT(Subwords):
-    """Codes of subword-nmt: a piece that ends in ``@@`` goes on in the next.
+    """Codes of subword-nmt: a piece that ends in ``@@`` continues in the next one.
 
-    Of a word above :data:`LONGEST_WORD` characters, each such stretch is split by itself, because the time for a word
-    grows faster than its length.
+    A word above :data:`LONGEST_WORD` characters is split in stretches of that length, because the time of subword-nmt
+    grows faster than the length of a word.
     """
 
     kind = "subword_nmt"
@@ -81,7 +81,7 @@ class SubwordNMT(Subwords):
 
     def split(self, words: str) -> List[str]:
         if len(self.codes.cache) > MOST_CACHED_WORDS:
-            self.codes.cache = {}  # another thread may read from the former
+            self.codes.cache = {}  # not cleared: another thread may be reading the old one
         if max(map(len, words.split(" "))) <= LONGEST_WORD:
             return self.codes.segment(words).split()
         return [piece for word in words.split(" ") for piece in self._split_word(word)]
@@ -131,11 +131,11 @@ SUBWORD_FILES: Dict[str, Type[Subwords]] = {
     "sentencepiece.bpe.model": SentencePiece,
     "sentencepiece.unigram.model": SentencePiece,
 }
-"""Names under which data-prep leaves what was learnt."""
+"""Names of the files that data-prep writes."""
 
 
 def find_subwords(data: Path) -> Optional[Path]:
-    """The codes or model of subwords that data-prep left in ``data``, or None.
+    """Path of the subword codes or model in ``data``, or None.
 
     Raises:
         ValueError: if there are several.
@@ -147,7 +147,7 @@ def find_subwords(data: Path) -> Optional[Path]:
 
 
 def subword_kind(data: Path) -> str:
-    """The kind of subwords that data-prep left in ``data``, as ``--remove-bpe`` takes it; ``subword_nmt`` without any.
+    """The kind of the subwords in ``data``, a value of ``--remove-bpe``; ``subword_nmt`` if there are none.
 
     Raises:
         ValueError: if there are several.
@@ -157,10 +157,10 @@ def subword_kind(data: Path) -> str:
 
 
 def load_subwords(path: Path) -> Subwords:
-    """What was learnt, by the name under which data-prep leaves it.
+    """Read subword codes or a model.
 
     Args:
-        path: as :func:`find_subwords` gives it.
+        path: from :func:`find_subwords`.
 
     Raises:
         ValueError: if the file is damaged.
@@ -174,11 +174,10 @@ def load_subwords(path: Path) -> Subwords:
         ) from error
 
 
-# Languages of text, by the codes that Moses takes.
-
+# Languages, by the codes of Moses.
 
 SIDE_LANGUAGES: Dict[str, str] = {"article": "en", "title": "en"}
-"""Sides of headline corpora, with the language that their text is in."""
+"""Sides of headline corpora and the language of their text."""
 
 LANGUAGES = frozenset(
     """
@@ -194,12 +193,12 @@ LANGUAGES = frozenset(
 
 
 def is_language(name: str) -> bool:
-    """Whether text can be of this language, or of this side of a headline corpus."""
+    """Whether this is a language, or a side of a headline corpus."""
     return name in LANGUAGES or name in SIDE_LANGUAGES
 
 
 def check_language(name: str, *, flag: str) -> None:
-    """Refuse what is no language, for which Moses would take the rules of English without a word.
+    """Check that this is a language, because Moses silently takes the rules of English for others.
 
     Raises:
         ValueError: with the remedy.
@@ -208,31 +207,33 @@ def check_language(name: str, *, flag: str) -> None:
         raise ValueError(f"{flag} {name}: no language; give its code, such as de")
 
 
+# One side of a corpus.
+
 logger = logging.getLogger(__name__)
 
 TEXT_RECORD = "text.json"
-"""What data-prep writes beside the dictionary of a language model; it tells tokenizer, case and form of Unicode."""
+"""File of data-prep beside the dictionary of a language model, with tokenizer, case and form of Unicode."""
 
 RECORD = "prepared.txt"
-"""What data-prep writes beside the binaries; its first line tells how they were made."""
+"""File of data-prep beside the binaries, whose first line says how they were made."""
 
 RECORDED_AS_KEPT = "no NFC"
-"""What stands in that line where the form of Unicode was kept."""
+"""Part of that line if the form of Unicode was kept."""
 
 Case = Literal["kept", "lower tokens", "lower lines"]
-"""Case is kept, or put down in the tokens, or in the lines that the tokenizer reads."""
+"""Case is kept, or lowered in the tokens, or lowered in the lines before tokenisation."""
 CASES: Sequence[Case] = get_args(Case)
 
 UnicodeForm = Literal["NFC", "kept"]
-"""Text is put into the composed form of Unicode, or kept as it comes."""
+"""Text is converted to the composed form of Unicode, or kept as it is."""
 UNICODE_FORMS: Sequence[UnicodeForm] = get_args(UnicodeForm)
 
 TextKind = Literal["raw", "tokenised"]
-"""Raw lines, or words and subwords between blanks as the model was trained on them."""
+"""Raw lines, or words and subwords separated by blanks as the model was trained on them."""
 TEXT_KINDS: Sequence[TextKind] = get_args(TextKind)
 
 NUM_WATCHED_LINES = 1000
-"""Lines after which :meth:`SideText.watched` warns of text that looks tokenised, unless the text ends before."""
+"""Lines that :meth:`SideText.watched` reads before it warns of text that looks tokenised."""
 
 
 class Tokenizer(ABC):
@@ -248,7 +249,7 @@ class Tokenizer(ABC):
 
 
 class Blanks(Tokenizer):
-    """Words are what stands between white space, as for fairseq."""
+    """Words are separated by white space, as in fairseq."""
 
     def split(self, line: str) -> List[str]:
         return line.split()
@@ -257,21 +258,8 @@ class Blanks(Tokenizer):
         return " ".join(words)
 
 
-class Moses(Tokenizer):
-    """Moses' words; see :class:`~fairseq_plugins.evaluation.moses.MosesWords`.
-
-    Args:
-        language: such as "de".
-    """
-
-    def __init__(self, language: str):
-        self._words = MosesWords(language)
-
-    def split(self, line: str) -> List[str]:
-        return self._words.split(line)
-
-    def join(self, words: Sequence[str]) -> str:
-        return self._words.join(words)
+class Moses(MosesWords, Tokenizer):
+    """Words of Moses. The module of the base class imports nothing of this package, as data-prep needs."""
 
 
 class Characters(Tokenizer):
@@ -289,16 +277,16 @@ TOKENIZERS: Dict[str, Callable[[Dict[str, str]], Tokenizer]] = {
     "moses": lambda record: Moses(record["language"]),
     "characters": lambda record: Characters(),
 }
-"""What the record calls a tokenizer, and that tokenizer."""
+"""Tokenizers by their names in :data:`TEXT_RECORD`."""
 
 
 class SideText:
-    """How a side of a corpus was prepared.
+    """Preparation of one side of a corpus.
 
     Args:
-        tokenizer: makes words.
-        case: what becomes of case.
-        unicode: the form that lines are put into.
+        tokenizer: splits lines into words.
+        case: treatment of case.
+        unicode: form that lines are converted to.
         subwords: split words into pieces; without them each word is one piece.
         kind: of the lines; only raw ones are :meth:`watched`.
     """
@@ -319,7 +307,7 @@ class SideText:
         self.kind = kind
 
     def split(self, line: str) -> List[str]:
-        """Pieces of a raw line; none of a blank one."""
+        """Pieces of a raw line; none for a blank one."""
         line = clean(composed(line) if self.unicode == "NFC" else line)
         words = self.tokenizer.split(line.lower() if self.case == "lower lines" else line)
         if self.case == "lower tokens":
@@ -339,9 +327,9 @@ class SideText:
         return self.tokenizer.join(self.words(pieces))
 
     def watched(self, lines: Iterable[str], *, name: str = "the text") -> Iterator[str]:
-        """The lines as they come, with one warning if raw text looks tokenised or split into subwords already.
+        """Pass lines through, with one warning if raw text looks tokenised or split into subwords already.
 
-        It comes at the end of the text, or after :data:`NUM_WATCHED_LINES` lines of it.
+        The warning comes after :data:`NUM_WATCHED_LINES` lines or at the end of a shorter text.
 
         Args:
             lines: of text.
@@ -365,24 +353,24 @@ THREE_LETTERS = re.compile("[a-z]{3}")
 
 
 def check_text_kind(kind: str) -> None:
-    """Refuse what is no :data:`TextKind`.
+    """Check for a value of :data:`TextKind`.
 
     Raises:
-        ValueError: with those there are.
+        ValueError: with the values.
     """
     if kind not in TEXT_KINDS:
         raise ValueError(f"text {kind}: give one of {', '.join(TEXT_KINDS)}")
 
 
 def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
-    """How text of a language model is read and written.
+    """Preparation of the text of a language model.
 
     Args:
-        data: directory that data-prep wrote; raw text is read as what lies there tells.
+        data: folder that data-prep wrote; its files describe how raw text was prepared.
         kind: of the text.
 
     Raises:
-        ValueError: if there is no such kind, or a file is missing that raw text needs, or tells something else.
+        ValueError: if there is no such kind, or a file that raw text needs is missing or invalid.
     """
     check_text_kind(kind)
     if kind == "tokenised":
@@ -411,52 +399,47 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
 
 
 def recipe_parts(data: Path) -> List[str]:
-    """How the corpus in ``data`` was prepared, in parts; none where that is not told."""
+    """The parts of the first line of :data:`RECORD` in ``data``; none without the file."""
     record = data / RECORD
     lines = read_lines(record, when_empty="kept") if record.is_file() else []
     return lines[0].split(", ") if lines else []
 
 
 def recorded_unicode(data: Path) -> UnicodeForm:
-    """The form that the text of the corpus in ``data`` was put into."""
+    """The form of Unicode of the text in ``data``."""
     return "kept" if RECORDED_AS_KEPT in recipe_parts(data) else "NFC"
 
 
 def is_of_characters(data: Path) -> bool:
-    """Whether data-prep recorded that the words of a language model's corpus are characters.
+    """Whether the words of a language model's corpus are characters, by its record.
 
     Raises:
-        ValueError: if the record is not as data-prep writes it.
+        ValueError: if the record is invalid.
     """
     return (data / TEXT_RECORD).is_file() and isinstance(load_side_text(data).tokenizer, Characters)
 
 
 def _check_recorded_language(name: str) -> None:
-    """Data-prep takes any code of three letters, for which Moses has the rules of English."""
+    """Data-prep accepts any code of three letters; Moses uses the rules of English for it."""
     if not is_language(name) and not THREE_LETTERS.fullmatch(name):
         raise ValueError(f"language {name}")
 
 
-# Raw text as the subwords that a model of pairs reads, and subwords as raw text: what data-prep did, and back.
-#
-# A word is a token of Moses, or of a corpus that comes in tokens; a piece is a part of a word.
-
+# Both sides of a corpus of pairs.
 
 RECORDED_CASES: Dict[str, Case] = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}
-"""What the record says of case, and what it means; where it says nothing, case is kept."""
+"""Parts of :data:`RECORD` about case. Without such a part, case is kept."""
 
 CORPORA_OF_TOKENS = frozenset({"gigaword"})
-"""Their text, and what their models read, is in tokens of its own, such as ``-lrb-`` and ``##``."""
+"""Corpora that come in tokens of their own, such as ``-lrb-`` and ``##``."""
 
 
 class TextPreparation:
-    """How a corpus of pairs was prepared.
+    """Preparation of a corpus of pairs.
 
     Args:
-        source, target: tokenizers of either side.
-        case: of the text of either side.
-        unicode: form of the text of either side.
-        subwords: how words are split, on both sides.
+        source, target: tokenizers of the two sides.
+        case, unicode, subwords: see :class:`SideText`; the same on both sides.
     """
 
     def __init__(self, *, source: Tokenizer, target: Tokenizer, case: Case, unicode: UnicodeForm, subwords: Subwords):
@@ -466,11 +449,11 @@ class TextPreparation:
         )
 
     def split(self, line: str) -> List[str]:
-        """Pieces of a raw line of the source; none of a blank one."""
+        """Pieces of a raw line of the source; none for a blank one."""
         return self._source.split(line)
 
     def watched(self, lines: Iterable[str], *, name: str = "the text") -> Iterator[str]:
-        """Lines of the source, with a warning if they look tokenised already; see :meth:`.SideText.watched`."""
+        """Lines of the source, with a warning if they look tokenised already; see :meth:`SideText.watched`."""
         return self._source.watched(lines, name=name)
 
     def join(self, pieces: Sequence[str]) -> str:
@@ -479,20 +462,18 @@ class TextPreparation:
 
 
 def recorded_case(data: Path) -> Case:
-    """What the preparation of the corpus in ``data`` did with case, from what data-prep left there."""
+    """Treatment of case in ``data``, by its record."""
     cases = [RECORDED_CASES[part] for part in recipe_parts(data) if part in RECORDED_CASES]
     return cases[0] if cases else "kept"
 
 
 def compared_case(data: Path) -> LetterCase:
-    """Whether case counts where translations by models of ``data`` are compared with raw references."""
+    """Whether case counts when translations by models of ``data`` are compared with raw references."""
     return "kept" if recorded_case(data) == "kept" else "ignored"
 
 
 def load_text_preparation(data: Path, *, source: str, target: str) -> TextPreparation:
-    """How the corpus in ``data`` was prepared, from what data-prep left there.
-
-    A folder without its record is warned of.
+    """Preparation of the corpus of pairs in ``data``, by its record; without one there is a warning.
 
     Raises:
         ValueError: if there is no model of subwords, or several, or a file is damaged.
@@ -519,7 +500,7 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
     )
 
 
-# Lines of text as numbers of a vocabulary: raw ones with their pieces, and tokenised ones.
+# Numbers of tokens in a vocabulary.
 
 
 @dataclass(frozen=True)
@@ -527,8 +508,8 @@ class EncodedLine:
     """A line as models read it.
 
     Attributes:
-        text: the line as it came.
-        tokens: words or pieces of words, the last an end mark, n.
+        text: the raw line.
+        tokens: words or pieces of words, the last one an end mark, n.
         numbers: of the tokens in the vocabulary, n.
     """
 
@@ -538,10 +519,10 @@ class EncodedLine:
 
 
 class LineEncoder:
-    """Makes numbers of lines.
+    """Converts lines to numbers.
 
     Args:
-        text: how lines become tokens.
+        text: conversion of lines to tokens.
         dictionary: the vocabulary.
     """
 
@@ -573,19 +554,19 @@ def encode_lines(lines: Sequence[str], dictionary: Dictionary) -> List[Tensor]:
     return [dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines]
 
 
-# Lines of text as they come, without waiting for the end of the file.
+# Reading lines without waiting for the end of a file.
 
 
 def stream_lines(paths: Sequence[Path], *, when_empty: Literal["refused", "kept"] = "refused") -> Iterator[str]:
-    """Lines of files that are read as one text, split at newlines only; files may be compressed by gzip.
+    """Lines of files that are read as one text, split at newlines only. Files may be compressed by gzip.
 
     Args:
         paths: ``-`` is the standard input.
-        when_empty: what becomes of a text without a line.
+        when_empty: whether a text without a line is an error.
 
     Raises:
-        ValueError: at once if a file is missing; on the way if a file is damaged or a line is not UTF-8; at the end if
-            there was no line, unless that is kept.
+        ValueError: at once if a file is missing; while reading if a file is damaged or a line is not UTF-8; at the end
+            if there was no line, unless that is kept.
     """
     for path in paths:
         if path != STANDARD_INPUT:
@@ -604,5 +585,5 @@ def _lines_of(paths: Sequence[Path], *, when_empty: str) -> Iterator[str]:
 
 
 def raise_empty(paths: Sequence[Path]) -> NoReturn:
-    """Refuse texts that have no line."""
+    """Raise the error for texts without a line."""
     raise ValueError(f"{name_of(*paths)} is empty: give a sentence a line")

@@ -1,7 +1,7 @@
 """Whether raw references are the targets that were decoded.
 
 Preparation may change case, digits, marks and the characters that Moses escapes. A dictionary may lack words or parts
-of words. So no single line proves that a reference is wrong. The lines are judged together: the letters of a target are
+of words. So no single line proves that a reference is wrong. All lines count together: the letters of a target are
 looked for in its reference, and a text is another one if they are missing from many lines.
 """
 
@@ -15,26 +15,26 @@ from typing import Collection, List, Optional, Sequence, Set
 from fairseq_plugins.metrics.rouge import MOSES_ESCAPES, UNKNOWN_REFERENCE, without_escapes
 
 LONGEST_START = 40
-"""Characters of a line that a message tells."""
+"""Characters of a line in a message."""
 
 NUM_LETTERS = 4
-"""Of a part of a target that is looked for; with fewer other lines of the same language have too many of them."""
+"""Length of the parts of a target that are looked for. Shorter parts occur in too many other lines of the language."""
 
 OTHER_LINES = 0.25
-"""A text with a larger share of lines that lack most of the parts is another one."""
+"""Share of lines without most of their parts above which a text is another one."""
 
 FEWEST_PARTS = 15
-"""Parts that lines of another text must have together; with fewer, such as of one short line, nothing is refused."""
+"""Fewest parts in all such lines together; fewer, such as those of one short line, prove nothing."""
 
 QUOTES = "\"'`\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2039\u203a"
 """Marks that preparation may have replaced by one another before it wrote them as escapes."""
 
 
 def check_blank_references(references: Sequence[str], *, name: str) -> None:
-    """Refuse references that leave a sentence without one.
+    """Check that no reference is blank.
 
     Raises:
-        ValueError: for the first of them.
+        ValueError: for the first that is.
     """
     for number, line in enumerate(references, start=1):
         if not line.strip():
@@ -42,7 +42,7 @@ def check_blank_references(references: Sequence[str], *, name: str) -> None:
 
 
 def check_raw_references(targets: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
-    """Refuse references of another text than was decoded, and warn where the comparison cannot tell.
+    """Check that references belong to the decoded text, and warn if the comparison is inconclusive.
 
     Args:
         targets: tokenised, as ``fairseq-generate`` prints them beside the hypotheses, with subwords joined.
@@ -51,7 +51,7 @@ def check_raw_references(targets: Sequence[str], references: Sequence[str], *, n
         reference_name: of the references.
 
     Raises:
-        ValueError: if it is another text, or the words of the targets are joined.
+        ValueError: if they are of another text, or the words of the targets are joined.
     """
     found = compare_with_references(targets, references)
     if found.first_other is not None:
@@ -86,14 +86,14 @@ def check_raw_references(targets: Sequence[str], references: Sequence[str], *, n
 
 @dataclass(frozen=True)
 class Compared:
-    """Targets and references, compared line by line.
+    """Result of comparing targets with references line by line.
 
     Attributes:
-        num_compared: lines of whose target the dictionary knows enough.
-        num_other: those of them whose reference lacks most of these.
-        num_other_parts: how many parts their targets have.
-        first_other: the first such line, from 0, or None.
-        first_joined: where most words of the targets are joined, the first such line, or None.
+        num_compared: number of lines with enough known letters in the target.
+        num_other: number of those lines whose reference lacks most parts of the target.
+        num_other_parts: number of parts of the targets of these lines.
+        first_other: the first of these lines, from 0, or None.
+        first_joined: if most words of the targets are joined, the first such line, or None.
     """
 
     num_compared: int
@@ -109,7 +109,7 @@ class Compared:
 
 
 def compare_with_references(targets: Sequence[str], references: Sequence[str]) -> Compared:
-    """Compare targets with their references, as many."""
+    """Compare targets with as many references."""
     others: List[int] = []
     joined: List[int] = []
     num_compared = num_other_parts = num_ends = num_same_ends = 0
@@ -139,7 +139,7 @@ def compare_with_references(targets: Sequence[str], references: Sequence[str]) -
 
 @lru_cache(maxsize=None)
 def warn_once(message: str) -> None:
-    """Tell on the standard error, however often the same texts are compared."""
+    """Print a warning, only the first time that the same texts are compared."""
     print(message, file=sys.stderr, flush=True)
 
 
@@ -148,7 +148,7 @@ def _start(line: str) -> str:
 
 
 def _words(line: str) -> List[str]:
-    """The letters of each word that has any, without case and accents, at which tokenisers tear decomposed text."""
+    """The letters of each word that has any, without case and accents; tokenisers split decomposed text at accents."""
     folded = unicodedata.normalize("NFKD", line).casefold()
     return [word for word in ("".join(filter(str.isalpha, word)) for word in folded.split()) if word]
 
@@ -158,7 +158,7 @@ def _letters(line: str) -> str:
 
 
 def _parts(target: str) -> List[str]:
-    """All runs of so many letters in what stands between unknown words; all of them, if a whole line has no more."""
+    """All runs of :data:`NUM_LETTERS` letters between unknown words; all letters of a line without more."""
     known = [_letters(text) for text in target.split(UNKNOWN_REFERENCE)]
     if len(known) == 1 and len(known[0]) <= NUM_LETTERS:
         return [letters for letters in known if letters]
@@ -168,12 +168,12 @@ def _parts(target: str) -> List[str]:
 
 
 def _has_most(parts: List[str], readings: Collection[str]) -> bool:
-    """Whether at least half of the parts stand in one of the readings or another."""
+    """Whether at least half of the parts occur in any of the readings."""
     return 2 * sum(any(part in reading for reading in readings) for part in parts) >= len(parts)
 
 
 def _readings(reference: str) -> Set[str]:
-    """The letters of a reference, also where they are counted that Moses' escapes have, whole or in pieces."""
+    """The letters of a reference, without Moses' escapes and with the letters of the escapes."""
     marks = {character: escape for escape, character in MOSES_ESCAPES.items()}
     quotes = [dict.fromkeys(QUOTES, escape) for escape in ("&quot;", "&apos;")]
     tables = [marks, *({**marks, **more} for more in quotes)]
@@ -182,5 +182,5 @@ def _readings(reference: str) -> Set[str]:
 
 
 def _ends(words: List[str]) -> Set[int]:
-    """Where words end, in letters of the line; the end of the line is none."""
+    """Positions of word ends in the letters of a line, without the end of the line."""
     return set(accumulate(map(len, words[:-1])))

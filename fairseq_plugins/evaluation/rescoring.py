@@ -1,4 +1,7 @@
-"""Lists of the best candidates for each sentence of a text, as decoders write them."""
+"""Rescoring of n-best lists by a log-linear model: lists, features, and weights that are tuned to a metric.
+
+Shapes: N sentences, K candidates of the longest list, F features, S statistics of a metric.
+"""
 
 import json
 import math
@@ -26,12 +29,12 @@ from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERE
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a decoder offers for a sentence.
+    """A candidate for a sentence.
 
     Attributes:
         text: as the decoder wrote it, with its subwords.
-        score: the decoder's own; higher is better.
-        more: fields of the line that are kept and not read.
+        score: by the decoder; higher is better.
+        more: fields of the line that are only passed on.
     """
 
     text: str
@@ -44,10 +47,10 @@ class NBestLists:
     """Candidates of a text.
 
     Attributes:
-        candidates: of each sentence, in the order of the text, each list as it was written and not empty.
-        sources: a sentence each where the lists have them, or else empty.
-        references: likewise.
-        unicode: form that texts are put into.
+        candidates: of each sentence, in the order of the text and of its list, not empty.
+        sources: a sentence each, or empty if the lists have none.
+        references: a sentence each, or empty if the lists have none.
+        unicode: form that texts are converted to.
     """
 
     candidates: List[List[Candidate]]
@@ -57,19 +60,19 @@ class NBestLists:
 
     @property
     def texts(self) -> List[str]:
-        """Of all candidates."""
+        """The texts of all candidates."""
         return [candidate.text for found in self.candidates for candidate in found]
 
     @property
     def first(self) -> List[int]:
-        """The place of the candidate with the highest score of the decoder, for each sentence."""
+        """The index of the candidate with the highest score by the decoder, for each sentence."""
         return [int(np.argmax([candidate.score for candidate in found])) for found in self.candidates]
 
     def lines_of(self, path: Path) -> List[str]:
-        """A text file with a line for each sentence.
+        """The lines of a text file with one line for each sentence.
 
         Raises:
-            ValueError: if it has not as many lines.
+            ValueError: if it has another number of lines.
         """
         lines = read_lines(path, unicode=self.unicode)
         if len(lines) != len(self.candidates):
@@ -80,7 +83,7 @@ class NBestLists:
 
 
 Line = Tuple[str, int, str, Optional[Candidate]]
-"""What stands in a line: S, T or H, the number of the sentence, its text, and the candidate of an H."""
+"""A parsed line: S, T or H, the number of the sentence, its text, and the candidate of an H."""
 
 
 def _read_generate(line: str) -> Optional[Line]:
@@ -111,12 +114,12 @@ def _write_moses(number: int, candidate: Candidate, score: str) -> str:
 
 @dataclass(frozen=True)
 class ListFormat:
-    """How a candidate stands in a line.
+    """A format of n-best lists.
 
     Attributes:
         form: for messages.
-        read: raises ``ValueError`` or ``IndexError`` where a line is of another form; None of lines that say nothing.
-        write: number of the sentence, candidate and score as a line.
+        read: parses a line; None for a line without content. Raises ``ValueError`` or ``IndexError`` for other forms.
+        write: a line from the number of the sentence, the candidate and its score.
     """
 
     form: str
@@ -135,7 +138,7 @@ LIST_FORMATS: Dict[str, ListFormat] = {
         "NUMBER<tab>SCORE<tab>TEXT", _read_tab, lambda number, candidate, score: f"{number}\t{score}\t{candidate.text}"
     ),
 }
-"""Sentences are numbered from 0 in all of them."""
+"""Formats by name. All number sentences from 0."""
 
 
 def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC") -> NBestLists:
@@ -144,11 +147,11 @@ def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC"
     Args:
         paths: ``-`` is the standard input.
         form: a name of :data:`LIST_FORMATS`.
-        unicode: form that texts are put into, that of the models' data.
+        unicode: form that texts are converted to, that of the models' data.
 
     Raises:
         ValueError: if a file is missing or not UTF-8, a line has another form, a sentence has a negative number or no
-            candidate, or a score is no number; the message names the line.
+            candidate, or a score is not finite; the message names the line.
     """
     read = LIST_FORMATS[form].read
     candidates: Dict[int, List[Candidate]] = {}
@@ -181,9 +184,9 @@ def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC"
 
 
 def write_nbest(lists: NBestLists, scores: Sequence[np.ndarray], *, form: str) -> str:
-    """The lists by other scores, the best candidate first; ``scores`` holds (K,) for each sentence.
+    """The lists with other scores, (K,) for each sentence, the best candidate first.
 
-    Sources and references stand before the candidates where the form has them.
+    Sources and references precede the candidates, if the format has them.
     """
     write = LIST_FORMATS[form].write
     lines: List[str] = []
@@ -197,20 +200,17 @@ def write_nbest(lists: NBestLists, scores: Sequence[np.ndarray], *, form: str) -
 
 
 def marked_kind(texts: Sequence[str]) -> Optional[str]:
-    """fairseq's name for the subwords whose marks are in the texts, or None; sentencepiece marks most texts."""
+    """fairseq's name for the kind of subwords in texts, or None. sentencepiece marks most texts."""
     num_marked = {kind: sum(pattern.search(text) is not None for text in texts) for pattern, _, kind in SUBWORD_MARKS}
     if 2 * num_marked["sentencepiece"] > len(texts):
         return "sentencepiece"
     return "subword_nmt" if num_marked["subword_nmt"] else None
 
 
-# What a log-linear model reads of candidates: the list's own score, the length, and log-probabilities of models.
-#
-# Shapes: N sentences, K candidates of the longest list, F features.
-
+# Features: the list's own score, the length, and log-probabilities by models.
 
 LIST_SCORE, LENGTH = "list", "length"
-"""Features that every list has."""
+"""Names of the features that every list has."""
 
 
 @dataclass(frozen=True)
@@ -218,10 +218,10 @@ class CandidateFeatures:
     """Features of all candidates.
 
     Attributes:
-        names: of the features, F: the list's score, the number of tokens, then the models'.
+        names: of the F features: the list's score, the number of tokens, then one for each model.
         values: (N, K, F) float64, 0 where there is no candidate.
         is_candidate: (N, K).
-        unknown_shares: of the candidates' tokens, those that a model does not know, by its name.
+        unknown_shares: share of unknown words in the candidates' tokens, by model.
     """
 
     names: List[str]
@@ -241,8 +241,8 @@ def candidate_features(
     """Score all candidates by models, each candidate from a fresh state.
 
     Args:
-        lists: with sources, if there are encoder-decoders; texts are split at white space into what the models read.
-        models: language models and encoder-decoders by their names, on ``device``.
+        lists: with sources, if there are encoder-decoders. Texts hold tokens of the models between white space.
+        models: language models and encoder-decoders by name, on ``device``.
         max_tokens: of a batch.
         device: where the models are.
         show_progress: draw bars.
@@ -267,14 +267,14 @@ def candidate_features(
 
 
 def _unknown_share(texts: Sequence[str], model: Any) -> float:
-    """Of the tokens of candidates, those that are unknown to a model."""
+    """Share of unknown words in texts."""
     dictionary: Dictionary = model.decoder.dictionary
     tokens = [token for text in texts for token in text.split()]
     return sum(dictionary.index(token) == dictionary.unk() for token in tokens) / max(1, len(tokens))
 
 
 def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
-    """Refuse what cannot be scored before anything is."""
+    """Check that the models can score the lists."""
     for name, model in models.items():
         if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
             raise ValueError(
@@ -285,7 +285,7 @@ def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> 
 
 
 def _check_lengths(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
-    """Refuse texts that a model cannot read before anything is scored."""
+    """Check that no text is too long for a model."""
     candidates = [(number, candidate.text) for number, found in enumerate(lists.candidates) for candidate in found]
     for name, model in models.items():
         if isinstance(model, FairseqEncoderDecoderModel):
@@ -298,7 +298,7 @@ def _check_lengths(models: Mapping[str, BaseFairseqModel], lists: NBestLists) ->
 
 
 def _check_longest(texts: Iterable[Tuple[int, str]], longest: float, *, reader: str, kind: str, remedy: str) -> None:
-    """Refuse the first text, with the number of its sentence, that has more tokens than a reader takes."""
+    """Check the lengths of texts, each with the number of its sentence."""
     for number, text in texts:
         length = len(text.split()) + 1
         if length > longest:
@@ -309,7 +309,7 @@ def _check_longest(texts: Iterable[Tuple[int, str]], longest: float, *, reader: 
 
 
 def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> List[float]:
-    """In nats, of every candidate; one that is there twice is scored once."""
+    """Log-probabilities of all candidates in nats. Equal candidates are scored once."""
     if isinstance(model, FairseqLanguageModel):
         texts = list(dict.fromkeys(lists.texts))
         sequences = encode_lines(texts, model.decoder.dictionary)
@@ -317,45 +317,43 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
         return [-scored[text].nll for text in lists.texts]
     assert isinstance(model, FairseqEncoderDecoderModel)
     numbered = enumerate(lists.candidates)
-    asked: List[Tuple[int, str]] = [(number, candidate.text) for number, found in numbered for candidate in found]
-    pairs = list(dict.fromkeys(asked))
+    every: List[Tuple[int, str]] = [(number, candidate.text) for number, found in numbered for candidate in found]
+    pairs = list(dict.fromkeys(every))
     sources = encode_lines([lists.sources[number] for number, _ in pairs], model.encoder.dictionary)
     targets = encode_lines([text for _, text in pairs], model.decoder.dictionary)
     totals: Dict[Tuple[int, str], float] = {}
     for batch in score_pairs(model, sources, targets, **options):
         totals.update((pairs[place], -float(nll)) for place, nll in zip(batch.numbers, batch.nll.sum(1)))
-    return [totals[pair] for pair in asked]
+    return [totals[pair] for pair in every]
 
 
-# Candidates chosen by a weighted sum of features, and weights that are tuned to a metric of the chosen texts.
-#
-# The search is Och's (2003): along a line of weights the choice of each sentence changes at a few points, so that the
-# best point of the line is found exactly; lines are the features' and random ones, from several starts.
-#
-# Shapes: N sentences, K candidates of the longest list, F features, S statistics of the metric.
-
+# Minimum error rate training (Och 2003). On a line of weights, w + t d, each candidate's score is a linear function of
+# t. The best candidates of a sentence form the upper envelope of these functions, so its choice changes at few t. The
+# metric is constant between two changes, and the best point of a line is found exactly. The search goes along the
+# features and random directions, from several starts.
 
 NARROWEST = 1e-6
-"""Stretches of a line that are shorter, in units of the features' deviations, are not stopped at."""
+"""Shortest interval of a line that counts, in units of the features' deviations. Rounding decides within shorter ones.
+"""
 
 ENOUGH = 1e-3
 """A gain of the metric, 0 to 100, below which a search ends."""
 
 
 def weighted_sums(values: np.ndarray, is_candidate: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The score of every candidate, (N, K), -inf where is none; features are (N, K, F), weights (F,)."""
+    """The score of every candidate, (N, K), -inf where there is none, by features (N, K, F) and weights (F,)."""
     return np.where(is_candidate, values @ weights, -np.inf)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuningSet:
-    """Candidates whose metric is known.
+    """Candidates with features and statistics of a metric.
 
     Attributes:
         values: features, (N, K, F).
         is_candidate: (N, K).
         statistics: of the metric, (N, K, S).
-        metric: what is made as high as can be.
+        metric: the metric to maximise.
     """
 
     values: np.ndarray
@@ -369,9 +367,9 @@ class TuningSet:
         return self.metric.score(self.statistics[np.arange(len(chosen)), chosen].sum(0))
 
     def best_step(self, weights: np.ndarray, direction: np.ndarray) -> Tuple[float, float]:
-        """How far from ``weights`` along ``direction`` the metric is highest, and its value there.
+        """The step from ``weights`` along ``direction`` to the highest metric, and the metric there.
 
-        Where nothing is better than the weights, the step is 0.
+        The step is 0 if no point of the line is better than the weights.
         """
         places, totals = self._changes(weights, direction)
         ends = np.concatenate([places[:1] - 1, places, places[-1:] + 1]) if len(places) else np.array([-1.0, 1.0])
@@ -384,12 +382,17 @@ class TuningSet:
         return step, best
 
     def _changes(self, weights: np.ndarray, direction: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """Where on the line choices change, (n,) in order, and the summed statistics between, (n + 1, S)."""
+        """The ascending steps at which choices change, (n,), and the summed statistics between them, (n + 1, S).
+
+        Each sentence's upper envelope is followed from left to right, all sentences at once: from the current
+        candidate, the envelope changes at the nearest crossing with a steeper line. Of several lines that cross there
+        the steepest is next.
+        """
         heights = weighted_sums(self.values, self.is_candidate, weights)
         slopes = np.where(self.is_candidate, self.values @ direction, np.inf)
         rows = np.arange(len(slopes))
         lowest = slopes == slopes.min(1, keepdims=True)
-        chosen = np.where(lowest, heights, -np.inf).argmax(1)  # far to the left
+        chosen = np.where(lowest, heights, -np.inf).argmax(1)  # for t -> -inf
         total = self.statistics[rows, chosen].sum(0)
         places: List[np.ndarray] = []
         changes: List[np.ndarray] = []
@@ -413,8 +416,8 @@ class TuningSet:
 def tune_weights(data: TuningSet, *, num_restarts: int, seed: int, show_progress: bool = False) -> np.ndarray:
     """Weights (F,) of the highest metric that was found; their magnitudes sum to 1.
 
-    The search starts from the first feature alone, so that its order is the least that is reached, from all features
-    alike, and ``num_restarts`` times at random.
+    The search starts from the first feature alone, so that the result is never worse than the order of the list, from
+    equal weights, and ``num_restarts`` times at random.
     """
     deviations = _deviations(data)
     scaled = TuningSet(
@@ -429,11 +432,11 @@ def tune_weights(data: TuningSet, *, num_restarts: int, seed: int, show_progress
 
 
 def _deviations(data: TuningSet) -> np.ndarray:
-    """How much each feature differs among the candidates of a sentence, (F,); 1 where it does not."""
+    """Standard deviation of each feature among the candidates of a sentence, (F,); 1 for a constant feature."""
     counts = data.is_candidate.sum(1)[:, None]
     means = data.values.sum(1) / counts
-    centred = np.where(data.is_candidate[..., None], data.values - means[:, None], 0)
-    deviations = np.sqrt((centred**2).sum((0, 1)) / counts.sum())
+    centered = np.where(data.is_candidate[..., None], data.values - means[:, None], 0)
+    deviations = np.sqrt((centered**2).sum((0, 1)) / counts.sum())
     return np.where(deviations > 0, deviations, 1)
 
 
@@ -452,22 +455,19 @@ def _climb(data: TuningSet, weights: np.ndarray, generator: np.random.Generator)
             return weights
 
 
-# The texts of n-best lists as a reader sees them, and weights that are tuned to their references.
-#
-# Shapes: N sentences, K candidates of the longest list, F features, S statistics of a metric.
-
+# Candidates as plain text, and tuning to their references.
 
 _GLUED_END = re.compile(r"\w[.!?]$")
 
 
 class CandidateTexts:
-    """Candidates whose subwords are joined, where they have marks, and whose tokenisation is undone where asked.
+    """Candidates with subwords joined, if they have marks, and tokenisation undone, if a language is given.
 
     Args:
         lists: the candidates.
-        reference: a file of references, or None for those of the lists, which may be none.
-        language: of the Moses tokenisation that is undone; None undoes none.
-        case: whether it counts in metrics.
+        reference: a file of references; None takes those of the lists, if there are any.
+        language: of the Moses tokenisation to undo, or None.
+        case: whether case counts in metrics.
     """
 
     def __init__(self, lists: NBestLists, *, reference: Optional[Path], language: Optional[str], case: LetterCase):
@@ -479,20 +479,20 @@ class CandidateTexts:
 
     @cached_property
     def references(self) -> List[str]:
-        """A sentence each, or empty; read when they are first asked for.
+        """A sentence each, or empty; read at the first access.
 
         Raises:
-            ValueError: if there are not as many references as sentences, they are not those of the lists, where these
-                have any, one is blank, or they are raw text and the candidates tokens that stay so.
+            ValueError: if the numbers of references and sentences differ, the lists have other references, one is
+                blank, or the references are raw text and the candidates are not detokenised.
         """
         return self._of_lists() if self._reference is None else self._read(self._reference)
 
     def chosen(self, places: Sequence[int]) -> List[str]:
-        """The candidate of each sentence at its place in the list."""
+        """The candidate of each sentence at the given index of its list, as text."""
         return self._readable([found[place].text for found, place in zip(self.lists.candidates, places)])
 
-    def judge(self, metric: str) -> CorpusMetric:
-        """What computes a metric of the texts, by its name in :data:`CORPUS_METRICS`."""
+    def corpus_metric(self, metric: str) -> CorpusMetric:
+        """A metric of these texts, by its name in :data:`CORPUS_METRICS`."""
         return CORPUS_METRICS[metric](case=self.case, language=self._language or "")
 
     def tune(
@@ -504,18 +504,15 @@ class CandidateTexts:
         seed: int,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Weights (F,) of features whose choice has the highest metric; see :func:`tune_weights`.
-
-        ``metric`` is a name of :data:`CORPUS_METRICS`.
-        """
-        judge = self.judge(metric)
-        statistics = np.zeros((*features.is_candidate.shape, len(judge.statistics("", ""))))  # (N, K, S)
+        """Weights (F,) that maximise a metric of :data:`CORPUS_METRICS`; see :func:`tune_weights`."""
+        computed = self.corpus_metric(metric)
+        statistics = np.zeros((*features.is_candidate.shape, len(computed.statistics("", ""))))  # (N, K, S)
         lists = tqdm(self.lists.candidates, desc=metric, unit="list", disable=not show_progress)
         for row, found, reference in zip(statistics, lists, self.references):
             texts = self._readable([candidate.text for candidate in found])
-            row[: len(found)] = [judge.statistics(text, reference) for text in texts]
+            row[: len(found)] = [computed.statistics(text, reference) for text in texts]
         data = TuningSet(
-            values=features.values, is_candidate=features.is_candidate, statistics=statistics, metric=judge
+            values=features.values, is_candidate=features.is_candidate, statistics=statistics, metric=computed
         )
         return tune_weights(data, num_restarts=num_restarts, seed=seed, show_progress=show_progress)
 
@@ -533,7 +530,7 @@ class CandidateTexts:
         return lines
 
     def _of_lists(self) -> List[str]:
-        """References of the lists, whose unknown words match nothing."""
+        """References of the lists. Their unknown words must not match those of hypotheses."""
         check_blank_references(self.lists.references, name="the references of the lists")
         words = [text.replace(UNKNOWN_REFERENCE, NO_HYPOTHESIS_HAS_THIS) for text in self.lists.references]
         return self._readable(words)
@@ -547,21 +544,21 @@ class CandidateTexts:
 
 
 def _are_raw(lines: Sequence[str]) -> bool:
-    """Whether most of those that end as a sentence does have no blank before the mark."""
+    """Whether most lines with a final mark have no blank before it."""
     ends = [line.rstrip() for line in lines if line.rstrip().endswith((".", "!", "?"))]
     return 2 * sum(_GLUED_END.search(line) is not None for line in ends) > len(ends)
 
 
-# Weights of a log-linear model that were tuned, and the file that keeps them.
+# The file of tuned weights.
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunedWeights:
-    """Weights by feature, and what knows the models again.
+    """Tuned weights, with the digests of the models that they belong to.
 
     Attributes:
-        metric: that they were tuned to, a name of :data:`CORPUS_METRICS`.
-        weights: by the names of features: the list's score, the length, and checkpoints by their paths.
+        metric: that was maximised, a name of :data:`CORPUS_METRICS`.
+        weights: by feature: the list's score, the length, and checkpoints by their paths.
         digests: of the checkpoints' files, by the same paths.
     """
 
@@ -570,10 +567,10 @@ class TunedWeights:
     digests: Dict[str, str]
 
     def of_models(self, given: Mapping[str, str]) -> List[float]:
-        """The weights of the list's score, of the length, and of checkpoints, wherever these are now.
+        """The weights of the list's score, the length and the checkpoints, which may have moved since.
 
         Args:
-            given: digests of the checkpoints' files, by their paths, as of :func:`distinct_digests`.
+            given: digests of the checkpoints' files by their paths, from :func:`distinct_digests`.
 
         Raises:
             ValueError: if they are not the checkpoints that the weights were tuned for.
@@ -591,16 +588,16 @@ class TunedWeights:
 
 
 def tuned_weights(metric: str, weights: Sequence[float], *, digests: Mapping[str, str]) -> TunedWeights:
-    """Weights of the list's score, of the length, and of checkpoints, whose digests stand by their paths."""
+    """Name the weights of the list's score, the length and the checkpoints; ``digests`` are by path."""
     weights_by_name = dict(zip([LIST_SCORE, LENGTH, *digests], weights))
     return TunedWeights(metric=metric, weights=weights_by_name, digests=dict(digests))
 
 
 def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:
-    """Digests of the checkpoints' files, by which weights know them.
+    """Digests of the checkpoints' files, by path.
 
     Raises:
-        ValueError: if two hold the same, such as the last checkpoint where it is the best one.
+        ValueError: if two files are equal, for example because the last checkpoint is the best one.
     """
     digests: Dict[str, str] = {}
     for path in paths:
@@ -613,7 +610,7 @@ def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:
 
 
 def read_weights(path: Path) -> TunedWeights:
-    """From a file that ``rescore_nbest --tune`` wrote.
+    """Read a file of ``rescore_nbest --tune``.
 
     Raises:
         ValueError: if the file is missing or of another form.

@@ -21,7 +21,7 @@ TEXT_FORMATS = ("generate", "text")
 """The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""
 
 HYPOTHESES_FILE = "hypotheses.txt"
-"""In the folder of a decoding: what was scored last, a sentence a line."""
+"""File in the folder of a decoding: the last scored text, a sentence a line."""
 
 DECODING_HELP = """\
 BEAM, MAX_TOKENS and BPE in the environment stand for --beam, --max-tokens and --bpe. Flags of fairseq-generate follow a
@@ -32,13 +32,13 @@ and Python they search in float32, unless told otherwise."""
 
 @dataclass(frozen=True)
 class ScoredText:
-    """Where a text is, and what it is compared with.
+    """A text and its references.
 
     Attributes:
-        files: that hold the text.
+        files: with the text.
         format: a value of :data:`TEXT_FORMATS`.
-        references: raw texts.
-        decoding: what writes the files, or None where they are there.
+        references: files with raw text.
+        decoding: the decoding that writes the files, or None if they exist.
     """
 
     files: Sequence[Path]
@@ -48,12 +48,12 @@ class ScoredText:
 
     @property
     def name(self) -> str:
-        """How messages name the text."""
+        """Name of the text in messages."""
         return name_of(*self.files)
 
     @property
     def language(self) -> str:
-        """Of the text: the models' target language, else that which the name of the first reference ends in, or ""."""
+        """The models' target language, or the ending of the first reference's name, or ""."""
         if self.decoding is None:
             ending = _ending(self.references[0])
             return ending if is_language(ending) else ""
@@ -61,11 +61,11 @@ class ScoredText:
 
     @property
     def case(self) -> LetterCase:
-        """Of the references: ignored where DATA was put into lower case, for no model writes another."""
+        """Case is ignored if DATA is in lower case, because its models cannot write upper case."""
         return "kept" if self.decoding is None else compared_case(self.decoding.data)
 
     def check_language(self, language: str) -> None:
-        """Refuse a language of ``--target-lang`` that there is not, or that the models do not translate into.
+        """Check the language of ``--target-lang``: it exists, and the models translate into it.
 
         Raises:
             ValueError: with the remedy.
@@ -77,10 +77,10 @@ class ScoredText:
             )
 
     def check_side(self) -> None:
-        """Refuse references that are named as the source side of the split is.
+        """Check that no reference has the name of the source side.
 
         Raises:
-            ValueError: for the first such reference.
+            ValueError: for the first that has.
         """
         if self.decoding is None:
             return
@@ -93,12 +93,11 @@ class ScoredText:
                 )
 
     def decode(self, *, result: str) -> None:
-        """Decode, where that is asked for and was not done; what an earlier scoring left there is removed first,
-        unless references do not fit.
+        """Decode, unless that was done or the text is in files. Results of an earlier scoring are removed first.
 
         Raises:
-            ValueError: where that is asked for, and a sentence has only blank references, or references are not as
-                many as the sentences.
+            ValueError: if a sentence has only blank references, or a file has not one reference a sentence. Then
+                earlier results stay.
         """
         if self.decoding is not None:
             lines = zip(*(read_lines(reference) for reference in self.references))
@@ -118,18 +117,18 @@ class ScoredText:
                 )
 
     def write(self, text: str, *, result: str) -> None:
-        """Write a result beside a decoding, to the file ``result``; where nothing was decoded there is no place."""
+        """Write a result to the file ``result`` beside a decoding; nothing without a decoding."""
         if self.decoding is not None:
             write_text(self.decoding.out / result, f"{text}\n")
 
 
 def _ending(path: Path) -> str:
-    """What the name of a file ends in, such as its language; a compressed one has that before its ".gz"."""
+    """The ending of a file name without ".gz", such as its language."""
     return Path(path.name.removesuffix(".gz")).suffix[1:]
 
 
 DECODING_OPTIONS = ("split", "beam", "max_tokens", "bpe", "cpu")
-"""Of :func:`add_decoding`, that have defaults."""
+"""Options of :func:`add_decoding` with defaults."""
 
 
 def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -158,7 +157,7 @@ def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def _subwords(text: str) -> str:
-    """A kind of subwords that fairseq can join."""
+    """Type of ``--bpe``: a kind of subwords that fairseq can join."""
     try:
         post_process("", text)
     except NotImplementedError as error:
@@ -180,24 +179,20 @@ NOT_FORWARDED = {
     "--num-shards": "leave it out, a decoding is of the whole split",
     "--shard-id": "leave it out, a decoding is of the whole split",
 }
-"""Flags of ``fairseq-generate`` that are not for the user here, each with its remedy."""
-
-
-def _check_forwarded(flags: Sequence[str]) -> None:
-    for flag in flags:
-        remedy = NOT_FORWARDED.get(flag.partition("=")[0])
-        if remedy is not None:
-            raise ValueError(f"{flag} after the --: {remedy}")
+"""Flags of ``fairseq-generate`` that users must not forward, each with the remedy."""
 
 
 def read_decoding(args: argparse.Namespace) -> Decoding:
-    """What the arguments of :func:`add_decoding` ask for.
+    """The decoding of the arguments of :func:`add_decoding`.
 
     Raises:
         ValueError: if a number is less than 1, DATA has several models of subwords and ``--bpe`` names no kind, or a
             flag after ``--`` is one of :data:`NOT_FORWARDED`.
     """
-    _check_forwarded(args.forwarded)
+    for flag in args.forwarded:
+        remedy = NOT_FORWARDED.get(flag.partition("=")[0])
+        if remedy is not None:
+            raise ValueError(f"{flag} after the --: {remedy}")
     return Decoding(
         data=args.data,
         models=args.path,
@@ -211,9 +206,9 @@ def read_decoding(args: argparse.Namespace) -> Decoding:
 
 
 def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool) -> None:
-    """Declare what decodes, ``--input FILE...``, ``--input-format`` and ``--reference``."""
+    """Declare the options of :func:`add_decoding`, ``--input FILE...``, ``--input-format`` and ``--reference``."""
     add_decoding(parser, required=False)
-    parser.set_defaults(of_decoding={name: parser.get_default(name) for name in DECODING_OPTIONS})
+    parser.set_defaults(decoding_defaults={name: parser.get_default(name) for name in DECODING_OPTIONS})
     add_input(parser, help="score these instead, - is the standard input (default, without DATA)")
     parser.add_argument(
         "--input-format",
@@ -234,15 +229,15 @@ def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool
 
 
 def read_scored_text(args: argparse.Namespace) -> ScoredText:
-    """Check the arguments of :func:`add_scored_text`, before anything is decoded.
+    """The text of the arguments of :func:`add_scored_text`, checked before anything is decoded.
 
     Raises:
-        ValueError: if they do not go together or a file is missing.
+        ValueError: if the arguments contradict each other or a file is missing.
     """
     if args.data is None:
         if args.path or args.out or args.forwarded:
             raise ValueError("--path, --out and flags of fairseq-generate go with DATA, which comes first")
-        for name, default in args.of_decoding.items():
+        for name, default in args.decoding_defaults.items():
             if str(getattr(args, name)) != str(default):
                 raise ValueError(f"{flag_of(name)} goes with DATA, which comes first")
         if not args.reference:

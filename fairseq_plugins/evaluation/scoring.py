@@ -1,6 +1,16 @@
-"""Several language models as one, which averages their probabilities.
+"""NLL and perplexity of text by trained models.
 
-Shapes: * any.
+=========================  ==================================================================
+:func:`score_windows`      a split as one stream; state is carried from window to window
+:class:`ScoredStream`      a stream that comes piece by piece
+:func:`score_sequences`    separate sequences, each from a fresh state
+:func:`score_pairs`        sentence pairs, by an encoder-decoder that reads the true target
+:func:`perplexity_of`      perplexity of scored windows
+=========================  ==================================================================
+
+Several language models are averaged as probabilities, in float64.
+
+Shapes: M models, n tokens, B rows of a batch, T its length, V vocabulary, * any.
 """
 
 import math
@@ -26,7 +36,7 @@ from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 
 
 class NonFiniteLoss(ValueError):
-    """A model's NLL is infinite or not a number."""
+    """A model's NLL is inf or NaN."""
 
 
 def average_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
@@ -51,10 +61,7 @@ def average_nll(nll: Sequence[Tensor]) -> Tensor:
     return -average_log_probs([-one.detach() for one in nll])
 
 
-# A token stream scored by language models that carry their state, window by window.
-#
-# Shapes: M models, n tokens, B rows, T window length, V vocabulary.
-
+# Streams, window by window.
 
 SCORED_WORDS = ("targets", "all")
 """The words whose probabilities are computed."""
@@ -62,16 +69,16 @@ SCORED_WORDS = ("targets", "all")
 
 @dataclass(frozen=True)
 class ScoredWindow:
-    """What models make of a window; all tensors are where the models are.
+    """Output of M models for a window. All tensors are on the models' device.
 
     Attributes:
         inputs: the tokens that are read, (B, T).
         target: the tokens that are predicted, (B, T).
         nll: of the targets in nats, (B, T) float64 without gradient, of the models' averaged probabilities.
-        log_probs: of all words, (B, T, V) float64, averaged in the same way; None where the targets alone are scored.
-        states: what each of the M models' output layers read; the layers' outputs are in ``states[m].layers``.
-        scores: what each of the M output layers returned. Where the targets alone are scored, ``scores[m].loss`` is the
-            NLL summed over the window.
+        log_probs: of all words, (B, T, V) float64, averaged in the same way; None if only the targets are scored.
+        states: input of each output layer, M; the outputs of the recurrent layers are in ``states[m].layers``.
+        scores: result of each output layer, M. If only the targets are scored, ``scores[m].loss`` is the NLL summed
+            over the window.
     """
 
     inputs: Tensor
@@ -93,20 +100,20 @@ def score_windows(
     device: str = "cpu",
     show_progress: bool = False,
 ) -> Iterator[ScoredWindow]:
-    """Score a stream in order; state is carried through it, from zeros at the start of each row.
+    """Score a stream in order. State is carried through each row, from zeros at its start.
 
-    Every token but the first of a row is predicted once; what does not fill a row is left out at the end. The models
-    are in evaluation mode whenever a window is read. Their state of other streams, that of a training or of another
-    scoring at the same time, is neither read nor changed, and that of this one is forgotten at the end. Weights may be
-    changed between windows.
+    Every token except the first of a row is predicted once. Tokens at the end that do not fill a row are left out. The
+    models are put into evaluation mode for each window. The carried state of other streams, such as that of training,
+    is neither read nor changed. The state of this stream is dropped at the end. The caller may change weights between
+    windows.
 
     Args:
         models: language models that carry their state, on ``device``. Several are averaged as probabilities.
         tokens: (n,) int64.
-        num_rows: rows the stream is cut into, B.
-        window: tokens of a row that a forward pass reads; does not change the result beyond rounding.
-        words: a value of :data:`SCORED_WORDS`; with "targets" the probabilities of all words are never held.
-        with_gradients: whether ``states``, ``scores`` and ``log_probs`` have gradients; none crosses a window.
+        num_rows: number of rows that the stream is cut into, B.
+        window: tokens of a row in one forward pass; does not change the result beyond rounding.
+        words: a value of :data:`SCORED_WORDS`; "targets" never holds the probabilities of all words.
+        with_gradients: whether ``states``, ``scores`` and ``log_probs`` have gradients. None crosses a window.
         device: where the models are.
         show_progress: draw a bar.
 
@@ -122,9 +129,9 @@ def score_windows(
         with tqdm(total=num_predictions, unit="token", disable=not show_progress) as progress:
             for cut in fixed_windows(streams.num_predictions_per_row, length=window):
                 batch = streams[cut]
-                # gradients are on for the models alone, not for whoever reads the windows
+                # a generator must not leave gradients switched on or off in the code of its reader
                 with torch.set_grad_enabled(with_gradients):
-                    scored = _score(models, batch, words=words, device=device)
+                    scored = _score_window(models, batch, words=words, device=device)
                 yield scored
                 progress.update(scored.target.numel())
     finally:
@@ -133,17 +140,17 @@ def score_windows(
 
 
 def check_cut(*, num_rows: int, window: int) -> None:
-    """Refuse rows and windows that no stream can be cut into.
+    """Check that rows and window are at least one.
 
     Raises:
-        ValueError: if one is below one.
+        ValueError: if one is not.
     """
     if num_rows < 1 or window < 1:
         raise ValueError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
 
 
 def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
-    """Refuse more rows than a split has tokens for, which are two a row.
+    """Check that a split has at least two tokens a row, an input and a target.
 
     Raises:
         ValueError: with the remedy.
@@ -152,11 +159,14 @@ def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
         raise ValueError(f"--rows {num_rows}: {split} has {tokens.numel():,} tokens, give fewer")
 
 
-def _score(models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: str, device: str) -> ScoredWindow:
+def _score_window(
+    models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: str, device: str
+) -> ScoredWindow:
     inputs, target = batch["net_input"]["src_tokens"].to(device), batch["target"].to(device)
     position = {name: batch["net_input"][name] for name in ("stream", "position")}
-    asked = target if words == "targets" else None
-    extras = [model.eval()(inputs, **position, target=asked)[1] for model in models]
+    # with a target the output layer returns its NLL alone and never holds (B, T, V)
+    scored_target = target if words == "targets" else None
+    extras = [model.eval()(inputs, **position, target=scored_target)[1] for model in models]
     scores = [extra["scores"] for extra in extras]
     log_probs = None
     if words == "targets":
@@ -174,22 +184,20 @@ def _score(models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, wor
     )
 
 
-# A stream of text that language models read piece by piece, as it comes.
-#
-# Shapes: M models, n tokens.
+# Streams that come piece by piece.
 
 
 def carry_state(models: Sequence[FairseqLanguageModel]) -> bool:
-    """Whether all models go on in a stream from the state after the window before."""
+    """Whether all models carry their state from window to window."""
     return all(isinstance(model.decoder, CarriesState) for model in models)
 
 
 def check_carries_state(models: Sequence[FairseqLanguageModel], *, remedy: str) -> None:
-    """Refuse models that read no stream.
+    """Check that all models carry their state.
 
     Args:
-        models: which may carry their state.
-        remedy: what the user can do.
+        models: language models.
+        remedy: the end of the error message.
 
     Raises:
         ValueError: for the first that carries no state.
@@ -202,8 +210,8 @@ def check_carries_state(models: Sequence[FairseqLanguageModel], *, remedy: str) 
 class ScoredStream:
     """Scores pieces of a stream one after the other; state is carried from piece to piece.
 
-    The stream begins with an end mark, which is read and not scored. As a context manager it forgets its state at the
-    end. Streams do not know of each other and can be read by several threads, one each.
+    The stream begins with an end mark, which is read and not scored. As a context manager the stream drops its state at
+    the end. Streams are independent, so that several threads can read one each.
 
     Args:
         models: language models that carry their state, on ``device``; several are averaged as probabilities.
@@ -271,30 +279,28 @@ class ScoredStream:
 
 
 def shifted(target: Tensor, *, first: int) -> Tensor:
-    """What is read where each of the tokens (..., n) is predicted: the one before it, and before them the first."""
+    """Inputs for targets (..., n): each target's predecessor, and ``first`` for the first of them."""
     inputs = target.roll(1, dims=-1)
     inputs[..., 0] = first
     return inputs
 
 
-# Separate sequences scored by language models, each from a fresh state.
-#
-# Shapes: M models, n tokens of a sequence, B rows of a batch, T its longest sequence, V vocabulary.
+# Separate sequences, each from a fresh state.
 
 
 @dataclass(frozen=True)
 class ScoredSequence:
-    """How well a sequence is predicted.
+    """NLL of a sequence.
 
     Attributes:
-        token_nll: negative log-likelihood of each token in nats, (n,) float64 on the CPU.
+        token_nll: of each token in nats, (n,) float64 on the CPU.
     """
 
     token_nll: Tensor
 
     @property
     def nll(self) -> float:
-        """Negative log-likelihood of the sequence in nats."""
+        """Of the whole sequence, in nats."""
         return float(self.token_nll.sum())
 
 
@@ -308,18 +314,18 @@ def score_sequences(
     device: str = "cpu",
     show_progress: bool = False,
 ) -> List[ScoredSequence]:
-    """Score sequences that do not know of each other; the results are in the order of ``sequences``.
+    """Score independent sequences; the results are in the order of ``sequences``.
 
-    Every token is predicted, the first from an end mark as the input, and the end mark at the end too if the sequence
-    has it. Sequences are batched by length and padded behind.
+    Every token is predicted, the first one from an end mark. An end mark at the end of a sequence is predicted as well.
+    Sequences are batched by length and padded on the right. No carried state is read or changed.
 
     Args:
-        models: language models on ``device``, fairseq's included, with one vocabulary; put into evaluation mode. None
-            reads or changes a carried state. Several are averaged as probabilities.
+        models: language models on ``device``, fairseq's included, with one vocabulary; put into evaluation mode.
+            Several are averaged as probabilities.
         sequences: each (n,) int64, not empty.
-        max_tokens: of a batch, padding included, unless one sequence is longer; does not change the result beyond
-            rounding.
-        window: a longer sequence is read by itself, so many tokens at a time, where all models carry state; others read
+        max_tokens: of a batch, padding included; a longer sequence is a batch of its own. Does not change the result
+            beyond rounding.
+        window: models that carry state read a longer sequence alone, in windows of so many tokens. Other models read
             it at once. Does not change the result beyond rounding.
         device: where the models are.
         show_progress: draw a bar.
@@ -360,7 +366,7 @@ def score_sequences(
 
 
 def check_vocabularies(models: Sequence[FairseqLanguageModel]) -> Dictionary:
-    """The vocabulary that all models have.
+    """The common vocabulary of all models.
 
     Raises:
         ValueError: if they have different ones.
@@ -375,7 +381,7 @@ def check_vocabularies(models: Sequence[FairseqLanguageModel]) -> Dictionary:
 
 
 def longest_sequence(models: Sequence[FairseqLanguageModel]) -> float:
-    """Tokens that all models can read at once; infinite where they carry state."""
+    """Number of tokens that all models can read at once; inf if they carry state."""
     return min((model.max_positions() for model in models if not carry_state([model])), default=math.inf)
 
 
@@ -388,11 +394,11 @@ def _check_lengths(lengths: Sequence[int], *, longest: float) -> None:
 
 
 def batches_by_length(lengths: Sequence[int], *, max_tokens: int) -> Iterator[List[int]]:
-    """Indices of sequences, the longest first, so that what does not fit into memory fails at once.
+    """Indices of sequences, the longest first, so that a batch that does not fit into memory fails at once.
 
     Args:
         lengths: of the sequences.
-        max_tokens: of a batch, padding included, unless it is one sequence.
+        max_tokens: of a batch, padding included; a longer sequence is a batch of its own.
     """
     batch: List[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
@@ -416,22 +422,20 @@ def nll_of(log_probs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:
     return -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).masked_fill(~is_token, 0)
 
 
-# Sentence pairs scored by an encoder-decoder, which reads the target that it predicts.
-#
-# Shapes: N pairs, B pairs of a batch, T longest target of a batch.
+# Sentence pairs, with teacher forcing.
 
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """What a model makes of a batch of pairs; all tensors are where the model is.
+    """Output of a model for a batch of B pairs. All tensors are on the model's device.
 
     Attributes:
-        numbers: places of the pairs in what was given, B.
+        numbers: indices of the pairs in the given lists, B.
         target: the tokens that are predicted, (B, T).
-        is_token: where the target has a token, (B, T).
-        nll: of the targets in nats, (B, T) float64, 0 where there is none.
-        states: what the output layer read; None of a model of fairseq.
-        scores: what the output layer returned; None of a model of fairseq.
+        is_token: False at padding, (B, T).
+        nll: of the targets in nats, (B, T) float64, 0 at padding.
+        states: input of the output layer; None for fairseq's own models.
+        scores: result of the output layer; None for fairseq's own models.
     """
 
     numbers: List[int]
@@ -451,14 +455,14 @@ def score_pairs(
     device: str = "cpu",
     show_progress: bool = False,
 ) -> Iterator[ScoredPairs]:
-    """Score every token of the targets, the end mark included; batches come the longest pairs first.
+    """Score every token of the targets, the end mark included. The longest pairs come first.
 
     Args:
-        model: on ``device``, of fairseq too; put into evaluation mode.
-        sources: N sequences of the encoder's dictionary, each (n,) int64 with the end mark.
-        targets: as many of the decoder's dictionary.
-        max_tokens: of a batch on its longer side, padding included, unless one pair is longer; it changes nothing
-            beyond rounding.
+        model: on ``device``, fairseq's included; put into evaluation mode.
+        sources: sequences of the encoder's dictionary, each (n,) int64 with the end mark.
+        targets: as many sequences of the decoder's dictionary.
+        max_tokens: of a batch on its longer side, padding included; a longer pair is a batch of its own. Does not
+            change the result beyond rounding.
         device: where the model is.
         show_progress: draw a bar.
 
@@ -466,7 +470,7 @@ def score_pairs(
         ValueError: if a pair is longer than the model reads, or an NLL is not finite.
     """
     assert len(sources) == len(targets)
-    _scored_pairs_check_lengths(sources, targets, limits=model.max_positions())
+    _check_pair_lengths(sources, targets, limits=model.max_positions())
     dictionaries = model.encoder.dictionary, model.decoder.dictionary
     pairs = LanguagePairDataset(
         *(sources, [len(one) for one in sources], dictionaries[0]),
@@ -480,12 +484,12 @@ def score_pairs(
             batch = pairs.collater([pairs[number] for number in numbers])
             batch = utils.move_to_cuda(batch, device=torch.device(device)) if device != "cpu" else batch
             with torch.no_grad():
-                scored = _scored_pairs_score(model, batch, padding=dictionaries[1].pad())
+                scored = _score_batch(model, batch, padding=dictionaries[1].pad())
             yield scored
             progress.update(len(numbers))
 
 
-def _scored_pairs_score(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, padding: int) -> ScoredPairs:
+def _score_batch(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, padding: int) -> ScoredPairs:
     target, net_input = batch["target"], batch["net_input"]
     is_token = target.ne(padding)
     states = scores = None
@@ -505,7 +509,7 @@ def _scored_pairs_score(model: FairseqEncoderDecoderModel, batch: Dict[str, Any]
     )
 
 
-def _scored_pairs_check_lengths(sources: Sequence[Tensor], targets: Sequence[Tensor], *, limits: Sequence[int]) -> None:
+def _check_pair_lengths(sources: Sequence[Tensor], targets: Sequence[Tensor], *, limits: Sequence[int]) -> None:
     for side, sequences, limit in zip(("source", "target"), (sources, targets), limits):
         for number, sequence in enumerate(sequences, start=1):
             if len(sequence) > limit:
@@ -515,15 +519,15 @@ def _scored_pairs_check_lengths(sources: Sequence[Tensor], targets: Sequence[Ten
                 )
 
 
-# Perplexity of a token stream, counted as in the literature on recurrent language models.
-#
-# The corpus is one stream with an end mark after every line; state is carried through it; every token but
-# the first of a row is predicted once.
+# Perplexity.
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """Result of an evaluation.
+    """Perplexity of a stream, counted as in the literature on recurrent language models.
+
+    The corpus is one stream with an end mark after every line. State is carried through it. Every token except the
+    first of a row is predicted once.
 
     Attributes:
         num_tokens: number of predictions.
@@ -539,7 +543,7 @@ class Perplexity:
 
     @property
     def perplexity(self) -> float:
-        """exp(nll), infinite where that overflows."""
+        """exp(nll)."""
         return exponential(self.nll)
 
     @property
@@ -549,7 +553,7 @@ class Perplexity:
 
 
 def exponential(nll: float) -> float:
-    """The perplexity of a mean negative log-likelihood in nats, infinite where it overflows."""
+    """exp(nll), or inf where that overflows: the perplexity of a mean NLL in nats."""
     try:
         return math.exp(nll)
     except OverflowError:
@@ -562,7 +566,7 @@ def evaluate_perplexity(
     """Score a stream with fixed weights.
 
     Args:
-        models, tokens, num_rows, options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
+        models, tokens, num_rows, options: see :func:`score_windows`.
         unknown: index of the unknown word.
 
     Raises:
@@ -577,13 +581,13 @@ def evaluate_perplexity(
 def perplexity_of(
     windows: Iterable[Tuple[Tensor, Tensor]], *, tokens: Tensor, unknown: int, num_rows: int
 ) -> Perplexity:
-    """Sum up what was scored.
+    """Perplexity of scored windows.
 
     Args:
-        windows: NLL in nats, float64, and target of each token, of one shape.
+        windows: NLL in nats, float64, and target of each token, of the same shape.
         tokens: the stream, (n,).
         unknown: index of the unknown word.
-        num_rows: that the stream was cut into.
+        num_rows: number of rows that the stream was cut into.
 
     Raises:
         NonFiniteLoss: if the mean is not finite.
@@ -604,22 +608,21 @@ def perplexity_of(
     )
 
 
-# The precision in which trained models compute scores and search.
-
+# The precision of output layers.
 
 Model = TypeVar("Model", bound=BaseFairseqModel)
 
 
 def prepare_to_score(models: Sequence[Model], *, device: str, precision: str) -> List[Model]:
-    """Move models to a device, where their output layers compute scores and search in a precision.
+    """Move models to a device and set the precision in which their output layers compute scores.
 
     Args:
-        models: loaded ones.
-        device: such as "cpu"; whether it has the precision is asked of it alone.
+        models: loaded models.
+        device: such as "cpu".
         precision: a value of ``--output-precision``.
 
     Raises:
-        ValueError: if there is no such value, or the device or a model has no such products.
+        ValueError: if there is no such value, or the device or a model does not support it.
     """
     check_choice(precision, OUTPUT_PRECISIONS, flag="--output-precision")
     if precision == "bfloat16" and not all(_output_precisions([model]) for model in models):
@@ -635,7 +638,7 @@ def prepare_to_score(models: Sequence[Model], *, device: str, precision: str) ->
 
 @contextmanager
 def scores_in_float32(models: Sequence[BaseFairseqModel]) -> Iterator[None]:
-    """The models' output layers compute scores in float32 in the block, whatever they were asked for before."""
+    """The models' output layers compute scores in float32 within the block."""
     parts = _output_precisions(models)
     before = [part.scores_in for part in parts]
     try:
@@ -651,11 +654,11 @@ def _output_precisions(models: Sequence[BaseFairseqModel]) -> List[OutputPrecisi
     return [part for model in models for part in model.modules() if isinstance(part, OutputPrecision)]
 
 
-# Sentences of a binarised split, one by one.
+# Sentences of a binarised split.
 
 
 def split_lines(tokens: Tensor, *, end: int) -> List[Tensor]:
-    """The lines of a stream (n,) that have a word, each with its end mark."""
+    """The lines of a stream (n,) that are not blank, each with its end mark."""
     ends = (tokens == end).nonzero()[:, 0].tolist()
     spans = zip([0, *(place + 1 for place in ends)], (place + 1 for place in ends))
     return [tokens[start:stop] for start, stop in spans if stop - start > 1]
@@ -665,7 +668,7 @@ def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
     """Sources and targets of a split, each (n,) with its end mark.
 
     Args:
-        task: the configuration of a trained encoder-decoder's task, which names the folder.
+        task: configuration of a trained encoder-decoder's task, which names the folder.
         split: such as "valid".
 
     Raises:

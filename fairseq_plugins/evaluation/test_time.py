@@ -1,6 +1,8 @@
-"""Distributions that are mixed with a model's.
+"""Test-time methods: temperature, dropout samples, caches, and mixtures with other distributions.
 
-Shapes: B rows, T window length.
+:func:`score_tokens` at the end of the file puts them together. Every token is scored before any method learns of it.
+
+Shapes: M models, B rows, T window length, V vocabulary, D width of a model's last layer.
 """
 
 import random
@@ -32,12 +34,12 @@ from fairseq_plugins.output_layers.projected import ProjectedOutput
 
 
 class ComponentScores(NamedTuple):
-    """What a component says of a window's targets.
+    """Probabilities of a window's targets by a component.
 
     Attributes:
         log_probs: in nats, (B, T) float64, -inf where a probability is zero.
-        known: where there is a distribution at all, (B, T) bool; elsewhere ``log_probs`` is without meaning, and the
-            component's weight goes to the model.
+        known: where the component has a distribution at all, (B, T) bool. Elsewhere ``log_probs`` has no meaning, and
+            the component's weight goes to the model. An empty cache is such a case.
     """
 
     log_probs: Tensor
@@ -45,44 +47,37 @@ class ComponentScores(NamedTuple):
 
 
 class Component(ABC):
-    """A distribution that is mixed with a model's; it reads the windows of one stream in order, from the first."""
+    """A distribution that is mixed with a model's. It reads the windows of one stream in order, from the first."""
 
     @abstractmethod
     def score(self, window: ScoredWindow) -> ComponentScores:
-        """The probability of each target, given what stands before it, and nothing of what follows."""
-
-
-# Linear interpolation of distributions, known by the probabilities of the targets alone.
-#
-# Shapes: B rows, T window length.
+        """The probability of each target given the tokens before it."""
 
 
 def interpolate(log_probs: Tensor, components: Sequence[ComponentScores], weights: Sequence[float]) -> Tensor:
-    """log((1 - sum_i w_i) p + sum_i w_i p_i), (B, T) float64, where the sums are over the components that are known.
+    """log((1 - sum_i w_i) p + sum_i w_i p_i), (B, T) float64; the sums are over the components that are known.
 
     Args:
-        log_probs: log p of the model, (B, T) float64; what is returned where nothing else has a weight.
+        log_probs: log p of the model, (B, T) float64; returned as it is if no component has a weight.
         components: log p_i.
-        weights: w_i, at least 0 and below 1 together.
+        weights: w_i, at least 0, with a sum below 1.
     """
     assert min(weights, default=0.0) >= 0 and sum(weights) < 1
     weighted = [(one, weight) for one, weight in zip(components, weights) if weight > 0]
     if not weighted:
         return log_probs
-    shares = [one.known.double() * weight for one, weight in weighted]
-    rest = 1 - torch.stack(shares).sum(dim=0)
+    known_weights = [one.known.double() * weight for one, weight in weighted]  # 0 where a component is unknown
+    rest = 1 - torch.stack(known_weights).sum(dim=0)
     parts = [log_probs + rest.log()]
-    for (one, _), share in zip(weighted, shares):
-        parts.append(torch.where(one.known, one.log_probs + share.log(), -torch.inf))
+    for (one, _), weight in zip(weighted, known_weights):
+        # log_probs of an unknown component may be NaN, which -inf for its weight would not remove
+        parts.append(torch.where(one.known, one.log_probs + weight.log(), -torch.inf))
     return torch.logsumexp(torch.stack(parts), dim=0)
-
-
-# Temperature of a trained model's softmaxes.
 
 
 @contextmanager
 def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: float) -> Iterator[None]:
-    """Divide the logits of all softmaxes, those of every expert, by the temperature in the block.
+    """Divide the logits of all softmaxes, those of every expert included, by the temperature within the block.
 
     Raises:
         ValueError: if the temperature is not 1 and a model's output layer has no logits.
@@ -102,17 +97,15 @@ def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: 
             layer.temperature = former
 
 
-# Mean of a model's probabilities over dropout masks (Gal & Ghahramani 2016; Melis et al. 2020).
-#
-# Shapes: B rows, T window length.
+# The mean of a model's probabilities over dropout masks (Gal & Ghahramani 2016; Melis et al. 2020).
 
 
 @dataclass(frozen=True)
 class DropoutOptions:
-    """Which masks are drawn.
+    """Options of dropout at test time.
 
     Attributes:
-        num_samples: masks of every window.
+        num_samples: number of masks for every window.
         scale: factor of the trained rates, at least 0.
         seed: of the masks.
     """
@@ -124,9 +117,9 @@ class DropoutOptions:
 
 @contextmanager
 def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> Iterator[None]:
-    """Every dropout of models in evaluation mode drops in the block, at its trained rate times ``scale``.
+    """Every dropout of models in evaluation mode is active within the block, at its trained rate times ``scale``.
 
-    Noise and margins of a training stay away.
+    Other things that belong to training mode, such as noise and margins, stay off.
 
     Raises:
         ValueError: if a rate would be 1 or more.
@@ -146,13 +139,13 @@ def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> It
 
 
 class DropoutSamples:
-    """Several passes over a stream, each with masks of its own and a state of its own.
+    """Several passes over a stream, each with its own masks and its own carried state.
 
-    Masks last a window, or a token, as in training. They depend on the seed, the pass, the model's number and the place
-    in the stream alone.
+    A mask lasts a window or a token, as in training. It depends only on the seed, the pass, the model's number and the
+    position in the stream, so other methods and earlier draws do not change it.
 
     Args:
-        models: carry their state. They are averaged as probabilities, as the passes are.
+        models: carry their state. Models and passes are averaged as probabilities.
         options: number, scale and seed of the masks.
         device: where the models are.
     """
@@ -166,7 +159,7 @@ class DropoutSamples:
 
     @torch.no_grad()
     def nll(self, window: ScoredWindow) -> Tensor:
-        """NLL of a window's targets by the mean of the probabilities, (B, T) float64; windows come in order.
+        """NLL of a window's targets by the mean of the probabilities, (B, T) float64. Windows come in order.
 
         Raises:
             ValueError: if it is not finite, or a rate would be 1 or more.
@@ -178,7 +171,7 @@ class DropoutSamples:
         return -average_log_probs(samples)
 
     def forget(self) -> None:
-        """Drop the passes' states."""
+        """Drop the carried states of the passes."""
         for model in self.models:
             for sample in range(self.options.num_samples):
                 model.decoder.carried_state.forget(self._stream(sample))
@@ -198,19 +191,20 @@ class DropoutSamples:
         return f"{self._name}, pass {sample}"
 
 
-# What a cache keeps of the last tokens of parallel rows, and which of them a token sees.
+# Caches: the last W tokens before each position of each row.
 #
-# Shapes: B rows, T window length, W tokens that are kept, n <= W that were kept before a window, C tokens of a chunk, K
-# tokens that they see.
+# Shapes: W window of the cache, n <= W tokens kept before a window, C tokens of a chunk, K tokens that they see.
 
 
 CHUNK_TOKENS = 128
 CHUNK_ELEMENTS = 2**20
-"""Most values that a chunk holds for each pair of a token and one that it sees, of all rows."""
+"""Bound of the elements (B, C, K) of a chunk."""
 
 
 class RecentValues:
-    """A value of each of the last W tokens of a row; a long stream is copied twice at most.
+    """Values of the last W tokens of each row.
+
+    The buffer is larger than W, so that values move only when it is full. Each value is copied at most twice.
 
     Args:
         length: W.
@@ -222,9 +216,9 @@ class RecentValues:
         self._end = 0
 
     def extend(self, values: Tensor) -> Tensor:
-        """Those kept before, and these of a window, (B, n + T, *); the last W of them are kept.
+        """Add the values of a window; returns those kept before and the new ones, (B, n + T, *).
 
-        What is returned may be overwritten by the next call.
+        The next call may overwrite the result.
 
         Args:
             values: (B, T, *).
@@ -244,12 +238,12 @@ class RecentValues:
 
 
 class Chunk(NamedTuple):
-    """Some tokens of a window and those that they see.
+    """C tokens of a window and the K tokens that they see.
 
     Attributes:
-        tokens: C of the window's T.
-        seen: K of the n + T that were kept before or stand in the window.
-        band: which of them each sees, (C, K) bool.
+        tokens: places of the C tokens, among the window's T.
+        seen: places of the K tokens, among the n + T that were kept before or are in the window.
+        band: which of the K tokens each of the C tokens sees, (C, K) bool.
     """
 
     tokens: slice
@@ -257,8 +251,10 @@ class Chunk(NamedTuple):
     band: Tensor
 
 
-def chunks(*, num_rows: int, num_tokens: int, num_kept: int, length: int, device: torch.device) -> Iterator[Chunk]:
-    """All tokens of a window in order; each sees the ``length`` tokens before it, as far as there are so many.
+def iter_chunks(*, num_rows: int, num_tokens: int, num_kept: int, length: int, device: torch.device) -> Iterator[Chunk]:
+    """All tokens of a window in order. Each sees the ``length`` tokens before it, or as many as there are.
+
+    Without chunks a cache would hold all pairs (B, T, n + T), of which only a band of width W counts.
 
     Args:
         num_rows: B.
@@ -270,30 +266,27 @@ def chunks(*, num_rows: int, num_tokens: int, num_kept: int, length: int, device
     size = max(1, min(CHUNK_TOKENS, CHUNK_ELEMENTS // (num_rows * (length + CHUNK_TOKENS))))
     for first in range(0, num_tokens, size):
         last = min(first + size, num_tokens)
+        # the chunk's first token sees the earliest, its last token the latest
         seen = slice(max(0, num_kept + first - length), num_kept + last - 1)
         before = num_kept + first - seen.start
         band = torch.ones(last - first, seen.stop - seen.start, dtype=torch.bool, device=device)
         yield Chunk(slice(first, last), seen, band.tril_(before - 1).triu_(before - length))
 
 
-# Continuous cache: words that followed upon hidden states like the current one (Grave, Joulin & Usunier 2017).
-#
-# Shapes: M models, B rows, T window length, W window of the cache, D width of a model's last layer.
-
-
 CACHE_STARTS = ("full", "first")
-"""When a cache begins to speak: after more than W tokens, as in AWD-LSTM, or after the first."""
+"""When a cache has a distribution: after more than W tokens, as in AWD-LSTM, or after the first."""
 
 
 class ContinuousCache(Component):
-    """p(w) proportional to sum_i [x_{i+1} = w] exp(theta h_i . h_t) over the last W pairs (h_i, x_{i+1}).
+    """Continuous cache: words that followed hidden states like the current one (Grave, Joulin & Usunier 2017).
 
-    h is the last layer's output without dropout. Each row has a cache of its own, and so has each model: their
-    probabilities are averaged.
+    p(w) is proportional to sum_i [x_{i+1} = w] exp(theta h_i . h_t) over the last W pairs (h_i, x_{i+1}). h is the
+    last layer's output without dropout. Each row and each model has its own cache. The models' cache probabilities are
+    averaged.
 
     Args:
         window: W.
-        theta: flatness, at least 0.
+        theta: sharpness, at least 0; 0 weighs all pairs alike.
         start: a value of :data:`CACHE_STARTS`.
     """
 
@@ -313,41 +306,39 @@ class ContinuousCache(Component):
         states = [recent.extend(one.top.detach()) for recent, one in zip(self._states, window.states)]
         words = self._words.extend(target)
         log_probs = target.new_empty(target.shape, dtype=torch.float64)
-        for tokens, seen, band in chunks(
+        for tokens, seen, band in iter_chunks(
             num_rows=target.size(0),
             num_tokens=target.size(1),
             num_kept=num_kept,
             length=self.window,
             device=target.device,
         ):
+            # words[i] is the target at states[i], so that a pair (h_i, x_{i+1}) has one index
             others = words[:, None, seen] != target[:, tokens, None]
             current = slice(num_kept + tokens.start, num_kept + tokens.stop)
-            probs = [self._shares(one[:, current], one[:, seen], band) for one in states]
+            probs = [self._pair_probs(one[:, current], one[:, seen], band) for one in states]
             at_target = [one.masked_fill_(others, 0).sum(dim=-1).double() for one in probs]
             log_probs[:, tokens] = torch.stack(at_target).mean(dim=0).log()
         num_pairs = self._num_read + torch.arange(target.size(1), device=target.device)
         self._num_read += target.size(1)
         return ComponentScores(log_probs, (num_pairs >= self.num_needed).expand_as(target))
 
-    def _shares(self, states: Tensor, seen: Tensor, band: Tensor) -> Tensor:
-        """Softmax of theta h_i . h_t over what each token sees, (B, C, K); not a number where it sees nothing.
+    def _pair_probs(self, states: Tensor, seen: Tensor, band: Tensor) -> Tensor:
+        """Softmax of theta h_i . h_t over the pairs that each token sees, (B, C, K); NaN if it sees none.
 
         Args:
             states: h_t, (B, C, D).
             seen: h_i, (B, K, D).
-            band: which each sees, (C, K).
+            band: which pairs each token sees, (C, K).
         """
         masks = states.new_zeros(band.shape).masked_fill_(~band, -torch.inf).expand(len(states), -1, -1)
         return torch.softmax(torch.baddbmm(masks, states, seen.transpose(1, 2), alpha=self.theta), dim=-1)
 
 
-# Unigram cache: how often a word stands among the last ones (Kuhn & De Mori 1990).
-#
-# Shapes: B rows, T window length, W window of the cache.
-
-
 class UnigramCache(Component):
-    """p(w) = count of w among the last W words of the row, over their number; a row's first word is one of them.
+    """Unigram cache (Kuhn & De Mori 1990): p(w) is the relative frequency of w among the last W words of the row.
+
+    A row's first word counts, although it is never predicted.
 
     Args:
         window: W.
@@ -367,7 +358,7 @@ class UnigramCache(Component):
         num_kept = min(self.window, self._num_read)
         words = self._words.extend(target)
         counts = torch.empty_like(target)
-        for tokens, seen, band in chunks(
+        for tokens, seen, band in iter_chunks(
             num_rows=target.size(0),
             num_tokens=target.size(1),
             num_kept=num_kept,
@@ -381,16 +372,13 @@ class UnigramCache(Component):
         return ComponentScores(log_probs, torch.ones_like(target, dtype=torch.bool))
 
 
-# Log-probabilities of a whole stream that were computed before, such as those of an n-gram model.
-#
-# Shapes: n tokens, B rows, T window length.
-
-
 class KnownLogProbs(Component):
-    """The log-probability of every token of the stream; those of the rows' first tokens are left out.
+    """Log-probabilities of the whole stream that were computed before, such as those of an n-gram model.
+
+    Those of the first token of each row are left out, because models do not predict it.
 
     Args:
-        log_probs: in nats, (n,).
+        log_probs: of every token of the stream in nats, (n,).
         num_rows: B.
     """
 
@@ -406,16 +394,16 @@ class KnownLogProbs(Component):
         return ComponentScores(log_probs, torch.ones_like(window.target, dtype=torch.bool))
 
 
-# Which test-time methods are used, and with which values.
+# Options, hashable: a grid search reads the text once for all points with the same Passes.
 
 
 class EvaluatedText:
-    """A text that methods are used on.
+    """A text to evaluate on.
 
     Args:
         tokens: the stream, (n,) int64.
         dictionary: of its words.
-        num_rows: rows that it is cut into.
+        num_rows: number of rows that it is cut into.
     """
 
     def __init__(self, tokens: Tensor, *, dictionary: Dictionary, num_rows: int):
@@ -426,7 +414,7 @@ class EvaluatedText:
 
     @property
     def row_length(self) -> int:
-        """Tokens of a row, 1 where there is not one for each."""
+        """Tokens of a row, at least 1."""
         return max(1, self.tokens.numel() // self.num_rows)
 
     def ngram_log_probs(self, path: Path) -> Tensor:
@@ -442,14 +430,14 @@ class EvaluatedText:
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """Of a :class:`~fairseq_plugins.evaluation.test_time.ContinuousCache`."""
+    """Options of a :class:`ContinuousCache`."""
 
     window: int
     theta: float
     start: str
 
     def build(self, text: EvaluatedText) -> Component:
-        """The cache, empty; its window is no longer than a row of the text, for which it makes room."""
+        """An empty cache. Its window, for which it allocates memory, is at most a row of the text."""
         # a cache is full with window + 1 pairs, and the last prediction of a row has row_length - 2 before it
         if self.start == "full" and self.window >= text.row_length - 2:
             print(
@@ -462,18 +450,18 @@ class CacheOptions:
 
 @dataclass(frozen=True)
 class UnigramCacheOptions:
-    """Of a :class:`~fairseq_plugins.evaluation.test_time.UnigramCache`."""
+    """Options of a :class:`UnigramCache`."""
 
     window: int
 
     def build(self, text: EvaluatedText) -> Component:
-        """The cache, empty; its window is no longer than a row of the text, for which it makes room."""
+        """An empty cache. Its window, for which it allocates memory, is at most a row of the text."""
         return UnigramCache(window=min(self.window, text.row_length))
 
 
 @dataclass(frozen=True)
 class NGramOptions:
-    """Which n-gram model: the path of a file in ARPA's format."""
+    """An n-gram model in a file of ARPA's format."""
 
     path: Path
 
@@ -487,12 +475,12 @@ ComponentOptions = Union[CacheOptions, UnigramCacheOptions, NGramOptions]
 
 @dataclass(frozen=True)
 class Passes:
-    """How models read a text; with other values they must read it again.
+    """Methods that change how models read a text. With other values the models must read it again.
 
     Attributes:
         temperature: of all softmaxes, above 0.
-        dropout: masks whose probabilities are averaged, or None.
-        dynamic: how the weights follow the text, or None.
+        dropout: dropout samples, or None.
+        dynamic: dynamic evaluation, or None.
     """
 
     temperature: float = 1.0
@@ -502,11 +490,11 @@ class Passes:
 
 @dataclass(frozen=True)
 class Methods:
-    """All methods of an evaluation; by default there are none.
+    """All methods of an evaluation; none by default.
 
     Attributes:
         passes: how the models read the text.
-        mixed: what their probabilities are mixed with, each with its weight; the weights are below 1 together.
+        mixed: components and their weights, whose sum is below 1.
     """
 
     passes: Passes = Passes()
@@ -514,28 +502,23 @@ class Methods:
 
     @property
     def components(self) -> Tuple[ComponentOptions, ...]:
-        """What has a weight, or would have one."""
+        """The components, whatever their weights."""
         return tuple(options for options, _ in self.mixed)
 
     @property
     def weights(self) -> Tuple[float, ...]:
-        """Of each component."""
+        """The weight of each component."""
         return tuple(weight for _, weight in self.mixed)
-
-
-# Tokens of a text scored by models that read it as test-time methods say.
-#
-# Shapes: B rows, T window length.
 
 
 @dataclass(frozen=True)
 class TokenScores:
-    """What models and components make of a window.
+    """Scores of a window.
 
     Attributes:
         target: the tokens that are predicted, (B, T).
-        log_probs: of the models, in nats, (B, T) float64.
-        components: those of each component.
+        log_probs: by the models, in nats, (B, T) float64.
+        components: scores by each component.
     """
 
     target: Tensor
@@ -543,7 +526,7 @@ class TokenScores:
     components: List[ComponentScores]
 
     def mixed(self, weights: Sequence[float]) -> Tensor:
-        """Log-probabilities of the mixture in which the components have these weights, (B, T) float64."""
+        """Log-probabilities of the mixture with these weights of the components, (B, T) float64."""
         return interpolate(self.log_probs, self.components, weights)
 
 
@@ -558,18 +541,17 @@ def score_tokens(
     device: str,
     show_progress: bool,
 ) -> Generator[TokenScores, None, None]:
-    """Score a text in order. What a window teaches is learned after its scores were handed out.
+    """Score a text in order. The methods learn of a window after its scores were yielded.
 
-    The models' weights and settings are as they were when the reader comes to the end, stops or fails; a reader that
-    stops closes the generator.
+    At the end, and when the generator is closed or fails, the models have their former weights and settings.
 
     Args:
         models: language models that carry their state, on ``device``. Several are averaged as probabilities.
-        text: what is scored.
+        text: the text to score.
         passes: how the models read it.
-        components: what else scores it, new ones.
-        mean_squares: of each model's gradients; only dynamic evaluation by the rule "rms" reads them.
-        window: tokens of a row that a forward pass reads, unless segments of dynamic evaluation take its place.
+        components: other distributions, none of which has read anything yet.
+        mean_squares: of each model's gradients, for dynamic evaluation by the rule "rms".
+        window: tokens of a row in one forward pass. Dynamic evaluation reads its segments instead.
         device: where the models are.
         show_progress: draw a bar.
 

@@ -1,4 +1,4 @@
-"""Lines of plain text scored by language models, as they come."""
+"""Scores of lines of plain text by language models, line by line as they come."""
 
 import math
 from contextlib import nullcontext
@@ -20,22 +20,22 @@ from fairseq_plugins.evaluation.scoring import (
 from fairseq_plugins.options import check_at_least_one
 
 Context = Literal["line", "paragraph", "document"]
-"""How far state is carried: each line starts afresh, or the line after a blank one, or the first alone."""
+"""State is reset at every line, after every blank line, or never."""
 CONTEXTS: Sequence[Context] = get_args(Context)
 
 BUFFERED_CHARACTERS = 1 << 22
-"""Characters at which a buffer is full, however few its lines are."""
+"""Characters at which a buffer is full, even with few lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredLine:
-    """How well a line is predicted.
+    """Log-probabilities of a line.
 
     Attributes:
-        text: the line as it came.
-        tokens: what the models read of it, n words or pieces of words, the last an end mark.
+        text: the raw line.
+        tokens: n words or pieces of words, the last one an end mark.
         log_probs: natural logarithm of each token's probability, n.
-        unknown: whether each token is one that the vocabulary lacks; the models read the unknown word in its place. n.
+        unknown: whether the vocabulary lacks each token, which the models read as the unknown word, n.
     """
 
     text: str
@@ -91,22 +91,21 @@ class TextScorer:
     ) -> Iterator[ScoredLine]:
         """Score lines as they come, in their order.
 
-        Every token of a line is predicted, its end mark too, the first one after an end mark. A blank line is an end
-        mark alone.
+        Every token of a line is predicted, the first one after an end mark, and its end mark as well. A blank line is a
+        single end mark.
 
         Args:
             lines: of text.
-            context: "line": each line starts from fresh state, whatever lines are beside it. "document": state is
-                carried through all lines; the scores are those of the stream of one end mark and the lines.
-                "paragraph": the same, and begins anew after each blank line.
-            buffer: lines that are read before they are scored; lines without context are sorted by length within. It
-                does not change the result beyond rounding.
-            name: of the text, for messages.
+            context: "line": each line starts from fresh state. "document": state is carried through all lines, which
+                are one stream after an end mark. "paragraph": the same, with fresh state after each blank line.
+            buffer: lines that are read before they are scored. Lines without context are sorted by length within a
+                buffer. Does not change the result beyond rounding.
+            name: name of the text in messages.
 
         Raises:
-            ValueError: on the way, if reading fails, a line is longer than the models read, or an NLL is not finite;
-                what came before is scored first. At once if there is no such context, or it asks for a state that a
-                model does not carry.
+            ValueError: at once if there is no such context, or it needs state that a model does not carry. While
+                reading, after the scores of the lines before, if reading fails, a line is longer than the models read,
+                or an NLL is not finite.
         """
         if context not in CONTEXTS:
             raise ValueError(f"context {context}: give one of {', '.join(CONTEXTS)}")
@@ -158,9 +157,9 @@ class TextScorer:
 
 
 def _buffers(lines: Iterable[str], *, num_lines: int) -> Iterator[List[str]]:
-    """Lines in lists that are full at ``num_lines`` or :data:`BUFFERED_CHARACTERS`.
+    """Lines in lists of ``num_lines`` lines or :data:`BUFFERED_CHARACTERS` characters.
 
-    What was read before reading fails is given first.
+    If reading fails, the lines before are yielded first.
     """
     buffer: List[str] = []
     num_characters = 0
@@ -181,7 +180,7 @@ def _buffers(lines: Iterable[str], *, num_lines: int) -> Iterator[List[str]]:
 
 
 def _paragraphs(lines: Sequence[EncodedLine]) -> Iterator[List[EncodedLine]]:
-    """Runs of lines, each up to and with a blank one."""
+    """Paragraphs, each with the blank line that ends it."""
     group: List[EncodedLine] = []
     for line in lines:
         group.append(line)

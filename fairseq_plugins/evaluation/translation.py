@@ -1,4 +1,4 @@
-"""Trained encoder-decoders as a translator of raw text."""
+"""Translation of raw text by trained encoder-decoders, with the attention between words."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from fairseq_plugins.evaluation.raw_text import Subwords, TextPreparation, load_
 from fairseq_plugins.options import check_at_least_one, check_data_folder, check_whole
 
 EXTRA_PIECES = 200
-"""A translation has at most so many pieces more than its source has with its end mark."""
+"""A translation has at most so many pieces more than its source, end mark included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +25,13 @@ class TranslatedSentence:
     """A sentence and the best translation that the beam search found.
 
     Attributes:
-        text: the translation as a reader expects it.
-        source: pieces that the models read, (S,), without the end mark.
-        target: pieces that they wrote, (T,), without the end mark.
-        attention: weights (T + 1, S + 1) float32, the mean of the models; the last row and column are those of the
-            end marks. None where no model has attention.
-        score: by which the beam search chose, the mean log-probability of a piece and the end mark in nats.
-        others: the translations that come next, the best first, as many as were asked for.
+        text: the translation as plain text.
+        source: S pieces that the models read, without the end mark.
+        target: T pieces that they wrote, without the end mark.
+        attention: weights (T + 1, S + 1) float32, the mean of the models. The last row and column are those of the end
+            marks. None if no model has attention.
+        score: of the beam search, the mean log-probability of the pieces and the end mark in nats.
+        others: the next best translations, if they were requested.
     """
 
     text: str
@@ -43,12 +43,12 @@ class TranslatedSentence:
 
 
 class Translator:
-    """Translates sentences by fairseq's beam search; several threads can do so at the same time.
+    """Translates sentences by fairseq's beam search. Several threads can use it at the same time.
 
     Args:
         models: an ensemble of encoder-decoders in evaluation mode, on one device.
         task: fairseq's, with the dictionaries.
-        preparation: how raw text becomes what the models read.
+        preparation: conversion of raw text to pieces and back.
     """
 
     def __init__(
@@ -62,19 +62,20 @@ class Translator:
         self.task = task
         self.preparation = preparation
         for model in self.models:
-            model.make_generation_fast_(need_attn=True)  # without a beam's size, which would hold for all translations
+            model.make_generation_fast_(need_attn=True)  # no beam size, which would be fixed for all translations
         limits = utils.resolve_max_positions(task.max_positions(), *[model.max_positions() for model in self.models])
         self.max_length: int = limits[0]
 
     def translate(self, lines: Sequence[str], *, beam: int = 5, nbest: int = 1) -> List[TranslatedSentence]:
-        """Translate raw lines in one batch, in their order; a blank line stays blank.
+        """Translate raw lines in one batch, in their order. A blank line stays blank.
 
-        A translation that does not end is cut :data:`EXTRA_PIECES` beyond the longest source, or where the models end.
+        The length of a translation is at most :data:`EXTRA_PIECES` above that of the longest source, and at most the
+        longest that the models can write.
 
         Args:
             lines: sentences.
-            beam: number of hypotheses that are kept.
-            nbest: translations of each sentence, at most ``beam``; the best has the others.
+            beam: number of hypotheses.
+            nbest: number of translations of each sentence, at most ``beam``. The best one has the others in ``others``.
 
         Raises:
             ValueError: if a line is longer than the models can read, or a number does not fit.
@@ -135,12 +136,12 @@ def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *
 
     Args:
         paths: checkpoints of encoder-decoders.
-        data: directory of sentence pairs that data-prep wrote.
-        device: where the models work.
+        data: folder of sentence pairs that data-prep wrote.
+        device: of the models.
 
     Raises:
-        ValueError: if a file is missing, unreadable or no encoder-decoder's, if its vocabulary is not the data's, or if
-            the data are no sentence pairs or do not tell how raw text is split.
+        ValueError: if a file is missing, unreadable or not of an encoder-decoder, if its vocabulary is not the data's,
+            or if the data are not sentence pairs or lack subword codes.
     """
     check_data_folder(Path(data))
     loaded = load_translation_models(paths, data)
@@ -150,20 +151,19 @@ def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *
     return Translator(models=models, task=tasks[0], preparation=preparation)
 
 
-# The attention of a translation between whole words.
-
+# Attention between whole words.
 
 END = "</s>"
 
 
 @dataclass(frozen=True, eq=False)
 class WordAttention:
-    """Which words of the source were read for which word of the translation.
+    """Attention of the words of a translation to those of its source.
 
     Attributes:
         weights: (T, S) float32; a row is a distribution over the words of the source.
-        source: S words, the end mark the last.
-        target: T words, the end mark the last.
+        source: S words, the last one the end mark.
+        target: T words, the last one the end mark.
     """
 
     weights: Tensor
@@ -172,7 +172,7 @@ class WordAttention:
 
 
 def word_attention(sentence: TranslatedSentence, subwords: Subwords) -> WordAttention:
-    """Join the attention between pieces: a sum over the pieces of a source word, a mean over those of a target word.
+    """Attention between words: summed over the pieces of a source word, averaged over those of a target word.
 
     Raises:
         ValueError: if the sentence has no attention.

@@ -25,12 +25,12 @@ NUM_BOOTSTRAP_SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Translation:
-    """What a system made of a text, in the order of the text.
+    """Output of a system, in the order of the text.
 
     Attributes:
-        tokenized: its hypotheses in words; empty where the translation is a text of another origin.
-        tokenized_references: those that fairseq-generate wrote beside them.
-        detokenized: the hypotheses as a reader expects them.
+        tokenized: hypotheses in words; empty for a translation that was not made by fairseq-generate.
+        tokenized_references: references that fairseq-generate wrote beside them.
+        detokenized: the hypotheses as plain text.
     """
 
     tokenized: List[str]
@@ -43,10 +43,10 @@ class Score:
     """One metric of one system.
 
     Attributes:
-        name: the metric and what it compares.
+        name: the metric and the texts that it compares.
         value: 0 to 100.
         interval: half the width of the 95 % confidence interval, by bootstrap.
-        signature: sacreBLEU's, which two scores must share to be compared.
+        signature: of sacreBLEU; only scores with the same signature are comparable.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Score:
 
 
 def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
-    """Undo the tokenisation of Moses, in a language or the side of a headline corpus."""
+    """Undo the tokenisation of Moses; ``language`` may be the side of a headline corpus."""
     moses = MosesWords(SIDE_LANGUAGES.get(language, language))
     return [moses.join(line.split()) for line in lines]
 
@@ -67,12 +67,12 @@ def read_translation(*paths: Path, references: Sequence[str], reference_name: st
     Args:
         paths: files that are read as one; ``-`` is the standard input.
         references: raw text, a sentence each.
-        reference_name: of the references, in messages.
+        reference_name: name of the references in messages.
         language: of the detokeniser, such as "de".
 
     Raises:
-        ValueError: if it does not belong to the references, is cut short or holds subword marks, or a reference is
-            blank.
+        ValueError: if the output does not belong to the references, is cut short or holds subword marks, or a reference
+            is blank.
     """
     generated = read_generated(*paths)
     name = name_of(*paths)
@@ -89,7 +89,7 @@ def read_translation(*paths: Path, references: Sequence[str], reference_name: st
 
 
 def read_plain_translation(*paths: Path, references: Sequence[str], reference_name: str) -> Translation:
-    """Read a translation of another origin, a detokenised sentence a line; see :func:`read_translation`.
+    """Read a translation that was not made by fairseq-generate, a detokenised sentence a line.
 
     Raises:
         ValueError: if it does not belong to the references or holds subword marks, or a reference is blank.
@@ -105,13 +105,12 @@ def read_plain_translation(*paths: Path, references: Sequence[str], reference_na
 def score(
     translation: Translation, references: Sequence[str], *, case: LetterCase = "kept", language: str = ""
 ) -> List[Score]:
-    """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens, where there are any.
+    """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens, if there are any.
 
-    The last is what papers report. ``case`` is that of the raw references; what is ignored stands in the signatures,
-    as does the tokeniser, which is that of the ``language``.
+    Many papers report the last one. The signatures show ``case`` and the tokeniser of the ``language``.
 
     Raises:
-        ValueError: if that is not installed.
+        ValueError: if the tokeniser is not installed.
     """
     lowercase = case == "ignored"
     comparisons: List[Tuple[str, Metric, Sequence[str], Sequence[str]]] = [
@@ -142,7 +141,7 @@ class Comparison:
         metric: its name.
         value: of the system, 0 to 100.
         other_value: of the baseline.
-        p: chance of such a difference between equal systems.
+        p: probability of such a difference between equal systems.
     """
 
     metric: str
@@ -159,9 +158,9 @@ def compare(
     case: LetterCase = "kept",
     language: str = "",
 ) -> List[Comparison]:
-    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text; ``others`` is the baseline.
+    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text against the baseline ``others``.
 
-    ``case`` and ``language`` are those of :func:`score`.
+    For ``case`` and ``language`` see :func:`score`.
     """
     metrics: Dict[str, Metric] = {
         "BLEU": bleu_of_text(case=case, language=language),
@@ -183,14 +182,14 @@ def compare(
 
 
 def read_headlines(*paths: Path, references: Sequence[Path] = ()) -> List[str]:
-    """The best hypotheses that ``fairseq-generate`` wrote, without the escapes of the Moses tokeniser.
+    """The best hypotheses of an output of ``fairseq-generate``, without the escapes of the Moses tokeniser.
 
     Args:
         paths: files that are read as one; ``-`` is the standard input.
-        references: files of raw text, one of which has the targets that were written beside the hypotheses.
+        references: files of raw text. The targets of the output must belong to one of them.
 
     Raises:
-        ValueError: if the files hold no hypothesis, sentences are missing, or the targets are those of no reference.
+        ValueError: if the files hold no hypothesis, sentences are missing, or the targets belong to no reference.
     """
     generated = read_generated(*paths)
     texts = {str(reference): read_lines(reference) for reference in references}
@@ -215,10 +214,10 @@ def score_headlines(
 
     Args:
         hypotheses: in the order of the references.
-        name: of the hypotheses, in messages.
-        references: several for each hypothesis, where several files are given.
+        name: name of the hypotheses in messages.
+        references: files; each hypothesis has one reference in each file.
         settings: of the score.
-        num_processes: that score; None takes one for each 500 texts, and never more than there are cores to use.
+        num_processes: see :func:`~fairseq_plugins.metrics.rouge.score_corpus`.
         show_progress: draw a bar.
 
     Raises:

@@ -206,13 +206,13 @@ def test_what_is_missing_is_told(lm_data, pair_data, lm):
         lm.sample("the", seed=None)
     with pytest.raises(ValueError, match="a text without a line"):
         lm.perplexity([])
-    for wrong, told in (
+    for wrong, message in (
         ([b"I am"], "b'I am' is no text but of type bytes: give a line as str"),
         ([5], "5 is no text but of type int"),
         (["I am.\nYou are."], "'I am.' goes on in another line: split the text into lines"),
     ):
         for call in (lm.score, lm.perplexity, lambda lines: lm.sample(lines[0]), lambda lines: lm.sample(after=lines)):
-            with pytest.raises(ValueError, match=told):
+            with pytest.raises(ValueError, match=message):
                 call(wrong)
     with pytest.raises(ValueError, match="is no text but of type list"):
         lm.sample(["I am"])

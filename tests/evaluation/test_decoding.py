@@ -1,4 +1,4 @@
-"""Decodings that are done once; what they are known by."""
+"""Decodings that are done once, and the output of fairseq-generate."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -80,8 +80,8 @@ def test_it_stays_with_a_name_that_ends_a_line_elsewhere(folder, decoded, monkey
 def test_what_it_was_decoded_with_is_told_without_model_and_data(folder, decoded):
     assert decoded_with(folder / "out") is None
     decoded("--lenpen", "0.6", "--cpu", beam=4, max_tokens=9)
-    told = "--gen-subset test --beam 4 --remove-bpe=subword_nmt --lenpen 0.6"
-    assert decoded_with(folder / "out") == told.split()
+    flags = "--gen-subset test --beam 4 --remove-bpe=subword_nmt --lenpen 0.6"
+    assert decoded_with(folder / "out") == flags.split()
 
 
 GENERATED = """S-1\tb
@@ -123,7 +123,7 @@ def test_files_of_one_decoding_are_read_as_one_and_two_decodings_are_refused(tmp
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
         ("", "holds no hypothesis"),
         ("T-0\ta\n", "holds no hypothesis"),
@@ -131,13 +131,13 @@ def test_files_of_one_decoding_are_read_as_one_and_two_decodings_are_refused(tmp
         ("H-0\t-1\ta\nT-0\ta\nT-1\tc\n", "sentence 1 has no hypothesis"),
     ],
 )
-def test_output_that_is_cut_short_is_refused(text, told, tmp_path):
-    with pytest.raises(ValueError, match=told):
+def test_output_that_is_cut_short_is_refused(text, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         read_generated(write(tmp_path / "generate.txt", text))
 
 
 @pytest.mark.parametrize(
-    "line, told",
+    "line, message",
     [
         ("H-²\t-1\ta", "'²' is no number of a sentence"),
         ("T-1x\ta", "'1x' is no number"),
@@ -146,8 +146,8 @@ def test_output_that_is_cut_short_is_refused(text, told, tmp_path):
         ("T-1", "T-1 is cut short"),
     ],
 )
-def test_a_line_of_another_form_is_named(line, told, tmp_path):
-    with pytest.raises(ValueError, match=f"generate.txt, line 3: {told}"):
+def test_a_line_of_another_form_is_named(line, message, tmp_path):
+    with pytest.raises(ValueError, match=f"generate.txt, line 3: {message}"):
         read_generated(write(tmp_path / "generate.txt", f"T-0\ta\nH-0\t-1\ta\n{line}\n"))
 
 

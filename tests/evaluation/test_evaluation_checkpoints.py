@@ -1,4 +1,4 @@
-"""What a folder of binarised pairs says of them."""
+"""Folders of binarised pairs."""
 
 import shutil
 from pathlib import Path

@@ -28,7 +28,7 @@ def model(build_tiny_lm):
 
 
 def scores_of(generator, prefix, found):
-    """What the models give to the tokens that were written, each sequence read at once."""
+    """Log-probabilities of the generated tokens, with each sequence read at once."""
     numbers = [generator.dictionary.index(token) for token in [*prefix.split(), *found.tokens]]
     (scored,) = score_sequences(generator.models, [torch.tensor(numbers)])
     return (-scored.token_nll[len(prefix.split()) :]).tolist()
@@ -57,12 +57,12 @@ def test_log_probabilities_are_those_of_the_text_that_was_written(kind, prefix, 
 
 @pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
 def test_fairseqs_models_write_too(arch, build_tiny_lm):
-    host = build_fairseq_lm(arch).double().eval()
-    for models in ([host], [host, build_tiny_lm("tied").double()]):
+    fairseq_lm = build_fairseq_lm(arch).double().eval()
+    for models in ([fairseq_lm], [fairseq_lm, build_tiny_lm("tied").double()]):
         generator = generator_of(*models, max_length=8)
         for found in [*generator.sample("w1 w2", num=4), *generator.search("w1 w2", beam=3)]:
             assert_written(generator, "w1 w2", found, tolerance=1e-5)
-    longest = generator_of(host, max_length=8, stop="length")
+    longest = generator_of(fairseq_lm, max_length=8, stop="length")
     for found in [*longest.sample("w1 w2 w3 " * 2), *longest.search("w1 w2 w3 " * 2, beam=2)]:
         assert len(found.tokens) == 8
         assert found.log_probs == pytest.approx(scores_of(longest, "w1 w2 w3 w1 w2 w3", found), rel=1e-5)
@@ -268,7 +268,7 @@ def test_the_ends_of_the_draws_choose_words_that_have_a_probability(sampling, fi
 
 
 @pytest.mark.parametrize(
-    "options, told",
+    "options, message",
     [
         (dict(temperature=0), "temperature 0: give a value above 0"),
         (dict(top_k=0), "top-k 0: give at least 1"),
@@ -276,6 +276,6 @@ def test_the_ends_of_the_draws_choose_words_that_have_a_probability(sampling, fi
         (dict(top_p=1.1), "top-p 1.1"),
     ],
 )
-def test_word_choice_values_that_do_not_fit_are_refused(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_word_choice_values_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         Sampling(**options)

@@ -53,15 +53,15 @@ def test_convolutional_models_translate_with_any_beam(build_translator):
 
 
 @pytest.mark.parametrize(
-    "options, told",
+    "options, message",
     [
         (dict(beam=2.0), "beam 2.0: give a whole number"),
         (dict(beam=2, nbest=1.5), "nbest 1.5: give a whole number"),
         (dict(beam=2, nbest=3), "nbest 3 of a beam of 2: give 1 to 2, or a larger beam"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(options, told, build_translator):
-    with pytest.raises(ValueError, match=told):
+def test_numbers_that_do_not_fit_are_refused(options, message, build_translator):
+    with pytest.raises(ValueError, match=message):
         build_translator().translate(["i c"], **options)
 
 
@@ -75,18 +75,18 @@ def test_a_translation_that_does_not_end_is_cut_beyond_the_length_of_its_source(
 
 
 @pytest.mark.parametrize(
-    "languages, told",
+    "languages, message",
     [
         (("src", "tgt"), "lm has no dictionaries of src and tgt: give the folder that data-prep"),
         ((None, None), "lm holds no sentence pairs: give the directory that data-prep"),
     ],
     ids=["known", "of the data"],
 )
-def test_a_folder_without_pairs_is_told(languages, told, tmp_path):
+def test_a_folder_without_pairs_is_told(languages, message, tmp_path):
     state = torch.load(FIXTURES / "lstm_encdec_doc.pt", weights_only=True)
     state["cfg"]["task"]["source_lang"], state["cfg"]["task"]["target_lang"] = languages
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         fairseq_plugins.load(tmp_path / "model.pt", FIXTURES / "data/lm")
 
 

@@ -1,11 +1,11 @@
-"""The search over a grid: its points, and that each has the figure of an evaluation of its own."""
+"""Flags of test-time methods, the grid search, and evaluation."""
 
 import math
 
 import pytest
 import torch
 
-from fairseq_plugins.evaluation import evaluator as module
+from fairseq_plugins.evaluation import evaluator as evaluator_module
 from fairseq_plugins.evaluation.dynamic_evaluation import DynamicOptions, mean_squared_gradients
 from fairseq_plugins.evaluation.evaluator import FLAGS, Evaluator, TunedPoint, grid_points, read_methods, tune
 from fairseq_plugins.evaluation.test_time import (
@@ -108,7 +108,9 @@ def test_gradient_statistics_are_those_at_temperature_one(evaluator, tokens):
 def test_gradient_statistics_are_kept_for_each_segment_and_number_of_rows(evaluator, tokens, monkeypatch):
     counted = []
     monkeypatch.setattr(
-        module, "kept_gradient_statistics", lambda *_, num_rows, segment, **__: counted.append((num_rows, segment))
+        evaluator_module,
+        "kept_gradient_statistics",
+        lambda *_, num_rows, segment, **__: counted.append((num_rows, segment)),
     )
     evaluator._train = tokens
     for rows, segment in [(2, 5), (2, 7), (3, 5), (2, 5)]:

@@ -1,4 +1,4 @@
-"""Raw lines as words, by what data-prep tells of them."""
+"""Raw lines as words and pieces, by the records of data-prep."""
 
 import gzip
 import io
@@ -255,18 +255,18 @@ def test_a_file_reads_as_fairseq_binarises_it(dictionary, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content, told",
+    "content, message",
     [
         (None, "does not exist"),
         (b"", "is empty"),
         (b"the\ncat \xff\n", "line 2: not UTF-8"),
     ],
 )
-def test_what_is_no_text_is_refused(content, told, dictionary, tmp_path):
+def test_what_is_no_text_is_refused(content, message, dictionary, tmp_path):
     path = tmp_path / "text"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         encode_lines(read_lines(path), dictionary)
 
 

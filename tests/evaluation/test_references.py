@@ -122,7 +122,7 @@ OWN = ["the price of oil rises", "police kill a gunman", "stocks fall on Monday"
 
 
 @pytest.mark.parametrize(
-    "targets, references, told",
+    "targets, references, message",
     [
         (OWN, OTHER, "b is not the reference of the text that a was decoded from: its line 1 is 'der Preis von Gold"),
         (OWN, OWN[1:] + OWN[:1], "its line 1 is 'police kill a gunman', and decoding printed the target 'the price"),
@@ -131,8 +131,8 @@ OWN = ["the price of oil rises", "police kill a gunman", "stocks fall on Monday"
         ([line.replace(" ", "") for line in OWN], OWN, "the words of target 0, 'thepriceofoilrises', are joined"),
     ],
 )
-def test_another_text_is_refused(targets, references, told):
-    with pytest.raises(ValueError, match=told):
+def test_another_text_is_refused(targets, references, message):
+    with pytest.raises(ValueError, match=message):
         check_raw_references(targets, references, name="a", reference_name="b")
 
 
@@ -150,7 +150,7 @@ def test_where_the_comparison_cannot_tell_it_warns_once(capsys):
 
 
 @pytest.mark.parametrize(
-    "content, flags, told",
+    "content, flags, message",
     [
         (
             "another text of other words\n",
@@ -161,7 +161,7 @@ def test_where_the_comparison_cannot_tell_it_warns_once(capsys):
         ("xyzab\n", ["--target-lang", "xx"], "--target-lang xx: no language; give its code, such as de"),
     ],
 )
-def test_lists_refuse_references_of_another_text(content, flags, told, tmp_path, monkeypatch, capsys):
+def test_lists_refuse_references_of_another_text(content, flags, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reference").write_text(content)
     (tmp_path / "list").write_text("S-0\ta\nT-0\txy@@ zab is said by nobody here\nH-0\t-1\txy@@ zab\n")
@@ -170,4 +170,4 @@ def test_lists_refuse_references_of_another_text(content, flags, told, tmp_path,
     with pytest.raises(SystemExit) as end:
         RescoreNbest().main([*arguments, *flags])
     (line,) = capsys.readouterr().err.splitlines()
-    assert end.value.code == 2 and told in line
+    assert end.value.code == 2 and message in line

@@ -1,4 +1,4 @@
-"""Lists of candidates in each form."""
+"""N-best lists in each format, features, tuning against a fine grid, and files of weights."""
 
 import tracemalloc
 from dataclasses import replace
@@ -243,9 +243,9 @@ def texts_of(references, language=None, reference=None):
 
 @pytest.mark.parametrize("metric", ["bleu", "rouge1", "rougeL"])
 def test_an_unknown_word_matches_no_unknown_word_of_the_lists_references(metric):
-    judge, (reference, _) = CORPUS_METRICS[metric](case="kept"), texts_of(REFERENCES).references
+    found, (reference, _) = CORPUS_METRICS[metric](case="kept"), texts_of(REFERENCES).references
     unknown, known, right = (
-        judge.score(judge.statistics(text, line))
+        found.score(found.statistics(text, line))
         for text, line in (
             ("das <unk> ist da .", reference),
             ("das Haus ist da .", reference),
@@ -263,9 +263,9 @@ def test_a_blank_reference_of_the_lists_is_refused_where_references_are_read():
 
 
 def test_metrics_split_the_language_of_the_texts_as_sacrebleu_does():
-    judge = texts_of(["一只大猫在跑。", "狗在睡觉。"], language="zh").judge("bleu")
-    assert judge.score(judge.statistics("一只大猫在睡觉。", "一只大猫在跑。")) > 10
-    by_words = texts_of(REFERENCES).judge("bleu")
+    metric = texts_of(["一只大猫在跑。", "狗在睡觉。"], language="zh").corpus_metric("bleu")
+    assert metric.score(metric.statistics("一只大猫在睡觉。", "一只大猫在跑。")) > 10
+    by_words = texts_of(REFERENCES).corpus_metric("bleu")
     assert by_words.score(by_words.statistics("一只大猫在睡觉。", "一只大猫在跑。")) < 1
 
 

@@ -78,30 +78,30 @@ def test_several_models_of_subwords_are_refused_unless_the_kind_is_named(data):
 
 
 @pytest.mark.parametrize(
-    "flag, value, told",
+    "flag, value, message",
     [("--beam", "0", "--beam 0: give at least 1"), ("--max-tokens", "-1", "--max-tokens -1: give at least 1")],
 )
-def test_numbers_below_one_are_refused(flag, value, told, data):
-    with pytest.raises(ValueError, match=told):
+def test_numbers_below_one_are_refused(flag, value, message, data):
+    with pytest.raises(ValueError, match=message):
         chosen(flag, value)
 
 
 @pytest.mark.parametrize(
-    "name, value, told",
+    "name, value, message",
     [
         ("BEAM", "many", "argument --beam: invalid int value: 'many'"),
         ("BPE", "sentencpiece", "argument --bpe: sentencpiece: give subword_nmt or sentencepiece"),
     ],
 )
-def test_the_environment_is_checked_as_if_it_were_typed(name, value, told, data, monkeypatch, capsys):
+def test_the_environment_is_checked_as_if_it_were_typed(name, value, message, data, monkeypatch, capsys):
     monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
         chosen()
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, message",
     [
         (["--path", "other.pt"], "--path after the --: give it before the --"),
         (["--gen-subset=valid"], "--gen-subset=valid after the --: give --split before the --"),
@@ -114,10 +114,10 @@ def test_the_environment_is_checked_as_if_it_were_typed(name, value, told, data,
         (["--num-shards", "2"], "--num-shards after the --: leave it out, a decoding is of the whole split"),
     ],
 )
-def test_flags_of_fairseq_that_would_spoil_a_decoding_are_refused(flags, told, data):
+def test_flags_of_fairseq_that_would_spoil_a_decoding_are_refused(flags, message, data):
     with pytest.raises(ValueError) as refused:
         read_decoding(read(forwarded=flags))
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(message)
 
 
 def test_other_flags_of_fairseq_are_forwarded(data):

@@ -1,4 +1,4 @@
-"""Scored windows: what they hold, their gradients, and that generators leave each other alone."""
+"""Scores of windows, streams, sequences and pairs, their gradients, and the independence of generators."""
 
 import math
 from types import SimpleNamespace
@@ -259,8 +259,8 @@ def test_models_are_averaged_as_probabilities(build_tiny_lm, sequences):
 
 @pytest.mark.parametrize("arch", ["transformer_lm", "lstm_lm"])
 def test_fairseqs_language_models_are_scored_too(arch, build_tiny_lm, sequences):
-    host, ours = build_fairseq_lm(arch).double(), build_tiny_lm("tied").double()
-    for models in ([host], [host, ours]):
+    fairseq_lm, ours = build_fairseq_lm(arch).double(), build_tiny_lm("tied").double()
+    for models in ([fairseq_lm], [fairseq_lm, ours]):
         mean = [sum(torch.exp(-nll_alone(model, one)) for model in models) / len(models) for one in sequences]
         found = score_sequences(models, sequences, max_tokens=20)
         assert_scores(found, [-probs.log() for probs in mean], tolerance=1e-6)  # fairseq normalises in float32
@@ -365,7 +365,7 @@ def fairseq_transformer():
 MODELS = {
     "recurrent": lambda: build_tiny_encdec("doc", dropout=0.5),
     "transformer": lambda: build_tiny_transformer("transformer_mos", dropout=0.5),
-    "host": fairseq_transformer,
+    "fairseq": fairseq_transformer,
 }
 
 
@@ -382,7 +382,7 @@ def pairs():
 
 
 @torch.no_grad()
-def scored_pairs_nll_alone(model, source, target):
+def pair_nll_alone(model, source, target):
     previous = torch.cat([torch.tensor([SCORED_PAIRS_END]), target[:-1]])
     output = model.eval()(source[None], torch.tensor([len(source)]), previous[None])
     log_probs = model.get_normalized_probs(output, log_probs=True)[0]
@@ -395,9 +395,9 @@ def test_they_are_those_of_each_pair_alone_whatever_the_batches(name, max_tokens
     model, seen = MODELS[name]().double(), []
     for batch in score_pairs(model, *pairs, max_tokens=max_tokens):
         for number, nll, is_token in zip(batch.numbers, batch.nll, batch.is_token):
-            torch.testing.assert_close(nll[is_token], scored_pairs_nll_alone(model, *(side[number] for side in pairs)))
+            torch.testing.assert_close(nll[is_token], pair_nll_alone(model, *(side[number] for side in pairs)))
             assert not nll[~is_token].any() and int(is_token.sum()) == SCORED_PAIRS_LENGTHS[number][1]
-        assert (batch.scores is None) == (name == "host")
+        assert (batch.scores is None) == (name == "fairseq")
         seen += batch.numbers
         longest = max(max(SCORED_PAIRS_LENGTHS[number]) for number in batch.numbers)
         assert longest * len(batch.numbers) <= max_tokens or len(batch.numbers) == 1

@@ -1,4 +1,4 @@
-"""Linear interpolation of what is known of targets."""
+"""Test-time methods: interpolation, caches, temperature and dropout samples against plain formulas."""
 
 import pytest
 import torch
@@ -406,8 +406,8 @@ def test_large_products_do_not_overflow(build_tiny_lm, tokens, score_text):
 def test_a_cache_that_is_never_full_is_told(num_rows, length, is_told, build_tiny_lm, score_text, capsys):
     model, tokens = build_tiny_lm("tied"), torch.randint(V, (40 * num_rows,))
     found = score_text([model], tokens, num_rows=num_rows, cache=f"{length},0.3,1")
-    told = f"--cache {length}: a row has 40 tokens, so that the cache is never full and changes nothing: take a"
-    assert (told in capsys.readouterr().err) == is_told
+    message = f"--cache {length}: a row has 40 tokens, so that the cache is never full and changes nothing: take a"
+    assert (message in capsys.readouterr().err) == is_told
     assert torch.equal(found, score_text([model], tokens, num_rows=num_rows)) == is_told
 
 

@@ -200,14 +200,14 @@ def test_threads_find_the_same_scores(name, context, build_tiny_lm):
 
 
 @pytest.mark.parametrize(
-    "options, told",
+    "options, message",
     [
         (dict(context="page"), "context page: give one of line, paragraph, document"),
         (dict(buffer=0), "a buffer of 0 lines"),
     ],
 )
-def test_wrong_options_are_refused_at_once(options, told, scorer):
-    with pytest.raises(ValueError, match=told):
+def test_wrong_options_are_refused_at_once(options, message, scorer):
+    with pytest.raises(ValueError, match=message):
         scorer.score_stream(LINES, **options)
 
 

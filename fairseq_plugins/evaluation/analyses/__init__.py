@@ -1,1 +1,1 @@
-"""What is inside trained models."""
+"""Analyses of trained models."""

@@ -1,6 +1,6 @@
-"""Which softmaxes of a mixture serve a text, its prior pi, word by word and summed, and how sure each is.
+"""Expressiveness of output layers: use of a mixture's experts, rank of the log-probabilities, feature correlations.
 
-Shapes: J experts, n words of a sentence, B rows, T steps.
+Shapes: J experts, n words of a sentence, B rows, T steps, N positions of a stream, V vocabulary, D_n width of layer n.
 """
 
 import math
@@ -21,7 +21,7 @@ from fairseq_plugins.output_layers.scores import Scores
 
 @dataclass(frozen=True)
 class ExpertUse:
-    """How much of a text each expert served (Takase et al. 2018, section 5.3 and table 4).
+    """Use of each expert in a text, by its prior pi (Takase et al. 2018, section 5.3 and table 4).
 
     Attributes:
         layers: the layer that each expert reads, J; 0 is the embedding.
@@ -39,22 +39,22 @@ class ExpertUse:
 
     @property
     def shares(self) -> List[float]:
-        """Of each expert in the words; they sum to 1."""
+        """Mean prior of each expert; they sum to 1."""
         return (self.mass / self.num_words).tolist()
 
     @property
     def entropies(self) -> List[float]:
-        """Of each expert's distribution in nats, the mean over all words: 0 where it is sure, log V where uniform."""
+        """Mean entropy of each expert's distribution in nats, from 0 for one word to log V for a uniform one."""
         return (self.total_entropy / self.num_words).tolist()
 
     @property
     def balance(self) -> float:
-        """The root of beta: the population standard deviation of ``mass`` by its mean, 0 where all serve alike."""
+        """The root of beta: the population standard deviation of ``mass`` over its mean, 0 for equal use."""
         return float(self.mass.std(correction=0) / self.mass.mean())
 
     @property
     def sample_balance(self) -> float:
-        """The same with the sample's standard deviation, divided by J - 1; NaN for one expert."""
+        """The same with the sample's standard deviation, which divides by J - 1; NaN for one expert."""
         if len(self.layers) == 1:
             return float("nan")
         return float(self.mass.std(correction=1) / self.mass.mean())
@@ -62,11 +62,11 @@ class ExpertUse:
 
 @dataclass(frozen=True)
 class WordExperts:
-    """The experts of a sentence.
+    """Priors of the experts in a sentence.
 
     Attributes:
-        words: that are predicted, n, the end mark included.
-        weights: the prior before each, (n, J) float64; rows sum to 1.
+        words: the n predicted words, the end mark included.
+        weights: the prior for each word, (n, J) float64; rows sum to 1.
         layers: see :class:`ExpertUse`.
     """
 
@@ -79,7 +79,7 @@ def mixture_output(model: BaseFairseqModel) -> MixtureOutput:
     """The output layer of a model with a mixture.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the model has no mixture.
     """
     decoder = getattr(model, "decoder", None)
     if isinstance(decoder, GatedDecoder):
@@ -96,7 +96,7 @@ def expert_layers(model: BaseFairseqModel) -> List[int]:
     """The layer that each expert of a model reads, J.
 
     Raises:
-        ValueError: if its output layer is no mixture.
+        ValueError: if the model has no mixture.
     """
     experts_per_layer = mixture_output(model).experts_per_layer
     return [layer for layer, number in enumerate(experts_per_layer) for _ in range(number)]
@@ -105,7 +105,7 @@ def expert_layers(model: BaseFairseqModel) -> List[int]:
 def stream_expert_use(
     model: FairseqLanguageModel, tokens: Tensor, *, num_rows: int = 1, device: str = "cpu", show_progress: bool = False
 ) -> ExpertUse:
-    """Over a stream with carried state; the arguments are those of ``score_windows``.
+    """Use of the experts in a stream with carried state; the arguments are those of ``score_windows``.
 
     Raises:
         ValueError: if the model has no mixture, or as ``score_windows``.
@@ -127,7 +127,7 @@ def pairs_expert_use(
     device: str = "cpu",
     show_progress: bool = False,
 ) -> ExpertUse:
-    """Over the targets of sentence pairs; the arguments are those of ``score_pairs``.
+    """Use of the experts in the targets of sentence pairs; the arguments are those of ``score_pairs``.
 
     Raises:
         ValueError: if the model has no mixture, or as ``score_pairs``.
@@ -140,7 +140,7 @@ def pairs_expert_use(
 
 
 class _Sums:
-    """What the batches of a text add up to."""
+    """Sums over the batches of a text."""
 
     def __init__(self, model: BaseFairseqModel):
         self._layers = expert_layers(model)
@@ -150,7 +150,7 @@ class _Sums:
         self._num_words = 0
 
     def add(self, scores: Scores, entropies: Tensor, is_token: Tensor) -> None:
-        """A batch, whose entropies are (B, T, J), and where it has words, (B, T)."""
+        """Add a batch with entropies (B, T, J); ``is_token`` (B, T) is False at padding."""
         assert scores.mixture_weights is not None
         self._mass += scores.mixture_weights[is_token].double().sum(0).cpu()
         self._entropy += entropies[is_token].double().sum(0).cpu()
@@ -168,7 +168,7 @@ class _Sums:
 
 @torch.no_grad()
 def line_experts(model: FairseqLanguageModel, sequence: Tensor, *, device: str = "cpu") -> WordExperts:
-    """Of a line (n,) int64 with its end mark, from a fresh state.
+    """Priors in a line (n,) int64 with its end mark, from a fresh state.
 
     Raises:
         ValueError: if the model has no mixture.
@@ -183,7 +183,7 @@ def line_experts(model: FairseqLanguageModel, sequence: Tensor, *, device: str =
 def pair_experts(
     model: FairseqEncoderDecoderModel, source: Tensor, target: Tensor, *, device: str = "cpu"
 ) -> WordExperts:
-    """Of a target (n,) int64 with its end mark, after its source.
+    """Priors in a target (n,) int64 with its end mark, given its source.
 
     Raises:
         ValueError: if the model has no mixture.
@@ -201,22 +201,19 @@ def _word_experts(weights: Tensor, sequence: Tensor, layers: List[int], dictiona
 
 
 # Rank of the matrix of log-probabilities of a language model (Yang et al. 2018, section 2).
-#
-# Shapes: N positions, V vocabulary.
-
 
 WINDOW = 500
 """Positions of a forward pass."""
 
 NOISE = 4 * math.sqrt(torch.finfo(torch.float64).eps)
-"""Share of the largest singular value: eigenvalues err by a few eps of the largest, and these are their roots."""
+"""Relative error of singular values: eigenvalues err by a few eps of the largest one, and these are their roots."""
 
 
 def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> Tensor:
     """Singular values, (V,) float64, descending, of log P(word | position) for the positions of a stream, (N, V).
 
-    The matrix is never held: its Gram matrix (V, V) is summed in float64, window by window, and the roots of its
-    eigenvalues are taken. Those below :data:`NOISE` of the largest would be rounding, and are zero.
+    The matrix is never in memory. Its Gram matrix (V, V) is summed in float64, window by window, and the result is the
+    roots of its eigenvalues. Values below :data:`NOISE` times the largest are rounding errors and become zero.
 
     Args:
         model: a language model that carries its state.
@@ -239,20 +236,18 @@ def rank(values: Tensor, *, threshold: float) -> int:
 
 
 def default_threshold(values: Tensor, *, num_positions: int) -> float:
-    """The threshold that numerical libraries take for a matrix in float32: max(N, V) eps times the largest value."""
+    """The usual threshold of numerical libraries for a matrix in float32: max(N, V) eps times the largest value."""
     return max(num_positions, len(values)) * torch.finfo(torch.float32).eps * float(values[0])
 
 
-# How much the features of a layer's output depend on each other.
-#
-# Shapes: N positions, D_n width of layer n.
+# Correlation of the features of a layer's output.
 
 
 @dataclass(frozen=True)
 class LayerCorrelation:
     """Mean absolute correlation over pairs of different features of one layer, between 0 and 1.
 
-    A mean is None where there is no pair.
+    A mean is None if there is no pair.
 
     Attributes:
         layer: number of the layer, from 1 on.
@@ -274,7 +269,7 @@ class LayerCorrelation:
 def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[Tensor]:
     """Pearson correlations, (D_n, D_n) float64, of the features of each layer over the positions of a stream.
 
-    Rows of features that never change are NaN. Sums are taken window by window; no output is kept.
+    Rows of features that never change are NaN. Only sums over windows are kept.
 
     Args:
         model: a language model that carries its state.
@@ -311,7 +306,7 @@ def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options: A
 
 
 class _FeatureCorrelationSums:
-    """What the correlations of a layer's features are formed of, summed over positions."""
+    """Sums over positions for the correlations of a layer's features."""
 
     def __init__(self) -> None:
         self.num_positions = 0
@@ -321,7 +316,7 @@ class _FeatureCorrelationSums:
     def add(self, x: Tensor) -> None:
         """Add positions, (N, D_n) float64."""
         if self.origin is None:
-            # near the mean, so that little is lost when the product of means is taken off
+            # near the mean, to avoid cancellation when the product of the means is subtracted
             self.origin = x.mean(dim=0)
         x = x - self.origin
         self.sum = self.sum + x.sum(dim=0)
@@ -329,7 +324,7 @@ class _FeatureCorrelationSums:
         self.num_positions += len(x)
 
     def correlations(self) -> Tensor:
-        """Of the positions so far, (D_n, D_n)."""
+        """Correlations over the positions so far, (D_n, D_n)."""
         mean = self.sum / self.num_positions
         covariance = self.products / self.num_positions - torch.outer(mean, mean)
         deviations = covariance.diagonal().clamp(min=0).sqrt()

@@ -1,6 +1,6 @@
-"""What a mixture reads from each layer and what it teaches each, at a point of its training.
+"""Analyses of layers: their use by a mixture, masks on their outputs, spectra and timescales of recurrent matrices.
 
-Shapes: B rows, T steps, D_n width of layer n, N index of the last layer, J experts.
+Shapes: B rows, T steps, D or D_n width of a layer, N index of the last layer, J experts.
 """
 
 import sys
@@ -26,8 +26,8 @@ class LayerLearning:
 
     Attributes:
         shares: prior of the experts that read the layer; they sum to 1.
-        gradients: norm of d(-log P(w)) / d h^n, in nats, as the output layer gives it to h^n; what passes on from
-            a layer to those below is not in it.
+        gradients: norm of d(-log P(w)) / d h^n, in nats, from the output layer to h^n alone, without the gradients that
+            arrive through higher layers.
         num_words: predicted words, end marks included.
     """
 
@@ -37,7 +37,7 @@ class LayerLearning:
 
 
 def lines_learning(model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str = "cpu") -> LayerLearning:
-    """Of lines (n,) int64 with their end marks, each from a fresh state; without dropout.
+    """Measure lines (n,) int64 with their end marks, each from a fresh state and without dropout.
 
     Raises:
         ValueError: if the model has no mixture, or there is no line.
@@ -48,12 +48,12 @@ def lines_learning(model: FairseqLanguageModel, lines: Sequence[Tensor], *, devi
 def pairs_learning(
     model: FairseqEncoderDecoderModel, sources: Sequence[Tensor], targets: Sequence[Tensor], *, device: str = "cpu"
 ) -> LayerLearning:
-    """Of sentence pairs; the arguments are those of ``score_pairs``. Without dropout.
+    """Measure sentence pairs without dropout; the arguments are those of ``score_pairs``.
 
     Raises:
         ValueError: if the model has no mixture, there is no pair, or as ``score_pairs``.
     """
-    expert_layers(model)
+    expert_layers(model)  # raises before anything is scored
     batches = (
         (scored.states, scored.target, scored.is_token)
         for scored in score_pairs(model, sources, targets, device=device)
@@ -75,7 +75,7 @@ def _read_lines(
 
 
 def _learning(model: BaseFairseqModel, batches: Iterator[Tuple[DecoderStates, Tensor, Tensor]]) -> LayerLearning:
-    """From what the output layer reads, the targets (B, T) and where they have a word (B, T)."""
+    """Measure batches of inputs of the output layer, targets (B, T), and a mask (B, T) that is False at padding."""
     output, read_layers = mixture_output(model), torch.tensor(expert_layers(model))
     mass = torch.zeros(len(read_layers), dtype=torch.float64)
     norms: List[float] = []
@@ -97,15 +97,16 @@ def _learning(model: BaseFairseqModel, batches: Iterator[Tuple[DecoderStates, Te
     return LayerLearning(shares=shares, gradients=[norm / num_words for norm in norms], num_words=num_words)
 
 
-# The outputs of a language model's recurrent layers, to be read or changed while it is evaluated.
+# Masks on the outputs of recurrent layers (Shuang et al. 2020, section V-C). A model loses less if its features depend
+# less on each other.
 
 
 @contextmanager
 def changed_layer_outputs(model: FairseqLanguageModel, change: Callable[[int, Tensor], Tensor]) -> Iterator[None]:
     """Within the block, the output of layer n = 1 .. N, (B, T, D_n), is ``change(n, output)``.
 
-    The next layer and the output layer read it; the layer's own state, which its next step reads, stays as it is. In
-    evaluation the output is that of the layer itself, without dropout.
+    The next layer and the output layer read the changed output. The layer's recurrent state does not change. In
+    evaluation mode ``output`` is without dropout.
     """
     with ExitStack() as hooks:
         for n, dropout in enumerate(model.decoder.stack.dropouts, start=1):
@@ -114,22 +115,17 @@ def changed_layer_outputs(model: FairseqLanguageModel, change: Callable[[int, Te
         yield
 
 
-# Perplexity where outputs of recurrent layers are set to zero at random (Shuang et al. 2020, section V-C).
-#
-# A model whose features do not depend on each other's company loses less.
-
-
 LAYER_MASKS = ("element", "locked")
-"""A fresh mask for every element of every time step, or one for each feature of a row that stays for a whole run."""
+"""A new mask for every element of every time step, or one for each feature of a row that lasts for a whole run."""
 
 
 @dataclass(frozen=True)
 class LayerMask:
-    """Which outputs are masked, and how.
+    """Masks that set outputs to zero.
 
     Attributes:
         layers: numbers of the masked layers, from 1 on.
-        probability: of an element to be set to zero, 0 <= P <= 1; what is kept is not rescaled.
+        probability: of an element to be set to zero, 0 <= P <= 1; other elements are not rescaled.
         kind: a value of :data:`LAYER_MASKS`.
     """
 
@@ -148,9 +144,9 @@ class MaskedRuns:
     Attributes:
         model: its name.
         layers: "all", or the number of the only layer that is masked.
-        probability, mask: as :class:`LayerMask` has them.
+        probability, mask: see :class:`LayerMask`; ``mask`` is its kind.
         perplexity: the mean over the runs.
-        perplexities: of each run; without a mask there is one.
+        perplexities: of each run; one with probability 0.
     """
 
     model: str
@@ -175,11 +171,11 @@ def masking_curves(
 
     Args:
         models: by name, all with the same number of layers.
-        tokens, options: as :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
-        probabilities: to mask with.
+        tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
+        probabilities: of masking.
         kind: a value of :data:`LAYER_MASKS`.
-        num_runs: runs with other masks, seeds 1, 2, ...
-        show_progress: whether a bar is drawn on standard error.
+        num_runs: runs with different masks, of seeds 1, 2, ...
+        show_progress: draw a bar.
 
     Raises:
         ValueError: if the models differ in depth.
@@ -209,8 +205,8 @@ def masked_perplexity(
     """Perplexity with random masks.
 
     Args:
-        model, tokens, options: as :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
-        mask: what is masked.
+        model, tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
+        mask: layers, probability and kind.
         seed: of the masks.
     """
     generator = torch.Generator(device=options.get("device", "cpu")).manual_seed(seed)
@@ -233,21 +229,18 @@ def masked_perplexity(
         return evaluate_perplexity([model], tokens, **options).perplexity
 
 
-# Eigenvalues of the matrices of recurrent layers without gates (Pachitariu & Sahani 2013).
-#
-# Shapes: D width of a layer.
+# Recurrent matrices of layers without gates (Pachitariu & Sahani 2013).
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues of a recurrent matrix R.
+    """Eigenvalues of the recurrent matrix of a layer.
 
     Attributes:
         layer: its number, from 1 on.
         eigenvalues: (D,) complex128, the largest modulus first.
-        most_negative: the least of the real ones; NaN where none is below zero.
-        same_sign: of its right and its left eigenvector, the larger share of entries that have one sign; NaN where
-            there is none.
+        most_negative: the lowest real eigenvalue; NaN if none is below zero.
+        same_sign: the larger share of entries with the same sign in its right and its left eigenvector; NaN without it.
     """
 
     layer: int
@@ -257,15 +250,15 @@ class Spectrum:
 
     @property
     def num_growing(self) -> int:
-        """Eigenvalues whose modulus is above 1."""
+        """Number of eigenvalues with a modulus above 1."""
         return int((self.eigenvalues.abs() > 1).sum())
 
 
 def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectrum]:
-    """Of each layer, bottom first, in float64; ``path`` names the model.
+    """Spectrum of each layer, bottom first, in float64; ``path`` names the model.
 
     Raises:
-        ValueError: if a layer has no matrix from hidden state to hidden state alone.
+        ValueError: if a layer has gates or no recurrent matrix.
     """
     found = []
     for number, layer in enumerate(model.decoder.stack.layers, start=1):
@@ -297,18 +290,15 @@ def _same_sign(vector: Tensor) -> float:
     return max(float((sign * vector > rounding).double().mean()) for sign in (1, -1))
 
 
-# Timescales of the units of diagonal recurrent layers (Pachitariu & Sahani 2013).
-
-
 @dataclass(frozen=True)
 class Timescales:
-    """Times in tokens after which the units of a layer keep 1/e of what they held, -1 / log r.
+    """Timescales of the units of a diagonal recurrent layer: the tokens until a unit decays to 1/e, -1 / log r.
 
     Attributes:
         layer: its number, from 1 on.
         values: of the units with 0 < r < 1, the longest first.
-        num_alternating: units with r < 0, whose sign changes at every token.
-        num_without: units with r = 0, which hold nothing, or 1, which forget nothing.
+        num_alternating: number of units with r < 0, whose sign changes at every token.
+        num_without: number of units with r = 0, which keep nothing, or 1, which forget nothing.
     """
 
     layer: int
@@ -318,12 +308,12 @@ class Timescales:
 
     @property
     def num_units(self) -> int:
-        """Of the layer."""
+        """Number of units of the layer."""
         return len(self.values) + self.num_alternating + self.num_without
 
 
 def timescales(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Timescales]:
-    """Of each layer, bottom first; ``path`` names the model.
+    """Timescales of each layer, bottom first; ``path`` names the model.
 
     Raises:
         ValueError: if a layer is not diagonal.

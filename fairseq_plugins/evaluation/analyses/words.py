@@ -1,6 +1,6 @@
-"""Two language models compared by how often the predicted word occurs in the training text.
+"""Analyses of words: losses by frequency in the training text, and words that a gate raises.
 
-Shapes: V vocabulary.
+Shapes: V vocabulary, n input words.
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, InputToOutputGate, NoGate, OutputGate
 
 LOWER_BOUNDS = (1, 50, 100, 250, 500, 1000, 2500, 5000)
-"""Of the bands of Pappas & Henderson 2019, fig. 3: inclusive; the next one is excluded."""
+"""Inclusive lower bounds of the frequency bands of Pappas & Henderson 2019, fig. 3."""
 
 
 @dataclass(frozen=True)
 class FrequencyBand:
-    """Words of one band of training frequency, and how much better the second model predicts them.
+    """Words of one band of training frequency, and the gain of the second model over the first.
 
     Attributes:
         lowest: occurrences in the training text, inclusive.
         below: occurrences, exclusive, or None without an upper bound.
-        num_types: words of the band that occur in the scored text.
-        num_tokens: their occurrences there.
-        mean_of_types: mean over the types of 100 (B - O) / O, the statistic of the paper's figure, with the loss B of
-            the first model and O of the second summed over a type's occurrences; few rare words with a small O
-            decide it.
+        num_types: number of words of the band in the scored text.
+        num_tokens: number of their occurrences there.
+        mean_of_types: mean over the types of 100 (B - O) / O, the statistic of the paper's figure, with the losses B of
+            the first model and O of the second summed over the occurrences of a type. A few rare words with a small O
+            dominate it.
         of_the_loss: 100 (B - O) / B with the losses of the whole band.
     """
 
@@ -45,7 +45,7 @@ class FrequencyBand:
 def losses_by_type(
     models: Sequence[FairseqLanguageModel], tokens: Tensor, *, vocab_size: int, **options: Any
 ) -> Tensor:
-    """Summed NLL in nats of every word as a target, (V,) float64.
+    """Summed NLL in nats of each word as a target, (V,) float64.
 
     Args:
         models, tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
@@ -65,13 +65,13 @@ def compare_bands(
     counts: Tensor,
     excluded: Sequence[int],
 ) -> List[FrequencyBand]:
-    """Compare summed losses by type, all (V,); bands without a word are left out.
+    """Compare the summed losses of two models by band. Bands without a word are left out.
 
     Args:
-        baseline: of the first model, B.
-        other: of the second model, O.
-        train_counts: occurrences of each word in the training text.
-        counts: occurrences as a target in the scored text.
+        baseline: losses B of the first model, (V,).
+        other: losses O of the second model, (V,).
+        train_counts: occurrences in the training text, (V,).
+        counts: occurrences as a target in the scored text, (V,).
         excluded: words that do not count, such as the end mark.
     """
     scored = counts > 0
@@ -96,18 +96,13 @@ def compare_bands(
     return bands
 
 
-# Words that a gate raises after an input word (Takase, Suzuki & Nagata 2017, table 5).
-#
-# Shapes: V vocabulary, n input words.
-
-
 @dataclass(frozen=True)
 class RaisedWord:
-    """A word whose logit a gate leaves high.
+    """A word with a large gate after an input word (Takase, Suzuki & Nagata 2017, table 5).
 
     Attributes:
         word: the output word.
-        gate: what its logit is multiplied by after the input word, between 0 and 1.
+        gate: factor of its logit after the input word, between 0 and 1.
         count: its occurrences in the training text.
     """
 
@@ -117,7 +112,7 @@ class RaisedWord:
 
 
 def word_gate(model: BaseFairseqModel, path: Union[str, Path]) -> InputToOutputGate:
-    """The gate of a model, if it reads the input word alone; ``path`` names the model.
+    """The gate of a model, which must read only the input word; ``path`` names the model.
 
     Raises:
         ValueError: if there is none, or it reads more.
@@ -135,7 +130,7 @@ def word_gate(model: BaseFairseqModel, path: Union[str, Path]) -> InputToOutputG
 
 
 def word_indices(words: Sequence[str], dictionary: Dictionary) -> Tensor:
-    """Numbers of the words, (n) int64.
+    """Numbers of the words, (n,) int64.
 
     Raises:
         ValueError: if one is not in the dictionary.
@@ -160,12 +155,12 @@ def raised_words(
     """The output words with the largest gates after each input word, the largest first.
 
     Args:
-        gate: that reads the input word alone.
-        words: input words.
-        dictionary: the model's, whose size is V.
+        gate: reads only the input word.
+        words: n input words.
+        dictionary: the model's, of size V.
         counts: occurrences in the training text, (V,) int64.
         min_count: output words with fewer occurrences are left out.
-        num_words: how many are returned, or fewer where so few are frequent enough.
+        num_words: largest number of output words for an input word.
 
     Raises:
         ValueError: if an input word is not in the dictionary, or no output word is frequent enough.

@@ -1,4 +1,4 @@
-"""What a mixture reads from each layer and teaches it."""
+"""Analyses of layers: mixtures, masks, spectra and timescales."""
 
 import math
 import re

@@ -8,7 +8,7 @@ import torch
 from builders import build_tiny_encdec, build_tiny_gated_lm, build_tiny_lm, build_tiny_transformer, tiny_base_flags
 from single_experts import only_expert
 
-from fairseq_plugins.evaluation.analyses import experts as rank_module
+from fairseq_plugins.evaluation.analyses import experts as experts_module
 from fairseq_plugins.evaluation.analyses.experts import (
     ExpertUse,
     correlation_matrices,
@@ -137,7 +137,7 @@ def test_singular_values_are_those_of_the_whole_matrix(name, window, build_tiny_
     model, tokens = build_tiny_lm(name, vocab_size=V).double(), torch.randint(V, (141,))
     with torch.no_grad():
         log_probs, _ = model.eval()(tokens[None, :-1])
-    monkeypatch.setattr(rank_module, "WINDOW", window)
+    monkeypatch.setattr(experts_module, "WINDOW", window)
     values = singular_values(model, tokens)
     torch.testing.assert_close(values, torch.linalg.svdvals(log_probs[0]), rtol=1e-6, atol=1e-4)
 
