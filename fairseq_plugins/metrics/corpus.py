@@ -1,6 +1,6 @@
-"""Metrics of a corpus as functions of sums over its sentences: parts of a corpus add up to the whole, exactly.
+"""Metrics of a corpus as functions of sums over its sentences, and paired bootstrap.
 
-Shapes: S statistics of a sentence.
+Shapes: S statistics of a sentence, N sentences, R runs of a system, K bootstrap samples.
 """
 
 from abc import ABC, abstractmethod
@@ -25,15 +25,18 @@ from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 
 
 class CorpusMetric(ABC):
-    """A metric that reads nothing but the sum of what each sentence counts."""
+    """A metric that is a function of the sum of statistics of each sentence.
+
+    So bootstrap samples and tuning add statistics instead of scoring texts again.
+    """
 
     @abstractmethod
     def statistics(self, hypothesis: str, reference: str) -> np.ndarray:
-        """What a sentence counts, (S,) float64."""
+        """Statistics of a sentence, (S,) float64."""
 
     @abstractmethod
     def score(self, total: np.ndarray) -> float:
-        """The metric, 0 to 100, of the sentences whose statistics sum to ``total`` (S,)."""
+        """The metric, 0 to 100, of sentences whose statistics sum to ``total`` (S,)."""
 
 
 LetterCase = Literal["kept", "ignored"]
@@ -55,14 +58,12 @@ class SacrebleuMetric(CorpusMetric):
 
 
 class RougeMean(CorpusMetric):
-    """Mean F1 of one of ROUGE's metrics; its statistics are the sum and the number of sentences.
-
-    ROUGE ignores case always.
+    """Mean F1 of one of ROUGE's metrics. The statistics are its sum and the number of sentences. Case is ignored.
 
     Args:
         name: of the metric.
         settings: of ROUGE.
-        escapes: whether those of the Moses tokeniser are undone, of which ROUGE would count the letters.
+        escapes: whether the escapes of the Moses tokeniser are undone; otherwise ROUGE counts their letters.
     """
 
     def __init__(
@@ -88,22 +89,22 @@ class RougeMean(CorpusMetric):
 
 
 class MakesCorpusMetric(Protocol):
-    """Makes a metric of text in a language, by its code, or in any that separates words by blanks.
+    """Makes a metric of text in a language, by its code, or in any language with blanks between words.
 
     Raises:
-        ValueError: if what splits the language into words is not installed.
+        ValueError: if the tokeniser of the language is not installed.
     """
 
     def __call__(self, *, case: LetterCase = "kept", language: str = "") -> CorpusMetric: ...
 
 
 def bleu_of_text(*, case: LetterCase = "kept", language: str = "", force: bool = False) -> BLEU:
-    """BLEU of raw text, by the tokeniser that sacreBLEU takes for the language: WMT's for most, characters for Chinese.
+    """BLEU of raw text with sacreBLEU's tokeniser for the language: WMT's for most, characters for Chinese.
 
     Args:
         case: whether it counts.
         language: its code.
-        force: not to warn of what looks tokenised.
+        force: do not warn about text that looks tokenised.
 
     Raises:
         ValueError: if the tokeniser is not installed.
@@ -133,18 +134,18 @@ CORPUS_METRICS: Dict[str, MakesCorpusMetric] = {
     "chrf": _chrf,
     **{name: partial(_rouge, name) for name in ROUGE_METRICS},
 }
-"""Metrics of tokenised or raw text, by name; each call makes one."""
+"""Factories of metrics of tokenised or raw text, by name."""
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", **ROUGE_METRICS}
-"""How tables and pictures call them."""
+"""Names in tables and pictures."""
 
 
 def check_script(metric: str, references: Iterable[str], *, flag: str) -> None:
-    """Refuse references in whose script a metric knows no word: ROUGE knows those of a-z and 0-9 alone.
+    """Check that a metric knows the script of references. ROUGE knows only words of a-z and 0-9.
 
     Args:
         metric: a name of :data:`CORPUS_METRICS`.
-        references: a sentence each, which other metrics leave unread.
+        references: a sentence each; only read for ROUGE.
         flag: that chooses the metric.
 
     Raises:
@@ -156,22 +157,19 @@ def check_script(metric: str, references: Iterable[str], *, flag: str) -> None:
 
 
 # Paired bootstrap (Koehn 2004) of systems that were trained several times.
-#
-# Shapes: R runs of a system, N sentences, S statistics of a sentence, K samples.
-
 
 SAMPLES_AT_ONCE = 50
-"""How often each sentence is drawn is held for so many samples."""
+"""Samples whose weights, (samples, N), are in memory together."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a system is above a baseline.
+    """Difference between a system and a baseline.
 
     Attributes:
         value: difference of the means over the runs, in the unit of the scores.
         interval: half the width of its 95 % confidence interval.
-        p: chance of a difference at least as large, to either side, between equal systems.
+        p: probability of a difference at least as large, in either direction, between equal systems.
     """
 
     value: float
@@ -183,8 +181,8 @@ def bootstrap_scores(metric: CorpusMetric, runs: Sequence[Sequence[str]], refere
     """The mean score of a system's texts on all sentences, and on each of K samples of them, (1 + K).
 
     Args:
-        metric: by which systems are compared.
-        runs: R texts, each as long as the references.
+        metric: to compute.
+        runs: R texts of N lines.
         references: N lines.
     """
     statistics = [
@@ -196,11 +194,10 @@ def bootstrap_scores(metric: CorpusMetric, runs: Sequence[Sequence[str]], refere
 def bootstrap_means(score: Callable[[np.ndarray], float], runs: Sequence[np.ndarray]) -> np.ndarray:
     """The mean score of a system's runs on all sentences, and on each of K samples of them, (1 + K).
 
-    Sentences are drawn with replacement, and each brings what all runs made of it. The samples are the same for every
-    system.
+    Sentences are drawn with replacement, each with the outputs of all runs. The samples are the same for all systems.
 
     Args:
-        score: of the sentences whose statistics sum to (S,).
+        score: of sentences whose statistics sum to (S,).
         runs: R statistics of sentences, (N, S).
     """
     num_sentences = len(runs[0])
@@ -210,19 +207,19 @@ def bootstrap_means(score: Callable[[np.ndarray], float], runs: Sequence[np.ndar
     for first in range(0, NUM_BOOTSTRAP_SAMPLES, SAMPLES_AT_ONCE):
         num_samples = min(SAMPLES_AT_ONCE, NUM_BOOTSTRAP_SAMPLES - first)
         weights = count(num_sentences, chances, size=num_samples).astype(np.float64)
-        for of_run, statistics in zip(totals, runs):
-            of_run.extend(weights @ statistics)
-    return np.mean([[score(total) for total in of_run] for of_run in totals], axis=0)
+        for run_totals, statistics in zip(totals, runs):
+            run_totals.extend(weights @ statistics)
+    return np.mean([[score(total) for total in run_totals] for run_totals in totals], axis=0)
 
 
 def paired_difference(system: np.ndarray, baseline: np.ndarray) -> Difference:
     """Compare two systems by their :func:`bootstrap_means`, (1 + K) each.
 
-    The interval says what other sentences would change; what other seeds would change it does not say. p counts
-    differences to both sides and so is larger than that of sacreBLEU's test, which looks at their size alone.
+    The interval covers the choice of sentences, not that of seeds. p counts differences in both directions, so it is
+    larger than that of sacreBLEU's test, which counts only their size.
     """
     whole, *samples = system - baseline
     low, high = np.percentile(samples, [2.5, 97.5])
-    # a sample's distance from the mean of all samples is what equal systems would show (Riezler & Maxwell 2005)
+    # centered samples are distributed as the differences of equal systems (Riezler & Maxwell 2005)
     num_as_large = int((np.abs(samples - np.mean(samples)) >= abs(whole)).sum())
     return Difference(float(whole), float(high - low) / 2, (num_as_large + 1) / (len(samples) + 1))

@@ -1,11 +1,15 @@
 """ROUGE-1, -2 and -L of short texts, by the rouge-score package.
 
-Where this differs from ROUGE-1.5.5: words of several letters are kept, stop words included (``-s`` is not offered);
-of several references the one with the highest F1 counts, for each metric by itself, where ``-f A`` takes the best
-recall and drops references in turn; ROUGE-L treats a text as one sentence (rouge-score's rougeL), so that texts of
-several lines should not be compared with published summary-level ROUGE-L (rougeLsum); the stemmer is NLTK's Porter
-stemmer, which has a few exceptions of its own. ROUGE-L is computed here, with the package's result, because the package
-takes memory in the product of the lengths.
+Differences from ROUGE-1.5.5:
+
+* All words count, stop words included (``-s`` is not offered).
+* Of several references the one with the highest F1 counts, separately for each metric. ``-f A`` takes the best recall
+  and drops references in turn.
+* ROUGE-L treats a text as one sentence (rouge-score's rougeL). Texts of several lines should not be compared with
+  published summary-level ROUGE-L (rougeLsum).
+* The stemmer is NLTK's Porter stemmer, which has a few exceptions of its own.
+
+ROUGE-L is computed here, with the same result as the package's, whose memory is the product of the lengths.
 """
 
 import argparse
@@ -32,54 +36,18 @@ from tqdm import tqdm
 
 from fairseq_plugins.options import OnOff, choices
 
-# The longest common subsequence of two texts, for ROUGE-L.
-
-
-BLOCK = 8192
-"""Words of the first text that are compared with a word of the second at once, a bit each."""
-
-
-def common_subsequence_length(first: Sequence[str], second: Sequence[str]) -> int:
-    """Length of the longest sequence of words that both texts have in this order.
-
-    The rows of the dynamic programme are bits of whole numbers (Hyyrö 2004), block by block. Time is in the product of
-    the lengths, divided by the bits of a machine word; memory is in their sum.
-    """
-    length = 0
-    carries = bytearray(len(second))  # what a block hands on to the next, for each word of the second text
-    for start in range(0, len(first), BLOCK):
-        block = first[start : start + BLOCK]
-        all_ones = (1 << len(block)) - 1
-        places: DefaultDict[str, int] = defaultdict(int)
-        for place, word in enumerate(block):
-            places[word] |= 1 << place
-        row = all_ones  # a zero where the length grows
-        for number, word in enumerate(second):
-            matches = places.get(word, 0)
-            if matches or carries[number]:
-                total = row + (row & matches) + carries[number]
-                carries[number] = total > all_ones
-                row = (total & all_ones) | (row & ~matches)
-        length += len(block) - row.bit_count()
-    return length
-
-
-# Words that a dictionary lacks, in texts that are compared.
-
-
 UNKNOWN_REFERENCE = Dictionary().unk_string(escape=True)
-"""How fairseq writes a reference's word that the dictionary lacks; it is no word, but metrics see parts of it."""
+"""fairseq's replacement for words of references that the dictionary lacks. Metrics would count parts of it as words."""
 
 NO_HYPOTHESIS_HAS_THIS = "zqxjkvw"
-"""Stands for such a word where a metric is computed; as long, so that limits cut the same."""
-
+"""Replacement of :data:`UNKNOWN_REFERENCE` in metrics. It has the same length, so that byte limits cut the same."""
 
 METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 NUM_BOOTSTRAP_SAMPLES = 1000
 SEED = 12345
 TOKENIZERS = ("rouge", "unicode")
 TEXTS_AT_ONCE = 100
-"""That a process is handed."""
+"""Texts that a worker process gets at a time."""
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = regex.compile(
@@ -89,17 +57,24 @@ _WORD = regex.compile(
 MOSES_ESCAPES = {
     "&#124;": "|", "&lt;": "<", "&gt;": ">", "&apos;": "'", "&quot;": '"', "&#91;": "[", "&#93;": "]", "&amp;": "&",
 }  # fmt: skip
-"""What the Moses tokeniser writes; the last is undone last."""
+"""Escapes of the Moses tokeniser. The last one must be undone last."""
+
+
+def without_escapes(text: str) -> str:
+    """The text without the escapes of the Moses tokeniser, whose letters ROUGE would count."""
+    for escape, character in MOSES_ESCAPES.items():
+        text = text.replace(escape, character)
+    return text
 
 
 @dataclass(frozen=True)
 class RougeSettings:
-    """What decides a score; two scores can be compared if their :meth:`signature` is the same.
+    """Settings of ROUGE. Only scores with the same :meth:`signature` are comparable.
 
     Attributes:
         stemming: "on", as ROUGE-1.5.5 -m: words of more than three letters are stemmed (English); or "off".
-        tokenizer: "rouge", as ROUGE-1.5.5: words of a-z and 0-9, all else parts them; "unicode": words of letters and
-            digits of any script, for other languages than English; in scripts without spaces (Chinese, Japanese, Thai,
+        tokenizer: "rouge", as ROUGE-1.5.5: words of a-z and 0-9, separated by all else. "unicode": words of letters and
+            digits of any script, for languages other than English. In scripts without spaces (Chinese, Japanese, Thai,
             Lao, Khmer, Burmese) every letter is a word.
         max_bytes: texts are cut after so many bytes of UTF-8, as ROUGE-1.5.5 -b (75 in DUC 2004); 0 is no limit.
         max_words: texts are cut after so many words, as ROUGE-1.5.5 -l; 0 is no limit.
@@ -157,7 +132,7 @@ def add_rouge_settings(parser: Union[argparse.ArgumentParser, argparse._Argument
 
 
 def read_rouge_settings(args: argparse.Namespace) -> RougeSettings:
-    """What the flags of :func:`add_rouge_settings` ask for.
+    """The settings of the flags of :func:`add_rouge_settings`.
 
     Raises:
         ValueError: see :class:`RougeSettings`.
@@ -182,7 +157,7 @@ class UnicodeTokenizer(tokenizers.Tokenizer):
 
 
 class _Tokenised(tokenizers.Tokenizer):
-    """Takes words for a text; rouge-score is handed what was split once."""
+    """Passes words through, so that rouge-score does not split texts a second time."""
 
     def tokenize(self, text: List[str]) -> List[str]:
         return text
@@ -206,7 +181,7 @@ class Rouge:
         return {**self._scorer.score_multi(others, words), "rougeL": max(longest, key=lambda score: score.fmeasure)}
 
     def cut(self, text: str) -> str:
-        """The text within the limit."""
+        """The text up to the limit."""
         if self.settings.max_bytes:
             return text.encode("utf-8")[: self.settings.max_bytes].decode("utf-8", errors="ignore")
         if self.settings.max_words:
@@ -220,6 +195,36 @@ def _rouge_l(hypothesis: Sequence[str], reference: Sequence[str]) -> scoring.Sco
     length = common_subsequence_length(reference, hypothesis)
     precision, recall = length / len(hypothesis), length / len(reference)
     return scoring.Score(precision=precision, recall=recall, fmeasure=scoring.fmeasure(precision, recall))
+
+
+BLOCK = 8192
+"""Words of the first text that are compared with a word of the second at once, a bit each."""
+
+
+def common_subsequence_length(first: Sequence[str], second: Sequence[str]) -> int:
+    """Length of the longest common subsequence of words, for ROUGE-L.
+
+    A row of the dynamic programme never falls and rises by at most one a column, so one bit a column holds it, and
+    integer addition computes a whole row (Hyyrö 2004). Time is the product of the lengths over the bits of a machine
+    word. Memory is their sum.
+    """
+    length = 0
+    carries = bytearray(len(second))  # the carry from one block to the next, for each word of the second text
+    for start in range(0, len(first), BLOCK):
+        block = first[start : start + BLOCK]
+        all_ones = (1 << len(block)) - 1
+        places: DefaultDict[str, int] = defaultdict(int)
+        for place, word in enumerate(block):
+            places[word] |= 1 << place
+        row = all_ones  # a zero where the length grows
+        for number, word in enumerate(second):
+            matches = places.get(word, 0)
+            if matches or carries[number]:
+                total = row + (row & matches) + carries[number]
+                carries[number] = total > all_ones
+                row = (total & all_ones) | (row & ~matches)
+        length += len(block) - row.bit_count()
+    return length
 
 
 @dataclass(frozen=True)
@@ -247,8 +252,8 @@ def score_corpus(
         hypotheses: a text each.
         references: of every hypothesis, one or more.
         settings: what decides the score.
-        num_processes: at most, by default one for a short corpus; there are no more than cores to use, nor than
-            a hundredth of the texts.
+        num_processes: largest number of processes, by default one for each 500 texts. There are never more than
+            available cores, or than one for each :data:`TEXTS_AT_ONCE` texts.
         show_progress: draw a bar.
 
     Raises:
@@ -283,12 +288,12 @@ def score_corpus(
 def check_tokens(
     references: Sequence[Sequence[str]], settings: RougeSettings, *, remedy: str = "take the unicode tokeniser"
 ) -> None:
-    """Refuse references of another script than the tokeniser's, which would empty half of them or more.
+    """Check that the tokeniser knows the script of references: it must not empty half of them or more.
 
     Args:
-        references: of every hypothesis; what stands for an unknown word is no word.
+        references: of every hypothesis. Replaced unknown words do not count.
         settings: with the tokeniser.
-        remedy: that the message ends in.
+        remedy: end of the error message.
 
     Raises:
         ValueError: with the first such line.
@@ -310,7 +315,7 @@ _rouge: Optional[Rouge] = None
 
 def _start_worker(settings: RougeSettings) -> None:
     global _rouge
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is told once, by the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent alone reports an interrupt from the keyboard
     _rouge = Rouge(settings)
 
 
@@ -328,15 +333,7 @@ def _aggregate(title: str, scores: List[scoring.Score]) -> RougeScore:
     return RougeScore(title, precision, recall, f1, float(high - low) / 2)
 
 
-def without_escapes(text: str) -> str:
-    """The text without the escapes of the Moses tokeniser, of which ROUGE would count the letters."""
-    for escape, character in MOSES_ESCAPES.items():
-        text = text.replace(escape, character)
-    return text
-
-
-# ROUGE for ``fairseq-generate --scoring rouge``.
-
+# The scorer of fairseq-generate --scoring rouge.
 
 logger = logging.getLogger(__name__)
 
@@ -364,9 +361,9 @@ class RougeScorerConfig(FairseqDataclass):
 
 @register_scorer("rouge", dataclass=RougeScorerConfig)
 class RougeScorer(BaseScorer):
-    """ROUGE-1, -2 and -L of the hypotheses that fairseq hands over.
+    """ROUGE-1, -2 and -L of the hypotheses that fairseq passes.
 
-    fairseq's references lack words that are not in the dictionary; they count as words that no hypothesis has. To
+    fairseq's references lack words that are not in the dictionary. These count as words that no hypothesis has. To
     compare with other work, score against the raw references with ``python -m fairseq_plugins.cli.evaluate_rouge``.
     """
 
@@ -384,7 +381,7 @@ class RougeScorer(BaseScorer):
         super().add_string(without_escapes(ref), without_escapes(pred))
 
     def scores(self) -> List[RougeScore]:
-        """Of all pairs so far; references of another script are warned of, for the decoding would be lost."""
+        """Scores of all pairs so far. References of another script only give a warning, so that no decoding is lost."""
         try:
             check_tokens([[reference] for reference in self.ref], self.settings)
         except ValueError as error:

@@ -1,4 +1,8 @@
-"""Reading ARPA files."""
+"""ARPA files: n-gram models as text, which KenLM, SRILM and others read and write.
+
+A file has, for each order, a line for each n-gram: the logarithm to base 10 of its probability, its words, and the
+logarithm of its back-off weight, which may be left out if it is zero.
+"""
 
 import codecs
 import gzip
@@ -19,14 +23,8 @@ from tqdm import tqdm
 from fairseq_plugins.data.text import byte_lines
 from fairseq_plugins.options import replaced_file
 
-# The n-grams of an ARPA file: n-gram models as text, which KenLM, SRILM and others write and read.
-#
-# A file has, for each order, a line for each n-gram: the logarithm to base 10 of its probability, its words, and the
-# logarithm of its back-off weight, which may be left out where it is zero.
-
-
 LOG_ZERO = -99.0
-"""The logarithm that files have for a probability of zero."""
+"""The logarithm of a probability of zero in files."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,16 @@ class ArpaRows:
 
 PROGRESS_FROM_NGRAMS = 1_000_000
 LINES_AT_ONCE = 2**16
-"""Lines of the file that are held as text at a time."""
+"""Lines that are in memory as text at a time."""
 
 _SIZE = re.compile(rb"ngram\s+(\d{1,9})\s*=\s*(\d{1,18})")
 _OUTSIDE = -1
 
 
 def read_orders(path: Path, symbols: Sequence[str], *, show_progress: bool = False) -> Iterator[ArpaRows]:
-    """Read a file, compressed by gzip or not, an order at a time, from unigrams up.
+    """Read a file, compressed by gzip or not, one order at a time, from unigrams up.
 
-    n-grams with a word that the dictionary lacks are left out.
+    n-grams with words that the dictionary lacks are left out.
 
     Args:
         path: of the file.
@@ -78,7 +76,7 @@ def read_orders(path: Path, symbols: Sequence[str], *, show_progress: bool = Fal
 
 
 class _ArpaLines:
-    """The lines of a file, which are counted for messages."""
+    """A parser that counts lines for error messages."""
 
     def __init__(self, lines: Iterable[bytes], path: Path) -> None:
         self._lines = iter(lines)
@@ -125,7 +123,7 @@ class _ArpaLines:
         return line, sizes
 
     def _read_rows(self, order: int, numbers: Dict[bytes, int], *, num_lines: int) -> ArpaRows:
-        """The n-grams of the next lines, less those with words outside of the dictionary."""
+        """The n-grams of the next lines, without those with words outside of the dictionary."""
         words: List[int] = []
         log_probs: List[float] = []
         log_backoffs: List[float] = []
@@ -167,17 +165,14 @@ class _ArpaLines:
         raise ValueError(f"{self._path}, line {self._num_read}: damaged: {wrong}")
 
 
-# Writing ARPA files.
-
-
 COMPRESSION = 6
-"""Of gzip, from 1 to 9."""
+"""Level of gzip."""
 
 
 def write_rows(
     path: Path, rows: Iterable[ArpaRows], *, symbols: Sequence[str], sizes: Sequence[int], show_progress: bool = False
 ) -> None:
-    """Write a file, compressed where its name ends in ``.gz``; equal models give equal files.
+    """Write a file, compressed if its name ends in ``.gz``. Equal models give equal files.
 
     Args:
         path: of the file.
@@ -208,7 +203,7 @@ def write_rows(
 
 def _lines(rows: ArpaRows, names: Any, *, with_backoffs: bool) -> Iterator[str]:
     first, *others = (names[column] for column in rows.words.T.numpy())
-    texts = sum((" " + word for word in others), first)  # of a whole column at a time
+    texts = sum((" " + word for word in others), first)  # object arrays: a whole column at a time
     log_probs = rows.log10_probs.clamp(min=LOG_ZERO).tolist()
     if not with_backoffs:
         return (f"{prob:.9g}\t{text}\n" for prob, text in zip(log_probs, texts))
@@ -218,7 +213,7 @@ def _lines(rows: ArpaRows, names: Any, *, with_backoffs: bool) -> Iterator[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[TextIOWrapper]:
-    """A text file. A compressed one holds neither its name nor the time."""
+    """A text file. A compressed one contains neither its name nor the time, so that equal models give equal files."""
     if path.suffix != ".gz":
         with path.open("w", encoding="utf-8", newline="\n") as file:
             yield file

@@ -1,6 +1,6 @@
-"""Interpolated modified Kneser-Ney smoothing (Chen and Goodman 1998, section 3).
+"""Interpolated modified Kneser-Ney smoothing (Chen and Goodman 1998, section 3): counts, discounts, estimation.
 
-Shapes: V words of the dictionary, K the highest order, N_k n-grams of order k, C_k contexts of order k.
+Shapes: n tokens, V words of the dictionary, K the highest order, N_k n-grams of order k, C_k contexts of order k.
 """
 
 from dataclasses import dataclass
@@ -13,20 +13,17 @@ from tqdm import tqdm
 
 from fairseq_plugins.ngrams.model import ABSENT, NGramIndex, NGramModel, mark_lines
 
-# The discounts of modified Kneser-Ney smoothing.
-
-
 FALLBACK = (0.5, 1.0, 1.5)
-"""The discounts of a text that is too small to estimate them."""
+"""Discounts of a text that is too small to estimate them."""
 
 
 @dataclass(frozen=True)
 class Discounts:
-    """What is taken from the counts of one order.
+    """Discounts of the counts of one order.
 
     Attributes:
-        values: from a count of one, of two, and of three or more.
-        source: "counts" if they were estimated, "fallback" if the counts define none.
+        values: for a count of one, of two, and of three or more.
+        source: "counts" if they were estimated, "fallback" if the counts do not define them.
     """
 
     values: Tuple[float, float, float]
@@ -40,8 +37,8 @@ class Discounts:
 def estimate_discounts(counts: Tensor) -> Discounts:
     """Discounts from counts of counts (Chen and Goodman 1998, equation 26).
 
-    With n_i n-grams that have count i, Y = n_1 / (n_1 + 2 n_2) and D_i = i - (i + 1) Y n_(i+1) / n_i. If a D_i is not
-    defined or not positive, all three are :data:`FALLBACK`.
+    n_i is the number of n-grams with count i, Y = n_1 / (n_1 + 2 n_2) and D_i = i - (i + 1) Y n_(i+1) / n_i. If a D_i
+    is undefined or not positive, all three are :data:`FALLBACK`.
 
     Args:
         counts: (N,) int64, adjusted counts of one order.
@@ -52,11 +49,6 @@ def estimate_discounts(counts: Tensor) -> Discounts:
     base = one / (one + 2 * two)
     values = (1 - 2 * base * two / one, 2 - 3 * base * three / two, 3 - 4 * base * four / three)
     return Discounts(values, "counts") if min(values) > 0 else Discounts(FALLBACK, "fallback")
-
-
-# How often the n-grams of a text occur.
-#
-# Shapes: n tokens, V words of the dictionary, K the highest order, N_k n-grams of order k.
 
 
 @dataclass(frozen=True)
@@ -76,9 +68,10 @@ class NGramCounts:
     def adjusted(self, order: int) -> Tensor:
         """The counts that Kneser-Ney smoothing reads, (N_k,) int64.
 
-        An n-gram of the highest order has its occurrences. A shorter one has the number of different words that occur
-        before it. Nothing occurs before a sentence start; an n-gram that begins with it keeps its occurrences. The
-        sentence start itself has zero, for it is never predicted.
+        An n-gram of the highest order keeps its occurrences. The count of a shorter one is the number of different
+        words before it, because a lower order is used after unseen contexts: "Francisco" is frequent, but follows
+        hardly any word except "San". An n-gram that begins with a sentence start keeps its occurrences, because nothing
+        occurs before it. The sentence start itself has zero, because it is never predicted.
         """
         occurrences = self.occurrences[order - 1]
         if order < self.index.order:
@@ -95,7 +88,7 @@ def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int, show_pro
 
     Args:
         stream: (n,) int64, an end mark after each line.
-        dictionary: its unknown word is an ordinary one. Its sentence start and padding are no words of a text.
+        dictionary: its unknown word is an ordinary word. Its sentence start and padding must not occur in the text.
         order: K.
         show_progress: draw a bar.
 
@@ -133,7 +126,7 @@ def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int, show_pro
 
 @dataclass(frozen=True)
 class Estimate:
-    """A model and how it was made.
+    """An estimated model.
 
     Attributes:
         model: the model.
@@ -149,19 +142,19 @@ class Estimate:
 def estimate_model(stream: Tensor, dictionary: Dictionary, *, order: int, show_progress: bool = False) -> Estimate:
     """Estimate a model from a text.
 
-    Unigrams are interpolated with the uniform distribution over the words that the model predicts. The sentence start
-    and the padding of the dictionary are none of them.
+    Unigrams are interpolated with the uniform distribution over all words except the sentence start and the padding of
+    the dictionary, which are never predicted.
 
     Args:
-        stream, dictionary, order, show_progress: see :func:`~fairseq_plugins.ngrams.kneser_ney.count_ngrams`.
+        stream, dictionary, order, show_progress: see :func:`count_ngrams`.
 
     Raises:
-        ValueError: see :func:`~fairseq_plugins.ngrams.kneser_ney.count_ngrams`.
+        ValueError: see :func:`count_ngrams`.
     """
     counts = count_ngrams(stream, dictionary, order=order, show_progress=show_progress)
     never_predicted = torch.tensor([dictionary.bos(), dictionary.pad()])
     num_words = len(dictionary) - len(never_predicted)
-    probs = torch.full((1,), 1 / num_words, dtype=torch.float64)  # of the order below, which is uniform at first
+    probs = torch.full((1,), 1 / num_words, dtype=torch.float64)  # of the order below, at first order 0
     discounts: List[Discounts] = []
     log_probs: List[Tensor] = []
     log_backoffs: List[Tensor] = []
@@ -183,9 +176,9 @@ def _interpolate(
 ) -> Tuple[Tensor, Tensor]:
     """P of each n-gram, (N_k,), and the weight of the order below in each context, (C_k,); both float64.
 
-    With adjusted counts a and their discounts D(a), P(w|c) = (a(cw) - D(a(cw))) / a(c) + weight(c) P(w|suffix of c);
-    a(c) is the sum of a(cw) over w, and weight(c) that of D(a(cw)) divided by a(c). A context that nothing follows has
-    weight one.
+    P(w|c) = (a(cw) - D(a(cw))) / a(c) + weight(c) P(w|suffix of c) with adjusted counts a and their discounts D(a).
+    a(c) is the sum of a(cw) over w. weight(c) is the sum of D(a(cw)) over w, divided by a(c), so that P(.|c) sums to 1.
+    A context that nothing follows has weight one.
     """
     index = counts.index
     contexts = index.contexts(order)

@@ -1,7 +1,7 @@
 """An n-gram language model in back-off form.
 
-Shapes: n tokens of a stream, m words of a marked stream, V words of the dictionary, K the highest order, N_k n-grams of
-order k.
+Shapes: n tokens of a stream, L lines, m = n + L words of a stream with sentence starts, V words of the dictionary, K
+the highest order, N_k n-grams of order k.
 """
 
 import math
@@ -16,25 +16,21 @@ from tqdm import tqdm
 
 from fairseq_plugins.ngrams.arpa import ArpaRows, read_orders, write_rows
 
-# The numbers of n-grams.
-#
-# Shapes: m words of a marked stream, V words of the dictionary, K the highest order, N_k n-grams of order k.
-
-
 ABSENT = -1
-"""The number of an n-gram that is not in the index, and the key of one that could not be."""
+"""The number of an n-gram that is not in the index, and the key of one whose context is not."""
 
 
 class NGramIndex:
     """Numbers the n-grams of the orders 1 to K.
 
-    The number of a unigram is that of its word in the dictionary. The key of a longer n-gram is V times the number of
-    its context, which is the n-gram without its last word, plus the last word. Its number is the place of its key
-    among the keys of its order. So the n-grams of one context follow each other, and every context is an n-gram.
+    The number of a unigram is that of its word in the dictionary. The context of a longer n-gram is the n-gram without
+    its last word. Its key is V times the number of its context plus its last word. Its number is the index of its key
+    among the sorted keys of its order. So a lookup is a binary search for an int64, n-grams with the same context are
+    adjacent, and every context is an n-gram itself.
 
     Args:
         vocab_size: V.
-        sentence_start: the word that stands before each line. It ends no n-gram but its unigram.
+        sentence_start: the word before each line. Except for its unigram, no n-gram ends with it.
     """
 
     def __init__(self, *, vocab_size: int, sentence_start: int) -> None:
@@ -80,7 +76,7 @@ class NGramIndex:
         return torch.stack(columns[::-1], dim=1)
 
     def keys(self, contexts: Tensor, last_words: Tensor) -> Tensor:
-        """Keys of n-grams, (n,); ABSENT where the context is.
+        """Keys of n-grams, (n,); ABSENT if the context is.
 
         Args:
             contexts: (n,) numbers of n-grams, or ABSENT.
@@ -89,10 +85,10 @@ class NGramIndex:
         return torch.where(contexts == ABSENT, ABSENT, contexts * self.vocab_size + last_words)
 
     def keys_of(self, words: Tensor) -> Tensor:
-        """Keys of n-grams, (n,); ABSENT where the index lacks the context.
+        """Keys of n-grams, (n,); ABSENT if the index lacks the context.
 
         Args:
-            words: (n, k), of an order that the index has, or of the next.
+            words: (n, k), of an order of the index or the next one.
         """
         numbers = words.new_zeros(len(words))  # of the empty context
         for order in range(1, words.shape[1]):
@@ -100,7 +96,7 @@ class NGramIndex:
         return self.keys(numbers, words[:, -1])
 
     def find(self, order: int, keys: Tensor) -> Tensor:
-        """Numbers of n-grams, (n,); ABSENT where the index lacks them.
+        """Numbers of n-grams, (n,); ABSENT if the index lacks them.
 
         Args:
             keys: (n,) of this order.
@@ -112,19 +108,19 @@ class NGramIndex:
         return torch.where(known[places] == keys, places, ABSENT)
 
     def keys_in(self, words: Tensor, shorter: Tensor) -> Tensor:
-        """The key of the n-gram that ends at each place of a marked stream, (m,).
+        """The key of the n-gram that ends at each position of a marked stream, (m,).
 
-        ABSENT where the line has too few words before, or where the index lacks the context.
+        ABSENT if the line has too few words before, or the index lacks the context.
 
         Args:
             words: (m,) a marked stream.
-            shorter: (m,) the number of the n-gram of the order below that ends at each place.
+            shorter: (m,) the number of the n-gram of the order below that ends at each position.
         """
         keys = self.keys(contexts_in(shorter), words)
         return torch.where(words == self.sentence_start, ABSENT, keys)
 
     def numbers_in(self, words: Tensor) -> List[Tensor]:
-        """The number of the n-gram that ends at each place of a marked stream, (m,) for each order.
+        """The number of the n-gram that ends at each position of a marked stream, (m,) for each order.
 
         Args:
             words: (m,) a marked stream.
@@ -136,26 +132,21 @@ class NGramIndex:
 
 
 def contexts_in(shorter: Tensor) -> Tensor:
-    """The number of the context before each place of a stream, (m,), ABSENT before the first.
+    """The number of the context before each position of a stream, (m,); ABSENT before the first.
 
     Args:
-        shorter: (m,) the number of the n-gram that ends at each place.
+        shorter: (m,) the number of the n-gram that ends at each position.
     """
     return torch.cat([shorter.new_full((1,), ABSENT), shorter[:-1]])[: len(shorter)]
 
 
-# A stream of lines with a sentence start before each line, which n-grams do not cross.
-#
-# Shapes: n tokens, L lines.
-
-
 @dataclass(frozen=True)
 class MarkedLines:
-    """Lines of a stream, each with a sentence start before it.
+    """A stream with a sentence start before each line. n-grams do not cross it.
 
     Attributes:
-        words: (n + L,) int64, the sentence starts included.
-        places: (n,) where in ``words`` the tokens of the stream are.
+        words: (m,) int64, the sentence starts included.
+        places: (n,) indices of the tokens of the stream in ``words``.
     """
 
     words: Tensor
@@ -169,7 +160,7 @@ def mark_lines(stream: Tensor, dictionary: Dictionary) -> MarkedLines:
 
     Args:
         stream: (n,) int64.
-        dictionary: names the two marks.
+        dictionary: with the two marks.
     """
     starts = torch.ones_like(stream)
     starts[1:] = stream[:-1] == dictionary.eos()
@@ -180,14 +171,15 @@ def mark_lines(stream: Tensor, dictionary: Dictionary) -> MarkedLines:
 
 
 PLACES_AT_ONCE = 2**20
-"""Words of a stream that are looked up, and n-grams that are written, at a time."""
+"""Words that are looked up at a time, and n-grams that are written at a time."""
 
 LOG_10 = math.log(10)
 
 MAX_SUM = 1.05
-"""Probabilities of a file may sum to a little more than 1, because it has them rounded."""
+"""Bound of sums of probabilities in a file, which rounds them."""
+
 LARGEST_LOG = 600.0
-"""Of what is still added up, for e to it is finite."""
+"""Bound of logarithms before exp, which overflows above 709."""
 
 
 class NGramModel:
@@ -198,12 +190,12 @@ class NGramModel:
     the context without its first word. All logarithms are natural.
 
     Args:
-        dictionary: numbers the words.
-        index: numbers the n-grams.
+        dictionary: of the words.
+        index: of the n-grams.
         log_probs: for each order, (N_k,) float64.
-        log_backoffs: for each order but the highest, (N_k,) float64.
-        stand_ins: (V,) the word that each word is read as, itself or the unknown word; each word itself by default.
-            Words that are read as the unknown one share its probability equally.
+        log_backoffs: for each order except the highest, (N_k,) float64.
+        stand_ins: (V,) the word that each word is read as: itself, the default, or the unknown word. Words that are
+            read as the unknown word share its probability equally.
     """
 
     def __init__(
@@ -218,7 +210,7 @@ class NGramModel:
         assert len(log_probs) == len(log_backoffs) + 1 == index.order
         self.dictionary = dictionary
         self.index = index
-        # the last element is what ABSENT, minus one, picks
+        # ABSENT, minus one, indexes the last element: a log-probability or back-off weight of zero
         self._log_probs = [torch.cat([one, one.new_zeros(1)]) for one in log_probs]
         self._log_backoffs = [torch.cat([one, one.new_zeros(1)]) for one in log_backoffs]
         self._stand_ins = torch.arange(len(dictionary)) if stand_ins is None else stand_ins
@@ -230,11 +222,11 @@ class NGramModel:
         return self.index.order
 
     def num_ngrams(self, order: int) -> int:
-        """How many n-grams of an order a file of the model has."""
+        """Number of n-grams of an order in a file of the model."""
         return len(self._listed(order))
 
     def _listed(self, order: int) -> Tensor:
-        """The numbers of the n-grams that a file has."""
+        """The numbers of the n-grams in a file of the model."""
         if order > 1:
             return torch.arange(self.index.num_ngrams(order))
         listed = self._stand_ins == torch.arange(len(self._stand_ins))
@@ -249,8 +241,8 @@ class NGramModel:
     def log_probs(self, stream: Tensor, *, show_progress: bool = False) -> Tensor:
         """The log-probability of each token given those before it in its line, (n,) float64, on the stream's device.
 
-        A line starts at the start of the stream and after each end mark; a sentence start, which the stream lacks, is
-        the context there. A sentence start or padding in the stream has minus infinity.
+        A line starts at the start of the stream and after each end mark. Its first word has a sentence start as its
+        context. A sentence start or padding within the stream has -inf.
 
         Args:
             stream: (n,) int64.
@@ -276,10 +268,10 @@ class NGramModel:
         return log_probs
 
     def write_arpa(self, path: Path, *, show_progress: bool = False) -> None:
-        """Write an ARPA file, compressed where its name ends in ``.gz``.
+        """Write an ARPA file, compressed if its name ends in ``.gz``.
 
-        Words that are read as the unknown one are left out, and padding that no n-gram has. The sentence start is
-        there for its back-off weight.
+        Words that are read as the unknown word are left out, and so is padding without n-grams. The sentence start is
+        written for its back-off weight.
 
         Args:
             path: of the file.
@@ -311,14 +303,14 @@ class NGramModel:
     def read_arpa(cls, path: Path, dictionary: Dictionary, *, show_progress: bool = False) -> "NGramModel":
         """Read an ARPA file, compressed by gzip or not.
 
-        n-grams with words that the dictionary lacks are left out; they are never looked up. Words of the dictionary
-        that the file lacks are read as the unknown word, whose probability they share equally. Padding, and what
-        ``dict.txt`` has with a count of zero, is no such word. Without an unknown word in the file, all of them have
-        probability zero.
+        n-grams with words that the dictionary lacks are left out, because they are never looked up. Words of the
+        dictionary that the file lacks are read as the unknown word, whose probability they share equally. This does not
+        hold for padding and for entries of ``dict.txt`` with a count of zero. Without an unknown word in the file, all
+        of them have probability zero.
 
         Args:
             path: of the file.
-            dictionary: numbers the words.
+            dictionary: of the words.
             show_progress: draw a bar.
 
         Raises:
@@ -342,7 +334,7 @@ class NGramModel:
             raise ValueError(f"{path} lacks </s>: give a model of lines, which end with it")
         if not known[dictionary.nspecial :].any():
             raise ValueError(f"{path} has no word of dict.txt: give a model of the same language")
-        # unigrams have a number whether the file has them or not
+        # the index numbers all words of the dictionary, also those that the file lacks
         log_probs[0] = torch.full((len(dictionary),), -torch.inf).double().masked_scatter(known, log_probs[0])
         log_probs[0][[dictionary.bos(), dictionary.pad()]] = -torch.inf
         log_backoffs[0] = torch.zeros(len(dictionary)).double().masked_scatter(known, log_backoffs[0])
@@ -357,13 +349,14 @@ class NGramModel:
         return model
 
     def _check_sums(self, path: Path) -> None:
-        """Refuse a file whose probabilities are none.
+        """Check that probabilities sum to at most 1.
 
-        With the listed words L of a context c, its weight b, and the context c' without the first word, the sum of
-        P(w | c) over all words is sum_L P(w | c) + b (sum_V P(w | c') - sum_L P(w | c')).
+        Let L be the words that a context c lists, b its back-off weight, and c' the context without its first word. The
+        sum of P(w | c) over all words is sum_L P(w | c) + b (sum_V P(w | c') - sum_L P(w | c')), because all words but
+        L back off. So the sums of an order follow from those of the order below.
 
         Raises:
-            ValueError: if those of all words sum to more than :data:`MAX_SUM` after some context.
+            ValueError: if they sum to more than :data:`MAX_SUM` after some context.
         """
         totals = [self._log_probs[0][:-1].exp().sum().view(1)]
         if totals[0] > MAX_SUM:
@@ -393,7 +386,7 @@ class NGramModel:
                 )
 
     def _totals_after(self, contexts: Tensor, totals: Sequence[Tensor]) -> Tensor:
-        """What all words' probabilities sum to after contexts (n, k): by order from 0 on, ``totals`` of those known."""
+        """Sums of the probabilities of all words after contexts (n, k), (n,). ``totals`` are by order of context."""
         num_words = contexts.shape[1]
         if num_words == 0:
             return totals[0].expand(len(contexts))
@@ -413,7 +406,7 @@ class NGramModel:
 
 
 def _check_rows(words: Tensor, keys: Tensor, *, known: Tensor, path: Path, symbols: Sequence[str]) -> None:
-    """Refuse n-grams of a file that no model has.
+    """Check the n-grams of an order of a file.
 
     Args:
         words: (N, k).
@@ -421,15 +414,18 @@ def _check_rows(words: Tensor, keys: Tensor, *, known: Tensor, path: Path, symbo
         known: (V,) whether a word is among the file's unigrams.
 
     Raises:
-        ValueError: naming the first of them.
+        ValueError: for the first n-gram that lacks its context or words, or occurs twice.
     """
     alone = (keys == ABSENT) | ~known[words].all(dim=1)
     twice = torch.zeros_like(alone)
     twice[1:] = keys[1:] == keys[:-1]
-    for wrong, told in ((alone, "its words or its context are not among the orders below"), (twice, "it stands twice")):
+    for wrong, reason in (
+        (alone, "its words or its context are not among the orders below"),
+        (twice, "it stands twice"),
+    ):
         if bool(wrong.any()):
             text = " ".join(symbols[word] for word in words[wrong][0].tolist())
-            raise ValueError(f"{path} is damaged: {words.shape[1]}-gram '{text}': {told}")
+            raise ValueError(f"{path} is damaged: {words.shape[1]}-gram '{text}': {reason}")
 
 
 def _stand_ins(dictionary: Dictionary, known: Tensor) -> Tensor:

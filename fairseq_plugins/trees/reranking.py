@@ -1,4 +1,10 @@
-"""Lists of candidate trees that a parser wrote, in either of two forms."""
+"""Reranking of a parser's candidate trees by language models (Choe & Charniak 2016; Takase et al. 2018).
+
+The score of a tree is the sum of -log p over its symbols and the end mark, from a fresh state. The lowest wins. Neither
+the parser's score nor the length is part of it.
+
+Shapes: n symbols of a tree with the end mark, H hypotheses of a sentence.
+"""
 
 import math
 import re
@@ -29,6 +35,8 @@ from fairseq_plugins.trees.trees import (
     total,
 )
 
+# Candidates of a parser.
+
 FORMS = "give COUNT<TAB>ID and two lines a candidate, score and tree, or ID<TAB>SCORE<TAB>TREE for each candidate"
 
 
@@ -37,8 +45,8 @@ class CandidateTree:
     """A tree that a parser proposes.
 
     Attributes:
-        bracketed: the tree as a text, which is read when it is needed.
-        score: of the parser, the higher the better.
+        bracketed: the tree as text, which is parsed when it is needed.
+        score: by the parser; higher is better.
         place: file and line.
     """
 
@@ -51,7 +59,7 @@ class CandidateTree:
 
         Raises:
             EmptyTree: if a constituent has no word, as in failed parses.
-            ValueError: if the text is no tree.
+            ValueError: if the text is not a tree.
         """
         return read_tree(self.bracketed, name=self.place)
 
@@ -61,8 +69,8 @@ class ParseLists:
     """The candidates of sentences.
 
     Attributes:
-        candidates: of each sentence by its name, the parser's best first; a sentence may have none.
-        order: whether the lists are in the order of the sentences, or in any.
+        candidates: of each sentence by its name, the parser's best first; may be empty.
+        order: whether the lists are in the order of the sentences.
     """
 
     candidates: Dict[str, List[CandidateTree]]
@@ -72,12 +80,12 @@ class ParseLists:
 def read_parse_lists(path: Path) -> ParseLists:
     """Lists of a file, which may be compressed.
 
-    The form of Charniak's parser has for each sentence a line ``COUNT<TAB>ID``, then for each candidate a line with the
-    log-probability and a line with the tree, best first, and an empty line; lists are in the order of the sentences.
-    The other form has for each candidate a line ``ID<TAB>SCORE<TAB>TREE``, in any order, and is sorted here.
+    Charniak's parser writes for each sentence a line ``COUNT<TAB>ID``, then for each candidate, best first, a line with
+    the log-probability and a line with the tree, and an empty line. Lists are in the order of the sentences. The other
+    format has a line ``ID<TAB>SCORE<TAB>TREE`` for each candidate, in any order, and is sorted here.
 
     Raises:
-        ValueError: with the line, if one is not as its form has it.
+        ValueError: with the line, if one has neither format.
     """
     lines = numbered_lines(path, wanted="a file of a parser's candidates")
     first = next(((number, line) for number, line in lines if line.strip()), None)
@@ -143,7 +151,7 @@ def _score(text: str, *, place: str) -> float:
     return score
 
 
-# Sentences with their gold trees, one a line.
+# Gold trees, and the lists that belong to them.
 
 
 @dataclass(frozen=True)
@@ -152,7 +160,7 @@ class GoldSentence:
 
     Attributes:
         tree: the gold tree.
-        name: of the sentence, or None where the file has none.
+        name: of the sentence, or None if the file has no names.
     """
 
     tree: Tree
@@ -160,10 +168,10 @@ class GoldSentence:
 
 
 def read_gold_sentences(path: Path) -> List[GoldSentence]:
-    """Sentences of a file, which may be compressed, with a line ``TREE``, or ``ID<TAB>TREE``, for each.
+    """Sentences of a file, which may be compressed, with a line ``TREE`` or ``ID<TAB>TREE`` for each.
 
     Raises:
-        ValueError: with the line, if one is not a tree, some have a name and others none, or two have the same.
+        ValueError: with the line, if one is not a tree, only some have names, or two have the same name.
     """
     sentences = []
     for number, line in numbered_lines(path, wanted="a file of gold trees"):
@@ -184,17 +192,14 @@ def read_gold_sentences(path: Path) -> List[GoldSentence]:
     return sentences
 
 
-# Which list of a parser belongs to which gold sentence.
-
-
 def pair_lists(lists: ParseLists, gold: Sequence[GoldSentence]) -> Dict[str, List[CandidateTree]]:
     """The candidates of each gold sentence by its name, in the order of the gold sentences.
 
-    Sentences with names have the list of that name, or none. For sentences without names, lists in the order of
-    sentences are taken one by one, and lists in any order by the sentence's number, counted from 0.
+    Sentences with names get the list of that name, or none. Sentences without names get the lists one by one, if these
+    are in the order of the sentences, and otherwise the list with the sentence's number, from 0.
 
     Raises:
-        ValueError: if lists and sentences do not belong together.
+        ValueError: if lists and sentences do not match.
     """
     candidates = lists.candidates
     if all(sentence.name is None for sentence in gold) and lists.order == "of sentences":
@@ -210,22 +215,20 @@ def pair_lists(lists: ParseLists, gold: Sequence[GoldSentence]) -> Dict[str, Lis
     return {name: candidates.get(name, []) for name in names}
 
 
-# Candidates of a parser that a language model can tell apart.
-#
-# Shapes: n symbols of a tree with the end mark.
+# Hypotheses: candidates with different symbols.
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """Candidates that are one tree to a language model; the first of them stands for all.
+    """Candidates with the same symbols, which a language model cannot distinguish. The first represents all.
 
     Attributes:
-        candidate: the first.
+        candidate: the first candidate.
         place: its place in the parser's list, from 1.
         symbols: (n,) int32 with the end mark.
-        counts: of the first against the gold tree; None if they cannot be compared.
-        best_counts: of the candidate with the highest F1, which can be another where each tree tells its own
-            punctuation, or words of a class differ; None if none can be compared.
+        counts: of the first candidate against the gold tree; None if they are not comparable.
+        best_counts: of the candidate with the highest F1; None if none is comparable. Candidates can differ in parts of
+            speech, and thus in punctuation, and in words of the same unknown class.
     """
 
     candidate: CandidateTree
@@ -238,18 +241,16 @@ class Hypothesis:
 def merge_candidates(
     candidates: Sequence[CandidateTree], gold_tree: GoldTree, *, linearisation: Linearisation, dictionary: Dictionary
 ) -> List[Hypothesis]:
-    """The hypotheses of a sentence; of candidates with the same symbols the first is kept.
-
-    A candidate that is an empty tree, as parsers write where they fail, is left out.
+    """The hypotheses of a sentence. Candidates that are empty trees, which are failures of a parser, are left out.
 
     Args:
         candidates: of a parser, its best first.
-        gold_tree: what they are held against.
+        gold_tree: of the sentence.
         linearisation: that the models were trained with.
         dictionary: of the models.
 
     Raises:
-        ValueError: if a candidate is no tree.
+        ValueError: if a candidate is not a tree.
     """
     hypotheses: Dict[str, Hypothesis] = {}
     for place, candidate in enumerate(candidates, start=1):
@@ -276,21 +277,18 @@ def _counts(gold_tree: GoldTree, tree: Tree) -> Optional[BracketCounts]:
 
 
 def _better(one: Optional[BracketCounts], other: Optional[BracketCounts]) -> Optional[BracketCounts]:
-    """Those with the higher F1, the first of equals."""
+    """The counts with the higher F1, the first of equals."""
     return max((counts for counts in (one, other) if counts is not None), key=lambda counts: counts.f1, default=None)
-
-
-# Sentences with what a language model can choose among for each.
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """What can be chosen for a sentence.
+    """A sentence with its hypotheses.
 
     Attributes:
         name: of the sentence.
-        hypotheses: all different, the parser's best first; may be empty.
-        num_candidates: of the parser.
+        hypotheses: the parser's best first; may be empty.
+        num_candidates: number of the parser's candidates.
     """
 
     name: str
@@ -318,7 +316,7 @@ def read_sentences(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if a candidate is no tree, or lists and sentences do not belong together, such as where no tree has
+        ValueError: if a candidate is not a tree, or lists and sentences do not match, for example because no tree has
             the words of its gold tree.
     """
     paired = pair_lists(lists, gold)
@@ -333,19 +331,13 @@ def read_sentences(
     return sentences
 
 
-# Scores of the trees that a parser proposes, by language models (Choe & Charniak 2016; Takase et al. 2018).
-#
-# The score of a tree is the sum of -log p over its symbols and the end mark, each tree from a fresh state. The lowest
-# wins. Neither the parser's score nor the length is part of it.
-#
-# Shapes: n symbols of a tree with the end mark, H hypotheses of a sentence.
-
+# Scores by language models.
 
 Combination = Literal["sum", "mean"]
-"""How several models become one: the sum of their log-probabilities, or the mean of their probabilities of a symbol."""
+"""Combination of several models: the sum of their log-probabilities, or the mean of their probabilities of a symbol."""
 
 SYMBOLS_AT_A_TIME = 1 << 16
-"""Symbols whose scores are in memory one by one."""
+"""Symbols whose single scores are in memory together."""
 
 
 @dataclass(frozen=True)
@@ -353,8 +345,8 @@ class ModelScores:
     """NLL of the hypotheses of each sentence in nats, (H,) float64.
 
     Attributes:
-        alone: for each model by itself, in their order.
-        together: for each ensemble, in their order.
+        alone: for each model.
+        together: for each ensemble.
     """
 
     alone: List[List[Tensor]]
@@ -375,9 +367,9 @@ def score_hypotheses(
 
     Args:
         models: language models on ``device`` with the vocabulary that the sentences were read with.
-        sentences: from ``read_sentences``, which :func:`check_lengths` lets pass.
-        ensembles: indices of the models of each.
-        combination: what several models are together.
+        sentences: from :func:`read_sentences`, after :func:`check_lengths`.
+        ensembles: indices of the models of each ensemble.
+        combination: of the models of an ensemble.
         max_tokens, device: see :func:`~fairseq_plugins.evaluation.scoring.score_sequences`.
         show_progress: draw a bar.
 
@@ -387,7 +379,7 @@ def score_hypotheses(
     scores = ModelScores(alone=[[] for _ in models], together=[[] for _ in ensembles])
     num_symbols = len(models) * sum(_num_symbols(sentence) for sentence in sentences)
     with tqdm(total=num_symbols, desc="scoring", unit="symbol", disable=not show_progress) as bar:
-        for chunk in reranking_chunks(sentences):
+        for chunk in iter_chunks(sentences):
             sequences = [hypothesis.symbols.long() for sentence in chunk for hypothesis in sentence.hypotheses]
             sizes = [len(sentence.hypotheses) for sentence in chunk]
             scored = []
@@ -401,10 +393,10 @@ def score_hypotheses(
 
 
 def check_lengths(models: Sequence[FairseqLanguageModel], sentences: Sequence[Sentence]) -> None:
-    """Refuse hypotheses that a model cannot read.
+    """Check that the models can read all hypotheses.
 
     Raises:
-        ValueError: for the first of them, with the name of its sentence.
+        ValueError: for the first that is too long, with the name of its sentence.
     """
     longest = longest_sequence(models)
     for sentence in sentences:
@@ -421,8 +413,8 @@ def _num_symbols(sentence: Sentence) -> int:
     return sum(len(hypothesis.symbols) for hypothesis in sentence.hypotheses)
 
 
-def reranking_chunks(sentences: Sequence[Sentence]) -> Iterator[List[Sentence]]:
-    """Sentences with so many symbols at least, the last with fewer."""
+def iter_chunks(sentences: Sequence[Sentence]) -> Iterator[List[Sentence]]:
+    """Sentences in chunks of at least :data:`SYMBOLS_AT_A_TIME` symbols; the last one may be smaller."""
     chunk: List[Sentence] = []
     size = 0
     for sentence in sentences:
@@ -442,25 +434,24 @@ def _nll(scored: Sequence[ScoredSequence]) -> Tensor:
 
 def _together(scored: Sequence[Sequence[ScoredSequence]], *, combination: Combination) -> Tensor:
     if combination == "sum":
-        return torch.stack([_nll(of_model) for of_model in scored]).sum(dim=0)
-    nll = [average_nll([one.token_nll for one in of_models]).sum() for of_models in zip(*scored)]
+        return torch.stack([_nll(sequences) for sequences in scored]).sum(dim=0)
+    nll = [average_nll([one.token_nll for one in by_model]).sum() for by_model in zip(*scored)]
     return torch.stack(nll) if nll else torch.zeros(0, dtype=torch.float64)
 
 
-# Choosing one tree of each sentence, and what a way to choose is worth.
-
+# Systems: ways to choose one tree of each sentence, and their scores.
 
 Counted = Literal["first", "best"]
-"""Which candidate of a hypothesis is scored: the first, or for the oracle the best."""
+"""The candidate of a hypothesis that counts: the first, or for the oracle the best."""
 
 
 @dataclass(frozen=True)
 class SystemScore:
-    """What a way to choose is worth.
+    """Bracket scores of a system.
 
     Attributes:
-        of_sentences: brackets of each sentence's chosen tree; none of those skipped.
-        skipped: names of sentences whose chosen tree cannot be compared with the gold tree, or that have no candidate.
+        of_sentences: counts of each sentence's chosen tree; zero for skipped sentences.
+        skipped: names of sentences without a candidate or whose chosen tree is not comparable with the gold tree.
     """
 
     of_sentences: List[BracketCounts]
@@ -468,12 +459,12 @@ class SystemScore:
 
     @property
     def counts(self) -> BracketCounts:
-        """Brackets of all sentences together."""
+        """Counts of all sentences together."""
         return total(self.of_sentences)
 
 
 def best_by_parser(sentences: Sequence[Sentence]) -> List[Optional[int]]:
-    """The index of the parser's best hypothesis of each sentence; None where there is none."""
+    """The index of the parser's best hypothesis of each sentence; None if there is none."""
     return [0 if sentence.hypotheses else None for sentence in sentences]
 
 
@@ -498,8 +489,8 @@ def score_choices(
 
     Args:
         sentences: all sentences.
-        choices: an index for each.
-        counted: the candidate of a hypothesis.
+        choices: index of a hypothesis for each sentence.
+        counted: the candidate of a hypothesis that counts.
     """
     chosen: List[Optional[BracketCounts]] = []
     for sentence, choice in zip(sentences, choices, strict=True):
@@ -512,22 +503,19 @@ def score_choices(
     return SystemScore([counts or BracketCounts() for counts in chosen], skipped)
 
 
-# Ways to choose the tree of a sentence: the parser's, a language model's, several models' together, the oracle's.
-
-
 PARSER, ORACLE = "parser", "oracle"
-"""Names of what chooses without a model."""
+"""Names of the systems without a model."""
 
 Systems = Mapping[str, Sequence[SystemScore]]
-"""Scores of the runs of each system, by its name; all but groups of models have one run."""
+"""Scores of the runs of each system, by name. Only groups of models have several runs."""
 
 
 def ensembles_of(groups: Mapping[str, Sequence[int]], *, combination: Combination) -> Dict[str, List[int]]:
-    """Indices of the models that choose together, by the ensemble's name: those of each group, and all.
+    """Ensembles of each group and of all models: indices of the models by the ensemble's name.
 
     Args:
         groups: indices of models that differ in their seed, by name.
-        combination: see :func:`~fairseq_plugins.trees.reranking.score_hypotheses`.
+        combination: see :func:`score_hypotheses`.
     """
     ensembles = {
         f"{name} ({combination} of {len(members)})": list(members)
@@ -547,13 +535,13 @@ def score_systems(
     groups: Mapping[str, Sequence[int]],
     ensembles: Collection[str],
 ) -> Systems:
-    """What each way to choose is worth.
+    """Scores of the parser, each group of models, each ensemble, and the oracle.
 
     Args:
         sentences: of a split.
         scores: of their hypotheses.
         groups: indices of models that differ in their seed, by name.
-        ensembles: names of those in the scores.
+        ensembles: names of the ensembles in the scores.
     """
     chosen = {
         PARSER: [best_by_parser(sentences)],

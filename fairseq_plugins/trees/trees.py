@@ -1,4 +1,7 @@
-"""Bracketed constituency trees of any depth: reading, walking, writing."""
+"""Constituency trees: reading and writing, cleaning, linearisation for language models, and bracket scores.
+
+No function recurses, so that trees may have any depth.
+"""
 
 import re
 from collections import Counter
@@ -8,23 +11,23 @@ from pathlib import Path
 from typing import Collection, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, Union
 
 TOP_LABELS = frozenset(["", "S1", "TOP", "ROOT"])
-"""Labels of a node that stands above the sentence and is no constituent."""
+"""Labels of a node above the sentence, which is not a constituent."""
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 
 
 class EmptyTree(ValueError):
-    """A tree, or a constituent of it, has no word, as parsers write where they fail."""
+    """A tree, or a constituent of it, has no word. Parsers write such trees when they fail."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tree:
-    """A node with all that is below it; as a text it is bracketed.
+    """A node with all nodes below it; ``str`` gives the bracketed tree.
 
     Attributes:
         label: of the constituent, or the part of speech of the word; may be empty at the top.
-        children: nodes below it from left to right, of which a word has none.
-        word: None where there are children.
+        children: from left to right; none for a word.
+        word: None for a constituent.
     """
 
     label: str
@@ -44,7 +47,7 @@ class Tree:
 
 
 class Visit(Enum):
-    """What a walk does at a node."""
+    """Event of a walk."""
 
     OPEN = "open"
     WORD = "word"
@@ -52,7 +55,7 @@ class Visit(Enum):
 
 
 def walk(tree: Tree) -> Iterator[Tuple[Visit, Tree]]:
-    """Depth first: a constituent is opened and, after all below it, closed; a word is visited once."""
+    """Visit nodes depth first: a constituent is opened and, after its children, closed. A word is visited once."""
     planned = [(_first_visit(tree), tree)]
     while planned:
         visit, node = planned.pop()
@@ -72,7 +75,7 @@ def leaves(tree: Tree) -> List[Tree]:
 
 
 def read_tree(text: str, *, name: str = "tree") -> Tree:
-    """The tree of a text; ``name`` says where it stands.
+    """The tree of a text; ``name`` is its origin in messages.
 
     Raises:
         EmptyTree: if there is no tree, or one with a constituent without a word.
@@ -90,10 +93,10 @@ def read_tree(text: str, *, name: str = "tree") -> Tree:
 
 
 def read_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
-    """Trees that may go on from line to line; ``name`` says where they stand.
+    """Trees of a text, which may span lines; ``name`` is its origin in messages.
 
     Raises:
-        ValueError: with the line, where brackets or words do not make a tree.
+        ValueError: with the line, if brackets or words do not form a tree.
     """
     reader = _Reader()
     num_lines = 0
@@ -108,7 +111,7 @@ def read_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
 
 @dataclass
 class _OpenNode:
-    """A node whose end was not read yet; the label is None before it was read."""
+    """A node whose end is not read yet. The label is None until it is read."""
 
     children: List[Tree]
     label: Optional[str] = None
@@ -116,20 +119,20 @@ class _OpenNode:
 
 
 class _Reader:
-    """Puts tokens together to trees."""
+    """Builds trees from tokens. The path holds the nodes from the top to the current one."""
 
     def __init__(self) -> None:
         self._path: List[_OpenNode] = []
 
     def trees(self, text: str) -> Iterator[Tree]:
-        """The trees that end in a text, which goes on from the texts before it."""
+        """The trees that end in a text. A tree may begin in an earlier text."""
         for token in _TOKEN.findall(text):
             tree = self._take(token)
             if tree is not None:
                 yield tree
 
     def check_end(self) -> None:
-        """Refuse an end within a tree."""
+        """Check that no tree is open."""
         if self._path:
             raise ValueError(f"the text ends within a tree, {len(self._path)} ')' are missing")
 
@@ -174,20 +177,19 @@ class _Reader:
         return None
 
 
-# Trees of the treebank without what parsers do not produce.
-
+# Cleaning: treebanks have traces, function tags and indices, which parsers do not produce.
 
 EMPTY_ELEMENT = "-NONE-"
-"""Part of speech of a trace, which no word belongs to."""
+"""Part of speech of a trace, which has no word."""
 
 TOP = "S1"
 """Label of the node above a cleaned sentence."""
 
 
 def plain_label(label: str) -> str:
-    """A label without function tags and indices: what is before the first ``-`` or ``=``, of ``A|B`` the first.
+    """A label up to its first ``-``, ``=`` or ``|``: without function tags and indices, and ``A`` of ``A|B``.
 
-    A label that begins with such a mark, as ``-LRB-`` does, stays.
+    A label that begins with such a mark, such as ``-LRB-``, does not change.
     """
     return re.split("[-=|]", label, maxsplit=1)[0] or label
 
@@ -195,8 +197,8 @@ def plain_label(label: str) -> str:
 def clean_tree(tree: Tree) -> Optional[Tree]:
     """A tree under a top node ``S1``, or None if no word is left.
 
-    Empty elements are removed, and constituents without a word; labels are plain; a constituent whose only child is one
-    with the same label is that child.
+    Empty elements and constituents without words are removed. Labels become plain. A constituent whose only child has
+    the same label is replaced by that child.
     """
     levels: List[List[Tree]] = [[]]
     for visit, node in walk(tree):
@@ -217,13 +219,7 @@ def clean_tree(tree: Tree) -> Optional[Tree]:
     return Tree(TOP, cleaned.children if is_top else (cleaned,))
 
 
-# Trees as sequences of symbols, which a language model reads (Choe & Charniak 2016, *Parsing as Language Modeling*).
-#
-# A constituent labelled L opens with the symbol ``(L`` and closes with ``)L``. Parts of speech and the top node are
-# left
-# out. Words are in lower case if the training text has that form often enough; any other word becomes its unknown
-# class.
-
+# Linearisation.
 
 KEPT_WORDS = "kept_words.txt"
 """Name of the file of kept words beside the gold trees of a prepared corpus."""
@@ -232,10 +228,13 @@ _ENDINGS = {"ing": "ing", "ed": "ed", "ly": "ly", "s": "s", "est": "est", "er": 
 
 
 class Linearisation:
-    """Trees to symbols.
+    """Trees as sequences of symbols for a language model (Choe & Charniak 2016, *Parsing as Language Modeling*).
+
+    A constituent labelled L opens with the symbol ``(L`` and closes with ``)L``. Parts of speech and the top node are
+    left out. Words that are frequent in the training text are in lower case. Other words become their unknown class.
 
     Args:
-        kept_words: words in lower case that stay words.
+        kept_words: frequent words, in lower case.
     """
 
     def __init__(self, kept_words: Collection[str]):
@@ -254,13 +253,13 @@ class Linearisation:
         return symbols
 
     def word(self, word: str) -> str:
-        """A word in lower case if that is kept, else its unknown class."""
+        """A word in lower case if it is frequent, or its unknown class."""
         lowered = word.lower()
         return lowered if lowered in self._kept_words else unknown_class(word)
 
 
 def unknown_class(word: str) -> str:
-    """The class of a word that is too rare, by its spelling: ``<unk>``, ``<cunking>``, ``<unkn>`` and 23 others."""
+    """The class of a rare word, by its spelling: ``<unk>``, ``<cunking>``, ``<unkn>`` and 23 others."""
     first, last = word[0], word[-1]
     core = "cunk" if first.isupper() else "unk"
     if first.isdigit() and last.isdigit():
@@ -286,7 +285,7 @@ def count_words(trees: Iterable[Tree]) -> Counter[str]:
 
 
 def frequent_words(counts: Counter[str], *, min_count: int) -> List[str]:
-    """Words with at least so many occurrences, the most frequent first, then by the alphabet."""
+    """Words with at least ``min_count`` occurrences, by descending frequency, then alphabetically."""
     kept = [(-count, word) for word, count in counts.items() if count >= min_count]
     return [word for _, word in sorted(kept)]
 
@@ -306,31 +305,30 @@ def read_linearisation(data_dir: Union[str, Path]) -> Linearisation:
     return Linearisation(path.read_text(encoding="utf-8").split())
 
 
-# Labelled bracketing recall, precision and F1, by the rules of EVALB with the parameters of Collins.
-#
-# The top node and punctuation are deleted, and PRT counts as ADVP. A bracket is a constituent: its label and the words
-# that it spans. A word with its part of speech is none. Brackets are counted over the corpus.
-
+# Labelled bracketing recall, precision and F1, by the rules of EVALB with the parameters of Collins. A bracket is a
+# constituent: its label and the words that it spans. Words with their parts of speech, the top node and punctuation do
+# not count. Brackets are counted over the corpus.
 
 PUNCTUATION = frozenset([",", ":", "``", "''", "."])
 """Parts of speech whose words are deleted."""
 
 EQUAL_LABELS = {"PRT": "ADVP"}
-"""Labels that count as another."""
+"""Labels that count as another label."""
 
 PunctuationOf = Literal["gold", "own"]
-"""Whose parts of speech tell the punctuation of a tree that is scored: the gold tree's, or its own as in EVALB."""
+"""The parts of speech that define the punctuation of a scored tree: the gold tree's, or its own as in EVALB."""
 
 Bracket = Tuple[str, int, int]
+"""Label, first word, and the word after the last."""
 
 
 class NotComparable(ValueError):
-    """A tree is left out as EVALB does it, because its words are not those of the gold tree or all are punctuation."""
+    """A tree does not have the words of the gold tree, or has only punctuation. EVALB leaves such trees out."""
 
 
 @dataclass(frozen=True)
 class BracketCounts:
-    """Brackets of one tree, or of many.
+    """Bracket counts of one tree or of many.
 
     Attributes:
         matched: brackets in both.
@@ -348,29 +346,29 @@ class BracketCounts:
 
     @property
     def recall(self) -> float:
-        """Part of the gold trees' brackets that are matched; 0 where there are none."""
+        """Share of the gold trees' brackets that are matched; 0 if there are none."""
         return self.matched / self.gold if self.gold else 0.0
 
     @property
     def precision(self) -> float:
-        """Part of the scored trees' brackets that are matched; 0 where there are none."""
+        """Share of the scored trees' brackets that are matched; 0 if there are none."""
         return self.matched / self.test if self.test else 0.0
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of recall and precision; 1 where no tree has a bracket, 0 where there is no tree."""
+        """Harmonic mean of recall and precision; 1 if no tree has a bracket, 0 if there is no tree."""
         if self.gold + self.test:
             return 2 * self.matched / (self.gold + self.test)
         return 1.0 if self.num_trees else 0.0
 
     @property
     def exact(self) -> float:
-        """Part of the trees that match exactly; 0 where there are none."""
+        """Share of the trees that match exactly; 0 if there are none."""
         return self.num_exact / self.num_trees if self.num_trees else 0.0
 
 
 def total(counts: Iterable[BracketCounts]) -> BracketCounts:
-    """Counts of all trees together."""
+    """Sum of counts."""
     given = list(counts)
     return BracketCounts(
         matched=sum(one.matched for one in given),
@@ -382,11 +380,11 @@ def total(counts: Iterable[BracketCounts]) -> BracketCounts:
 
 
 class GoldTree:
-    """A gold tree that others are scored against.
+    """A gold tree, against which other trees are scored.
 
     Args:
         tree: the gold tree, cleaned or not.
-        punctuation_of: whose parts of speech tell the punctuation; ``own`` is the rule of EVALB.
+        punctuation_of: the parts of speech that define punctuation.
     """
 
     def __init__(self, tree: Tree, *, punctuation_of: PunctuationOf = "gold"):
@@ -400,8 +398,8 @@ class GoldTree:
         """Counts of a tree.
 
         Raises:
-            NotComparable: if its words, or what is left of them without punctuation, are not those of the gold tree, or
-                if nothing is left.
+            NotComparable: if its words are not those of the gold tree, or all are punctuation. With punctuation of its
+                own, only the other words are compared.
         """
         words = _words(tree)
         if self._punctuation_of == "gold":
@@ -439,7 +437,7 @@ def _check_words(words: Sequence[object], gold: Sequence[object]) -> None:
 
 
 def _brackets(tree: Tree, *, is_deleted: Sequence[bool]) -> Counter[Bracket]:
-    """The brackets over what is left of the words; those without a word are left out."""
+    """The brackets over the words that are not deleted; empty ones are left out."""
     brackets: Counter[Bracket] = Counter()
     starts: List[int] = []
     place = 0

@@ -10,7 +10,6 @@ from rouge_score import rouge_scorer
 
 from fairseq_plugins.data.text import read_lines
 from fairseq_plugins.evaluation.translation_scores import read_headlines, score_headlines
-from fairseq_plugins.metrics import rouge as module
 from fairseq_plugins.metrics import rouge as rouge_module
 from fairseq_plugins.metrics.rouge import (
     METRICS,
@@ -161,13 +160,13 @@ def test_order_survives_processes_of_different_speed(monkeypatch, three_cores):
         return score(self, *pair)
 
     monkeypatch.setattr(Rouge, "score", at_any_speed)
-    monkeypatch.setattr(module, "_aggregate", lambda title, scores: (title, scores))
+    monkeypatch.setattr(rouge_module, "_aggregate", lambda title, scores: (title, scores))
     together = score_corpus(hypotheses, references, RougeSettings(), num_processes=3)
     assert together == [(title, [scores[name] for scores in in_order]) for name, title in METRICS.items()]
 
 
 @pytest.mark.parametrize(
-    "settings, told",
+    "settings, message",
     [
         (dict(stemming="yes"), 'stemming "yes": choose on or off'),
         (dict(tokenizer="moses"), 'tokeniser "moses": choose rouge or unicode'),
@@ -175,17 +174,17 @@ def test_order_survives_processes_of_different_speed(monkeypatch, three_cores):
         (dict(max_bytes=75, max_words=10), "give one of them"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(settings, told):
-    with pytest.raises(ValueError, match=told):
+def test_settings_that_do_not_fit_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         RougeSettings(**settings)
 
 
 @pytest.mark.parametrize(
-    "hypotheses, references, told",
+    "hypotheses, references, message",
     [([], [], "no text"), (["a"], [], "1 hypotheses and 0 references"), (["a"], [[]], "line 1 has no reference")],
 )
-def test_corpora_that_do_not_fit_are_refused(hypotheses, references, told):
-    with pytest.raises(ValueError, match=told):
+def test_corpora_that_do_not_fit_are_refused(hypotheses, references, message):
+    with pytest.raises(ValueError, match=message):
         score_corpus(hypotheses, references, RougeSettings())
 
 

@@ -270,7 +270,7 @@ def test_a_positive_backoff_weight_is_read_while_probabilities_sum_to_no_more_th
 
 
 @pytest.mark.parametrize(
-    "line, changed, told",
+    "line, changed, message",
     [
         ("-0.7\tw0\t-0.25", "-0.0\tw0\t-0.25", "of its single words sum to 1.3"),
         ("-0.7\tw0\t-0.25", "-0.7\tw0\t0.9", "after 'w0' .* sum to .* weight of 0.9"),
@@ -280,12 +280,12 @@ def test_a_positive_backoff_weight_is_read_while_probabilities_sum_to_no_more_th
         ("-0.05\t<s> w0 w1", "-0.05\t<s> w0 w1\n-0.05\t<s> w0 </s>", "after '<s> w0' .* sum to 1.8"),
     ],
 )
-def test_probabilities_that_sum_to_more_than_one_are_refused(line, changed, told, read, make_dictionary):
+def test_probabilities_that_sum_to_more_than_one_are_refused(line, changed, message, read, make_dictionary):
     dictionary = make_dictionary(6)
     text = BY_HAND.replace(line, changed).replace("ngram 3=2", f"ngram 3={2 + changed.count(chr(10))}")
     assert line in BY_HAND
     read(BY_HAND, dictionary)
-    with pytest.raises(ValueError, match=f"model.arpa is damaged: .*{told}") as refused:
+    with pytest.raises(ValueError, match=f"model.arpa is damaged: .*{message}") as refused:
         read(text, dictionary)
     assert "\n" not in str(refused.value)
 

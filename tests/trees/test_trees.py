@@ -1,4 +1,4 @@
-"""Bracketed trees: reading, walking and writing."""
+"""Trees: reading, writing, cleaning, linearisation and bracket scores."""
 
 import csv
 import itertools

@@ -1,4 +1,4 @@
-"""Lists of candidates in both forms, and gold trees."""
+"""Lists of candidates in both formats, gold trees, hypotheses, and the choice among them."""
 
 import gzip
 import math
@@ -20,10 +20,10 @@ from fairseq_plugins.trees.reranking import (
     best_by_models,
     best_by_parser,
     ensembles_of,
+    iter_chunks,
     read_gold_sentences,
     read_parse_lists,
     read_sentences,
-    reranking_chunks,
     score_choices,
     score_hypotheses,
     score_systems,
@@ -307,7 +307,7 @@ def test_scores_do_not_depend_on_how_many_are_in_memory(dictionary, build_model,
     model = build_model(1)
     expected = score_hypotheses([model], sentences)
     monkeypatch.setattr("fairseq_plugins.trees.reranking.SYMBOLS_AT_A_TIME", 5)
-    assert [len(chunk) for chunk in reranking_chunks(sentences)] == [1, 1, 2]
+    assert [len(chunk) for chunk in iter_chunks(sentences)] == [1, 1, 2]
     torch.testing.assert_close(score_hypotheses([model], sentences).alone, expected.alone, rtol=1e-12, atol=0)
 
 
@@ -328,8 +328,8 @@ def test_the_bar_counts_the_symbols_of_each_model(dictionary, build_model, monke
         def update(self, number):
             self.seen.append(number)
 
-    monkeypatch.setattr(reranking, "tqdm", Bar)
     sentences = read(lists([FLAT, GOLD], [WRONG]), gold(GOLD, GOLD), dictionary)
+    monkeypatch.setattr(reranking, "tqdm", Bar)
     score_hypotheses([build_model(1), build_model(2)], sentences)
     (bar,) = bars
     num_symbols = sum(len(one.symbols) for sentence in sentences for one in sentence.hypotheses)
