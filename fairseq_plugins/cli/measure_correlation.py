@@ -14,7 +14,7 @@ from fairseq_plugins.command_line import (
     choose_device,
 )
 from fairseq_plugins.data.text import load_token_stream
-from fairseq_plugins.evaluation.analyses.experts import layer_correlations
+from fairseq_plugins.evaluation.analyses.layers import layer_correlations
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.options import named_paths
 from fairseq_plugins.reports.analyses import as_markdown, as_row

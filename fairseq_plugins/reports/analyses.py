@@ -5,8 +5,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
-from fairseq_plugins.evaluation.analyses.experts import LayerCorrelation
-from fairseq_plugins.evaluation.analyses.layers import MaskedRuns, Spectrum, Timescales
+from fairseq_plugins.evaluation.analyses.layers import LayerCorrelation, MaskedRuns, Spectrum, Timescales
 from fairseq_plugins.evaluation.analyses.words import FrequencyBand
 from fairseq_plugins.evaluation.scoring import Perplexity
 from fairseq_plugins.reports.tables import as_label, as_table, new_picture

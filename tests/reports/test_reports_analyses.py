@@ -1,7 +1,6 @@
 """The table and the figures of correlations, for machines and people who joined them before."""
 
-from fairseq_plugins.evaluation.analyses.experts import LayerCorrelation
-from fairseq_plugins.evaluation.analyses.layers import MaskedRuns
+from fairseq_plugins.evaluation.analyses.layers import LayerCorrelation, MaskedRuns
 from fairseq_plugins.evaluation.analyses.words import FrequencyBand
 from fairseq_plugins.reports.analyses import (
     as_markdown,

@@ -1,13 +1,15 @@
-"""Analyses of layers: their use by a mixture, masks on their outputs, spectra and timescales of recurrent matrices.
+"""Analyses of layers: use by a mixture, masks and correlations of their outputs, spectra and timescales.
 
 Shapes: B rows, T steps, D or D_n width of a layer, N index of the last layer, J experts.
 """
 
+import math
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
@@ -15,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.analyses.experts import expert_layers, mixture_output
-from fairseq_plugins.evaluation.scoring import evaluate_perplexity, score_pairs, shifted
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity, score_pairs, score_windows, shifted
 from fairseq_plugins.modules.simple_rnn import DiagonalRNN, SimpleRecurrentLayer
 from fairseq_plugins.output_layers.scores import DecoderStates
 
@@ -227,6 +229,103 @@ def masked_perplexity(
 
     with changed_layer_outputs(model, change):
         return evaluate_perplexity([model], tokens, **options).perplexity
+
+
+# Correlation of the features of a layer's output.
+
+
+@dataclass(frozen=True)
+class LayerCorrelation:
+    """Mean absolute correlation over pairs of different features of one layer, between 0 and 1.
+
+    A mean is None if there is no pair.
+
+    Attributes:
+        layer: number of the layer, from 1 on.
+        width: D_n.
+        num_constant: features that never change; they take part in no pair.
+        mean: over all pairs.
+        within: over the pairs within each of the layer's groups of features, by name.
+        between: over the pairs of features of different groups.
+    """
+
+    layer: int
+    width: int
+    num_constant: int
+    mean: Optional[float]
+    within: Dict[str, Optional[float]]
+    between: Optional[float]
+
+
+def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[Tensor]:
+    """Pearson correlations, (D_n, D_n) float64, of the features of each layer over the positions of a stream.
+
+    Rows of features that never change are NaN. Only sums over windows are kept.
+
+    Args:
+        model: a language model that carries its state.
+        tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
+    """
+    sums = [_FeatureCorrelationSums() for _ in model.decoder.stack.layers]
+    for window in score_windows([model], tokens, **options):
+        for layer_sums, output in zip(sums, window.states[0].layers[1:]):
+            layer_sums.add(output.flatten(0, 1).double())
+    return [layer_sums.correlations().cpu() for layer_sums in sums]
+
+
+def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[LayerCorrelation]:
+    """Mean absolute correlation within each layer, bottom first; see :func:`correlation_matrices`."""
+    found = []
+    for n, (matrix, layer) in enumerate(
+        zip(correlation_matrices(model, tokens, **options), model.decoder.stack.layers), start=1
+    ):
+        absolute = matrix.abs().fill_diagonal_(float("nan"))
+        of_different_groups = torch.zeros_like(absolute, dtype=torch.bool)
+        for one, other in combinations(layer.feature_groups.values(), 2):
+            of_different_groups[one, other] = True
+        found.append(
+            LayerCorrelation(
+                layer=n,
+                width=len(matrix),
+                num_constant=int(matrix.diagonal().isnan().sum()),
+                mean=_mean_or_none(absolute),
+                within={name: _mean_or_none(absolute[group, group]) for name, group in layer.feature_groups.items()},
+                between=_mean_or_none(absolute[of_different_groups]),
+            )
+        )
+    return found
+
+
+class _FeatureCorrelationSums:
+    """Sums over positions for the correlations of a layer's features."""
+
+    def __init__(self) -> None:
+        self.num_positions = 0
+        self.origin: Optional[Tensor] = None
+        self.sum = self.products = torch.zeros(())
+
+    def add(self, x: Tensor) -> None:
+        """Add positions, (positions, D_n) float64."""
+        if self.origin is None:
+            # near the mean, to avoid cancellation when the product of the means is subtracted
+            self.origin = x.mean(dim=0)
+        x = x - self.origin
+        self.sum = self.sum + x.sum(dim=0)
+        self.products = self.products + x.t() @ x
+        self.num_positions += len(x)
+
+    def correlations(self) -> Tensor:
+        """Correlations over the positions so far, (D_n, D_n)."""
+        mean = self.sum / self.num_positions
+        covariance = self.products / self.num_positions - torch.outer(mean, mean)
+        deviations = covariance.diagonal().clamp(min=0).sqrt()
+        deviations = deviations.masked_fill(deviations < 1e-12, float("nan"))
+        return covariance / torch.outer(deviations, deviations)
+
+
+def _mean_or_none(absolute: Tensor) -> Optional[float]:
+    mean = absolute.nanmean().item()
+    return None if math.isnan(mean) else mean
 
 
 # Recurrent matrices of layers without gates (Pachitariu & Sahani 2013).
