@@ -27,8 +27,7 @@ from torch.utils.benchmark import Timer
 
 from fairseq_plugins.criterions.noise_contrastive import UnigramNoise
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, has_native_bfloat16, matmul
-from fairseq_plugins.ops.mixture_chunk import default_chunk_size
-from fairseq_plugins.ops.mixture_loss import mixture_nll
+from fairseq_plugins.ops.mixture_loss import default_chunk_size, mixture_nll
 from fairseq_plugins.ops.noise_contrastive import noise_contrast
 from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.scores import Noise

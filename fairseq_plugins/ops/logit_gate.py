@@ -32,7 +32,7 @@ class TargetMargins(NamedTuple):
     values: Tensor
     slopes: Tensor
 
-    def of_tokens(self, chosen: Union[slice, Tensor]) -> "TargetMargins":
+    def select(self, chosen: Union[slice, Tensor]) -> "TargetMargins":
         """Those of a chunk."""
         return TargetMargins(self.target[chosen], self.values[chosen], self.slopes[chosen])
 
@@ -42,7 +42,7 @@ class TargetMargins(NamedTuple):
         lowered = logits.take(places) - self.values.flatten()
         logits.view(-1)[places] = lowered.to(logits.dtype)
 
-    def of_targets(self, logits: Tensor) -> Tensor:
+    def at_targets(self, logits: Tensor) -> Tensor:
         """The elements of the targets among those of all words, (N * J, V): (N, J)."""
         return logits.take(self._places(logits)).view_as(self.values)
 
@@ -98,7 +98,7 @@ class LogitGate(NamedTuple):
         """The same gate with features (N, D_g), a row for each token."""
         return self._replace(features=self.features.reshape(-1, self.features.size(-1)))
 
-    def of_tokens(self, chosen: Union[slice, Tensor]) -> "LogitGate":
+    def select(self, chosen: Union[slice, Tensor]) -> "LogitGate":
         """The same gate for some tokens, of one with features (N, D_g)."""
         return self._replace(features=self.features[chosen])
 
@@ -222,7 +222,7 @@ class Interpolation(NamedTuple):
         """The same with one leading dimension, (N)."""
         return Interpolation(self.log_weight.flatten(), self.log_other.flatten())
 
-    def of_tokens(self, chosen: Union[slice, Tensor]) -> "Interpolation":
+    def select(self, chosen: Union[slice, Tensor]) -> "Interpolation":
         """That of some tokens, of one with shape (N)."""
         return Interpolation(self.log_weight[chosen], self.log_other[chosen])
 
@@ -230,10 +230,10 @@ class Interpolation(NamedTuple):
         """-log P(y) from that of the mixture, (*)."""
         return -torch.logaddexp(self.log_weight - mixture_nll, self.log_other)
 
-    def mixture_share(self, mixture_nll: Tensor, nll: Tensor) -> Tensor:
+    def mixture_posterior(self, mixture_nll: Tensor, nll: Tensor) -> Tensor:
         """Share of the mixture in P(y), (*)."""
         return torch.exp(self.log_weight - mixture_nll + nll)
 
-    def other_share(self, nll: Tensor) -> Tensor:
+    def other_posterior(self, nll: Tensor) -> Tensor:
         """Share of the other distribution in P(y), (*), exact where it is small."""
         return torch.exp(self.log_other + nll)

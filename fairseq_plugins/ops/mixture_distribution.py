@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gated_logits
 from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, autocast_dtype, is_normal
-from fairseq_plugins.ops.mixture_chunk import default_chunk_size
+from fairseq_plugins.ops.mixture_loss import default_chunk_size
 
 
 def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def mixture_log_probs_from_latents(
                 priors[chosen],
                 weight,
                 bias,
-                gate=None if gate is None else gate.of_tokens(chosen).values(priors.dtype),
+                gate=None if gate is None else gate.select(chosen).values(priors.dtype),
                 logits_dtype=priors.dtype if chunk_dtype is None or gate is not None else chunk_dtype,
                 out=log_probs[chosen],
             )
@@ -182,7 +182,7 @@ def softmax_entropies(
     gate = None if gate is None else gate.flattened()
     for first in range(0, rows.size(0), chunk_size):
         chosen = slice(first, first + chunk_size)
-        values = None if gate is None else gate.of_tokens(chosen).values(dtype)
+        values = None if gate is None else gate.select(chosen).values(dtype)
         logits = gated_logits(rows[chosen].flatten(0, 1), weight, bias, gate=values, dtype=dtype)
         log_probs = torch.log_softmax(logits, dim=-1)
         entropies[chosen] = -(log_probs.exp() * log_probs).sum(dim=-1).view(-1, num_experts)

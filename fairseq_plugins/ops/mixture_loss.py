@@ -1,312 +1,48 @@
 """Negative log-likelihood of a mixture of softmaxes at the price of its matrix products.
 
-Shapes: * any leading dimensions, N tokens in all, J experts, d latent width, V vocabulary.
+Tokens are processed in chunks. The gradients are formed in the forward pass, from the logits of each chunk while they
+are held, so that no tensor of all tokens x experts x words is ever kept.
+
+Shapes: * any leading dimensions with N tokens in all, n tokens of a chunk, J experts, d width of their hidden states,
+D_g features of the gate, V words. A row is one expert of one token.
 """
 
 from functools import partial
-from typing import List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, TargetMargins, gate_gradient, multiply_by_gate
-from fairseq_plugins.ops.matmul import add_matmul, autocast_dtype, backward_keeps_graph, matmul
-from fairseq_plugins.ops.mixture_chunk import (
-    GradientScales,
-    LabelSmoothing,
-    LogitGradient,
-    LossOptions,
-    MeanLogits,
-    MixtureChunk,
-    MixtureGradients,
-    MixtureInputs,
-    check_arguments,
-    check_target_range,
-    cut,
-    default_chunk_size,
-    even_chunk_size,
-    float16_scales,
-    zero_gradients,
+from fairseq_plugins.ops.logit_gate import (
+    Interpolation,
+    LogitGate,
+    TargetMargins,
+    adversarial_margins,
+    check_gate,
+    gate_gradient,
+    gated_logits,
+    multiply_by_gate,
 )
+from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, autocast_dtype, backward_keeps_graph, matmul
+from fairseq_plugins.ops.mixture_chunk import LogitGradient, MixtureChunk
 
-# The mixture loss as a function of autograd: chunk by chunk, with its gradients formed in the forward pass.
-#
-# Shapes: N tokens, n tokens of a chunk, J experts, d latent width, D_g features of the gate, V vocabulary.
-# A row is one expert of one token: n * J rows a chunk.
+CPU_CHUNK_BYTES = 32 * 2**20
+"""Logits of a chunk on a CPU: about a last-level cache."""
+GPU_CHUNK_SHARE = 1 / 128
+"""Logits of a chunk on a GPU, as a share of its memory."""
+MIN_CHUNK_ROWS = 480
+"""A chunk has at least about so many rows, because fewer slow the matrix products down. :func:`even_chunk_size` may
+then halve it. Above 17,476 words they take more than :data:`CPU_CHUNK_BYTES`. A chunk in 16 bits stays below 32 MiB,
+where the C library reuses memory, up to 34,900 words."""
+BLOCK_ROWS = 4096
+"""Rows of W that are centered at a time, so that no other copy of W is held."""
 
-
-class ChunkedMixtureNLL(torch.autograd.Function):
-    """Loss and NLL, both (N), the loss summed to a scalar for ``reduction="sum"``.
-
-    Takes latents (N, J, d), log_prior (N, J), weight (V, d), bias (V) or None, the gate's features (N, D_g),
-    weight (V, D_g) and bias (V), each None without a gate, the log_weight and log_other (N) of an interpolation, each
-    None without one, and target and weights (N).
-    """
-
-    @staticmethod
-    # pyrefly: ignore[bad-override]
-    def forward(
-        ctx: "_Context",
-        latents: Tensor,
-        log_prior: Tensor,
-        weight: Tensor,
-        bias: Optional[Tensor],
-        gate_features: Optional[Tensor],
-        gate_weight: Optional[Tensor],
-        gate_bias: Optional[Tensor],
-        log_weight: Optional[Tensor],
-        log_other: Optional[Tensor],
-        target: Tensor,
-        weights: Tensor,
-        options: LossOptions,
-    ) -> Tuple[Tensor, Tensor]:
-        gate = None
-        if gate_features is not None:
-            assert gate_weight is not None and gate_bias is not None
-            gate = LogitGate(gate_features, gate_weight, gate_bias)
-        interpolation = None
-        if log_weight is not None:
-            assert log_other is not None
-            interpolation = Interpolation(log_weight, log_other)
-        inputs = MixtureInputs(latents, log_prior, weight, bias, gate)
-        tensors = (latents, log_prior, weight, bias, gate_features, gate_weight, gate_bias, log_weight, log_other)
-        ctx.dtypes = [None if x is None else x.dtype for x in tensors]
-        operand_dtype = options.chunk_dtype or autocast_dtype(latents) or latents.dtype
-        chunk_size = options.chunk_size or default_chunk_size(
-            latents.size(1), weight.size(0), dtype=log_prior.dtype, device=latents.device
-        )
-        chunk_size = even_chunk_size(latents.size(0), chunk_size)
-        scales = GradientScales()
-        if operand_dtype == torch.float16 and weights.numel():
-            scales = float16_scales(inputs, weights, chunk_size=chunk_size)
-        ctx.scales = scales
-        learn = [needed and options.differentiate for needed in ctx.needs_input_grad]
-        ctx.gradients = zero_gradients(tensors, learn, dtype=log_prior.dtype)
-        with torch.autocast(latents.device.type, enabled=False):
-            if options.adversarial_epsilon > 0:
-                inputs = inputs.with_margins(target, epsilon=options.adversarial_epsilon)
-            if options.chunk_dtype is not None and gate is None:
-                inputs = inputs.centred(target, weights, dtype=operand_dtype)
-            losses, nll = _run_chunks(
-                inputs.with_operands_in(operand_dtype),
-                target,
-                weights,
-                interpolation,
-                chunk_size=chunk_size,
-                options=options,
-                scales=scales,
-                gradients=ctx.gradients,
-            )
-        if options.reduction == "none":
-            ctx.mark_non_differentiable(losses, nll)
-            return losses, nll
-        ctx.mark_non_differentiable(nll)
-        return losses.sum(), nll
-
-    @staticmethod
-    # pyrefly: ignore[bad-override]
-    def backward(ctx: "_Context", grad_loss: Tensor, _: Tensor) -> Tuple[Optional[Tensor], ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError("mixture_nll has no second derivative: differentiate mixture_log_probs instead")
-        if ctx.gradients is None:
-            raise RuntimeError("mixture_nll was differentiated before: ask for retain_graph=True the first time")
-        keep_graph = backward_keeps_graph()
-        base, gate = (grad_loss if scale is None else grad_loss / scale for scale in ctx.scales)
-        factors = (*[base] * 4, *[gate] * 3, *[grad_loss] * 2)
-        results = [
-            None if gradient is None else (gradient * factor if keep_graph else gradient.mul_(factor)).to(dtype)
-            for gradient, factor, dtype in zip(ctx.gradients, factors, ctx.dtypes)
-        ]
-        if not keep_graph:
-            ctx.gradients = None  # pyrefly: ignore[implicit-any-attribute]
-        return (*results, None, None, None)
-
-
-class _Context(torch.autograd.function.FunctionCtx):
-    """What the forward pass leaves to the backward pass."""
-
-    needs_input_grad: Tuple[bool, ...]
-    dtypes: List[Optional[torch.dtype]]
-    scales: GradientScales
-    gradients: Optional[MixtureGradients]
-
-
-def _run_chunks(
-    inputs: MixtureInputs,
-    target: Tensor,
-    weights: Tensor,
-    interpolation: Optional[Interpolation],
-    *,
-    chunk_size: int,
-    options: LossOptions,
-    scales: GradientScales,
-    gradients: MixtureGradients,
-) -> Tuple[Tensor, Tensor]:
-    """Weighted losses and NLL, both (N); ``gradients`` that are not None receive the losses' gradients, scaled."""
-    losses, nll = torch.zeros_like(weights), torch.zeros_like(weights)
-    means = None
-    if options.label_smoothing > 0 and not _multiplies_gradient(inputs, options):
-        means = MeanLogits(inputs)
-    for chosen in cut(weights, chunk_size, may_skip=options.may_skip):
-        losses[chosen], nll[chosen] = _run_chunk(
-            inputs.of_tokens(chosen),
-            target[chosen],
-            weights[chosen],
-            None if interpolation is None else interpolation.of_tokens(chosen),
-            means=means,
-            chosen=chosen,
-            options=options,
-            scales=scales,
-            gradients=gradients,
-        )
-    if means is not None:
-        means.finish(gradients)
-    return losses, nll
-
-
-def _run_chunk(
-    inputs: MixtureInputs,
-    target: Tensor,
-    weights: Tensor,
-    interpolation: Optional[Interpolation],
-    *,
-    means: Optional[MeanLogits],
-    chosen: Union[slice, Tensor],
-    options: LossOptions,
-    scales: GradientScales,
-    gradients: MixtureGradients,
-) -> Tuple[Tensor, Tensor]:
-    """Weighted losses and NLL of the ``chosen`` tokens, both (n), of which everything else is given.
-
-    Label smoothing takes the means of the logits from ``means``, and without them from the logits, a pass more for them
-    and one for their gradient.
-    """
-    gate, values = inputs.gate, inputs.gate_values()
-    logits = inputs.logits(values, options=options)
-    smoothing = None
-    if options.label_smoothing > 0:
-        mean_logits = logits.mean(dim=1).view_as(inputs.log_prior) if means is None else means.of_chunk(inputs)
-        smoothing = LabelSmoothing(options.label_smoothing, mean_logits)
-    chunk = MixtureChunk(
-        logits=logits,
-        log_prior=inputs.log_prior,
-        target=target,
-        keep_logits=gradients.gate_learns,
-        logits_of=partial(_logits_of, inputs, options=options) if logits.is_cpu else None,
-        smoothing=smoothing,
-    )
-    loss, nll, share = chunk.loss, chunk.nll, None
-    if interpolation is not None:
-        nll = interpolation.nll(chunk.nll)
-        share = interpolation.mixture_share(chunk.nll, nll)
-        loss = loss + (1 - options.label_smoothing) * (nll - chunk.nll)
-        target_weights = (1 - options.label_smoothing) * weights
-        if gradients.log_weight is not None:
-            gradients.log_weight[chosen] = -target_weights * share
-        if gradients.log_other is not None:
-            gradients.log_other[chosen] = -target_weights * interpolation.other_share(nll)
-    losses = loss * weights
-    if gradients.mixture_learns:
-        gradient, uniform, d_log_prior = chunk.backward(
-            weights if scales.base is None else weights * scales.base, share
-        )
-        del chunk
-        if gradients.log_prior is not None:
-            gradients.log_prior[chosen] = d_log_prior
-        if _multiplies_gradient(inputs, options):
-            gradient = LogitGradient(gradient.multiplied())
-            if uniform is not None:
-                gradient.rows.sub_(uniform.view(-1, 1) / gradient.rows.size(1))
-        if gradients.gate_learns:
-            logits.mul_(gradient.rows)
-        if gradients.logits_learn:
-            if values is not None:
-                multiply_by_gate(gradient.rows, values)
-            _add_base_gradients(gradient, inputs, chosen=chosen, gradients=gradients)
-            if means is None:
-                uniform = None  # it was subtracted from the rows
-            elif uniform is not None:
-                means.subtract_gradients(uniform, inputs, chosen=chosen, gradients=gradients)
-            if inputs.margins is not None and gradients.latents is not None:
-                gradients.latents[chosen] += _margin_gradient(gradient, uniform, inputs, margins=inputs.margins)
-        del gradient
-        if gradients.gate_learns:
-            assert gate is not None and values is not None
-            d_scores = gate_gradient(logits, values)
-            if scales.gate is not None and scales.base is not None:
-                d_scores.mul_(scales.gate / scales.base)
-            _add_gate_gradients(d_scores, gate.features, gate.weight, chosen=chosen, gradients=gradients)
-    return losses, nll
-
-
-def _multiplies_gradient(inputs: MixtureInputs, options: LossOptions) -> bool:
-    """Whether the gradient by the logits is multiplied by its factors before its matrix products, not after.
-
-    A gate needs the gradient itself. So do products in 16 bits of logits that were worked on in 32: the gradient is
-    rounded for them, and a factor behind them would be of a rounded gradient. The uniform part of label smoothing is
-    then subtracted from it, too, in place of :class:`MeanLogits`.
-    """
-    wide = options.chunk_dtype is None and inputs.latents.dtype != inputs.log_prior.dtype
-    return wide or inputs.gate is not None
-
-
-def _logits_of(inputs: MixtureInputs, tokens: Tensor, *, options: LossOptions) -> Tensor:
-    """The logits of some tokens of a chunk again, (m, J, V)."""
-    inputs = inputs.of_tokens(tokens)
-    return inputs.logits(inputs.gate_values(), options=options).unflatten(0, inputs.log_prior.shape)
-
-
-def _add_base_gradients(
-    gradient: LogitGradient, inputs: MixtureInputs, *, chosen: Union[slice, Tensor], gradients: MixtureGradients
-) -> None:
-    """Those by latents, W and b from that by the logits W k + b of the ``chosen`` tokens, whose inputs are given."""
-    rows, factors = inputs.latents.flatten(0, 1), gradient.factors
-    operand = gradient.rows.to(rows.dtype)
-    if gradients.latents is not None:
-        d_rows = matmul(operand, inputs.weight)
-        d_rows = d_rows.to(gradients.latents.dtype) if factors is None else d_rows * factors
-        gradients.latents[chosen] = d_rows.view(-1, *gradients.latents.shape[1:])
-    if gradients.weight is not None:
-        add_matmul(gradients.weight, operand.t(), rows if factors is None else (rows * factors).to(rows.dtype))
-    if gradients.bias is not None:
-        d_bias = gradient.rows.sum(dim=0) if factors is None else matmul(factors.t().to(operand.dtype), operand)[0]
-        gradients.bias.add_(d_bias)
-
-
-def _margin_gradient(
-    gradient: LogitGradient, uniform: Optional[Tensor], inputs: MixtureInputs, *, margins: TargetMargins
-) -> Tensor:
-    """The gradient by latents, (n, J, d), that the margins add.
-
-    Args:
-        gradient: by the logits before the gate.
-        uniform: V times what is to be subtracted from it, (n, J), or None.
-        inputs: those of the chunk.
-        margins: the inputs' own.
-    """
-    d_targets = margins.of_targets(gradient.rows).to(margins.values.dtype)
-    if gradient.factors is not None:
-        d_targets = d_targets * gradient.factors.view_as(d_targets)
-    if uniform is not None:
-        d_targets = d_targets - uniform / gradient.rows.size(1)
-    return margins.latent_gradient(d_targets, inputs.latents)
-
-
-def _add_gate_gradients(
-    d_scores: Tensor, features: Tensor, weight: Tensor, *, chosen: Union[slice, Tensor], gradients: MixtureGradients
-) -> None:
-    """Those by F, U and c from those by the chunk's scores F U' + c, (n, V)."""
-    operand = d_scores.to(features.dtype)
-    if gradients.gate_features is not None:
-        gradients.gate_features[chosen] = matmul(operand, weight).to(gradients.gate_features.dtype)
-    if gradients.gate_weight is not None:
-        add_matmul(gradients.gate_weight, operand.t(), features)
-    if gradients.gate_bias is not None:
-        gradients.gate_bias.add_(d_scores.sum(dim=0))
+Tokens = Union[slice, Tensor]
+"""Indices of the tokens of a chunk."""
 
 
 class MixtureLoss(NamedTuple):
-    """What :func:`mixture_nll` returns.
+    """Result of :func:`mixture_nll`.
 
     Attributes:
         loss: weighted loss in nats, a scalar for ``reduction="sum"``, (*) for ``"none"``.
@@ -337,39 +73,41 @@ def mixture_nll(
 ) -> MixtureLoss:
     """Loss of P(v) = sum_j pi_j softmax(W k_j + b)_v  (Yang et al. 2018, eq. 2; Takase et al. 2018, eq. 7).
 
-    The loss of a token is (1 - e) NLL + e sum_j pi_j mean_v(-log p_j(v)) with e = ``label_smoothing`` and the softmaxes
-    p_j: every expert is smoothed, for smoothing P alone sets one expert aside that is uniform and leaves the others as
-    sure as they like. Tokens are processed in chunks; the gradients of their weighted sum are formed in the forward
-    pass from each chunk's logits,
+    **Label smoothing.** The loss of a token is (1 - e) NLL + e sum_j pi_j mean_v(-log p_j(v)) with the softmaxes p_j
+    and e = ``label_smoothing``. Each expert is smoothed separately. Smoothing only the mixture lets the model satisfy
+    the penalty with one uniform expert while the others stay overconfident.
+
+    **Cost.** Tokens are processed in chunks. The gradients of their weighted sum are formed in the forward pass,
 
         d NLL / d z_{j,v} = r_j (p_j(v) - [v = target]),   d NLL / d log pi_j = -r_j,
 
-    where r_j is the share of expert j in P(target), and only multiplied by the incoming gradient in the
-    backward pass. So one chunk of logits is held (beside it half a chunk for 16-bit operands), and training costs three
-    matrix products; without gradients, one. Losses, sums over chunks and, but for ``chunk_dtype``, softmaxes are in
-    float32 or wider; products of 16-bit operands, autocast's included, are rounded to 16 bits. Tokens of weight zero
-    are left out of the products.
+    where r_j is the responsibility of expert j for the target. The backward pass only multiplies them by the incoming
+    gradient. Peak memory is one chunk of logits (1.5 with 16-bit operands). Training costs three matrix products,
+    evaluation one. Tokens of weight zero and products for the gradients of frozen tensors are left out.
 
-    A gate makes the logits g * (W k_j + b) and adds three products of its own width, or one if none of its tensors
-    learns; 1 + 1 / J more chunks are held, or 1 / J. The products for the gradients of what is frozen are left out.
+    **Precision.** Losses and sums over chunks are in float32 or wider, and without ``chunk_dtype`` softmaxes are, too.
+    Products of 16-bit operands, autocast's included, are rounded to 16 bits.
 
-    With an ``adversarial_epsilon`` the logits of each target y are lower by eps |w_y| |k_j| for the experts with
-    w_y . k_j > 0 (Wang, Gong & Liu 2019), before the gate; P is that of the lowered logits throughout, label smoothing
-    included. The subtracted margin has a gradient by k_j and none by w_y: the change of w_y is a constant, and k_j,
-    which it is multiplied by, is not. So dL/dk_j gains (1 - p_j(y)) r_j eps |w_y| k_j / |k_j|. It costs a row of W a
-    token, and nothing a word.
+    **A gate** makes the logits g * (W k_j + b). It adds three products of its own width, or one if none of its tensors
+    learns, and memory of 1 + 1 / J chunks, or 1 / J.
 
-    An interpolation makes P(target) that of the mixture and another distribution; label smoothing remains the
-    mixture's: of the sum above, only the NLL is that of both.
+    **Adversarial training.** With an ``adversarial_epsilon`` the logits of each target y are lower by eps |w_y| |k_j|
+    for the experts with w_y . k_j > 0 (Wang, Gong & Liu 2019). The margin is subtracted before the gate, and P is the
+    distribution of the lowered logits throughout, label smoothing included. The margin is a change of w_y, which is a
+    constant, times k_j, which is not: it has no gradient by w_y, and dL/dk_j gains
+    (1 - p_j(y)) r_j eps |w_y| k_j / |k_j|. It costs a row of W a token, and nothing a word.
+
+    **An interpolation** makes P(target) that of the mixture and another distribution. Only the NLL in the sum above is
+    that of both. The smoothing term remains the mixture's.
 
     Args:
-        latents: k, (*, J, d).
+        latents: k, hidden states of the experts, (*, J, d).
         log_prior: log pi, (*, J), normalised over J, float32 or wider; -inf where pi is zero.
         weight: W, (V, d).
         target: words to score, (*), int64, 0 <= target < V where a token is not ignored.
         bias: b, (V), finite.
         gate: g, one value a token and word that multiplies the logits of all experts, with features (*, D_g).
-        interpolation: of the mixture with another distribution, whose gradients are formed as well; none by default.
+        interpolation: of the mixture with another distribution, whose gradients are formed as well.
         token_weights: factor of each token's loss, (*), without gradient; by default one. On a GPU, giving them or
             ``ignore_index`` waits for the device once, to count the tokens.
         ignore_index: target of tokens that count as if their weight were zero.
@@ -388,40 +126,594 @@ def mixture_nll(
             ``reduction="none"`` is called where a gradient would be needed.
         RuntimeError: if a second derivative is taken.
     """
-    options = LossOptions(
+    _check_options(
         label_smoothing=label_smoothing,
         adversarial_epsilon=adversarial_epsilon,
         reduction=reduction,
         chunk_size=chunk_size,
         chunk_dtype=chunk_dtype,
-        may_skip=token_weights is not None or ignore_index is not None,
-        differentiate=torch.is_grad_enabled(),
     )
-    check_arguments(
-        latents,
-        log_prior,
-        weight,
-        target,
-        bias=bias,
-        token_weights=token_weights,
-        gate=gate,
-        interpolation=interpolation,
-        options=options,
-    )
-    num_tokens, (num_experts, width) = target.numel(), latents.shape[-2:]
-    weights = torch.ones_like(target, dtype=log_prior.dtype) if token_weights is None else token_weights.detach()
+    per_token = {"token_weights": token_weights, **({} if interpolation is None else interpolation._asdict())}
+    _check_shapes(latents, log_prior, weight, target, bias=bias, per_token=per_token)
+    _check_types(latents, log_prior, weight, target, bias=bias, interpolation=interpolation)
+    check_gate(gate, latents, vocab_size=weight.size(0), caller="mixture_nll", name="latents")
+    weights = torch.ones_like(target, dtype=log_prior.dtype) if token_weights is None else token_weights
+    if weights.requires_grad and torch.is_grad_enabled():
+        raise _error("token_weights requires a gradient, but none is formed: give token_weights.detach()")
     if ignore_index is not None:
         weights = weights.masked_fill(target.eq(ignore_index), 0)
-    check_target_range(target, weights=weights, vocab_size=weight.size(0))
-    loss, nll = ChunkedMixtureNLL.apply(
-        latents.reshape(num_tokens, num_experts, width),
-        log_prior.reshape(num_tokens, num_experts),
-        weight,
-        bias,
-        *((None, None, None) if gate is None else gate.flattened()),
-        *((None, None) if interpolation is None else interpolation.flattened()),
-        target.reshape(num_tokens),
-        weights.reshape(num_tokens).to(log_prior.dtype),
-        options,
+    _check_target_range(target, weights=weights, vocab_size=weight.size(0))
+
+    num_tokens, (num_experts, width) = target.numel(), latents.shape[-2:]
+    inputs = _Inputs(
+        latents=latents.reshape(num_tokens, num_experts, width),
+        log_prior=log_prior.reshape(num_tokens, num_experts),
+        weight=weight,
+        bias=bias,
+        gate=None if gate is None else gate.flattened(),
+        interpolation=None if interpolation is None else interpolation.flattened(),
+        target=target.reshape(num_tokens),
+        token_weights=weights.reshape(num_tokens).to(log_prior.dtype),
     )
-    return MixtureLoss(loss=loss if reduction == "sum" else loss.view(target.shape), nll=nll.view(target.shape))
+    leaves = inputs.differentiable()
+    learned = [name for name, x in leaves.items() if x is not None and x.requires_grad and torch.is_grad_enabled()]
+    if reduction == "none" and learned:
+        raise _error(f'reduction="none" gives no gradient for {", ".join(learned)}: score under no_grad()')
+    gradients = _Gradients(
+        *(
+            torch.zeros_like(x, dtype=log_prior.dtype, memory_format=torch.contiguous_format)
+            if x is not None and name in learned
+            else None
+            for name, x in leaves.items()
+        )
+    )
+    operand_dtype = chunk_dtype or autocast_dtype(latents) or latents.dtype
+    # Gated logits stay wide: W cannot be centered, because after the gate the shift would differ from word to word.
+    logits_dtype = log_prior.dtype if chunk_dtype is None or gate is not None else chunk_dtype
+    if chunk_size is None:
+        chunk_size = default_chunk_size(num_experts, weight.size(0), dtype=log_prior.dtype, device=latents.device)
+    chunk_size = even_chunk_size(num_tokens, chunk_size)
+    scales = _Scales()
+    with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
+        if operand_dtype == torch.float16 and num_tokens:
+            scales = _float16_scales(inputs, chunk_size=chunk_size)
+        if adversarial_epsilon > 0:
+            margins = adversarial_margins(inputs.latents, weight, inputs.target, epsilon=adversarial_epsilon)
+            inputs = inputs._replace(margins=margins)
+        if logits_dtype != log_prior.dtype:
+            inputs = inputs.centered(logits_dtype)
+        losses, nll = _run_chunks(
+            inputs.with_operands_in(operand_dtype),
+            iter_chunks(
+                inputs.token_weights, chunk_size, drop_ignored=token_weights is not None or ignore_index is not None
+            ),
+            label_smoothing=label_smoothing,
+            logits_dtype=logits_dtype,
+            scales=scales,
+            gradients=gradients,
+        )
+    if reduction == "none":
+        return MixtureLoss(losses.view(target.shape), nll.view(target.shape))
+    return MixtureLoss(_SumWithGradients.apply(losses, gradients, scales, *leaves.values()), nll.view(target.shape))
+
+
+class _SumWithGradients(torch.autograd.Function):
+    """The sum of losses whose gradients are known already. The backward pass multiplies them by the incoming gradient.
+
+    Takes the losses (N), their gradients, the scales of these, and the tensors that the gradients belong to.
+    """
+
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(
+        ctx: Any, losses: Tensor, gradients: "_Gradients", scales: "_Scales", *leaves: Optional[Tensor]
+    ) -> Tensor:
+        ctx.gradients, ctx.scales = gradients, scales
+        ctx.dtypes = [None if x is None else x.dtype for x in leaves]
+        return losses.sum()
+
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, grad_loss: Tensor) -> Tuple[Optional[Tensor], ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("mixture_nll has no second derivative: differentiate mixture_log_probs instead")
+        if ctx.gradients is None:
+            raise RuntimeError("mixture_nll was differentiated before: ask for retain_graph=True the first time")
+        keep_graph = backward_keeps_graph()
+        base, gate = (grad_loss if scale is None else grad_loss / scale for scale in ctx.scales)
+        factors = (*[base] * 4, *[gate] * 3, *[grad_loss] * 2)
+        results = [
+            None if gradient is None else (gradient * factor if keep_graph else gradient.mul_(factor)).to(dtype)
+            for gradient, factor, dtype in zip(ctx.gradients, factors, ctx.dtypes)
+        ]
+        if not keep_graph:
+            ctx.gradients = None  # pyrefly: ignore[implicit-any-attribute]
+        return (None, None, None, *results)
+
+
+class _Inputs(NamedTuple):
+    """The tensors of the loss, for all tokens or those of a chunk.
+
+    Attributes:
+        latents: k, (N, J, d).
+        log_prior: log pi, (N, J).
+        weight: W, (V, d).
+        bias: b, (V), or None.
+        gate: g with features (N, D_g), or None.
+        interpolation: with another distribution, (N), or None.
+        target: y, (N).
+        token_weights: (N).
+        margins: that lower the targets' logits before the gate, or None. They have a gradient by k and none by W.
+    """
+
+    latents: Tensor
+    log_prior: Tensor
+    weight: Tensor
+    bias: Optional[Tensor]
+    gate: Optional[LogitGate]
+    interpolation: Optional[Interpolation]
+    target: Tensor
+    token_weights: Tensor
+    margins: Optional[TargetMargins] = None
+
+    def differentiable(self) -> Dict[str, Optional[Tensor]]:
+        """The tensors that may have a gradient, in the order of :class:`_Gradients`, by the names that users know."""
+        return {
+            "latents": self.latents,
+            "log_prior": self.log_prior,
+            "weight": self.weight,
+            "bias": self.bias,
+            "gate.features": None if self.gate is None else self.gate.features,
+            "gate.weight": None if self.gate is None else self.gate.weight,
+            "gate.bias": None if self.gate is None else self.gate.bias,
+            "log_weight": None if self.interpolation is None else self.interpolation.log_weight,
+            "log_other": None if self.interpolation is None else self.interpolation.log_other,
+        }
+
+    def with_operands_in(self, dtype: torch.dtype) -> "_Inputs":
+        """The same with the operands of matrix products in another type."""
+        gate = None if self.gate is None else self.gate.with_operands_in(dtype)
+        return self._replace(latents=self.latents.to(dtype), weight=self.weight.to(dtype), gate=gate)
+
+    def centered(self, dtype: torch.dtype) -> "_Inputs":
+        """The same with W in ``dtype`` and b, less the means of the targets' rows.
+
+        It brings the logits of probable words near zero, where 16 bits are densest and e^z stays in range. All logits
+        of a row change by the same number, which no softmax notices. The gradients are the same, too, because those by
+        a row's logits add up to zero.
+        """
+        counts = (self.token_weights != 0).to(self.token_weights.dtype)
+        frequencies = counts / counts.sum().clamp(min=1)
+        words = self.target.clamp(0, self.weight.size(0) - 1)
+
+        def center(x: Tensor, dtype: torch.dtype) -> Tensor:
+            mean = (frequencies @ x[words].to(frequencies.dtype)).nan_to_num(0.0, 0.0, 0.0)
+            result = torch.empty_like(x, dtype=dtype)
+            for block, rows in zip(result.split(BLOCK_ROWS), x.split(BLOCK_ROWS)):
+                block.copy_(rows - mean)
+            return result
+
+        bias = None if self.bias is None else center(self.bias, self.bias.dtype)
+        return self._replace(weight=center(self.weight, dtype), bias=bias)
+
+    def select(self, tokens: Tokens) -> "_Inputs":
+        """Those of some tokens."""
+        return self._replace(
+            latents=self.latents[tokens],
+            log_prior=self.log_prior[tokens],
+            gate=None if self.gate is None else self.gate.select(tokens),
+            interpolation=None if self.interpolation is None else self.interpolation.select(tokens),
+            target=self.target[tokens],
+            token_weights=self.token_weights[tokens],
+            margins=None if self.margins is None else self.margins.select(tokens),
+        )
+
+    def gate_values(self) -> Optional[Tensor]:
+        """g, (N, V), or None."""
+        return None if self.gate is None else self.gate.values(self.log_prior.dtype)
+
+
+class _Gradients(NamedTuple):
+    """The gradients of the inputs that learn, None for the others. All chunks add to them.
+
+    They are in float32 or wider, because sums of many chunks in 16 bits would stop to grow.
+    """
+
+    latents: Optional[Tensor]
+    log_prior: Optional[Tensor]
+    weight: Optional[Tensor]
+    bias: Optional[Tensor]
+    gate_features: Optional[Tensor]
+    gate_weight: Optional[Tensor]
+    gate_bias: Optional[Tensor]
+    log_weight: Optional[Tensor]
+    log_other: Optional[Tensor]
+
+    @property
+    def logits_learn(self) -> bool:
+        """Whether the logits before the gate have a gradient."""
+        return any(x is not None for x in (self.latents, self.weight, self.bias))
+
+    @property
+    def gate_learns(self) -> bool:
+        """Whether any tensor of the gate has one."""
+        return any(x is not None for x in (self.gate_features, self.gate_weight, self.gate_bias))
+
+    @property
+    def mixture_learns(self) -> bool:
+        """Whether anything except the interpolation has one."""
+        return self.logits_learn or self.gate_learns or self.log_prior is not None
+
+
+# Chunks
+
+
+def _run_chunks(
+    inputs: _Inputs,
+    chunks: Sequence[Tokens],
+    *,
+    label_smoothing: float,
+    logits_dtype: torch.dtype,
+    scales: "_Scales",
+    gradients: _Gradients,
+) -> Tuple[Tensor, Tensor]:
+    """Weighted losses and NLL, both (N). ``gradients`` that are not None receive the losses' gradients, scaled."""
+    losses, nll = torch.zeros_like(inputs.token_weights), torch.zeros_like(inputs.token_weights)
+    # A gate needs the gradient by the logits itself, before any matrix product. So do products in 16 bits of logits
+    # that were computed in 32: the gradient is rounded for them, and it must be rounded after its factors are applied.
+    materialize = inputs.gate is not None or inputs.latents.dtype != logits_dtype
+    means = MeanLogits(inputs) if label_smoothing > 0 and not materialize else None
+    for tokens in chunks:
+        losses[tokens], nll[tokens] = _run_chunk(
+            inputs.select(tokens),
+            tokens,
+            label_smoothing=label_smoothing,
+            logits_dtype=logits_dtype,
+            means=means,
+            materialize=materialize,
+            scales=scales,
+            gradients=gradients,
+        )
+    if means is not None:
+        means.finish(gradients)
+    return losses, nll
+
+
+def _run_chunk(
+    inputs: _Inputs,
+    tokens: Tokens,
+    *,
+    label_smoothing: float,
+    logits_dtype: torch.dtype,
+    means: Optional["MeanLogits"],
+    materialize: bool,
+    scales: "_Scales",
+    gradients: _Gradients,
+) -> Tuple[Tensor, Tensor]:
+    """Weighted losses and NLL, both (n), of the ``tokens`` that the inputs belong to; adds to the gradients.
+
+    Label smoothing takes the means of the logits from ``means``. Without them it takes a pass over the logits for the
+    means and one for their gradient.
+    """
+    compute_logits = partial(gated_logits, weight=inputs.weight, bias=inputs.bias, dtype=logits_dtype)
+
+    def recompute_logits(some: Tensor) -> Tensor:
+        """The logits of some tokens of the chunk again, (m, J, V)."""
+        few = inputs.select(some)
+        logits = compute_logits(few.latents.flatten(0, 1), gate=few.gate_values(), margins=few.margins)
+        return logits.unflatten(0, few.log_prior.shape)
+
+    gate_values = inputs.gate_values()
+    logits = compute_logits(inputs.latents.flatten(0, 1), gate=gate_values, margins=inputs.margins)
+    mean_logits = None
+    if label_smoothing > 0:
+        mean_logits = logits.mean(dim=1).view_as(inputs.log_prior) if means is None else means.compute(inputs)
+    chunk = MixtureChunk(
+        logits=logits,
+        log_prior=inputs.log_prior,
+        target=inputs.target,
+        keep_logits=gradients.gate_learns,  # the gradient of the gate is one of products with the logits
+        recompute_logits=recompute_logits if logits.is_cpu else None,
+        label_smoothing=label_smoothing,
+        mean_logits=mean_logits,
+    )
+    loss, nll, posterior, weights = chunk.loss, chunk.nll, None, inputs.token_weights
+    if inputs.interpolation is not None:
+        nll = inputs.interpolation.nll(chunk.nll)
+        posterior = inputs.interpolation.mixture_posterior(chunk.nll, nll)
+        loss = loss + (1 - label_smoothing) * (nll - chunk.nll)
+        nll_weights = (1 - label_smoothing) * weights
+        if gradients.log_weight is not None:
+            gradients.log_weight[tokens] = -nll_weights * posterior
+        if gradients.log_other is not None:
+            gradients.log_other[tokens] = -nll_weights * inputs.interpolation.other_posterior(nll)
+    losses = loss * weights
+    if not gradients.mixture_learns:
+        return losses, nll
+
+    gradient, d_log_prior = chunk.backward(weights if scales.base is None else weights * scales.base, posterior)
+    del chunk  # and with it all that refers to the softmax, except the gradient
+    if gradients.log_prior is not None:
+        gradients.log_prior[tokens] = d_log_prior
+    if materialize:
+        gradient = gradient.materialize()
+    if gradients.gate_learns:
+        logits.mul_(gradient.rows)
+    if gradients.logits_learn:
+        if gate_values is not None:
+            multiply_by_gate(gradient.rows, gate_values)
+        _add_base_gradients(gradient, inputs, tokens, means=means, gradients=gradients)
+    del gradient  # the gradient by the scores of the gate can take its memory
+    if gradients.gate_learns:
+        assert inputs.gate is not None and gate_values is not None
+        d_scores = gate_gradient(logits, gate_values)
+        if scales.gate is not None and scales.base is not None:
+            d_scores.mul_(scales.gate / scales.base)
+        _add_gate_gradients(d_scores, inputs.gate, tokens, gradients=gradients)
+    return losses, nll
+
+
+def _add_base_gradients(
+    gradient: LogitGradient,
+    inputs: _Inputs,
+    tokens: Tokens,
+    *,
+    means: Optional["MeanLogits"],
+    gradients: _Gradients,
+) -> None:
+    """Add those by k, W and b from that by the logits W k + b of the ``tokens``, whose inputs are given."""
+    rows, factors = inputs.latents.flatten(0, 1), gradient.factors
+    operand = gradient.rows.to(rows.dtype)
+    if gradients.latents is not None:
+        d_rows = matmul(operand, inputs.weight)
+        d_rows = d_rows.to(gradients.latents.dtype) if factors is None else d_rows * factors
+        gradients.latents[tokens] = d_rows.view(-1, *gradients.latents.shape[1:])
+    if gradients.weight is not None:
+        add_matmul(gradients.weight, operand.t(), rows if factors is None else (rows * factors).to(rows.dtype))
+    if gradients.bias is not None:
+        d_bias = gradient.rows.sum(dim=0) if factors is None else matmul(factors.t().to(operand.dtype), operand)[0]
+        gradients.bias.add_(d_bias)
+    if means is not None and gradient.uniform is not None:
+        means.subtract_gradients(gradient.uniform, inputs, tokens, gradients=gradients)
+    if inputs.margins is not None and gradients.latents is not None:
+        d_targets = inputs.margins.at_targets(gradient.rows).to(inputs.margins.values.dtype)
+        if factors is not None:
+            d_targets = d_targets * factors.view_as(d_targets)
+        if gradient.uniform is not None:
+            d_targets = d_targets - gradient.uniform / gradient.rows.size(1)
+        gradients.latents[tokens] += inputs.margins.latent_gradient(d_targets, inputs.latents)
+
+
+def _add_gate_gradients(d_scores: Tensor, gate: LogitGate, tokens: Tokens, *, gradients: _Gradients) -> None:
+    """Add those by F, U and c from those by the chunk's scores F U' + c, (n, V)."""
+    operand = d_scores.to(gate.features.dtype)
+    if gradients.gate_features is not None:
+        gradients.gate_features[tokens] = matmul(operand, gate.weight).to(gradients.gate_features.dtype)
+    if gradients.gate_weight is not None:
+        add_matmul(gradients.gate_weight, operand.t(), gate.features)
+    if gradients.gate_bias is not None:
+        gradients.gate_bias.add_(d_scores.sum(dim=0))
+
+
+class MeanLogits:
+    """mean_v of W k + b, and its gradients, for label smoothing without a pass over the logits.
+
+    The mean over the words is that of W's rows times k, plus that of b. Its gradient is the same for all words.
+
+    Args:
+        inputs: W and b as the logits are made of them.
+    """
+
+    def __init__(self, inputs: _Inputs):
+        dtype, self._vocab_size = inputs.log_prior.dtype, inputs.weight.size(0)
+        self._row = inputs.weight.mean(dim=0, dtype=dtype)
+        self._bias = 0.0 if inputs.bias is None else inputs.bias.mean(dtype=dtype)
+        self._sum_of_rows = torch.zeros_like(self._row)
+        self._sum_of_uniform = torch.zeros_like(self._row[:1])
+
+    def compute(self, inputs: _Inputs) -> Tensor:
+        """The means of the logits of a chunk, (n, J). Margins lower one logit of each row."""
+        means = inputs.latents.to(self._row.dtype) @ self._row + self._bias
+        return means if inputs.margins is None else means - inputs.margins.values / self._vocab_size
+
+    def subtract_gradients(self, uniform: Tensor, inputs: _Inputs, tokens: Tokens, *, gradients: _Gradients) -> None:
+        """Subtract the gradients of sum_j uniform_j mean_v(z_j) from those of the ``tokens``: uniform (n, J).
+
+        Those by W and b are subtracted at the end, by :meth:`finish`: they are one row for all words.
+        """
+        if gradients.latents is not None:
+            gradients.latents[tokens] -= uniform.unsqueeze(-1) * self._row
+        self._sum_of_rows += uniform.flatten() @ inputs.latents.flatten(0, 1).to(uniform.dtype)
+        self._sum_of_uniform += uniform.sum()
+
+    def finish(self, gradients: _Gradients) -> None:
+        """Subtract the sums over all chunks from the gradients by W and b."""
+        if gradients.weight is not None:
+            gradients.weight.sub_(self._sum_of_rows / self._vocab_size)
+        if gradients.bias is not None:
+            gradients.bias.sub_(self._sum_of_uniform / self._vocab_size)
+
+
+def iter_chunks(weights: Tensor, chunk_size: int, *, drop_ignored: bool) -> Sequence[Tokens]:
+    """Indices of the tokens of each chunk.
+
+    Args:
+        weights: of the tokens, (N).
+        drop_ignored: whether tokens of weight zero are in no chunk; on a GPU, finding them waits for the device.
+    """
+    num_tokens = weights.numel()
+    kept = weights.nonzero().squeeze(-1) if drop_ignored else None
+    if kept is None or kept.numel() == num_tokens:
+        return [slice(first, first + chunk_size) for first in range(0, num_tokens, chunk_size)]
+    return kept.split(chunk_size) if kept.numel() else []
+
+
+def default_chunk_size(num_experts: int, vocab_size: int, *, dtype: torch.dtype, device: torch.device) -> int:
+    """The number of tokens of a chunk that runs fastest.
+
+    Their logits fill :data:`CPU_CHUNK_BYTES`, or on a GPU :data:`GPU_CHUNK_SHARE` of its memory. They have about
+    :data:`MIN_CHUNK_ROWS` rows, or more, whatever the vocabulary. ``dtype`` is that of the losses: logits of 16 bits
+    take half as much.
+    """
+    if device.type == "cuda":
+        chunk_bytes = torch.cuda.get_device_properties(device).total_memory * GPU_CHUNK_SHARE
+    else:
+        chunk_bytes = CPU_CHUNK_BYTES
+    num_rows = max(MIN_CHUNK_ROWS, int(chunk_bytes / (vocab_size * dtype.itemsize)))
+    return max(1, num_rows // num_experts)
+
+
+def even_chunk_size(num_tokens: int, chunk_size: int) -> int:
+    """The smallest size that gives as few chunks as ``chunk_size`` does, so that all are about equally large."""
+    num_chunks = max(1, -(-num_tokens // chunk_size))
+    return max(1, -(-num_tokens // num_chunks))
+
+
+# Float16, whose numbers end at 65,504 and lose precision below 6e-5: gradients are multiplied by powers of two while
+# they are in it.
+
+
+class _Scales(NamedTuple):
+    """Factors of the gradients by k, W, b and log pi, and of those by the gate, or None."""
+
+    base: Optional[Tensor] = None
+    gate: Optional[Tensor] = None
+
+
+def _float16_scales(inputs: _Inputs, *, chunk_size: int) -> _Scales:
+    """Factors that keep the gradients by the logits of every chunk within float16."""
+    weights, gate = inputs.token_weights, inputs.gate
+    base = float16_scale(inputs.latents, inputs.weight, weights, chunk_size=chunk_size)
+    if gate is None:
+        return _Scales(base)
+    # the gradients by the gate's scores are those by the logits, times the logits before it, times g (1 - g) <= 1/4
+    factors = weights * (logit_bound(inputs.latents, inputs.weight, inputs.bias) / 4)
+    return _Scales(base, float16_scale(gate.features, gate.weight, factors, chunk_size=chunk_size))
+
+
+def float16_scale(rows: Tensor, weight: Tensor, factors: Tensor, *, chunk_size: int) -> Tensor:
+    """The power of two that brings a chunk's gradients near the largest float16 without passing it.
+
+    The gradients by the scores ``rows`` W' of one token add up to at most twice its factor in absolute value, and to
+    no more than the factor for any word.
+
+    Args:
+        rows: one or several for each token, (N, ..., d).
+        weight: W, (V, d).
+        factors: of the tokens, (N).
+        chunk_size: tokens of a chunk.
+    """
+    largest_row, largest_weight, largest_factor = (
+        torch.linalg.vector_norm(x, float("inf")).float() for x in (rows, weight, factors)
+    )
+    bound = largest_factor * torch.maximum(chunk_size * largest_row, 2 * largest_weight).clamp(min=1)
+    return torch.exp2(torch.floor(torch.log2(2**15 / bound.clamp(min=2**-10))))
+
+
+def logit_bound(latents: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """Upper bound of the absolute value of all logits W k + b: latents (..., d), weight (V, d), bias (V)."""
+    longest_latent, longest_weight = (
+        torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32).max() for x in (latents, weight)
+    )
+    bound = longest_latent * longest_weight
+    return bound if bias is None else bound + torch.linalg.vector_norm(bias, float("inf"), dtype=torch.float32)
+
+
+# Checks of the arguments
+
+
+def _error(message: str) -> ValueError:
+    return ValueError(f"mixture_nll: {message}")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise _error(message)
+
+
+def _check_shapes(
+    latents: Tensor,
+    log_prior: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    bias: Optional[Tensor],
+    per_token: Mapping[str, Optional[Tensor]],
+) -> None:
+    _require(
+        latents.dim() >= 2 and latents.size(-1) > 0 and latents.size(-2) > 0,
+        f"latents is {tuple(latents.shape)}: it must be (*, experts, width)",
+    )
+    leading, (num_experts, width) = tuple(latents.shape[:-2]), latents.shape[-2:]
+    _require(
+        weight.dim() == 2 and weight.size(0) > 0 and weight.size(1) == width,
+        f"weight is {tuple(weight.shape)}: it must be (vocabulary, {width}), as wide as latents",
+    )
+    expected_shapes: Dict[str, Tuple[Optional[Tensor], Tuple[int, ...]]] = {
+        "log_prior": (log_prior, (*leading, num_experts)),
+        "target": (target, leading),
+        "bias": (bias, (weight.size(0),)),
+        **{name: (tensor, leading) for name, tensor in per_token.items()},
+    }
+    for name, (tensor, shape) in expected_shapes.items():
+        if tensor is not None:
+            _require(tuple(tensor.shape) == shape, f"{name} is {tuple(tensor.shape)}: it must be {shape}")
+    for name, tensor in (("weight", weight), *((name, tensor) for name, (tensor, _) in expected_shapes.items())):
+        if tensor is not None:
+            _require(tensor.device == latents.device, f"{name} is on {tensor.device}, latents on {latents.device}")
+
+
+def _check_types(
+    latents: Tensor,
+    log_prior: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    bias: Optional[Tensor],
+    interpolation: Optional[Interpolation],
+) -> None:
+    _require(latents.is_floating_point(), f"latents is {latents.dtype}: it must be a floating-point type")
+    _require(target.dtype == torch.int64, f"target is {target.dtype}: it must be torch.int64")
+    if autocast_dtype(latents) is None:
+        for name, tensor in (("weight", weight), ("bias", bias)):
+            if tensor is not None:
+                _require(tensor.dtype == latents.dtype, f"{name} is {tensor.dtype}, latents {latents.dtype}: cast one")
+    sums = {"log_prior": log_prior, **({} if interpolation is None else interpolation._asdict())}
+    for name, tensor in sums.items():
+        _require(
+            tensor.dtype == accumulation_dtype(latents),
+            f"{name} is {tensor.dtype}: it must be {accumulation_dtype(latents)} for latents of {latents.dtype}",
+        )
+
+
+def _check_options(
+    *,
+    label_smoothing: float,
+    adversarial_epsilon: float,
+    reduction: str,
+    chunk_size: Optional[int],
+    chunk_dtype: Optional[torch.dtype],
+) -> None:
+    _require(0.0 <= label_smoothing < 1.0, f"label_smoothing is {label_smoothing}: 0 <= e < 1")
+    _require(0.0 <= adversarial_epsilon < 1.0, f"adversarial_epsilon is {adversarial_epsilon}: 0 <= epsilon < 1")
+    _require(
+        chunk_size is None or (isinstance(chunk_size, int) and chunk_size >= 1),
+        f"chunk_size is {chunk_size}: it must be a whole number of at least 1",
+    )
+    _require(chunk_dtype in (None, torch.bfloat16), f"chunk_dtype is {chunk_dtype}: choose torch.bfloat16 or None")
+    _require(reduction in ("sum", "none"), f'reduction is "{reduction}": choose "sum" or "none"')
+
+
+def _check_target_range(target: Tensor, *, weights: Tensor, vocab_size: int) -> None:
+    """Check that targets are words wherever the weight is not zero.
+
+    Nothing is checked on a GPU, because the check would wait for the device.
+    """
+    if target.device.type != "cpu":
+        return
+    out_of_range = target[((target < 0) | (target >= vocab_size)) & (weights != 0)]
+    _require(
+        not out_of_range.numel(),
+        f"target has words outside 0 .. {vocab_size - 1}: {out_of_range[:3].tolist()}; mark padding by "
+        "ignore_index or by token_weights of zero",
+    )

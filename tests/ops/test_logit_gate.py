@@ -252,7 +252,7 @@ def test_only_targets_are_lowered(dtype):
 def test_margins_of_a_chunk():
     margins = TargetMargins(torch.arange(5), torch.rand(5, 2), torch.rand(5, 2))
     for chosen in (slice(1, 4), torch.tensor([0, 4])):
-        part = margins.of_tokens(chosen)
+        part = margins.select(chosen)
         assert all(torch.equal(mine, theirs[chosen]) for mine, theirs in zip(part, margins))
 
 

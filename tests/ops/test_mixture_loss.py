@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 import torch
 from mixture_cases import BASE, GATE, assert_same, call, draw, formula, gated_or_not, outcome, plain, smoothed_or_not
-from mixture_cases import formula as mixture_formula
 from nearness import assert_near
 from plain_formulas import mixture, mixture_loss, mixture_nll_gradients
 from rounding_errors import EPS, rms_errors, under_autocast
@@ -17,7 +16,16 @@ from fairseq_plugins.ops import logit_gate, mixture_chunk
 from fairseq_plugins.ops import mixture_loss as mixture_loss_module
 from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs_from_latents
-from fairseq_plugins.ops.mixture_loss import mixture_nll
+from fairseq_plugins.ops.mixture_loss import (
+    CPU_CHUNK_BYTES,
+    MIN_CHUNK_ROWS,
+    default_chunk_size,
+    even_chunk_size,
+    float16_scale,
+    iter_chunks,
+    logit_bound,
+    mixture_nll,
+)
 
 SHAPES = [  # experts, vocabulary, tokens, width
     (1, 50, 40, 8),
@@ -492,27 +500,43 @@ def test_smoothing_the_labels_of_one_softmax_needs_no_second_chunk():
     assert 16 * 5000 <= sizes.peak < 1.6 * 16 * 5000
 
 
-MIXTURE_NLL_ADVERSARIAL_SHAPES = [  # experts, vocabulary, tokens, width
+# label smoothing
+
+
+@pytest.mark.parametrize("frozen", [("weight",), ("latents",), ("bias",), ("weight", "bias")])
+def test_the_means_of_logits_learn_where_their_parts_do(frozen):
+    case = draw(3, 17, 10, 5, scale=3)
+    expected, leaves = outcome(formula, case, label_smoothing=0.3), case.leaves(torch.float64)
+    for name in frozen:
+        leaves[name].requires_grad_(False)
+    args = (leaves["latents"], leaves["log_prior"], leaves["weight"], case.target)
+    options = dict(bias=leaves["bias"], token_weights=case.token_weights, label_smoothing=0.3, chunk_size=4)
+    mixture_nll(*args, **options).loss.backward()
+    learned = {name: leaf.grad for name, leaf in leaves.items() if name not in frozen}
+    assert_same(learned, {name: expected[name] for name in learned})
+    assert all(leaves[name].grad is None for name in frozen)
+
+
+# adversarial margins
+
+ADVERSARIAL_SHAPES = [  # experts, vocabulary, tokens, width
     (1, 507, 123, 20),
     (3, 252, 60, 7),
     (20, 50, 30, 12),
     (3, 1, 10, 4),
     (1, 1, 1, 1),
 ]
-MIXTURE_NLL_ADVERSARIAL_SMALL = (3, 11, 20, 5)
-EPSILONS = [0.005, 0.3]
+ADVERSARIAL_SMALL = (3, 11, 20, 5)
 
-every_epsilon = pytest.mark.parametrize("epsilon", EPSILONS)
+every_epsilon = pytest.mark.parametrize("epsilon", [0.005, 0.3])
 
 
 @gated_or_not
 @smoothed_or_not
 @every_epsilon
 @pytest.mark.parametrize("scale", [1, 10])
-@pytest.mark.parametrize("shape", MIXTURE_NLL_ADVERSARIAL_SHAPES)
-def test_mixture_nll_adversarial_loss_and_gradients_are_those_of_the_formula(
-    shape, scale, epsilon, smoothing, gate_width
-):
+@pytest.mark.parametrize("shape", ADVERSARIAL_SHAPES)
+def test_with_margins_loss_and_gradients_are_those_of_the_formula(shape, scale, epsilon, smoothing, gate_width):
     case = draw(*shape, scale=scale, gate_width=gate_width)
     options = dict(label_smoothing=smoothing, adversarial_epsilon=epsilon)
     assert_same(outcome(mixture_nll, case, **options), outcome(formula, case, **options))
@@ -521,15 +545,15 @@ def test_mixture_nll_adversarial_loss_and_gradients_are_those_of_the_formula(
 @gated_or_not
 @smoothed_or_not
 @pytest.mark.parametrize("chunk_size", [1, 3, 7, 50])
-def test_mixture_nll_adversarial_the_chunk_is_no_part_of_the_result(chunk_size, smoothing, gate_width):
-    case = draw(*MIXTURE_NLL_ADVERSARIAL_SMALL, gate_width=gate_width)
+def test_with_margins_the_chunk_is_no_part_of_the_result(chunk_size, smoothing, gate_width):
+    case = draw(*ADVERSARIAL_SMALL, gate_width=gate_width)
     options = dict(label_smoothing=smoothing, adversarial_epsilon=0.1)
     assert_same(outcome(mixture_nll, case, chunk_size=chunk_size, **options), outcome(formula, case, **options))
 
 
 def test_the_bias_takes_no_part_in_the_margin():
     """With it, or without it at all: margins are the same."""
-    case = draw(*MIXTURE_NLL_ADVERSARIAL_SMALL)
+    case = draw(*ADVERSARIAL_SMALL)
     leaves = case.leaves(torch.float64)
     rises = []
     for bias in (None, leaves["bias"] - 50, leaves["bias"] + 50):
@@ -556,17 +580,17 @@ def test_experts_that_speak_against_the_target_keep_their_logits():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("chunk_dtype", [None, torch.bfloat16])
 def test_an_epsilon_of_zero_changes_no_bit(chunk_dtype, dtype, smoothing, gate_width, monkeypatch):
-    case = draw(*MIXTURE_NLL_ADVERSARIAL_SMALL, gate_width=gate_width, dtype=torch.bfloat16)
+    case = draw(*ADVERSARIAL_SMALL, gate_width=gate_width, dtype=torch.bfloat16)
     options = dict(label_smoothing=smoothing, chunk_dtype=chunk_dtype)
     expected = outcome(mixture_nll, case, dtype, **options)
-    monkeypatch.setattr(mixture_chunk, "adversarial_margins", None)
+    monkeypatch.setattr(mixture_loss_module, "adversarial_margins", None)
     found = outcome(mixture_nll, case, dtype, adversarial_epsilon=0.0, **options)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 @gated_or_not
-def test_mixture_nll_adversarial_nothing_is_read_of_a_token_that_is_ignored(gate_width):
-    case = draw(*MIXTURE_NLL_ADVERSARIAL_SMALL, gate_width=gate_width)
+def test_with_margins_nothing_is_read_of_a_token_that_is_ignored(gate_width):
+    case = draw(*ADVERSARIAL_SMALL, gate_width=gate_width)
     expected = outcome(mixture_nll, case, adversarial_epsilon=0.1)
     ignored = case.token_weights == 0
     case.latents[ignored], case.target[ignored] = torch.nan, 10**9
@@ -576,7 +600,7 @@ def test_mixture_nll_adversarial_nothing_is_read_of_a_token_that_is_ignored(gate
 
 @every_epsilon
 def test_without_reduction_each_token_has_its_loss(epsilon):
-    case = draw(*MIXTURE_NLL_ADVERSARIAL_SMALL)
+    case = draw(*ADVERSARIAL_SMALL)
     inputs = {name: getattr(case, name) for name in case.learned}
     options = dict(adversarial_epsilon=epsilon)
     losses = call(mixture_nll, case, inputs, reduction="none", **options)
@@ -589,7 +613,7 @@ def test_without_reduction_each_token_has_its_loss(epsilon):
 @smoothed_or_not
 @pytest.mark.parametrize("scale", [1, 10, 30])
 @pytest.mark.parametrize("shape", [(1, 507, 123, 20), (3, 252, 60, 7)])
-def test_float32_error_is_no_larger_than_that_of_autograd(shape, scale, smoothing, gate_width):
+def test_with_margins_float32_error_is_no_larger_than_that_of_autograd(shape, scale, smoothing, gate_width):
     options = dict(scale=scale, label_smoothing=smoothing, gate_width=gate_width, adversarial_epsilon=0.05)
     ours, theirs = [rms_errors(function, shape, torch.float32, **options) for function in (mixture_nll, plain)]
     assert all(error <= 1.25 * theirs[name] + EPS for name, error in ours.items())
@@ -610,11 +634,13 @@ def test_a_target_whose_probability_underflows_is_lowered_all_the_same():
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.0, 2.0, float("nan")])
-def test_what_is_no_share_is_refused(epsilon):
-    case = draw(*MIXTURE_NLL_ADVERSARIAL_SMALL)
+def test_an_epsilon_outside_its_range_is_refused(epsilon):
+    case = draw(*ADVERSARIAL_SMALL)
     with pytest.raises(ValueError, match="mixture_nll: adversarial_epsilon is .*: 0 <= epsilon < 1"):
         call(mixture_nll, case, case.leaves(torch.float32), adversarial_epsilon=epsilon)
 
+
+# chunks in bfloat16
 
 MAX_GRADIENT_ERROR = 0.01
 MAX_LOSS_BIAS = 1e-4
@@ -779,9 +805,9 @@ def test_a_word_that_is_forbidden_and_ignored_does_no_harm():
         assert loss.isfinite()
 
 
+# interpolation with another distribution
+
 TOKENS = 20
-MIXTURE_NLL_INTERPOLATION_MAX_GRADIENT_ERROR, MIXTURE_NLL_INTERPOLATION_MAX_LOSS_BIAS = 0.01, 1e-4
-"""Of a chunk in bfloat16."""
 
 
 def draw_shares(num_tokens=TOKENS):
@@ -795,15 +821,15 @@ def interpolated(score, other):
     return Interpolation(torch.nn.functional.logsigmoid(-score), log_other)
 
 
-def mixture_nll_interpolation_formula(case, leaves, score, other, *, label_smoothing, epsilon=0.0):
+def interpolated_formula(case, leaves, score, other, *, label_smoothing, epsilon=0.0):
     """The logarithm of (1 - g) P_mixture + g P_other; label smoothing is the mixture's own."""
     gate = LogitGate(*(leaves[f"gate_{part}"] for part in LogitGate._fields)) if "gate_weight" in leaves else None
     prior = leaves["log_prior"].exp()
     args = (leaves["latents"], prior, leaves["weight"], leaves["bias"], case.target)
-    mixture_nll_alone = mixture_loss(*args, 0.0, gate, epsilon)[1]
-    smoothed = mixture_loss(*args, label_smoothing, gate, epsilon)[0] - (1 - label_smoothing) * mixture_nll_alone
+    nll_of_mixture = mixture_loss(*args, 0.0, gate, epsilon)[1]
+    smoothed = mixture_loss(*args, label_smoothing, gate, epsilon)[0] - (1 - label_smoothing) * nll_of_mixture
     share = torch.sigmoid(score)
-    nll = -torch.log((1 - share) * torch.exp(-mixture_nll_alone) + share * other)
+    nll = -torch.log((1 - share) * torch.exp(-nll_of_mixture) + share * other)
     return (((1 - label_smoothing) * nll + smoothed) * case.token_weights).sum(), nll
 
 
@@ -816,7 +842,7 @@ def test_loss_and_all_gradients_are_those_of_the_formula(num_experts, chunk_size
     case = draw(num_experts, 11, TOKENS, 5, scale=3, gate_width=gate_width)
     leaves, (score, other) = case.leaves(torch.float64), draw_shares()
     learned = [*leaves.values(), score]
-    expected, expected_nll = mixture_nll_interpolation_formula(
+    expected, expected_nll = interpolated_formula(
         case, leaves, score, other, label_smoothing=smoothing, epsilon=epsilon
     )
     options = dict(label_smoothing=smoothing, adversarial_epsilon=epsilon)
@@ -842,7 +868,7 @@ def test_without_weight_for_the_other_it_is_the_mixture_bit_for_bit():
 def test_only_the_interpolation_may_learn():
     case, (score, other) = draw(3, 11, TOKENS, 5), draw_shares()
     leaves = {name: leaf.detach() for name, leaf in case.leaves(torch.float64).items()}
-    expected = mixture_nll_interpolation_formula(case, leaves, score, other, label_smoothing=0.0)[0]
+    expected = interpolated_formula(case, leaves, score, other, label_smoothing=0.0)[0]
     loss = call(mixture_nll, case, leaves, interpolation=interpolated(score, other)).loss
     torch.testing.assert_close(*[torch.autograd.grad(x, score) for x in (loss, expected)], rtol=1e-9, atol=1e-12)
 
@@ -853,7 +879,7 @@ def test_gradients_in_16_bits_are_those_of_the_formula_up_to_rounding(dtype, eps
     case, (score, other) = draw(3, 11, TOKENS, 8, dtype=dtype), draw_shares()
     leaves = case.leaves(dtype)
     exact = {name: getattr(case, name).requires_grad_() for name in case.learned}
-    exact_loss = mixture_nll_interpolation_formula(case, exact, score, other, label_smoothing=0.0, epsilon=epsilon)[0]
+    exact_loss = interpolated_formula(case, exact, score, other, label_smoothing=0.0, epsilon=epsilon)[0]
     expected = torch.autograd.grad(exact_loss, [*exact.values(), score])
     narrow = Interpolation(*(part.float() for part in interpolated(score, other)))
     options = dict(interpolation=narrow, token_weights=case.token_weights.float(), adversarial_epsilon=epsilon)
@@ -869,40 +895,38 @@ def test_a_chunk_in_bfloat16_errs_as_little_as_without_interpolation(num_experts
     case = draw(num_experts, 1000, 2000, 64, scale=3)
     case.token_weights.fill_(1)
     leaves, exact, (score, other) = case.leaves(torch.float32), case.leaves(torch.float64), draw_shares(2000)
-    expected = mixture_nll_interpolation_formula(case, exact, score, other, label_smoothing=smoothing, epsilon=epsilon)[
-        0
-    ]
+    expected = interpolated_formula(case, exact, score, other, label_smoothing=smoothing, epsilon=epsilon)[0]
     narrow = Interpolation(*(part.float() for part in interpolated(score, other)))
     options = dict(label_smoothing=smoothing, adversarial_epsilon=epsilon)
-    of_the_mixture = call(mixture_formula, case, exact, **options).loss
+    of_the_mixture = call(formula, case, exact, **options).loss
     options.update(interpolation=narrow, token_weights=case.token_weights.float(), chunk_dtype=torch.bfloat16)
     loss = call(mixture_nll, case, leaves, **options).loss
-    assert abs(loss.double() - expected) < MIXTURE_NLL_INTERPOLATION_MAX_LOSS_BIAS * of_the_mixture
+    assert abs(loss.double() - expected) < MAX_LOSS_BIAS * of_the_mixture
     ours = torch.autograd.grad(loss, [*leaves.values(), score])
     for mine, theirs in zip(ours, torch.autograd.grad(expected, [*exact.values(), score])):
-        assert (mine.double() - theirs).norm() < MIXTURE_NLL_INTERPOLATION_MAX_GRADIENT_ERROR * theirs.norm()
+        assert (mine.double() - theirs).norm() < MAX_GRADIENT_ERROR * theirs.norm()
 
 
-def test_mixture_nll_interpolation_without_reduction_each_token_has_its_loss():
+def test_with_interpolation_without_reduction_each_token_has_its_loss():
     case, (score, other) = draw(3, 11, TOKENS, 5), draw_shares()
     leaves = {name: leaf.detach() for name, leaf in case.leaves(torch.float64).items()}
     with torch.no_grad():
         given = interpolated(score, other)
         losses = call(mixture_nll, case, leaves, interpolation=given, reduction="none").loss
-        expected = (
-            mixture_nll_interpolation_formula(case, leaves, score, other, label_smoothing=0.0)[1] * case.token_weights
-        )
+        expected = interpolated_formula(case, leaves, score, other, label_smoothing=0.0)[1] * case.token_weights
     torch.testing.assert_close(losses, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_mixture_nll_interpolation_without_reduction_a_gradient_is_refused():
+def test_with_interpolation_without_reduction_a_gradient_is_refused():
     case, (score, other) = draw(3, 11, TOKENS, 5), draw_shares()
     leaves = {name: leaf.detach() for name, leaf in case.leaves(torch.float64).items()}
     with pytest.raises(ValueError, match='reduction="none" gives no gradient for log_weight, log_other: score under'):
         call(mixture_nll, case, leaves, interpolation=interpolated(score, other), reduction="none")
 
 
-MIXTURE_NLL_PRECISION_SHAPES = [  # experts, vocabulary, tokens, width
+# precision
+
+PRECISION_SHAPES = [  # experts, vocabulary, tokens, width
     (1, 507, 123, 20),
     (3, 252, 60, 7),
     (20, 123, 50, 12),
@@ -918,8 +942,8 @@ sixteen_bits = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @gated_or_not
 @smoothed_or_not
 @pytest.mark.parametrize("scale", [1, 10, 30])
-@pytest.mark.parametrize("shape", MIXTURE_NLL_PRECISION_SHAPES + AWKWARD)
-def test_mixture_nll_precision_float32_error_is_no_larger_than_that_of_autograd(shape, scale, smoothing, gate_width):
+@pytest.mark.parametrize("shape", PRECISION_SHAPES + AWKWARD)
+def test_float32_error_is_no_larger_than_that_of_autograd(shape, scale, smoothing, gate_width):
     options = dict(scale=scale, label_smoothing=smoothing, gate_width=gate_width)
     ours, theirs = [rms_errors(function, shape, torch.float32, **options) for function in (mixture_nll, plain)]
     for name, error in ours.items():
@@ -1018,7 +1042,7 @@ def test_ruled_out_experts_and_words_stay_finite(scale, smoothing):
 @sixteen_bits
 @smoothed_or_not
 @pytest.mark.parametrize("scale, with_bias", [(1, False), (1, True), (10, False)])
-@pytest.mark.parametrize("shape", MIXTURE_NLL_PRECISION_SHAPES)
+@pytest.mark.parametrize("shape", PRECISION_SHAPES)
 def test_sixteen_bit_error_is_no_larger_than_that_of_autograd(shape, scale, with_bias, smoothing, dtype, gate_width):
     options = dict(scale=scale, with_bias=with_bias, label_smoothing=smoothing, gate_width=gate_width)
     ours, theirs = [rms_errors(function, shape, dtype, **options) for function in (mixture_nll, plain)]
@@ -1032,7 +1056,7 @@ def test_sixteen_bit_error_is_no_larger_than_that_of_autograd(shape, scale, with
 @gated_or_not
 @sixteen_bits
 @smoothed_or_not
-@pytest.mark.parametrize("shape", MIXTURE_NLL_PRECISION_SHAPES)
+@pytest.mark.parametrize("shape", PRECISION_SHAPES)
 def test_many_small_chunks_add_one_rounding_in_sixteen_bits(shape, smoothing, dtype, gate_width):
     options = dict(label_smoothing=smoothing, gate_width=gate_width)
     ours = rms_errors(mixture_nll, shape, dtype, chunk_size=7, **options)
@@ -1046,7 +1070,7 @@ def test_many_small_chunks_add_one_rounding_in_sixteen_bits(shape, smoothing, dt
 @gated_or_not
 @sixteen_bits
 def test_sixteen_bit_inputs_have_losses_in_float32_and_gradients_of_their_own_type(dtype, gate_width):
-    case = draw(*MIXTURE_NLL_PRECISION_SHAPES[0], dtype=dtype, gate_width=gate_width)
+    case = draw(*PRECISION_SHAPES[0], dtype=dtype, gate_width=gate_width)
     ours = outcome(mixture_nll, case, dtype)
     wide = {"loss", "nll", "log_prior"}
     assert {name: value.dtype for name, value in ours.items()} == {
@@ -1071,7 +1095,7 @@ def test_contributions_of_many_small_chunks_add_up(num_tokens, dtype):
 @sixteen_bits
 @smoothed_or_not
 @pytest.mark.parametrize("loss_scale", [1.0, 2.0**16])
-@pytest.mark.parametrize("shape", MIXTURE_NLL_PRECISION_SHAPES)
+@pytest.mark.parametrize("shape", PRECISION_SHAPES)
 def test_under_autocast_parameters_in_float32_have_gradients_in_float32(
     shape, loss_scale, smoothing, dtype, gate_width
 ):
@@ -1090,7 +1114,7 @@ def test_under_autocast_parameters_in_float32_have_gradients_in_float32(
 
 @sixteen_bits
 def test_autocast_takes_its_products_in_sixteen_bits(dtype):
-    case = draw(*MIXTURE_NLL_PRECISION_SHAPES[2])
+    case = draw(*PRECISION_SHAPES[2])
     args = (case.latents.float(), case.log_prior.float(), case.weight.float(), case.target)
     rounded = mixture_nll(args[0].to(dtype), args[1], args[2].to(dtype), case.target).nll
     with torch.autocast("cpu", dtype):
@@ -1101,7 +1125,7 @@ def test_autocast_takes_its_products_in_sixteen_bits(dtype):
 @gated_or_not
 @sixteen_bits
 def test_autocast_leaves_float64_alone(dtype, gate_width):
-    case = draw(*MIXTURE_NLL_PRECISION_SHAPES[0], gate_width=gate_width)
+    case = draw(*PRECISION_SHAPES[0], gate_width=gate_width)
     with torch.autocast("cpu", dtype):
         ours = outcome(mixture_nll, case)
     assert all(
@@ -1111,10 +1135,273 @@ def test_autocast_leaves_float64_alone(dtype, gate_width):
 
 @sixteen_bits
 def test_autocast_takes_latents_of_its_type_with_a_matrix_in_float32(dtype):
-    case = draw(*MIXTURE_NLL_PRECISION_SHAPES[0], dtype=dtype)
+    case = draw(*PRECISION_SHAPES[0], dtype=dtype)
     leaves = case.leaves(torch.float32)
     latents = case.latents.to(dtype).requires_grad_()
     with torch.autocast("cpu", dtype):
         loss = mixture_nll(latents, leaves["log_prior"], leaves["weight"], case.target, bias=leaves["bias"]).loss
     d_latents, d_weight = torch.autograd.grad(loss, [latents, leaves["weight"]])
     assert loss.dtype == d_weight.dtype == torch.float32 and d_latents.dtype == dtype
+
+
+# float16
+
+
+@pytest.mark.parametrize("token_weight, latent, weight", [(1, 1, 0), (16, 1, 0), (1, 16, 0), (1, 1, 16)])
+@pytest.mark.parametrize("chunk_size", [None, 1, 100])
+@pytest.mark.parametrize("num_tokens", [300, 4000])
+def test_float16_gradients_of_a_frequent_word_are_finite(num_tokens, chunk_size, token_weight, latent, weight):
+    """float16 ends at 65,504. These gradients stay below it, so what is formed on the way must stay below it, too."""
+    case = draw(1, 50, num_tokens, 1)
+    case.latents.fill_(latent)
+    case.bias.zero_()
+    case.weight[:25], case.weight[25:] = -weight, weight
+    case.target.fill_(7)
+    case.token_weights.fill_(token_weight)
+    exact = outcome(formula, case)
+    ours = outcome(mixture_nll, case, torch.float16, chunk_size=chunk_size)
+    for name in BASE:
+        assert exact[name].abs().max() < torch.finfo(torch.float16).max and ours[name].isfinite().all(), name
+        # a rounding each of p - 1, of the product and of the result
+        rounding = 3 * torch.finfo(torch.float16).eps * exact[name].abs().max()
+        torch.testing.assert_close(ours[name].double(), exact[name], rtol=0, atol=rounding.item() + EPS)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 1, 100])
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("feature, logit", [(1, 256), (16, 32), (1 / 16, 2048)])
+def test_float16_gradients_of_a_gate_on_large_logits_are_finite(feature, logit, num_experts, chunk_size):
+    """A gate's sigmoid is a half here, so its slope is a quarter.
+
+    The gradient by a score is a quarter of the logit times the gradient by the logit. Some of the latter are one.
+    """
+    case = draw(num_experts, 50, 60, 1, gate_width=1)
+    for x in (case.weight, case.gate_weight, case.gate_bias):
+        x.zero_()
+    case.bias[:25], case.bias[25:] = -logit, logit
+    case.gate_features.fill_(feature)
+    case.target.fill_(7)
+    case.token_weights.fill_(1)
+    exact = outcome(plain, case)  # in float64, where the probability of a word may underflow: e^-2048
+    ours = outcome(mixture_nll, case, torch.float16, chunk_size=chunk_size)
+    for name in GATE:
+        assert exact[name].abs().max() < torch.finfo(torch.float16).max and ours[name].isfinite().all(), name
+        rounding = 3 * torch.finfo(torch.float16).eps * exact[name].abs().max()
+        torch.testing.assert_close(ours[name].double(), exact[name], rtol=0, atol=rounding.item() + EPS)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 100.0])
+@pytest.mark.parametrize("row, weight", [(0.01, 0.1), (3.0, 0.1), (0.01, 300.0)])
+def test_the_scale_is_a_power_of_two_that_uses_the_range_and_stays_in_it(row, weight, factor):
+    rows, matrix = row * torch.randn(40, 3, 5), weight * torch.randn(7, 5)
+    scale = float16_scale(rows, matrix, torch.full((40,), factor), chunk_size=10).item()
+    assert torch.tensor(scale).log2().frac() == 0
+    largest = factor * max(1.0, 10 * rows.abs().max().item(), 2 * matrix.abs().max().item())
+    assert scale * largest <= 2**15
+    assert scale * largest > 2**14 or scale == 2**25  # where all factors are tiny
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_no_logit_exceeds_its_bound(with_bias):
+    latents, weight, bias = torch.randn(9, 3, 5), torch.randn(7, 5), torch.randn(7) if with_bias else None
+    logits = torch.nn.functional.linear(latents, weight, bias)
+    assert logits.abs().max() <= logit_bound(latents, weight, bias) < 10 * logits.abs().max()
+    aligned = torch.nn.functional.linear(weight[:1], weight[:1])
+    torch.testing.assert_close(logit_bound(weight[:1], weight[:1], None), aligned.squeeze(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.slow
+@gated_or_not
+@smoothed_or_not
+@pytest.mark.parametrize("loss_scale, token_weight", [(2.0**7, 1.0), (2.0**16, 2.0**-9)])
+@pytest.mark.parametrize("shape", [(1, 3000, 300, 8), (3, 600, 200, 8)])
+def test_a_loss_scale_saves_small_gradients_in_float16(shape, loss_scale, token_weight, smoothing, gate_width):
+    options = dict(
+        scale=0.3, loss_scale=loss_scale, token_weight=token_weight, label_smoothing=smoothing, gate_width=gate_width
+    )
+    ours, theirs = [rms_errors(function, shape, torch.float16, **options) for function in (mixture_nll, plain)]
+    for name, error in ours.items():
+        assert error <= 1.05 * theirs[name] + EPS * token_weight, name
+
+
+# sizes of chunks
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num_experts", [1, 20, 1000])
+@pytest.mark.parametrize("vocab_size", [1, 10_000, 10**7])
+def test_the_default_chunk_is_the_most_tokens_that_fit_the_share_or_the_fewest_rows(vocab_size, num_experts, dtype):
+    chunk_size = default_chunk_size(num_experts, vocab_size, dtype=dtype, device=torch.device("cpu"))
+    num_rows = max(MIN_CHUNK_ROWS, CPU_CHUNK_BYTES // (vocab_size * dtype.itemsize))
+    assert 1 <= chunk_size
+    assert chunk_size * num_experts <= max(num_rows, num_experts)
+    assert (chunk_size + 1) * num_experts > num_rows
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1, 5, 12, 13, 700])
+@pytest.mark.parametrize("chunk_size", [1, 5, 12, 1000])
+def test_even_chunks_are_as_many_and_differ_by_little(num_tokens, chunk_size):
+    size = even_chunk_size(num_tokens, chunk_size)
+    num_chunks = -(-num_tokens // chunk_size)
+    assert 1 <= size <= chunk_size and -(-num_tokens // size) <= num_chunks
+    assert num_tokens == 0 or size - 1 < num_tokens / num_chunks <= size
+
+
+@pytest.mark.parametrize("drop_ignored", [False, True])
+@pytest.mark.parametrize("zeros", [[], [0, 4, 5], list(range(9))])
+def test_each_token_that_counts_is_in_one_chunk(zeros, drop_ignored):
+    weights = torch.ones(9).index_fill(0, torch.tensor(zeros, dtype=torch.long), 0)
+    chunks = [torch.arange(9)[chosen] for chosen in iter_chunks(weights, 4, drop_ignored=drop_ignored)]
+    expected = [token for token in range(9) if not (drop_ignored and token in zeros)]
+    assert [token for chunk in chunks for token in chunk.tolist()] == expected
+    assert all(0 < len(chunk) <= 4 for chunk in chunks)
+
+
+# arguments
+
+
+def arguments(**changes):
+    """Two rows of three tokens, four experts, width five, seven words."""
+    given = dict(
+        latents=torch.zeros(2, 3, 4, 5),
+        log_prior=torch.zeros(2, 3, 4),
+        weight=torch.zeros(7, 5),
+        target=torch.zeros(2, 3, dtype=torch.long),
+        bias=torch.zeros(7),
+        token_weights=torch.ones(2, 3),
+    )
+    return {**given, **changes}
+
+
+def half(**changes):
+    return (
+        arguments(latents=torch.zeros(2, 3, 4, 5).bfloat16(), weight=torch.zeros(7, 5).bfloat16(), bias=None) | changes
+    )
+
+
+def test_the_arguments_that_are_changed_below_are_taken():
+    assert mixture_nll(**arguments()).loss.isfinite()
+    assert mixture_nll(**half()).loss.isfinite()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(latents=torch.zeros(5)), r"latents is \(5,\): it must be \(\*, experts, width\)"),
+        (dict(latents=torch.zeros(2, 3, 0, 5)), "latents is"),
+        (dict(latents=torch.zeros(2, 3, 4, 0), weight=torch.zeros(7, 0)), "latents is"),
+        (dict(latents=torch.zeros(2, 3, 4, 6)), r"weight is \(7, 5\): it must be \(vocabulary, 6\)"),
+        (dict(weight=torch.zeros(5, 7)), r"weight is \(5, 7\): it must be \(vocabulary, 5\)"),
+        (dict(weight=torch.zeros(5)), "weight is"),
+        (dict(weight=torch.zeros(1, 7, 5)), "weight is"),
+        (dict(weight=torch.zeros(0, 5), bias=None), "weight is"),
+        (dict(log_prior=torch.zeros(2, 3, 5)), r"log_prior is \(2, 3, 5\): it must be \(2, 3, 4\)"),
+        (dict(log_prior=torch.zeros(6, 4)), "log_prior is"),
+        (dict(log_prior=torch.zeros(4)), "log_prior is"),
+        (dict(target=torch.zeros(3, 2, dtype=torch.long)), r"target is \(3, 2\): it must be \(2, 3\)"),
+        (dict(target=torch.zeros(6, dtype=torch.long)), "target is"),
+        (dict(target=torch.zeros(2, 3, 4, dtype=torch.long)), "target is"),
+        (dict(bias=torch.zeros(5)), r"bias is \(5,\): it must be \(7,\)"),
+        (dict(bias=torch.zeros(1, 7)), "bias is"),
+        (dict(bias=torch.zeros(())), "bias is"),
+        (dict(token_weights=torch.ones(6)), r"token_weights is \(6,\): it must be \(2, 3\)"),
+        (dict(token_weights=torch.ones(2, 1)), "token_weights is"),
+        (dict(token_weights=torch.ones(())), "token_weights is"),
+        (
+            dict(interpolation=Interpolation(torch.ones(6), torch.ones(2, 3))),
+            r"log_weight is \(6,\): it must be \(2, 3\)",
+        ),
+        (dict(interpolation=Interpolation(torch.ones(2, 3), torch.ones(3))), "log_other is"),
+    ],
+)
+def test_shapes_that_do_not_fit(changes, message):
+    with pytest.raises(ValueError, match=f"mixture_nll: {message}"):
+        mixture_nll(**arguments(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(latents=torch.zeros(2, 3, 4, 5, dtype=torch.long)), "latents is torch.int64"),
+        (dict(target=torch.zeros(2, 3, dtype=torch.int32)), "target is torch.int32: it must be torch.int64"),
+        (dict(target=torch.zeros(2, 3)), "target is torch.float32"),
+        (dict(weight=torch.zeros(7, 5).double()), "weight is torch.float64, latents torch.float32"),
+        (dict(weight=torch.zeros(7, 5).bfloat16()), "weight is torch.bfloat16"),
+        (dict(bias=torch.zeros(7).double()), "bias is torch.float64, latents torch.float32"),
+        (dict(bias=torch.zeros(7).half()), "bias is torch.float16"),
+        (dict(log_prior=torch.zeros(2, 3, 4).double()), "log_prior is torch.float64: it must be torch.float32"),
+        (dict(log_prior=torch.zeros(2, 3, 4).bfloat16()), "log_prior is torch.bfloat16: it must be torch.float32"),
+        (
+            dict(interpolation=Interpolation(torch.ones(2, 3), torch.ones(2, 3).double())),
+            "log_other is torch.float64: it must be torch.float32",
+        ),
+        (half(log_prior=torch.zeros(2, 3, 4).bfloat16()), "log_prior is torch.bfloat16: it must be torch.float32"),
+        (half(weight=torch.zeros(7, 5)), "weight is torch.float32, latents torch.bfloat16"),
+        (half(bias=torch.zeros(7)), "bias is torch.float32, latents torch.bfloat16"),
+    ],
+)
+def test_types_that_do_not_fit(changes, message):
+    with pytest.raises(ValueError, match=f"mixture_nll: {message}"):
+        mixture_nll(**arguments(**changes))
+
+
+@pytest.mark.parametrize("name", ["log_prior", "weight", "target", "bias", "token_weights"])
+def test_an_argument_on_another_device(name):
+    moved = {name: arguments()[name].to("meta")}
+    with pytest.raises(ValueError, match=f"mixture_nll: {name} is on meta, latents on cpu"):
+        mixture_nll(**arguments(**moved))
+
+
+@pytest.mark.parametrize("value", [-1, -100, 7, 10**12])
+def test_a_target_that_is_no_word(value):
+    target = torch.tensor([[0, 6, 3], [1, value, 2]])
+    for changes in (dict(target=target), dict(target=target, token_weights=None), dict(target=target, ignore_index=0)):
+        with pytest.raises(ValueError, match=rf"mixture_nll: target .*0 \.\. 6.*{value}"):
+            mixture_nll(**arguments(**changes))
+
+
+@pytest.mark.parametrize("value", [-1, -100, 7, 10**12])
+def test_what_is_no_word_may_stand_where_it_is_ignored(value):
+    target = torch.tensor([[0, 6, 3], [1, value, 2]])
+    for changes in (dict(ignore_index=value), dict(token_weights=target.ne(value))):
+        loss, nll = mixture_nll(**arguments(target=target, **changes))
+        assert loss.isfinite() and nll[1, 1] == 0 and nll.count_nonzero() == 5
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(label_smoothing=-0.1), "label_smoothing is -0.1"),
+        (dict(label_smoothing=1.0), "label_smoothing is 1.0"),
+        (dict(label_smoothing=1.5), "label_smoothing is 1.5"),
+        (dict(label_smoothing=float("nan")), "label_smoothing is nan"),
+        (dict(chunk_size=0), "chunk_size is 0: it must be a whole number of at least 1"),
+        (dict(chunk_size=-3), "chunk_size is -3"),
+        (dict(reduction="mean"), 'reduction is "mean": choose "sum" or "none"'),
+        (dict(reduction=""), 'reduction is ""'),
+    ],
+)
+def test_values_that_cannot_be(changes, message):
+    with pytest.raises(ValueError, match=f"mixture_nll: {message}"):
+        mixture_nll(**arguments(**changes))
+
+
+def test_options_are_named():
+    given = arguments()
+    with pytest.raises(TypeError, match="positional"):
+        mixture_nll(*(given[name] for name in ("latents", "log_prior", "weight", "target", "bias")))
+
+
+def test_token_weights_that_learn_are_refused():
+    given = arguments()
+    weights = torch.ones_like(given["target"], dtype=torch.float32).requires_grad_()
+    with pytest.raises(ValueError, match="mixture_nll: token_weights requires a gradient"):
+        mixture_nll(**{**given, "token_weights": weights})
+    with torch.no_grad():
+        mixture_nll(**{**given, "token_weights": weights})
+
+
+def test_a_word_that_is_not_in_the_vocabulary_is_told_with_the_remedy():
+    given = arguments()
+    with pytest.raises(ValueError, match=r"words outside 0 .. \d+: \[-100.*\]; mark padding by ignore_index"):
+        mixture_nll(**{**given, "target": given["target"].index_fill(0, torch.tensor([0]), -100)})

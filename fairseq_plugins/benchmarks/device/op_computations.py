@@ -18,7 +18,6 @@ from fairseq_plugins.benchmarks.device.comparison import Computation, Tensors, r
 from fairseq_plugins.ops import regularizers
 from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, apply_gate
 from fairseq_plugins.ops.matmul import add_matmul, linear, matmul, project
-from fairseq_plugins.ops.mixture_chunk import float16_scale
 from fairseq_plugins.ops.mixture_distribution import (
     mean_log_probs,
     mixture_log_probs,
@@ -26,7 +25,7 @@ from fairseq_plugins.ops.mixture_distribution import (
     responsibilities,
     softmax_entropies,
 )
-from fairseq_plugins.ops.mixture_loss import MixtureLoss, mixture_nll
+from fairseq_plugins.ops.mixture_loss import MixtureLoss, float16_scale, mixture_nll
 from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan, masked_lstm, recurrent_highway
 

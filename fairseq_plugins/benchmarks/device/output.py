@@ -18,7 +18,7 @@ from fairseq_plugins.benchmarks.output_layer import (
     median_times,
     own_chunk_size,
 )
-from fairseq_plugins.ops.mixture_chunk import even_chunk_size
+from fairseq_plugins.ops.mixture_loss import even_chunk_size
 from fairseq_plugins.reports.tables import as_table
 
 NUMBERS_OF_CHUNKS = (1, 2, 4, 8, 16, 32)
