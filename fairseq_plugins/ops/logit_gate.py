@@ -1,6 +1,7 @@
-"""A gate on the logits of an output layer (Takase et al. 2017, eq. 6).
+"""What changes the logits or the distribution of a mixture: a gate, adversarial margins, an interpolation.
 
-Shapes: * any leading dimensions, n tokens of a chunk, J experts, D_g features of the gate, V vocabulary.
+Shapes: * any leading dimensions, N tokens or the n tokens of a chunk, J experts, d width of their hidden states, D_g
+features of the gate, V words. A row is one expert of one token.
 """
 
 from typing import NamedTuple, Optional, Union
@@ -10,79 +11,11 @@ from torch import Tensor
 
 from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, project
 
-# Margins by which adversarial training lowers the logits of target words (Wang, Gong & Liu 2019).
-#
-# The logit of a target y is that of a changed label, (w_y + dw_j) . k_j with dw_j = -eps |w_y| k_j / |k_j|, where
-# w_y . k_j > 0. The change dw_j is a constant of the gradient, but the k_j that it is multiplied by is not: the margin
-# eps |w_y| |k_j| has a gradient by k_j and none by w_y.
-#
-# Shapes: N tokens, J experts, d latent width, V vocabulary. A row is one expert of one token: N * J rows.
-
-
-class TargetMargins(NamedTuple):
-    """How much lower the logit of each token's target is, for every expert.
-
-    Attributes:
-        target: words, (N).
-        values: margins, (N, J), in float32 or wider.
-        slopes: each margin divided by |k_j|^2, (N, J): the gradient of a margin by k_j is its slope times k_j.
-    """
-
-    target: Tensor
-    values: Tensor
-    slopes: Tensor
-
-    def select(self, chosen: Union[slice, Tensor]) -> "TargetMargins":
-        """Those of a chunk."""
-        return TargetMargins(self.target[chosen], self.values[chosen], self.slopes[chosen])
-
-    def subtract(self, logits: Tensor) -> None:
-        """Lower the targets' logits among those of all words, (N * J, V), in place."""
-        places = self._places(logits)
-        lowered = logits.take(places) - self.values.flatten()
-        logits.view(-1)[places] = lowered.to(logits.dtype)
-
-    def at_targets(self, logits: Tensor) -> Tensor:
-        """The elements of the targets among those of all words, (N * J, V): (N, J)."""
-        return logits.take(self._places(logits)).view_as(self.values)
-
-    def latent_gradient(self, d_logits: Tensor, latents: Tensor) -> Tensor:
-        """The gradient by k that the margins add, (N, J, d), from that by the targets' lowered logits (N, J)."""
-        return -(d_logits * self.slopes).unsqueeze(-1) * latents
-
-    def _places(self, logits: Tensor) -> Tensor:
-        return target_places(self.target, num_experts=self.values.size(1), vocab_size=logits.size(1))
-
-
-def adversarial_margins(latents: Tensor, weight: Tensor, target: Tensor, *, epsilon: float) -> TargetMargins:
-    """eps |w_y| |k_j| where w_y . k_j > 0, and else 0: what the worst change of w_y by eps |w_y| takes off its logit.
-
-    Args:
-        latents: k, (N, J, d).
-        weight: W, (V, d).
-        target: y, (N); a word outside the vocabulary counts as the nearest inside.
-        epsilon: eps, 0 <= eps < 1.
-    """
-    target = target.clamp(0, weight.size(0) - 1)
-    dtype = accumulation_dtype(latents)
-    rows = weight.index_select(0, target).to(dtype)
-    products = torch.bmm(latents.to(dtype), rows.unsqueeze(2)).squeeze(2)
-    lengths = torch.linalg.vector_norm(latents, dim=2, dtype=dtype)
-    changes = epsilon * torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    nothing = (products <= 0) | (lengths == 0)
-    return TargetMargins(
-        target, (lengths * changes).masked_fill_(nothing, 0), (changes / lengths).masked_fill_(nothing, 0)
-    )
-
-
-def target_places(target: Tensor, *, num_experts: int, vocab_size: int) -> Tensor:
-    """Where the targets' elements are in the flattened scores of all words, (N * J): target (N)."""
-    words = target.repeat_interleave(num_experts)
-    return torch.arange(0, words.numel() * vocab_size, vocab_size, device=words.device) + words
+# The gate (Takase et al. 2017, eq. 6)
 
 
 class LogitGate(NamedTuple):
-    """g = sigmoid(F U' + c), a value for each token and word, which multiplies the logits of all experts.
+    """The gate g = sigmoid(F U' + c), one value for each token and word. It multiplies the logits of all experts.
 
     Attributes:
         features: F, (*, D_g).
@@ -99,11 +32,11 @@ class LogitGate(NamedTuple):
         return self._replace(features=self.features.reshape(-1, self.features.size(-1)))
 
     def select(self, chosen: Union[slice, Tensor]) -> "LogitGate":
-        """The same gate for some tokens, of one with features (N, D_g)."""
+        """The gate of some tokens, for features (N, D_g)."""
         return self._replace(features=self.features[chosen])
 
     def values(self, dtype: torch.dtype) -> Tensor:
-        """g in ``dtype``, (N, V), without a gradient, of a gate with features (N, D_g)."""
+        """g in ``dtype``, (N, V), without a gradient, for features (N, D_g)."""
         return project(self.features, self.weight, self.bias, dtype=dtype).sigmoid_()
 
     def with_operands_in(self, dtype: torch.dtype) -> "LogitGate":
@@ -130,10 +63,10 @@ def apply_gate(logits: Tensor, gate: LogitGate) -> Tensor:
 
 
 def check_gate(gate: Optional[LogitGate], inputs: Tensor, *, vocab_size: int, caller: str, name: str) -> None:
-    """Refuse a gate that does not fit.
+    """Check that a gate fits.
 
     Args:
-        inputs: what the gate goes with, (*, J, any width), called ``name`` in the messages.
+        inputs: the tensor that the gate goes with, (*, J, any width), called ``name`` in the messages.
         caller: the function that was given the gate, for the messages.
 
     Raises:
@@ -168,11 +101,16 @@ def gated_logits(
     *,
     gate: Optional[Tensor],
     dtype: torch.dtype,
-    margins: Optional[TargetMargins] = None,
+    margins: "Optional[TargetMargins]" = None,
 ) -> Tensor:
-    """g * (W k + b) of a chunk in ``dtype``, (n * J, V), without a gradient: rows k (n * J, d), values g (n, V).
+    """The logits g * (W k + b) of a chunk in ``dtype``, (n * J, V), without a gradient.
 
-    The margins of the n tokens are subtracted before the gate.
+    Args:
+        rows: k, (n * J, d).
+        weight: W, (V, d).
+        bias: b, (V).
+        gate: values g, (n, V).
+        margins: of the n tokens. They are subtracted before the gate.
     """
     logits = project(rows, weight, bias, dtype=dtype)
     if margins is not None:
@@ -183,14 +121,15 @@ def gated_logits(
 
 
 def multiply_by_gate(logits: Tensor, values: Tensor) -> None:
-    """Multiply the logits of a chunk, or gradients by what they become, (n * J, V), in place by g (n, V)."""
+    """Multiply logits, or gradients by gated logits, (n * J, V), in place by g (n, V)."""
     logits.view(values.size(0), -1, values.size(1)).mul_(values.unsqueeze(1))
 
 
 def gate_gradient(products: Tensor, values: Tensor) -> Tensor:
     """Gradient by the scores F U' + c of a chunk, (n, V): (1 - g) sum_j z_j dL/dz_j.
 
-    The logits z are those after the gate: g' times the logits before it is (1 - g) z, without a division by g.
+    The logits z are those after the gate. The derivative of z by a score is g (1 - g) times the logit before the gate,
+    which is (1 - g) z. So the logits before the gate need not be kept, nor z be divided by g.
 
     Args:
         products: z dL/dz, (n * J, V); overwritten where J = 1.
@@ -201,9 +140,77 @@ def gate_gradient(products: Tensor, values: Tensor) -> Tensor:
     return total.mul_(torch.sub(values.new_ones(()), values, out=values))
 
 
-# Linear interpolation of a mixture of softmaxes with another distribution, for the loss of given targets.
-#
-# Shapes: * any leading dimensions, N tokens in all.
+# Margins by which adversarial training lowers the logits of target words (Wang, Gong & Liu 2019). The logit of a target
+# y is that of a changed label, (w_y + dw_j) . k_j with dw_j = -eps |w_y| k_j / |k_j|, where w_y . k_j > 0. The change
+# dw_j is a constant for the gradient, and the k_j that it is multiplied by is not. So the margin eps |w_y| |k_j| has a
+# gradient by k_j and none by w_y.
+
+
+class TargetMargins(NamedTuple):
+    """Margins that are subtracted from the logits of the targets, one for each token and expert.
+
+    Attributes:
+        target: words, (N).
+        values: margins, (N, J), in float32 or wider.
+        slopes: each margin divided by |k_j|^2, (N, J): the gradient of a margin by k_j is its slope times k_j.
+    """
+
+    target: Tensor
+    values: Tensor
+    slopes: Tensor
+
+    def select(self, chosen: Union[slice, Tensor]) -> "TargetMargins":
+        """The margins of some tokens."""
+        return TargetMargins(self.target[chosen], self.values[chosen], self.slopes[chosen])
+
+    def subtract(self, logits: Tensor) -> None:
+        """Lower the targets' logits among those of all words, (N * J, V), in place."""
+        places = self._places(logits)
+        lowered = logits.take(places) - self.values.flatten()
+        logits.view(-1)[places] = lowered.to(logits.dtype)
+
+    def at_targets(self, logits: Tensor) -> Tensor:
+        """The elements of the targets, (N, J), among those of all words, (N * J, V)."""
+        return logits.take(self._places(logits)).view_as(self.values)
+
+    def latent_gradient(self, d_logits: Tensor, latents: Tensor) -> Tensor:
+        """The gradient by k that the margins add, (N, J, d), given that by the targets' lowered logits, (N, J)."""
+        return -(d_logits * self.slopes).unsqueeze(-1) * latents
+
+    def _places(self, logits: Tensor) -> Tensor:
+        return target_places(self.target, num_experts=self.values.size(1), vocab_size=logits.size(1))
+
+
+def adversarial_margins(latents: Tensor, weight: Tensor, target: Tensor, *, epsilon: float) -> TargetMargins:
+    """The margins eps |w_y| |k_j| where w_y . k_j > 0, otherwise 0.
+
+    The worst change of w_y by a vector of length eps |w_y| lowers the target's logit by so much.
+
+    Args:
+        latents: k, (N, J, d).
+        weight: W, (V, d).
+        target: y, (N); a word outside the vocabulary counts as the nearest inside.
+        epsilon: eps, 0 <= eps < 1.
+    """
+    target = target.clamp(0, weight.size(0) - 1)
+    dtype = accumulation_dtype(latents)
+    rows = weight.index_select(0, target).to(dtype)
+    products = torch.bmm(latents.to(dtype), rows.unsqueeze(2)).squeeze(2)
+    lengths = torch.linalg.vector_norm(latents, dim=2, dtype=dtype)
+    changes = epsilon * torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    nothing = (products <= 0) | (lengths == 0)
+    return TargetMargins(
+        target, (lengths * changes).masked_fill_(nothing, 0), (changes / lengths).masked_fill_(nothing, 0)
+    )
+
+
+def target_places(target: Tensor, *, num_experts: int, vocab_size: int) -> Tensor:
+    """Indices of the targets (N) in the flattened scores of all words, (N * J): one for each expert."""
+    words = target.repeat_interleave(num_experts)
+    return torch.arange(0, words.numel() * vocab_size, vocab_size, device=words.device) + words
+
+
+# Interpolation of the mixture with another distribution
 
 
 class Interpolation(NamedTuple):
@@ -219,21 +226,21 @@ class Interpolation(NamedTuple):
     log_other: Tensor
 
     def flattened(self) -> "Interpolation":
-        """The same with one leading dimension, (N)."""
+        """The same interpolation with one leading dimension, (N)."""
         return Interpolation(self.log_weight.flatten(), self.log_other.flatten())
 
     def select(self, chosen: Union[slice, Tensor]) -> "Interpolation":
-        """That of some tokens, of one with shape (N)."""
+        """The interpolation of some tokens, for shape (N)."""
         return Interpolation(self.log_weight[chosen], self.log_other[chosen])
 
     def nll(self, mixture_nll: Tensor) -> Tensor:
-        """-log P(y) from that of the mixture, (*)."""
+        """-log P(y), (*), given that of the mixture."""
         return -torch.logaddexp(self.log_weight - mixture_nll, self.log_other)
 
     def mixture_posterior(self, mixture_nll: Tensor, nll: Tensor) -> Tensor:
-        """Share of the mixture in P(y), (*)."""
+        """Posterior probability of the mixture given y, (*)."""
         return torch.exp(self.log_weight - mixture_nll + nll)
 
     def other_posterior(self, nll: Tensor) -> Tensor:
-        """Share of the other distribution in P(y), (*), exact where it is small."""
+        """Posterior probability of the other distribution given y, (*), exact where it is small."""
         return torch.exp(self.log_other + nll)

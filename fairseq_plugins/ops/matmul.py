@@ -1,4 +1,4 @@
-"""Matrix products without gradients, by the fastest kernel at hand."""
+"""Matrix products by the fastest kernel at hand, their precision, and what autograd does around them."""
 
 import re
 from functools import lru_cache
@@ -13,13 +13,21 @@ CACHED_BYTES = 2 * 2**20
 """A block of a sum that stays in a core's cache."""
 MAX_PRODUCT_BYTES = 64 * 2**20
 """A larger product is added to its total in place, which oneDNN cannot do."""
+SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
+"""Sums of probabilities are exact from here on. Below, a summand may have been rounded to zero."""
+CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+"""Flags in /proc/cpuinfo of processors with products in bfloat16: x86 with vectors, x86 with tiles, Arm."""
+NUM_ROWS, WIDTH, VOCAB_SIZE = 512, 256, 4096
+"""Sizes of the products that are timed: rows of a small batch, and a small model's output matrix."""
+SMALLEST_GAIN = 1.2
+"""A smaller gain of bfloat16 over float32 is not worth the rounding."""
 
 
 def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     """a b + bias, without a gradient.
 
-    In float32 on a CPU it is oneDNN's product. Torch takes MKL's, which on processors by AMD is half as fast. In
-    bfloat16 torch takes oneDNN's as well, but adds the bias in a pass of its own.
+    In float32 on a CPU it is oneDNN's product. Torch would take MKL's, which is half as fast on processors by AMD. In
+    bfloat16 torch takes oneDNN's, too, but adds the bias in a pass of its own.
 
     Args:
         a: (m, k).
@@ -29,51 +37,48 @@ def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     Returns:
         (m, n), not shared with another tensor.
     """
-    if _takes_onednn(a):
-        linear = _onednn_linear(a.dtype)
-        assert linear is not None
-        return linear(_dense(a), _dense(b.t()), bias)
+    kernel = _kernel(a)
+    if kernel is not None:
+        return kernel(_dense(a), _dense(b.t()), bias)
     return a @ b if bias is None else torch.addmm(bias, a, b)
 
 
 def add_matmul(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a b, as of :func:`matmul`, to ``total`` (m, n), which may be of a wider type."""
+    """Add the product a b to ``total`` (m, n), which may be of a wider type."""
     if total.dtype != a.dtype:
-        _add_narrow(total, a @ b)
-    elif _takes_onednn(a) and total.numel() * total.itemsize <= MAX_PRODUCT_BYTES:
+        # in blocks that stay in the cache: as one sum it takes ten times as long
+        num_rows = max(1, CACHED_BYTES // (total.size(1) * total.itemsize)) if total.size(1) else 1
+        for block, part in zip(total.split(num_rows), (a @ b).split(num_rows)):
+            block.add_(part.to(total.dtype))
+    elif _kernel(a) is not None and total.numel() * total.itemsize <= MAX_PRODUCT_BYTES:
         total.add_(matmul(b.t(), a.t()).t())  # for a tall result faster than a b
     else:
         total.addmm_(a, b)
 
 
-def _add_narrow(total: Tensor, product: Tensor) -> None:
-    """Add a product of a narrower type, in blocks that stay in the cache: as one sum it takes ten times as long."""
-    num_rows = max(1, CACHED_BYTES // (total.size(1) * total.itemsize)) if total.size(1) else 1
-    for block, part in zip(total.split(num_rows), product.split(num_rows)):
-        block.add_(part.to(total.dtype))
-
-
 def project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, dtype: torch.dtype) -> Tensor:
-    """Logits W k + b of rows k, (n * J, V), in ``dtype``, which may be wider than that of the operands."""
+    """Scores W k + b of rows k, (m, V), in ``dtype``, which may be wider than that of the operands."""
     if dtype == rows.dtype:
         return matmul(rows, weight.t(), None if bias is None else bias.to(dtype))
     logits = matmul(rows, weight.t()).to(dtype)
     return logits if bias is None else logits.add_(bias)
 
 
-def _takes_onednn(x: Tensor) -> bool:
-    wanted = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and x.numel() > 0
-    return wanted and _onednn_linear(x.dtype) is not None
+def _kernel(x: Tensor) -> Optional[Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]]:
+    """oneDNN's x W' + b, or None where torch's own product serves."""
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or not x.numel():
+        return None
+    return _onednn_linear(x.dtype)
 
 
 def _dense(x: Tensor) -> Tensor:
-    """x, or a copy if its elements do not lie side by side: then oneDNN is a thousand times slower."""
+    """x, or a copy if it has gaps in memory, with which oneDNN is a thousand times slower."""
     return x if x.is_contiguous() or x.t().is_contiguous() else x.contiguous()
 
 
 @lru_cache(maxsize=None)
 def _onednn_linear(dtype: torch.dtype) -> Optional[Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]]:
-    """x W' + b by the operator that torch.compile uses; None where torch has none for the type or has changed it."""
+    """x W' + b by the operator that torch.compile uses, or None where torch has none for the type or has changed it."""
 
     def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
         with torch.no_grad():
@@ -87,38 +92,10 @@ def _onednn_linear(dtype: torch.dtype) -> Optional[Callable[[Tensor, Tensor, Opt
     return linear if works else None
 
 
-# Precision of matrix products, sums and logarithms.
-
-
-SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
-"""Sums of probabilities are exact from here on; below, a summand may have been rounded to zero."""
-
-
-def accumulation_dtype(x: Tensor) -> torch.dtype:
-    """float32 for 16-bit tensors, otherwise the tensor's own type."""
-    return torch.promote_types(x.dtype, torch.float32)
-
-
-def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
-    """The 16-bit type that autocast would take products of ``x`` in, or None where it would leave them alone."""
-    device = x.device.type
-    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
-        return None
-    return torch.get_autocast_dtype(device)
-
-
-def is_normal(totals: Tensor) -> Tensor:
-    """Where sums of e^z are far from the ends of the numbers of bfloat16 and float32."""
-    return (totals > 1e-8) & (totals < 1e30)
-
-
-# A linear map by the fastest kernel at hand, which may read chosen features only.
-#
-# Shapes: N rows, C features, K chosen features, D outputs.
-
-
 def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], *, features: Optional[Tensor] = None) -> Tensor:
-    """x[:, features] weight' + bias, at the price of the chosen features' products.
+    """x[:, features] weight' + bias. Features that are not chosen cost nothing.
+
+    Shapes: N rows, C features, K chosen features, D outputs.
 
     Args:
         x: (N, C).
@@ -160,20 +137,30 @@ class _Linear(torch.autograd.Function):
         return d_x, d_weight, d_bias, None
 
 
-# Whether a device multiplies matrices in bfloat16, and faster than in float32.
+# Precision
 
 
-CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Of /proc/cpuinfo: x86 with vectors, x86 with tiles, Arm."""
-NUM_ROWS, WIDTH, VOCAB_SIZE = 512, 256, 4096
-"""Of the products that are timed: rows of a small batch, and a small model's output matrix."""
-SMALLEST_GAIN = 1.2
-"""Below it, the time of float32 over that of bfloat16 is not worth the rounding."""
+def accumulation_dtype(x: Tensor) -> torch.dtype:
+    """float32 for 16-bit tensors, otherwise the tensor's own type."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
+    """The 16-bit type that autocast would take products of ``x`` in, or None where it would leave them alone."""
+    device = x.device.type
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
+def is_normal(totals: Tensor) -> Tensor:
+    """Where sums of e^z are far from the ends of the numbers of bfloat16 and float32."""
+    return (totals > 1e-8) & (totals < 1e30)
 
 
 @lru_cache(maxsize=None)
 def has_native_bfloat16(device: torch.device) -> bool:
-    """Whether the processor has instructions for products in bfloat16; False where it does not tell."""
+    """Whether the processor has instructions for products in bfloat16; False where it cannot be known."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     try:
@@ -203,15 +190,15 @@ def bfloat16_gain(device: torch.device) -> float:
 
 
 def is_bfloat16_faster(device: torch.device) -> bool:
-    """Whether products in bfloat16 are native and pay."""
+    """Whether products in bfloat16 are native and clearly faster than in float32."""
     return has_native_bfloat16(device) and bfloat16_gain(device) >= SMALLEST_GAIN
 
 
-# What autograd records, and what the running backward pass does with its graph.
+# Autograd
 
 
 def is_recorded(inputs: Iterable[Tensor]) -> bool:
-    """Whether a backward pass may follow what is computed from these: gradients are enabled, and one needs its own."""
+    """Whether autograd records what is computed from these: gradients are enabled, and one of them needs its own."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
 
 

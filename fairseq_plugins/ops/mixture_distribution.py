@@ -1,6 +1,6 @@
 """Distribution of a mixture of softmaxes: differentiable, and faster without gradients.
 
-Shapes: * any leading dimensions, N of them in all, J experts, d latent width, V vocabulary.
+Shapes: * any leading dimensions, n tokens of a chunk, J experts, d width of their hidden states, V words.
 """
 
 import math
@@ -41,19 +41,19 @@ def mixture_log_probs_from_latents(
 ) -> Tensor:
     """:func:`mixture_log_probs` of z = W k + b, without gradients and in a fraction of its time.
 
-    The probabilities are mixed as such, in the memory of the logits and a chunk at a time, so that each is
-    exponentiated once and stays in the cache; rows with a word so improbable that this would not be exact are
-    computed again in log space.
+    The probabilities are mixed outside log space, in the memory of the logits and a chunk at a time. So each is
+    exponentiated once and stays in the cache. Tokens with a word that is too improbable for this are computed again in
+    log space.
 
     Args:
-        latents: k, (*, J, d).
+        latents: k, hidden states of the experts, (*, J, d).
         log_prior: log pi, (*, J), normalised over J, float32 or wider.
         weight: W, (V, d).
         bias: b, (V).
         gate: g, with features (*, D_g): then z = g * (W k + b).
-        chunk_dtype: torch.bfloat16 to hold, multiply and mix a chunk in 16 bits, which serves a search: a
-            log-probability errs by some hundredths where logits are up to about 16, by more where they are larger, and
-            the probabilities add up to one within 1 %.
+        chunk_dtype: torch.bfloat16 to hold, multiply and mix a chunk in 16 bits. It serves a search: log-probabilities
+            err by some hundredths where logits are up to about 16, and by more where they are larger. Probabilities
+            add up to one within 1 %.
 
     Returns:
         (*, V) in the type of ``log_prior``.
@@ -96,6 +96,7 @@ def _write_log_probs(
     logits_dtype: torch.dtype,
     out: Tensor,
 ) -> None:
+    """Write the log-probabilities of a chunk to ``out`` (n, V): latents (n, J, d), values of the gate (n, V)."""
     logits = gated_logits(latents.flatten(0, 1), weight, bias, gate=gate, dtype=logits_dtype)
     if log_prior.size(1) == 1:
         torch.log_softmax(logits.to(out.dtype), dim=-1, out=out)
@@ -108,6 +109,7 @@ def _write_log_probs(
         totals = _mix_exponentials(logits.unflatten(0, log_prior.shape), log_prior, out=out)
         inexact = (out.amin(dim=-1) < SMALLEST_PROBABILITY[torch.float32]) | ~is_normal(totals).all(dim=-1)
     out.log_()
+    # a small sum of probabilities may lack summands that were rounded to zero
     if inexact.any():
         gate = None if gate is None else gate[inexact]
         again = gated_logits(latents[inexact].flatten(0, 1), weight, bias, gate=gate, dtype=out.dtype)
@@ -115,9 +117,10 @@ def _write_log_probs(
 
 
 def _mix_exponentials(logits: Tensor, log_prior: Tensor, *, out: Tensor) -> Tensor:
-    """sum_j pi_j softmax(z_j) of logits in 16 bits, (n, J, V), which are overwritten; returns sum_v e^z, (n, J).
+    """Write sum_j pi_j softmax(z_j) of logits in 16 bits, (n, J, V), to ``out``. Returns sum_v e^z, (n, J).
 
-    It is summed in 16 bits: each step is a pass over the vocabulary, which takes twice as long in float32.
+    The logits are overwritten. The sum is taken in 16 bits: each step is a pass over the vocabulary, which takes twice
+    as long in float32.
     """
     exponentials = logits.exp_()
     totals = exponentials.sum(dim=-1)
@@ -129,41 +132,31 @@ def _mix_exponentials(logits: Tensor, log_prior: Tensor, *, out: Tensor) -> Tens
     return totals
 
 
-# Several distributions as one, which averages their probabilities.
-#
-# Shapes: * any.
-
-
 def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
-    """Log of the mean of probabilities, (*), from those of each distribution, (*); one alone stays as it is."""
+    """Log of the mean of several distributions' probabilities, (*), given the log-probabilities of each, (*)."""
     if len(log_probs) == 1:
         return log_probs[0]
     return torch.logsumexp(torch.stack(list(log_probs)), dim=0) - math.log(len(log_probs))
 
 
 def responsibilities(log_probs: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Share of each distribution in the mean of their probabilities, (*) each: the shares add up to one.
+    """Posterior probability of each distribution under their mean, (*) each. They add up to one.
 
-    They are the weights in the gradient of the mean's logarithm: that of each distribution's, times its share.
+    The gradient of the mean's logarithm is that of each distribution's logarithm times its responsibility.
     """
     return torch.softmax(torch.stack(list(log_probs)), dim=0).unbind(0)
-
-
-# How sure the softmaxes of a mixture are, each by itself.
-#
-# Shapes: * any leading dimensions, N of them in all, J experts, d latent width, V vocabulary.
 
 
 @torch.no_grad()
 def softmax_entropies(
     latents: Tensor, weight: Tensor, bias: Optional[Tensor] = None, *, gate: Optional[LogitGate] = None
 ) -> Tensor:
-    """-sum_v p_j(v) log p_j(v) with p_j = softmax(W k_j + b), in nats: 0 to log V.
+    """Entropy of each expert, -sum_v p_j(v) log p_j(v) with p_j = softmax(W k_j + b), in nats: 0 to log V.
 
-    One chunk of logits and three of its size beside it are held.
+    Peak memory is four chunks of logits.
 
     Args:
-        latents: k, (*, J, d).
+        latents: k, hidden states of the experts, (*, J, d).
         weight: W, (V, d).
         bias: b, (V).
         gate: g, with features (*, D_g): then p_j = softmax(g * (W k_j + b)).

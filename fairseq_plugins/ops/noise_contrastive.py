@@ -1,6 +1,6 @@
-"""Inner products of hidden vectors with chosen labels, at the price of these.
+"""Noise-contrastive estimation: logits of chosen words only, the loss, and draws of noise words.
 
-Shapes: N tokens, K labels of a token, U labels, C width.
+Shapes: N tokens, K labels or noise words of a token, U labels, C width, V outcomes of a distribution.
 """
 
 from typing import Any, List, Optional, Sequence, Tuple
@@ -16,9 +16,10 @@ TOKENS_AT_ONCE = 64
 
 
 def chosen_logits(hidden: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
-    """z_nk = h_n . l_c(n,k).
+    """Inner products z_nk = h_n . l_c(n,k) of hidden states with chosen labels.
 
-    No tensor of tokens x chosen labels x width is held on a CPU, nor in a backward pass.
+    They cost no more than the chosen labels. No tensor of tokens x chosen labels x width is held on a CPU, nor in a
+    backward pass.
 
     Args:
         hidden: h, (N, C).
@@ -63,7 +64,7 @@ class _ChosenLogits(torch.autograd.Function):
 
 
 def _label_gradient(gradient: Tensor, hidden: Tensor, chosen: Tensor, *, num_labels: int) -> Tensor:
-    """Of each label the sum of the h of the tokens that chose it, times their gradients, (U, C)."""
+    """For each label the sum of h times its gradient over the tokens that chose the label, (U, C)."""
     by_label = torch.argsort(chosen.flatten(), stable=True)
     counts = torch.bincount(chosen.flatten(), minlength=num_labels)
     return F.embedding_bag(
@@ -75,22 +76,17 @@ def _label_gradient(gradient: Tensor, hidden: Tensor, chosen: Tensor, *, num_lab
     )
 
 
-# The loss by which a target is told from noise.
-#
-# Shapes: N tokens, K noise words of each.
-
-
 def noise_contrast(target_log_odds: Tensor, noise_log_odds: Tensor, is_hit: Optional[Tensor] = None) -> Tensor:
     """-log sigma(o_target) - sum over the noise words of log(1 - sigma(o_n)), in nats  (Mnih & Teh 2012, eq. 8).
 
-    The log-odds o that a word is the target and no noise are s(w) - log k q(w): the score s, which stands for the
-    logarithm of a probability, less that of the expected number of draws of the word.
+    The log-odds that a word is the target and not noise are o = s(w) - log k q(w). The score s stands for the word's
+    log-probability, and k q(w) is the expected number of its draws.
 
     Args:
         target_log_odds: (N).
         noise_log_odds: (N, K).
-        is_hit: (N, K), noise words that count nothing, which are those that are the token's target by accident; None
-            counts all, as in the paper. With all of them s becomes log p, without hits log p / (1 - p).
+        is_hit: (N, K), noise words that are the token's target by accident and that count nothing. None counts all, as
+            in the paper. With all of them s becomes log p, without hits log p / (1 - p).
 
     Returns:
         (N).
@@ -101,21 +97,17 @@ def noise_contrast(target_log_odds: Tensor, noise_log_odds: Tensor, is_hit: Opti
     return -F.logsigmoid(target_log_odds) - noise_losses.sum(dim=-1)
 
 
-# Draws from a discrete distribution in constant time.
-#
-# Shapes: V outcomes.
-
-
 class AliasTable:
-    """The table of Walker (1977), built as Vose (1991) does: V columns of one height, each shared by two outcomes.
+    """Draws from a discrete distribution in constant time (Walker 1977), built as Vose (1991) does.
 
-    A draw picks a column, and in it the one or the other. Building takes O(V), a draw O(1).
+    The table has V columns of one height, each shared by two outcomes. A draw picks a column and one of its outcomes.
+    Building takes O(V), a draw O(1).
 
     Args:
-        weights: of the outcomes, (V), not negative, their sum above zero; one of weight zero is never drawn.
+        weights: of the outcomes, (V), not negative, with a sum above zero. An outcome of weight zero is never drawn.
 
     Attributes:
-        shares: of each column, how much is the outcome of its own number, (V), float64.
+        shares: part of each column that belongs to the outcome of the same number, (V), float64.
         aliases: the other outcome of each column, (V), int64.
     """
 
@@ -127,7 +119,7 @@ class AliasTable:
         self.aliases = torch.tensor(aliases)
 
     def draw(self, shape: Sequence[int], *, device: torch.device) -> Tensor:
-        """Outcomes of this shape, int64, by the device's default generator; the table stays on the device."""
+        """Outcomes of this shape, int64, by the device's default generator. The table moves to the device for good."""
         self.shares, self.aliases = self.shares.to(device), self.aliases.to(device)
         columns = torch.randint(len(self.shares), tuple(shape), device=device)
         is_own = torch.rand(columns.shape, device=device) < self.shares[columns]
@@ -135,7 +127,7 @@ class AliasTable:
 
 
 def _columns(heights: List[float]) -> Tuple[List[float], List[int]]:
-    """Shares and aliases of columns of height 1 that the outcomes' heights, V in all, are poured into."""
+    """Shares and aliases of V columns of height 1, given the outcomes' heights, whose sum is V."""
     shares, aliases = list(heights), list(range(len(heights)))
     low = [i for i, height in enumerate(heights) if height < 1]
     high = [i for i, height in enumerate(heights) if height >= 1]
@@ -145,6 +137,6 @@ def _columns(heights: List[float]) -> Tuple[List[float], List[int]]:
         shares[giver] -= 1 - shares[filled]
         if shares[giver] < 1:
             low.append(high.pop())
-    for i in (*low, *high):  # full but for rounding
+    for i in (*low, *high):  # their heights are one up to rounding
         shares[i], aliases[i] = 1.0, i
     return shares, aliases

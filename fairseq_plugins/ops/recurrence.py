@@ -1,6 +1,9 @@
-"""LSTM over a sequence whose hidden state is masked before the recurrent matrix.
+"""Recurrences over the steps of a sequence, with written-out backward passes.
 
-Shapes: T time steps, B batch rows, D width.
+Autograd would form the gradient of a recurrent matrix at every step and add the steps up. Here the gradients by the
+results of all steps are kept side by side, and the gradient of the matrix is one product of them with all operands.
+
+Shapes: T time steps, B batch rows, D width, L micro-layers of a highway network, K features of an operand.
 """
 
 from typing import Any, List, Optional, Sequence, Tuple
@@ -12,13 +15,14 @@ from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, backw
 
 
 def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
-    """i, f, o = sigmoid(.), g = tanh(.) of inputs_t + U (m h'); c = f c' + i g, h = o tanh(c).
+    """An LSTM whose hidden state h is masked before the recurrent matrix (variational dropout).
 
-    The backward pass is written out, so that the gradient of U is one product over all steps. Where nothing learns,
-    nothing is kept of a step but its h.
+    i, f, o = sigmoid(.) and g = tanh(.) of inputs_t + U (m h'); c = f c' + i g, h = o tanh(c).
+
+    Where nothing learns, only h is kept of each step.
 
     Args:
-        inputs: the input's share of the gates with the biases, (T, B, 4 D) in the order i, f, g, o.
+        inputs: precomputed part of the gates that the input and the biases give, (T, B, 4 D), in the order i, f, g, o.
         weight: U, (4 D, D).
         mask: m, (B, D), without gradient.
         h, c: state before the first step, (B, D).
@@ -39,7 +43,7 @@ class _MaskedLSTM(torch.autograd.Function):
         ctx: Any, inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor, learns: bool
     ) -> Tuple[Tensor, Tensor]:
         num_steps, num_rows, width = inputs.size(0), *h.shape
-        num_kept = num_steps if learns else 1
+        num_kept = num_steps if learns else 1  # without a backward pass all steps overwrite the same buffers
         gates = inputs.new_empty(num_kept, num_rows, 4 * width)
         masked = h.new_empty(num_kept, num_rows, width)
         cells = h.new_empty(num_kept + 1, num_rows, width)
@@ -52,7 +56,7 @@ class _MaskedLSTM(torch.autograd.Function):
             torch.mul(h, mask, out=masked[kept])
             torch.add(inputs[t], matmul(masked[kept], transposed), out=gates[kept])
             i, f, g, o = gates[kept].chunk(4, dim=1)
-            gates[kept, :, : 2 * width].sigmoid_()
+            gates[kept, :, : 2 * width].sigmoid_()  # i and f lie side by side
             g.tanh_()
             o.sigmoid_()
             c = torch.mul(f, c, out=cells[kept + 1]).addcmul_(i, g)
@@ -72,10 +76,11 @@ class _MaskedLSTM(torch.autograd.Function):
             i, f, g, o = gates[t].chunk(4, dim=1)
             d_i, d_f, d_g, d_o = d_gates[t].chunk(4, dim=1)
             d_h = d_h + d_outputs[t]
+            # gradients by the gates, which the slopes s (1 - s) and 1 - g^2 then turn into those by their sums
             torch.mul(d_h, squashed_cells[t], out=d_o)
             d_c = torch.addcmul(d_c, d_h * o, 1 - squashed_cells[t].square())
             torch.mul(d_c, g, out=d_i)
-            torch.mul(d_c, cells[t], out=d_f)
+            torch.mul(d_c, cells[t], out=d_f)  # cells[t] is the cell before step t
             torch.mul(d_c, i * (1 - g.square()), out=d_g)
             for d_gate, gate in ((d_i, i), (d_f, f), (d_o, o)):
                 d_gate.mul_(gate).mul_(1 - gate)
@@ -87,11 +92,6 @@ class _MaskedLSTM(torch.autograd.Function):
         return d_gates, d_weight, None, d_h, d_c, None
 
 
-# Recurrent highway network over a sequence.
-#
-# Shapes: T time steps, B batch rows, D width, L micro-layers.
-
-
 def recurrent_highway(
     inputs: Tensor,
     weights: Sequence[Tensor],
@@ -101,14 +101,15 @@ def recurrent_highway(
     mask: Optional[Tensor] = None,
     keep: Optional[Tensor] = None,
 ) -> Tensor:
-    """s <- (h - s) t + s for each micro-layer, with h = tanh(R_H (m s) + b_H), t = sigmoid(R_T (m s) + b_T).
+    """A recurrent highway network: s <- (h - s) t + s for each of the L micro-layers of a step.
 
-    The first micro-layer adds the inputs to both sums. R holds the rows of R_H, then those of R_T, and b likewise. The
-    backward pass is written out, so that the gradient of each R is one product over all steps. Where nothing learns,
-    nothing is kept of a step but its result.
+    h = tanh(R_H (m s) + b_H), t = sigmoid(R_T (m s) + b_T).
+
+    The first micro-layer adds the inputs to both sums. R holds the rows of R_H, then those of R_T, and b likewise.
+    Where nothing learns, only the result of each step is kept.
 
     Args:
-        inputs: the input's share of the sums of the first micro-layer, (T, B, 2 D): of h, then of t.
+        inputs: precomputed part of the sums of the first micro-layer, (T, B, 2 D): that of h, then that of t.
         weights: R of each micro-layer, (2 D, D).
         biases: b of each, (2 D).
         s: state before the first step, (B, D).
@@ -140,10 +141,10 @@ class _RecurrentHighway(torch.autograd.Function):
         weights, biases = parameters[:depth], parameters[depth:]
         transposed = [weight.t() for weight in weights]
         outputs = s.new_empty(num_steps, num_rows, width)
-        # a tensor a micro-layer: the C library reuses the memory of small ones
+        # One tensor for each micro-layer instead of one for all: the C library reuses the memory of small tensors.
         size = (num_steps if learns else 1, num_rows, width)
         candidates, gates, states = ([s.new_empty(size) for _ in range(depth)] for _ in range(3))
-        states[-1] = outputs
+        states[-1] = outputs  # the state after the last micro-layer is the result of the step
         steps = [[x.unbind(0) for x in kept] for kept in (candidates, gates, states)]
         start = s
         for t in range(num_steps):
@@ -167,6 +168,7 @@ class _RecurrentHighway(torch.autograd.Function):
         start, mask, keep, *saved = ctx.saved_tensors
         depth = len(saved) // 4
         weights, candidates, gates, states = (saved[n * depth : (n + 1) * depth] for n in range(4))
+        # the state before each micro-layer: for the first that after the step before, for the others the one below
         before = [torch.cat([start.unsqueeze(0), states[-1][:-1]]), *states[:-1]]
         num_steps, _, width = d_outputs.shape
         d_sums = [d_outputs.new_empty(*d_outputs.shape[:2], 2 * width) for _ in range(depth)]
@@ -181,6 +183,7 @@ class _RecurrentHighway(torch.autograd.Function):
                 d_candidate = d_s * gate
                 _tanh_backward(d_candidate, candidate, grad_input=d_sum[:, :width])
                 _sigmoid_backward((candidate - s).mul_(d_s), gate, grad_input=d_sum[:, width:])
+                # s reaches the result by the carry 1 - t and by both sums
                 d_s = torch.sub(d_s, d_candidate).addcmul_(matmul(d_sum, weight), mask)
         d_weights = [
             matmul(d.flatten(0, 1).t(), (s * mask).flatten(0, 1)) if wanted else None
@@ -193,16 +196,11 @@ _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 
 
-# A linear recurrence with one factor a feature, over a sequence.
-#
-# Shapes: T time steps, B batch rows, D features.
-
-
 def linear_scan(inputs: Tensor, factors: Tensor, start: Tensor) -> Tensor:
-    """x_t = u_t + r * x_{t-1} for all steps.
+    """A linear recurrence with one factor for each feature: x_t = u_t + r * x_{t-1}.
 
-    A step is one small kernel on a CPU. On a GPU, whose kernels take longer to start than such a step, log2 T passes
-    over the whole sequence take the place of T steps. Sums of 16-bit tensors are formed in float32.
+    A step is one small kernel on a CPU. On a GPU a kernel takes longer to start than such a step takes, so log2 T
+    passes over the whole sequence replace the T steps. Sums of 16-bit tensors are formed in float32.
 
     Args:
         inputs: u, (T, B, D).
@@ -239,7 +237,7 @@ class _LinearScan(torch.autograd.Function):
 
 
 def scan_(x: Tensor, factors: Tensor, start: Tensor) -> Tensor:
-    """The recurrence in the place of its inputs x, (T, B, D), by what is faster on their device."""
+    """The recurrence in place of its inputs x, (T, B, D), by the method that is faster on their device."""
     return scan_by_doubling_(x, factors, start) if x.is_cuda else scan_by_steps_(x, factors, start)
 
 
@@ -261,67 +259,64 @@ def scan_by_doubling_(x: Tensor, factors: Tensor, start: Tensor) -> Tensor:
     return x
 
 
-# Products of a sequence's steps with one matrix.
-#
-# Shapes: T time steps, B batch rows, K features of an operand, D features of a product.
-
-
 class StepProducts:
-    """known_t + x_t A for the steps t = 0 .. T-1 of a sequence, where x_t depends on the step before.
+    """precomputed_t + x_t A for the steps t = 0 .. T-1 of a sequence, where x_t depends on the step before.
 
-    Autograd forms a gradient of A at every step and adds them up. Here the gradient of ``known`` gathers those of all
-    results instead, and A's is one product of it with all operands; results are then differentiable once. On a GPU,
-    where Python takes longer than small kernels do, it is autograd's own way, but in 16 bits, where sums lose digits.
+    It is for cells whose steps are taken one by one by the caller. The gradient of the precomputed part, which is that
+    of all results, is also what the gradient of A needs: one product with all operands. Results are then
+    differentiable once. On a GPU, where Python takes longer than small kernels do, gradients are left to autograd. In
+    16 bits they are not, because its sums would lose digits.
 
     Args:
-        known: what the products are added to, (T, B, D).
+        precomputed: the part that does not depend on the step before, (T, B, D).
         matrix: A, (K, D), or one for each row, (B, K, D).
     """
 
-    def __init__(self, known: Tensor, matrix: Tensor):
+    def __init__(self, precomputed: Tensor, matrix: Tensor):
         dtype = autocast_dtype(matrix) or matrix.dtype
-        known, matrix = known.to(dtype), matrix.to(dtype)
+        precomputed, matrix = precomputed.to(dtype), matrix.to(dtype)
         self._gathers = gathers_gradients(matrix)
-        self._operands: List[Optional[Tensor]] = [None] * len(known)
+        self._operands: List[Optional[Tensor]] = [None] * len(precomputed)
         self._learns = torch.is_grad_enabled() and matrix.requires_grad
         if self._gathers:
-            known, matrix = _GatherGradients.apply(known, matrix, self._operands), matrix.detach()
-        self._known, self._matrix = known.unbind(0), matrix
+            # A has its gradient in _GatherGradients alone, whose backward pass runs after those of all steps.
+            precomputed, matrix = _GatherGradients.apply(precomputed, matrix, self._operands), matrix.detach()
+        self._precomputed, self._matrix = precomputed.unbind(0), matrix
 
     def __call__(self, t: int, x: Tensor) -> Tensor:
-        """Result (B, D) of step t for x (B, K); a step is taken once."""
+        """Result (B, D) of step t for x (B, K). Each step can be taken once."""
         x = x.to(self._matrix.dtype)
         with torch.autocast(x.device.type, enabled=False):
             if not self._gathers:
-                return _add_product(self._known[t], x, self._matrix)
+                return _add_product(self._precomputed[t], x, self._matrix)
             if self._learns:
                 assert self._operands[t] is None
                 self._operands[t] = x.detach()
-            return _AddProduct.apply(self._known[t], x, self._matrix)
+            return _AddProduct.apply(self._precomputed[t], x, self._matrix)
 
 
 def gathers_gradients(matrix: Tensor) -> bool:
-    """Whether the gradient of a matrix is formed after all steps."""
+    """Whether the gradient of a matrix is formed after all steps, by one product."""
     return not matrix.is_cuda or matrix.dtype in (torch.bfloat16, torch.float16)
 
 
-def _add_product(known: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
-    """known + x A, differentiable in all three."""
+def _add_product(precomputed: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
+    """precomputed + x A, differentiable in all three."""
     if matrix.dim() == 3:
-        return torch.baddbmm(known.unsqueeze(1), x.unsqueeze(1), matrix).squeeze(1)
-    return torch.addmm(known, x, matrix)
+        return torch.baddbmm(precomputed.unsqueeze(1), x.unsqueeze(1), matrix).squeeze(1)
+    return torch.addmm(precomputed, x, matrix)
 
 
 class _GatherGradients(torch.autograd.Function):
-    """``known``, whose gradient holds those of all steps' results."""
+    """The precomputed part unchanged. Its gradient holds those of all steps' results, and forms that of the matrix."""
 
     @staticmethod
     # pyrefly: ignore[bad-override]
-    def forward(ctx: Any, known: Tensor, matrix: Tensor, operands: List[Optional[Tensor]]) -> Tensor:
+    def forward(ctx: Any, precomputed: Tensor, matrix: Tensor, operands: List[Optional[Tensor]]) -> Tensor:
         ctx.operands = operands
         ctx.matrix_shape = matrix.shape
         ctx.is_spent = False
-        return known.view_as(known)
+        return precomputed.view_as(precomputed)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -331,6 +326,7 @@ class _GatherGradients(torch.autograd.Function):
             return d_results, None, None
         if ctx.is_spent:
             raise RuntimeError("the operands are gone after a backward pass: give it retain_graph=True")
+        # steps that the caller did not take have no operand
         taken = [t for t, operand in enumerate(ctx.operands) if operand is not None]
         operands = [ctx.operands[t] for t in taken]
         if not backward_keeps_graph():
@@ -343,22 +339,22 @@ class _GatherGradients(torch.autograd.Function):
 
 
 def _matrix_gradient(operands: Tensor, d_results: Tensor, *, num_dims: int) -> Tensor:
-    """Sum over the steps of x_t' dy_t: operands (T, B, K), gradients (T, B, D)."""
+    """Sum over the steps of x_t' dy_t, for operands x (T, B, K) and gradients dy (T, B, D)."""
     if num_dims == 3:
         return torch.bmm(operands.permute(1, 2, 0), d_results.transpose(0, 1))
     return matmul(d_results.flatten(0, 1).t(), operands.flatten(0, 1)).t()
 
 
 class _AddProduct(torch.autograd.Function):
-    """known + x A, where A has its gradient elsewhere."""
+    """precomputed + x A without a gradient of A, which :class:`_GatherGradients` forms."""
 
     @staticmethod
     # pyrefly: ignore[bad-override]
-    def forward(ctx: Any, known: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
+    def forward(ctx: Any, precomputed: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
         ctx.save_for_backward(matrix)
         if matrix.dim() == 3:
-            return torch.bmm(x.unsqueeze(1), matrix).squeeze(1).add_(known)
-        return matmul(x, matrix).add_(known)
+            return torch.bmm(x.unsqueeze(1), matrix).squeeze(1).add_(precomputed)
+        return matmul(x, matrix).add_(precomputed)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -1,7 +1,7 @@
-"""Penalties that are added to the loss of a language model.
+"""Penalties that are added to the loss of a language model, and masks of dropout.
 
-Shapes: B batch rows, T time steps, D layer width, J experts. ``mask`` is (B, T), one where a position
-holds a token and zero where it is padding. Every function returns a scalar.
+Shapes: B batch rows, T time steps, D layer width, J experts. ``mask`` is (B, T), one where a position holds a token and
+zero where it is padding. Every penalty is a scalar.
 """
 
 from typing import Iterable, Sequence
@@ -82,9 +82,6 @@ def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     weight = mask.to(values.dtype)
     num_values = weight.sum() * values.size(-1)
     return (values * weight.unsqueeze(-1)).sum() / torch.clamp(num_values, min=1)
-
-
-# Random factors of dropout.
 
 
 def dropout_mask(like: Tensor, size: Sequence[int], *, rate: float) -> Tensor:

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fairseq_plugins.ops import matmul as matmul_module
 from fairseq_plugins.ops import matmul as module
 from fairseq_plugins.ops.matmul import add_matmul, backward_keeps_graph, linear, matmul, project
 
@@ -110,7 +109,7 @@ SIZES = [(7, 5, 2, 3), (252, 7, 6, 13), (123, 11, 1, 1), (1, 1, 1, 1), (40, 3, 3
 NOTHING_TO_MULTIPLY = [(5, 4, 0, 3), (0, 4, 2, 3), (0, 4, 0, 3)]
 
 
-def linear_draw(num_labels, width, num_chosen, out_width, dtype=torch.float64):
+def draw_linear(num_labels, width, num_chosen, out_width, dtype=torch.float64):
     shapes = (num_labels, width), (out_width, num_chosen), (out_width,)
     return [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes], torch.randperm(width)[:num_chosen]
 
@@ -138,7 +137,7 @@ def assert_rounded_only(result, inputs, features):
 
 @pytest.mark.parametrize("sizes", SIZES + NOTHING_TO_MULTIPLY)
 def test_result_and_gradients_are_those_of_the_formula(sizes):
-    inputs, features = linear_draw(*sizes)
+    inputs, features = draw_linear(*sizes)
     result, expected = linear(*inputs, features=features), formula(*inputs, features)
     torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
     upstream = torch.randn_like(expected)
@@ -148,12 +147,12 @@ def test_result_and_gradients_are_those_of_the_formula(sizes):
 
 @pytest.mark.parametrize("num_chosen", [0, 3, 5])
 def test_gradcheck(num_chosen):
-    inputs, features = linear_draw(4, 5, num_chosen, 2)
+    inputs, features = draw_linear(4, 5, num_chosen, 2)
     assert torch.autograd.gradcheck(lambda *inputs: linear(*inputs, features=features), inputs)
 
 
 def test_by_default_all_features_are_read():
-    inputs, _ = linear_draw(6, 4, 4, 3)
+    inputs, _ = draw_linear(6, 4, 4, 3)
     assert torch.equal(linear(*inputs), linear(*inputs, features=torch.arange(4)))
     assert torch.autograd.gradcheck(linear, inputs)
 
@@ -163,10 +162,10 @@ def test_by_default_all_features_are_read():
 @pytest.mark.parametrize("sizes", SIZES)
 def test_narrow_types_are_as_exact_as_they_can_be(sizes, dtype, kernel, monkeypatch):
     if kernel == "torch's own":
-        monkeypatch.setattr(matmul_module, "_onednn_linear", lambda dtype: None)
+        monkeypatch.setattr(module, "_onednn_linear", lambda dtype: None)
     for features_given in (True, False):
         num_labels, width, num_chosen, out_width = sizes
-        inputs, features = linear_draw(num_labels, width, num_chosen if features_given else width, out_width, dtype)
+        inputs, features = draw_linear(num_labels, width, num_chosen if features_given else width, out_width, dtype)
         features = features if features_given else None
         result = linear(*inputs, features=features)
         assert result.dtype == dtype
@@ -175,7 +174,7 @@ def test_narrow_types_are_as_exact_as_they_can_be(sizes, dtype, kernel, monkeypa
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_may_come_expanded(dtype):
-    inputs, features = linear_draw(6, 5, 3, 4, dtype)
+    inputs, features = draw_linear(6, 5, 3, 4, dtype)
     ours = torch.autograd.grad(linear(*inputs, features=features).sum(), inputs)
     theirs = torch.autograd.grad(linear(*inputs, features=features), inputs, torch.ones(6, 4, dtype=dtype))
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
@@ -186,7 +185,7 @@ def test_gradients_may_come_expanded(dtype):
     [(sizes, dtype) for dtype in (torch.bfloat16, torch.float32) for sizes in NOTHING_TO_MULTIPLY],
 )
 def test_nothing_to_multiply(sizes, dtype):
-    inputs, features = linear_draw(*sizes, dtype)
+    inputs, features = draw_linear(*sizes, dtype)
     result = linear(*inputs, features=features)
     result.sum().backward()
     assert torch.equal(result, inputs[2].expand_as(result))
@@ -196,7 +195,7 @@ def test_nothing_to_multiply(sizes, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_autocast_multiplies_in_bfloat16_and_gradients_have_the_types_of_the_inputs(dtype):
-    inputs, features = linear_draw(23, 9, 4, 5, dtype)
+    inputs, features = draw_linear(23, 9, 4, 5, dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         result = linear(*inputs, features=features)
     assert result.dtype == torch.bfloat16
@@ -205,7 +204,7 @@ def test_autocast_multiplies_in_bfloat16_and_gradients_have_the_types_of_the_inp
 
 
 def test_autocast_leaves_float64_alone():
-    inputs, features = linear_draw(23, 9, 4, 5)
+    inputs, features = draw_linear(23, 9, 4, 5)
     plain = linear(*inputs, features=features)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(linear(*inputs, features=features), plain)
@@ -222,14 +221,14 @@ def products(inputs, features, backward=True):
 
 @pytest.mark.parametrize("num_chosen", [1, 4, 10])
 def test_only_the_chosen_features_are_multiplied_forward_and_backward(num_chosen):
-    inputs, features = linear_draw(50, 10, num_chosen, 7)
+    inputs, features = draw_linear(50, 10, num_chosen, 7)
     assert products(inputs, features, backward=False) == 50 * num_chosen * 7
     assert products(inputs, features) == 3 * 50 * num_chosen * 7
 
 
 @pytest.mark.parametrize("needed", range(3))
 def test_gradients_that_nobody_needs_are_not_computed(needed):
-    inputs, features = linear_draw(50, 10, 4, 7)
+    inputs, features = draw_linear(50, 10, 4, 7)
     for i, x in enumerate(inputs):
         x.requires_grad_(i == needed)
     assert products(inputs, features) == 50 * 4 * 7 * (1 if needed == 2 else 2)
@@ -237,14 +236,14 @@ def test_gradients_that_nobody_needs_are_not_computed(needed):
 
 
 def test_without_a_gradient_to_compute_the_result_has_none():
-    inputs, features = linear_draw(5, 4, 2, 3)
+    inputs, features = draw_linear(5, 4, 2, 3)
     with torch.no_grad():
         assert not linear(*inputs, features=features).requires_grad
     assert not linear(*(x.detach() for x in inputs), features=features).requires_grad
 
 
 def test_the_backward_pass_keeps_the_chosen_features_only():
-    inputs, features = linear_draw(50, 10, 4, 7)
+    inputs, features = draw_linear(50, 10, 4, 7)
     sizes = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
         linear(*inputs, features=features)
@@ -252,7 +251,7 @@ def test_the_backward_pass_keeps_the_chosen_features_only():
 
 
 def test_a_second_derivative_is_refused():
-    inputs, features = linear_draw(5, 4, 2, 3)
+    inputs, features = draw_linear(5, 4, 2, 3)
     loss = linear(*inputs, features=features).square().sum()
     (gradient,) = torch.autograd.grad(loss, inputs[0], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
@@ -266,10 +265,10 @@ def test_autocast_does_not_narrow_what_is_compared(monkeypatch):
         products.append(a @ b)
         return products[-1]
 
-    monkeypatch.setattr(matmul_module, "matmul", matmul)
+    monkeypatch.setattr(module, "matmul", matmul)
     device = torch.device("cpu")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        gain = matmul_module.bfloat16_gain.__wrapped__(device)
+        gain = module.bfloat16_gain.__wrapped__(device)
     half = len(products) // 2
     assert gain > 0 and half > 0
     assert {product.dtype for product in products[:half]} == {torch.float32}

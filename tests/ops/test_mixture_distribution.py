@@ -9,7 +9,6 @@ from plain_formulas import gated, mixture, softmax
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.ops import mixture_distribution as module
-from fairseq_plugins.ops import mixture_distribution as softmax_entropies_module
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.mixture_distribution import (
     mixture_log_probs,
@@ -21,7 +20,7 @@ SIZES = [(3, 252), (20, 507), (1, 123)]
 NUM_TOKENS = 60
 
 
-def mixture_log_probs_draw(num_experts, vocab_size, scale):
+def draw_logits(num_experts, vocab_size, scale):
     """Logits and prior scores, both exact in float32."""
     logits = (scale * torch.randn(NUM_TOKENS, num_experts, vocab_size)).double()
     return logits, torch.randn(NUM_TOKENS, num_experts).double()
@@ -37,7 +36,7 @@ def extreme(num_experts, vocab_size):
 @pytest.mark.parametrize("scale", [1, 10])
 @pytest.mark.parametrize("num_experts, vocab_size", SIZES)
 def test_log_probs_are_the_log_of_the_mixture(num_experts, vocab_size, scale):
-    logits, scores = mixture_log_probs_draw(num_experts, vocab_size, scale)
+    logits, scores = draw_logits(num_experts, vocab_size, scale)
     expected = mixture(logits, softmax(scores)).log()
     torch.testing.assert_close(
         mixture_log_probs(logits, torch.log_softmax(scores, -1)), expected, rtol=1e-11, atol=1e-11
@@ -62,7 +61,7 @@ def test_experts_that_disagree_by_400_nats():
 @pytest.mark.parametrize("scale", [1, 3, 10, 30])
 @pytest.mark.parametrize("num_experts, vocab_size", SIZES)
 def test_float32_error_stays_within_a_few_roundings_of_the_largest_logit(num_experts, vocab_size, scale):
-    logits, scores = mixture_log_probs_draw(num_experts, vocab_size, scale)
+    logits, scores = draw_logits(num_experts, vocab_size, scale)
     error = mixture_log_probs(logits.float(), torch.log_softmax(scores.float(), -1)).double()
     error = (error - mixture(logits, softmax(scores)).log()).abs().max()
     assert error <= 3 * torch.finfo(torch.float32).eps * logits.abs().max()
@@ -239,7 +238,7 @@ def test_scoring_holds_one_chunk_beside_the_distribution(monkeypatch):
 @pytest.mark.parametrize("chunk_size", [1, 4, 100])
 @pytest.mark.parametrize("num_experts", [1, 3])
 def test_entropies_are_those_of_the_formula(num_experts, chunk_size, gate_width, monkeypatch):
-    monkeypatch.setattr(softmax_entropies_module, "default_chunk_size", lambda *args, **kwargs: chunk_size)
+    monkeypatch.setattr(module, "default_chunk_size", lambda *args, **kwargs: chunk_size)
     case = draw(num_experts, 17, 10, 5, scale=3, gate_width=gate_width)
     logits, gate = case.latents @ case.weight.T + case.bias, None
     if gate_width is not None:

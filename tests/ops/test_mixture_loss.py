@@ -267,8 +267,8 @@ def test_without_reduction_each_token_has_its_weighted_loss(gate_width, smoothin
 def test_without_reduction_a_gradient_is_refused(name):
     case = draw(*SMALL, gate_width=3)
     leaves = {key: leaf.requires_grad_(key == name) for key, leaf in case.leaves(torch.float64).items()}
-    told = name.replace("gate_", "gate.")
-    with pytest.raises(ValueError, match=f'reduction="none" gives no gradient for {told}: '):
+    argument = name.replace("gate_", "gate.")
+    with pytest.raises(ValueError, match=f'reduction="none" gives no gradient for {argument}: '):
         call(mixture_nll, case, leaves, reduction="none")
     with torch.no_grad():
         assert call(mixture_nll, case, leaves, reduction="none").loss.shape == (10,)
@@ -385,15 +385,15 @@ def test_gradients_add_up_over_calls(gate_width):
 def test_inputs_need_not_be_contiguous(gate_width):
     case = draw(4, 11, 12, 4, gate_width=gate_width)
     expected = outcome(formula, case)
-    leaves = {name: spread(getattr(case, name)).requires_grad_() for name in case.learned}
-    case.target, case.token_weights = spread(case.target), spread(case.token_weights)
+    leaves = {name: rearranged(getattr(case, name)).requires_grad_() for name in case.learned}
+    case.target, case.token_weights = rearranged(case.target), rearranged(case.token_weights)
     assert not any(x.is_contiguous() for x in [*leaves.values(), case.target, case.token_weights])
     loss, nll = call(mixture_nll, case, leaves, chunk_size=5)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     assert_same({"loss": loss.detach(), "nll": nll, **dict(zip(leaves, gradients))}, expected)
 
 
-def spread(x):
+def rearranged(x):
     """x with its first dimension last in memory; a vector with every second element of a longer one."""
     return torch.stack([x, x], dim=1)[:, 0] if x.dim() == 1 else x.transpose(0, -1).contiguous().transpose(0, -1)
 
@@ -401,14 +401,14 @@ def spread(x):
 @gated_or_not
 def test_inputs_may_be_expanded(gate_width):
     case = draw(*SMALL, gate_width=gate_width)
-    of_tokens = [name for name in ("latents", "log_prior", "gate_features") if name in case.learned]
-    for name in of_tokens:
+    per_token = [name for name in ("latents", "log_prior", "gate_features") if name in case.learned]
+    for name in per_token:
         setattr(case, name, getattr(case, name)[:1])
     results = []
     for function in (mixture_nll, formula):
         leaves = case.leaves(torch.float64)
         inputs = {**leaves, "bias": leaves["bias"][:1].expand(11)}
-        inputs.update({name: leaves[name].expand(10, *leaves[name].shape[1:]) for name in of_tokens})
+        inputs.update({name: leaves[name].expand(10, *leaves[name].shape[1:]) for name in per_token})
         loss, _ = call(function, case, inputs, token_weights=torch.ones(()).expand(10))
         results.append(torch.autograd.grad(loss, list(leaves.values())))
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)

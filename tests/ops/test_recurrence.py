@@ -1,4 +1,4 @@
-"""LSTM with a masked hidden state against the recurrence written out."""
+"""Recurrences with written-out backward passes, and products of steps, against autograd of the plain formulas."""
 
 import gc
 import weakref
@@ -20,6 +20,8 @@ from fairseq_plugins.ops.recurrence import (
     scan_by_doubling_,
     scan_by_steps_,
 )
+
+# LSTM
 
 NAMES = ["inputs", "weight", "h", "c"]
 SIZES = [(1, 1, 1), (5, 3, 4), (7, 1, 13), (2, 20, 33)]
@@ -110,19 +112,21 @@ def test_there_is_no_second_derivative():
         gradient.sum().backward()
 
 
+# linear scan
+
 LINEAR_SCAN_SIZES = [(1, 1, 1), (2, 3, 5), (7, 2, 4), (8, 1, 3), (33, 4, 6)]
 
 every_size = pytest.mark.parametrize("sizes", LINEAR_SCAN_SIZES)
 every_scan = pytest.mark.parametrize("scan", [scan_by_steps_, scan_by_doubling_])
 
 
-def linear_scan_make(num_steps, num_rows, width, dtype=torch.float64):
+def make_scan(num_steps, num_rows, width, dtype=torch.float64):
     shapes = [(num_steps, num_rows, width), (width,), (num_rows, width)]
     inputs, factors, start = (torch.randn(shape, dtype=dtype) for shape in shapes)
     return [tensor.requires_grad_() for tensor in (inputs, torch.tanh(factors).detach(), start)]
 
 
-def linear_scan_by_hand(inputs, factors, start):
+def scan_by_hand(inputs, factors, start):
     outputs = []
     for u in inputs:
         start = u + factors * start
@@ -133,8 +137,8 @@ def linear_scan_by_hand(inputs, factors, start):
 @every_size
 @every_scan
 def test_both_ways_are_the_recurrence(sizes, scan):
-    inputs, factors, start = (tensor.detach() for tensor in linear_scan_make(*sizes))
-    expected, place = linear_scan_by_hand(inputs, factors, start), inputs.clone()
+    inputs, factors, start = (tensor.detach() for tensor in make_scan(*sizes))
+    expected, place = scan_by_hand(inputs, factors, start), inputs.clone()
     assert scan(place, factors, start) is place
     torch.testing.assert_close(place, expected, rtol=1e-12, atol=1e-12)
 
@@ -143,8 +147,8 @@ def test_both_ways_are_the_recurrence(sizes, scan):
 @every_scan
 def test_linear_scan_values_and_gradients_are_those_of_the_recurrence(sizes, scan, monkeypatch):
     monkeypatch.setattr("fairseq_plugins.ops.recurrence.scan_", scan)
-    tensors = linear_scan_make(*sizes)
-    found, expected = linear_scan(*tensors), linear_scan_by_hand(*tensors)
+    tensors = make_scan(*sizes)
+    found, expected = linear_scan(*tensors), scan_by_hand(*tensors)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     weights = torch.randn_like(expected)
     gradients = [torch.autograd.grad((result * weights).sum(), tensors) for result in (found, expected)]
@@ -152,11 +156,11 @@ def test_linear_scan_values_and_gradients_are_those_of_the_recurrence(sizes, sca
 
 
 def test_linear_scan_gradients_are_finite_differences():
-    assert torch.autograd.gradcheck(linear_scan, linear_scan_make(4, 2, 3))
+    assert torch.autograd.gradcheck(linear_scan, make_scan(4, 2, 3))
 
 
 def test_inputs_stay_as_they_are():
-    tensors = linear_scan_make(5, 2, 3)
+    tensors = make_scan(5, 2, 3)
     before = [tensor.detach().clone() for tensor in tensors]
     linear_scan(*tensors).sum().backward()
     assert all(torch.equal(tensor, kept) for tensor, kept in zip(tensors, before))
@@ -171,21 +175,23 @@ def test_sums_of_16_bits_are_formed_in_32():
 
 
 def test_no_tensor_is_larger_than_the_inputs():
-    inputs, factors, start = linear_scan_make(64, 5, 20, torch.float32)
+    inputs, factors, start = make_scan(64, 5, 20, torch.float32)
     with TensorSizes() as sizes:
         linear_scan(inputs, factors, start).sum().backward()
     assert sizes.largest == inputs.numel()
 
 
+# products of steps
+
 T, B, K, D = 5, 3, 4, 6
 STEP_PRODUCTS_SIZES = [(T, B, K, D), (1, 1, 1, 1), (7, 2, 9, 1), (3, 20, 33, 17)]
-STEP_PRODUCTS_NAMES = ["known", "matrix", "start", "mixing"]
+STEP_PRODUCTS_NAMES = ["precomputed", "matrix", "start", "mixing"]
 
 every_matrix = pytest.mark.parametrize("per_row", [False, True], ids=["one matrix", "a matrix a row"])
 
 
 def draw(sizes=(T, B, K, D), *, per_row=False, dtype=torch.float64):
-    """known, A, the first x, and what makes the next x of a result, (D, K)."""
+    """precomputed, A, the first x, and what makes the next x of a result, (D, K)."""
     num_steps, num_rows, width_in, width = sizes
     shapes = [(num_steps, num_rows, width), (width_in, width), (num_rows, width_in), (width, width_in)]
     if per_row:
@@ -193,22 +199,22 @@ def draw(sizes=(T, B, K, D), *, per_row=False, dtype=torch.float64):
     return [torch.randn(shape, dtype=dtype).mul_(0.5).requires_grad_() for shape in shapes]
 
 
-def recurrence(add_product, known, start, mixing):
+def recurrence(add_product, precomputed, start, mixing):
     """All results, (T', B, D)."""
     x, results = start, []
-    for t in range(len(known)):
+    for t in range(len(precomputed)):
         results.append(add_product(t, x))
         x = torch.tanh(results[-1] @ mixing)
     return torch.stack(results)
 
 
-def ours(known, matrix, start, mixing):
-    return recurrence(StepProducts(known, matrix), known, start, mixing)
+def ours(precomputed, matrix, start, mixing):
+    return recurrence(StepProducts(precomputed, matrix), precomputed, start, mixing)
 
 
-def plain(known, matrix, start, mixing):
+def plain(precomputed, matrix, start, mixing):
     subscripts = "bk,bkd->bd" if matrix.dim() == 3 else "bk,kd->bd"
-    return recurrence(lambda t, x: known[t] + torch.einsum(subscripts, x, matrix), known, start, mixing)
+    return recurrence(lambda t, x: precomputed[t] + torch.einsum(subscripts, x, matrix), precomputed, start, mixing)
 
 
 def gradients(function, inputs, materialize_grads=True, **options):
@@ -269,14 +275,14 @@ def test_step_products_what_needs_no_gradient_changes_no_other(frozen, per_row, 
 @every_matrix
 def test_known_may_be_expanded_and_need_no_gradient(per_row, both_ways):
     _, *inputs = draw(per_row=per_row)
-    known = torch.randn(D, dtype=torch.float64, requires_grad=True)
+    precomputed = torch.randn(D, dtype=torch.float64, requires_grad=True)
 
     def run(function, bias):
         return function(bias.expand(T, B, D), *inputs).square().sum()
 
-    results = [torch.autograd.grad(run(function, known), [known, *inputs]) for function in (ours, plain)]
+    results = [torch.autograd.grad(run(function, precomputed), [precomputed, *inputs]) for function in (ours, plain)]
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
-    results = [torch.autograd.grad(run(function, known.detach()), inputs) for function in (ours, plain)]
+    results = [torch.autograd.grad(run(function, precomputed.detach()), inputs) for function in (ours, plain)]
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
 
 
@@ -304,11 +310,11 @@ def test_two_losses_of_one_run_add_up(per_row, both_ways):
 @every_matrix
 def test_only_some_steps_may_be_taken_and_in_any_order(per_row, both_ways):
     inputs = draw(per_row=per_row)
-    known, matrix, start, _ = inputs
-    products = StepProducts(known, matrix)
+    precomputed, matrix, start, _ = inputs
+    products = StepProducts(precomputed, matrix)
     found = [products(t, start * t) for t in (3, 1)]
     subscripts = "bk,bkd->bd" if per_row else "bk,kd->bd"
-    expected = [known[t] + torch.einsum(subscripts, start * t, matrix) for t in (3, 1)]
+    expected = [precomputed[t] + torch.einsum(subscripts, start * t, matrix) for t in (3, 1)]
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     wanted = inputs[:3]
     results = [torch.autograd.grad(sum(x.pow(3).sum() for x in steps), wanted) for steps in (found, expected)]
@@ -316,8 +322,8 @@ def test_only_some_steps_may_be_taken_and_in_any_order(per_row, both_ways):
 
 
 def test_a_second_pass_over_a_graph_that_was_not_kept_is_refused():
-    known, matrix, start, _ = draw()
-    products = StepProducts(known, matrix)
+    precomputed, matrix, start, _ = draw()
+    products = StepProducts(precomputed, matrix)
     first, second = (products(t, start) for t in (0, 1))
     first.sum().backward()
     with pytest.raises(RuntimeError, match="the operands are gone .*: give it retain_graph=True"):
@@ -325,9 +331,9 @@ def test_a_second_pass_over_a_graph_that_was_not_kept_is_refused():
 
 
 def test_where_no_step_is_taken_the_matrix_has_a_gradient_of_zero():
-    known, matrix, _, _ = draw()
-    products = StepProducts(known, matrix)
-    (gradient,) = torch.autograd.grad(products._known[0].sum(), matrix)
+    precomputed, matrix, _, _ = draw()
+    products = StepProducts(precomputed, matrix)
+    (gradient,) = torch.autograd.grad(products._precomputed[0].sum(), matrix)
     assert gradient.shape == matrix.shape and not gradient.any()
 
 
@@ -357,9 +363,9 @@ def test_the_gradient_of_the_matrix_is_one_product_of_all_steps(per_row, monkeyp
 
 @pytest.mark.parametrize("with_gradient", [True, False])
 def test_operands_are_kept_no_longer_than_the_backward_pass_needs_them(with_gradient):
-    known, matrix, start, _ = draw()
+    precomputed, matrix, start, _ = draw()
     with torch.set_grad_enabled(with_gradient):
-        products = StepProducts(known, matrix)
+        products = StepProducts(precomputed, matrix)
         x = start * 2
         result, operand = products(0, x), weakref.ref(x)
         kept = products._operands
@@ -405,13 +411,15 @@ def test_step_products_there_is_no_second_derivative():
         gradient.sum().backward()
 
 
-RECURRENT_HIGHWAY_OP_SIZES = [(1, 1, 1, 1), (5, 3, 4, 2), (7, 1, 13, 3), (2, 20, 33, 5)]
+# recurrent highway network
+
+HIGHWAY_SIZES = [(1, 1, 1, 1), (5, 3, 4, 2), (7, 1, 13, 3), (2, 20, 33, 5)]
 EXTRAS = ["mask", "keep"]
 
 every_extra = pytest.mark.parametrize("extras", [[], ["mask"], ["keep"], EXTRAS], ids=lambda names: "+".join(names))
 
 
-def recurrent_highway_op_make(num_steps, num_rows, width, depth, dtype=torch.float64):
+def make_highway(num_steps, num_rows, width, depth, dtype=torch.float64):
     """Tensors with gradients, those of the micro-layers at the end, and factors of the state without."""
     shapes = [(num_steps, num_rows, 2 * width), (num_rows, width)]
     tensors = [torch.randn(shape, dtype=dtype) for shape in shapes]
@@ -422,13 +430,13 @@ def recurrent_highway_op_make(num_steps, num_rows, width, depth, dtype=torch.flo
     return [tensor.requires_grad_() for tensor in tensors], {"mask": mask, "keep": keep}
 
 
-def recurrent_highway_op_run(tensors, factors):
+def run_highway(tensors, factors):
     inputs, s, *parameters = tensors
     depth = len(parameters) // 2
     return recurrent_highway(inputs, parameters[:depth], parameters[depth:], s, **factors)
 
 
-def recurrent_highway_op_by_hand(tensors, factors):
+def highway_by_hand(tensors, factors):
     inputs, s, *parameters = tensors
     depth, share = len(parameters) // 2, torch.eye(inputs.size(-1), dtype=inputs.dtype)
     outputs = []
@@ -441,101 +449,96 @@ def recurrent_highway_op_by_hand(tensors, factors):
 
 
 @every_extra
-@pytest.mark.parametrize("sizes", RECURRENT_HIGHWAY_OP_SIZES)
-def test_recurrent_highway_op_values_and_gradients_are_those_of_the_recurrence(sizes, extras):
-    tensors, factors = recurrent_highway_op_make(*sizes)
+@pytest.mark.parametrize("sizes", HIGHWAY_SIZES)
+def test_highway_values_and_gradients_are_those_of_the_recurrence(sizes, extras):
+    tensors, factors = make_highway(*sizes)
     factors = {name: factors[name] for name in extras}
-    found, expected = recurrent_highway_op_run(tensors, factors), recurrent_highway_op_by_hand(tensors, factors)
+    found, expected = run_highway(tensors, factors), highway_by_hand(tensors, factors)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     weights = torch.randn_like(expected)
     gradients = [torch.autograd.grad((result * weights).sum(), tensors) for result in (found, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
-def test_recurrent_highway_op_gradients_are_finite_differences():
-    tensors, factors = recurrent_highway_op_make(3, 2, 3, 2)
-    assert torch.autograd.gradcheck(lambda *tensors: recurrent_highway_op_run(tensors, factors), tensors)
+def test_highway_gradients_are_finite_differences():
+    tensors, factors = make_highway(3, 2, 3, 2)
+    assert torch.autograd.gradcheck(lambda *tensors: run_highway(tensors, factors), tensors)
 
 
 def test_without_gradients_the_values_are_the_same():
-    tensors, factors = recurrent_highway_op_make(6, 3, 4, 3)
+    tensors, factors = make_highway(6, 3, 4, 3)
     with torch.no_grad():
-        found = recurrent_highway_op_run(tensors, factors)
-    assert torch.equal(found, recurrent_highway_op_run(tensors, factors)) and not found.requires_grad
+        found = run_highway(tensors, factors)
+    assert torch.equal(found, run_highway(tensors, factors)) and not found.requires_grad
 
 
 def test_a_frozen_network_keeps_no_more_than_one_without_gradients():
     num_steps, num_rows, width, depth = 40, 3, 8, 2
-    tensors, factors = recurrent_highway_op_make(num_steps, num_rows, width, depth)
+    tensors, factors = make_highway(num_steps, num_rows, width, depth)
     frozen = [x.detach() for x in tensors]
     peaks = []
     for given, mode in ((frozen, True), (frozen, False), (tensors, True)):
         with torch.set_grad_enabled(mode), TensorSizes() as sizes:
-            recurrent_highway_op_run(given, factors)
+            run_highway(given, factors)
         peaks.append(sizes.peak)
     results = num_steps * num_rows * width
     assert peaks[0] == peaks[1] < 4 * results < (2 + 3 * depth) * results < peaks[2]
 
 
 @pytest.mark.parametrize("frozen", range(6))
-def test_recurrent_highway_op_what_needs_no_gradient_changes_no_other(frozen):
-    tensors, factors = recurrent_highway_op_make(5, 3, 4, 2)
+def test_highway_what_needs_no_gradient_changes_no_other(frozen):
+    tensors, factors = make_highway(5, 3, 4, 2)
     learned = [x for n, x in enumerate(tensors) if n != frozen]
-    expected = torch.autograd.grad(recurrent_highway_op_run(tensors, factors).square().sum(), learned)
+    expected = torch.autograd.grad(run_highway(tensors, factors).square().sum(), learned)
     tensors[frozen] = tensors[frozen].detach()
     assert all(
         map(
             torch.equal,
-            torch.autograd.grad(recurrent_highway_op_run(tensors, factors).square().sum(), learned),
+            torch.autograd.grad(run_highway(tensors, factors).square().sum(), learned),
             expected,
         )
     )
 
 
 def test_a_second_backward_pass_gives_the_same():
-    tensors, factors = recurrent_highway_op_make(5, 3, 4, 2)
-    total = recurrent_highway_op_run(tensors, factors).square().sum()
+    tensors, factors = make_highway(5, 3, 4, 2)
+    total = run_highway(tensors, factors).square().sum()
     first = torch.autograd.grad(total, tensors, retain_graph=True)
     assert all(map(torch.equal, first, torch.autograd.grad(total, tensors)))
 
 
-@pytest.mark.parametrize("sizes", RECURRENT_HIGHWAY_OP_SIZES)
-def test_recurrent_highway_op_the_error_in_float32_is_that_of_the_recurrence_in_float32(sizes):
-    tensors, factors = recurrent_highway_op_make(*sizes)
-    exact = recurrent_highway_op_by_hand(tensors, factors)
+@pytest.mark.parametrize("sizes", HIGHWAY_SIZES)
+def test_highway_the_error_in_float32_is_that_of_the_recurrence_in_float32(sizes):
+    tensors, factors = make_highway(*sizes)
+    exact = highway_by_hand(tensors, factors)
     narrow, narrow_factors = [x.detach().float() for x in tensors], {name: x.float() for name, x in factors.items()}
-    errors = [
-        (function(narrow, narrow_factors) - exact).abs().max()
-        for function in (recurrent_highway_op_run, recurrent_highway_op_by_hand)
-    ]
+    errors = [(function(narrow, narrow_factors) - exact).abs().max() for function in (run_highway, highway_by_hand)]
     assert errors[0] <= 2 * errors[1] + 1e-7
 
 
-def test_recurrent_highway_op_autocast_takes_the_products_in_16_bits():
-    tensors, factors = recurrent_highway_op_make(5, 3, 4, 2, dtype=torch.float32)
+def test_highway_autocast_takes_the_products_in_16_bits():
+    tensors, factors = make_highway(5, 3, 4, 2, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        outputs = recurrent_highway_op_run(tensors, factors)
+        outputs = run_highway(tensors, factors)
     assert outputs.dtype == torch.bfloat16
     outputs.float().sum().backward()
     assert all(x.grad.dtype == torch.float32 and x.grad.isfinite().all() for x in tensors)
-    assert_near(outputs, recurrent_highway_op_run(tensors, factors))
+    assert_near(outputs, run_highway(tensors, factors))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_model_in_16_bits_runs(dtype):
-    tensors, factors = recurrent_highway_op_make(5, 3, 4, 2)
+    tensors, factors = make_highway(5, 3, 4, 2)
     narrow = [x.detach().to(dtype).requires_grad_() for x in tensors]
-    outputs = recurrent_highway_op_run(narrow, {name: x.to(dtype) for name, x in factors.items()})
+    outputs = run_highway(narrow, {name: x.to(dtype) for name, x in factors.items()})
     assert outputs.dtype == dtype
     outputs.sum().backward()
     assert all(x.grad.dtype == dtype and x.grad.isfinite().all() for x in narrow)
-    assert_near(outputs, recurrent_highway_op_run(tensors, factors))
+    assert_near(outputs, run_highway(tensors, factors))
 
 
-def test_recurrent_highway_op_there_is_no_second_derivative():
-    tensors, factors = recurrent_highway_op_make(3, 2, 2, 2)
-    (gradient, *_) = torch.autograd.grad(
-        recurrent_highway_op_run(tensors, factors).square().sum(), tensors, create_graph=True
-    )
+def test_highway_there_is_no_second_derivative():
+    tensors, factors = make_highway(3, 2, 2, 2)
+    (gradient, *_) = torch.autograd.grad(run_highway(tensors, factors).square().sum(), tensors, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
