@@ -1,4 +1,4 @@
-"""Parts of a model that a flag chooses by name, each with flags of its own."""
+"""Parts of a model that a flag selects by name, each with flags of its own."""
 
 import inspect
 from argparse import ArgumentParser, Namespace
@@ -28,19 +28,19 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from fairseq_plugins.options import check_choice, check_choices, flag_of
 
-# Who declares an option; one that two declare is refused.
-
+# fairseq silently drops the second of two flags with the same name. So every option has one owner, which declares it,
+# and an option with two owners is an error.
 
 Owners = Dict[str, Union[type, str]]
-"""Options by their names in parsed arguments, each with the class, or in words the part, that declares it."""
+"""Maps the name of an option in parsed arguments to the class that declares it, or to a description of its owner."""
 
 
 def option_owners(options: Type[FairseqDataclass]) -> Owners:
-    """The options of a dataclass, each with the one among it and its bases that declares it.
+    """The options of a dataclass, each with the class among it and its bases that declares it.
 
     Raises:
         ValueError: if a dataclass declares an option that it inherits. A flag has one help text, one type and one
-            default, so where components differ in the default it is None and each component supplies its own.
+            default. If components need different defaults, it is None and each component replaces it.
     """
     names = {option.name for option in fields(options) if not option.name.startswith("_")}
     return join_owners(
@@ -49,10 +49,10 @@ def option_owners(options: Type[FairseqDataclass]) -> Owners:
 
 
 def join_owners(*parts: Mapping[str, Union[type, str]]) -> Owners:
-    """The options of all parts, which stand on one command line.
+    """The options of all parts of one command line.
 
     Raises:
-        ValueError: if two owners declare one option.
+        ValueError: if two owners declare the same option.
     """
     owners: Owners = {}
     for part in parts:
@@ -71,14 +71,14 @@ def _describe(owner: Union[type, str]) -> str:
 
 
 class Component:
-    """What a :class:`Registry` holds: a class with a name and, in :attr:`Options`, its flags."""
+    """Base of the classes in a :class:`Registry`, with a name and, in :attr:`Options`, flags."""
 
     Options: Type[FairseqDataclass] = FairseqDataclass
     name: str
 
     @classmethod
     def unused_options(cls, args: Namespace) -> Dict[str, str]:
-        """Names of the options that have no effect beside the others that ``args`` holds, with what gives them one."""
+        """Options that have no effect with the others in ``args``, each with the remedy for the error message."""
         return {}
 
 
@@ -86,11 +86,11 @@ C = TypeVar("C", bound=Component)
 
 
 class Registry(Dict[str, Type[C]], Generic[C]):
-    """Components by the names that are the values of a flag.
+    """Components by name. The names are the values of a flag.
 
     Args:
         flag: as on the command line, such as ``--output-layer``.
-        help: what it chooses.
+        help: help text of the flag.
     """
 
     def __init__(self, flag: str, *, help: str):
@@ -101,14 +101,13 @@ class Registry(Dict[str, Type[C]], Generic[C]):
 
     @property
     def destination(self) -> str:
-        """Name of the flag's value in parsed arguments."""
+        """Name of the flag in parsed arguments."""
         return self.flag.strip("-").replace("-", "_")
 
     def register(self, name: str) -> Callable[[Type[C]], Type[C]]:
-        """Class decorator that makes a component a value of the flag.
+        """Class decorator that registers a component as a value of the flag.
 
-        The decorator raises ValueError if the name is taken, or if another part of a model declares an option of the
-        component.
+        It raises ValueError if the name is taken, or if another part of a model declares an option of the component.
         """
 
         def register(cls: Type[C]) -> Type[C]:
@@ -123,7 +122,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         return register
 
     def find(self, name: str) -> Type[C]:
-        """The component of that name.
+        """The component with this name.
 
         Raises:
             ValueError: if there is none.
@@ -135,39 +134,39 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         return option_names(*(component.Options for component in self.values()))
 
     def owners(self) -> Owners:
-        """The flag and the options of all components, each with who declares it."""
+        """The flag and the options of all components, each with its owner."""
         own = {self.destination: f"the registry of {self.flag}"}
         return join_owners(own, *(option_owners(component.Options) for component in self.values()))
 
     def stand_beside(self, owners: Callable[[], Owners]) -> None:
-        """From now on, refuse a component that declares an option which ``owners()`` says belongs to another class."""
+        """From now on, :meth:`register` also rejects options that ``owners()`` assigns to another owner."""
         self._commands.append(owners)
 
     def add_args(self, parser: ArgumentParser) -> None:
-        """Add the flag and those of every component, without defaults (presets set them).
+        """Add the flag and the flags of all components, without defaults, which presets set.
 
-        Help texts begin with the names of the components that have the option, where some have not.
+        The help of an option begins with the names of its components, unless all components have it.
         """
         parser.add_argument(self.flag, choices=sorted(self), help=self.help)
         options: Dict[str, Field[Any]] = {}
-        having: DefaultDict[str, List[str]] = defaultdict(list)
+        owners: DefaultDict[str, List[str]] = defaultdict(list)
         for component_name, component in sorted(self.items()):
             for option in fields(component.Options):
                 options[option.name] = option
-                having[option.name].append(component_name)
+                owners[option.name].append(component_name)
         explained = [
-            _explained(options[name], [] if len(having[name]) == len(self) else having[name])
+            _explained(options[name], [] if len(owners[name]) == len(self) else owners[name])
             for name in sorted(self.all_option_names())
         ]
         all_options = make_dataclass("AllOptions", explained, bases=(FairseqDataclass,))
         gen_parser_from_dataclass(parser, all_options(), delete_default=True)
 
     def read_options(self, args: Namespace) -> FairseqDataclass:
-        """Options of the component that ``args`` names; those that are absent take their defaults.
+        """Options of the component that ``args`` names. Absent options take their defaults.
 
         Raises:
-            ValueError: if it does not exist, or if ``args`` holds options that have no effect with it, or for an option
-                that takes one of a few words another one.
+            ValueError: if the component does not exist, an option belongs to another component or has no effect, or a
+                value is not among the choices of its option.
         """
         name = getattr(args, self.destination)
         component = self.find(name)
@@ -186,41 +185,38 @@ class Registry(Dict[str, Type[C]], Generic[C]):
 
 
 def option_names(*options: Type[FairseqDataclass]) -> Set[str]:
-    """Names of the options that the given dataclasses have."""
+    """Names of all options of the dataclasses."""
     return set().union(*map(option_owners, options))
 
 
 def _explained(option: Field[Any], components: Sequence[str]) -> Tuple[str, Any, Field[Any]]:
-    """Name and type of an option, and the option with the names of the components that have it in its help."""
+    """Name, type and field of an option, with the names of its components added to its help."""
     metadata = dict(option.metadata)
     if components and "help" in metadata:
         metadata["help"] = f"{', '.join(components)}: {metadata['help']}"
-    # one of the two defaults is missing
+    # one of the two defaults is MISSING
     # pyrefly: ignore[no-matching-overload]
     explained = field(default=option.default, default_factory=option.default_factory, metadata=metadata)
     return option.name, option.type, explained
 
 
-# The flags of one model: its own, and those of the parts that it is made of.
-
-
 class ModelFlags:
-    """Adds the flags of a model to a command, and sees that no two of its parts declare the same.
+    """The flags of a model and its parts, of which no two may declare the same option.
 
-    fairseq drops the second of two flags with one name without a word. Here it is refused when the model is defined,
-    and when a component is registered later. fairseq's general flags, such as ``--seed``, are taken, too.
+    This is checked when the model is defined, and again when a component is registered later. fairseq's general flags,
+    such as ``--seed``, count as declared.
 
     Args:
-        own: the model's dataclass; the options of one inside it are prefixed with its name, as fairseq does.
-        registries: of the parts.
-        left_out: options of a dataclass of fairseq that the model does not offer.
+        own: the model's dataclass. Options of a nested dataclass are prefixed with its name, as in fairseq.
+        registries: registries of the parts.
+        left_out: options of fairseq's dataclass that the model does not offer.
 
     Raises:
-        ValueError: if two parts declare one option.
+        ValueError: if two parts declare the same option.
     """
 
     def __init__(self, own: Type[FairseqDataclass], *registries: Registry[Any], left_out: Collection[str] = ()):
-        self._add_own = _adds_flags(own, left_out=left_out)
+        self._own, self._left_out = own, left_out
         self._registries = registries
         self._fixed = join_owners(_added(FairseqConfig, prefix=None), _added(own))
         self.owners()
@@ -228,35 +224,36 @@ class ModelFlags:
             registry.stand_beside(self.owners)
 
     def owners(self) -> Owners:
-        """All options of the command, each with who declares it.
+        """All options of the command, each with its owner.
 
         Raises:
-            ValueError: if two parts declare one.
+            ValueError: if two parts declare the same option.
         """
         return join_owners(self._fixed, *(registry.owners() for registry in self._registries))
 
     def stand_beside(self, *configs: Union[Type[FairseqDataclass], Sequence[Type[FairseqDataclass]]]) -> None:
-        """Refuse options, from now on, that tasks, criteria or optimisers with these dataclasses declare.
+        """From now on, reject options that tasks, criteria or optimisers with these dataclasses declare.
 
-        A sequence holds alternatives, such as optimisers; the caller answers for it that no command has two of them.
-        They may declare one option, which means in a command what the chosen one says. Errors name the first of them.
+        A sequence contains alternatives, such as optimisers, of which a command has one. They may declare the same
+        option. Errors name the first of them.
 
         Raises:
-            ValueError: if two that are no alternatives declare one option, or a part declares one already.
+            ValueError: if two that are not alternatives declare the same option, or a part has declared one.
         """
         groups = [config if isinstance(config, Sequence) else [config] for config in configs]
         self._fixed = join_owners(self._fixed, *map(_added_by_any, groups))
         self.owners()
 
     def add_args(self, parser: ArgumentParser) -> None:
-        """Add the model's flags and those of its parts, without defaults (presets set them)."""
-        self._add_own(parser)
+        """Add the flags of the model and of its parts, without defaults, which presets set."""
+        filtered: Any = _FilteredParser(parser, self._left_out)
+        gen_parser_from_dataclass(filtered, self._own(), delete_default=True, with_prefix="")
         for registry in self._registries:
             registry.add_args(parser)
 
 
-class _Offering:
-    """What fairseq's ``gen_parser_from_dataclass`` takes for a parser: it passes on all flags but some."""
+class _FilteredParser:
+    """Stands in for the parser of fairseq's ``gen_parser_from_dataclass``, and does not add the flags ``left_out``."""
 
     def __init__(self, parser: ArgumentParser, left_out: Collection[str]):
         self._parser = parser
@@ -267,25 +264,15 @@ class _Offering:
             self._parser.add_argument(*flags, **settings)
 
 
-def _adds_flags(
-    config: Type[FairseqDataclass], *, prefix: Optional[str] = "", left_out: Collection[str] = ()
-) -> Callable[[ArgumentParser], None]:
-    def add(parser: ArgumentParser) -> None:
-        offering: Any = _Offering(parser, left_out)
-        gen_parser_from_dataclass(offering, config(), delete_default=True, with_prefix=prefix)
-
-    return add
-
-
 def _added(config: Type[FairseqDataclass], *, prefix: Optional[str] = "") -> Owners:
-    """The options that a dataclass adds to a command, without those that it takes from others."""
+    """The options that a dataclass adds to a command, without those that it interpolates from others."""
     parser = ArgumentParser(add_help=False)
-    _adds_flags(config, prefix=prefix)(parser)
+    gen_parser_from_dataclass(parser, config(), delete_default=True, with_prefix=prefix)
     return {action.dest: config for action in parser._actions}
 
 
 def _added_by_any(alternatives: Sequence[Type[FairseqDataclass]]) -> Owners:
-    """The options that one of several dataclasses adds to a command, each with the first that does."""
+    """The options of several alternatives, each with the first that adds it to a command."""
     owners: Owners = {}
     for config in reversed(alternatives):
         owners.update(_added(config))

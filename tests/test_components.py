@@ -70,8 +70,8 @@ def test_a_name_is_registered_once(shapes):
 
 
 def test_one_option_of_two_components_is_refused_when_the_second_is_registered(shapes):
-    told = r"--radius is declared by \S*RoundOptions and by \S*OtherRadiusOptions"
-    with pytest.raises(ValueError, match=told):
+    message = r"--radius is declared by \S*RoundOptions and by \S*OtherRadiusOptions"
+    with pytest.raises(ValueError, match=message):
         shapes.register("wheel")(component(OtherRadiusOptions))
     assert "wheel" not in shapes and help_of(shapes)["radius"] == "oval, round: of the corners"
 
@@ -118,8 +118,8 @@ def test_options_of_another_component_are_refused(shapes):
 
 def test_an_option_that_another_switches_off_is_refused_with_what_gives_it_an_effect(shapes):
     shapes["round"].unused_options = lambda args: {} if args.width else {"radius": "give a --width"}
-    told = "^--radius has no effect on this --shape-name round: leave it out, or give a --width$"
-    with pytest.raises(ValueError, match=told):
+    message = "^--radius has no effect on this --shape-name round: leave it out, or give a --width$"
+    with pytest.raises(ValueError, match=message):
         shapes.read_options(Namespace(shape_name="round", width=0, radius=1.0))
     assert shapes.read_options(Namespace(shape_name="round", width=1, radius=1.0)).radius == 1.0
     assert shapes.read_options(Namespace(shape_name="round", width=0)).radius == 0.5
@@ -154,8 +154,8 @@ def test_a_dataclass_that_several_inherit_is_one_owner():
 
 
 def test_one_option_of_two_dataclasses_is_refused_with_both():
-    told = r"--depth is declared by \S*test_owners\.First and by \S*test_owners\.Second: give one of them another name"
-    with pytest.raises(ValueError, match=told):
+    message = r"--depth is declared by \S*First and by \S*Second: give one of them another name"
+    with pytest.raises(ValueError, match=message):
         join_owners(option_owners(First), option_owners(Second))
 
 
@@ -191,16 +191,16 @@ def options(name):
 def registry(flag, *option_names):
     made = Registry(flag, help="a part")
     for name in option_names:
-        made.register(name)(model_flags_component(name))
+        made.register(name)(part_with_option(name))
     return made
 
 
-def model_flags_component(option_name):
+def part_with_option(option_name):
     return type("Part", (Component,), {"Options": options(option_name)})
 
 
 @pytest.mark.parametrize(
-    "name, told",
+    "name, message",
     [
         ("width", r"--width is declared by \S*ModelConfig and by \S*WidthOptions"),
         ("depth", r"--depth is declared by \S*DepthOptions and by \S*DepthOptions"),
@@ -208,14 +208,14 @@ def model_flags_component(option_name):
         ("batch_size", r"--batch-size is declared by fairseq\S*FairseqConfig and by \S*Batch_SizeOptions"),
     ],
 )
-def test_a_clash_is_refused_whichever_part_comes_last(name, told):
+def test_a_clash_is_refused_whichever_part_comes_last(name, message):
     roofs = registry("--roof", "depth")
-    with pytest.raises(ValueError, match="--roof is declared by" if name == "roof" else told):
+    with pytest.raises(ValueError, match="--roof is declared by" if name == "roof" else message):
         ModelFlags(ModelConfig, registry("--wall", name), roofs)
     walls = registry("--wall")
     ModelFlags(ModelConfig, walls, roofs)
-    with pytest.raises(ValueError, match=told):
-        walls.register("late")(model_flags_component(name))
+    with pytest.raises(ValueError, match=message):
+        walls.register("late")(part_with_option(name))
     assert not walls
 
 
@@ -251,7 +251,7 @@ def test_all_flags_are_added_without_defaults():
 def test_a_part_cannot_take_a_flag_of_the_model_that_it_stands_in(module, arch, config_flag):
     assert config_flag in module.FLAGS.owners()
     with pytest.raises(ValueError, match=f"--{config_flag.replace('_', '-')} is declared by"):
-        OUTPUT_LAYERS.register("late")(model_flags_component(config_flag))
+        OUTPUT_LAYERS.register("late")(part_with_option(config_flag))
     assert "late" not in OUTPUT_LAYERS
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     ARCH_MODEL_REGISTRY[arch].add_args(parser)
@@ -260,9 +260,9 @@ def test_a_part_cannot_take_a_flag_of_the_model_that_it_stands_in(module, arch, 
 
 def test_cells_and_output_layers_know_each_others_flags():
     with pytest.raises(ValueError, match="--latent-dropout is declared by .*MixtureOptions and by"):
-        RECURRENT_CELLS.register("late")(model_flags_component("latent_dropout"))
+        RECURRENT_CELLS.register("late")(part_with_option("latent_dropout"))
     with pytest.raises(ValueError, match="--minor-input is declared by .*MajorMinorOptions and by"):
-        OUTPUT_LAYERS.register("late")(model_flags_component("minor_input"))
+        OUTPUT_LAYERS.register("late")(part_with_option("minor_input"))
     assert "late" not in RECURRENT_CELLS and "late" not in OUTPUT_LAYERS
 
 
@@ -293,12 +293,12 @@ def test_alternatives_may_declare_one_option_and_others_may_not():
     flags = ModelFlags(FairseqDataclass)
     flags.stand_beside(criterion, (optimiser, other_optimiser))
     assert flags.owners()["smoothing"] is criterion and flags.owners()["decay"] is optimiser
-    for configs, told in (
+    for configs, message in (
         ([criterion, task], "--smoothing is declared by"),
         ([criterion, (optimiser, task)], "--smoothing is declared by"),
         ([optimiser, other_optimiser], "--decay is declared by"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             ModelFlags(FairseqDataclass).stand_beside(*configs)
 
 
