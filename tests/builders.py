@@ -13,7 +13,7 @@ import fairseq_plugins  # noqa: F401
 from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers import base
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, Sharing
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, TieEmbeddings
 from fairseq_plugins.output_layers.scores import DecoderStates
 
 SOURCE_SIZE, VOCAB_SIZE = 19, 23
@@ -27,7 +27,7 @@ doc sees those of all layers, so that these pairs find what is wrong with a part
 
 def never_shares(layer: str) -> bool:
     """Whether an output layer has a matrix of its own beside the embedding."""
-    return OUTPUT_LAYERS.find(layer).sharing is Sharing.NEVER
+    return OUTPUT_LAYERS.find(layer).tie_embeddings is TieEmbeddings.NEVER
 
 
 def make_dictionary(size: int) -> Dictionary:

@@ -10,8 +10,8 @@ from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import (
     RECURRENT_CELLS,
     CellContext,
-    Late,
     RecurrentCell,
+    StepInput,
     map_state,
     named_tensors,
     select_rows,
@@ -54,7 +54,7 @@ def steps_of_layer(layer, x, state, context, *, num_known, num_stack_known):
     prepared = layer.prepare(own[0], CellContext(stack_input=known_first, tokens=context.tokens))
     outputs = []
     for t in range(x.size(1)):
-        late = Late(*(part[:, t] if part.size(-1) else None for part in (own[1], late_first)))
+        late = StepInput(*(part[:, t] if part.size(-1) else None for part in (own[1], late_first)))
         output, state = layer.step(prepared, t, late, state)
         outputs.append(output)
     return torch.stack(outputs, dim=1), state

@@ -1,6 +1,7 @@
-"""Attention over the annotations of a source sentence.
+"""Attention over the annotations of a source sentence, and recurrent decoder layers with attention on top.
 
-Shapes: B sentences, T target steps, S source positions, H width of the query, M width of the annotations.
+Shapes: B sentences, T target steps, S source positions, H width of the query, M width of the annotations, C width of
+the target embedding, D_n width of recurrent layer n, N index of the last one.
 """
 
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ from fairseq_plugins.ops.recurrence import StepProducts
 
 @dataclass
 class Memory:
-    """Annotations as attention reads them, computed once a sentence.
+    """Annotations and keys of a batch of sentences, computed once.
 
     Attributes:
         annotations: e, (B, S, M).
-        keys: what a query is compared with, (B, S, *).
-        padding: True where a position holds no token, (B, S), or None.
+        keys: :meth:`Attention.keys` of the annotations, (B, S, *).
+        padding: True at positions without a token, (B, S), or None.
     """
 
     annotations: Tensor
@@ -35,7 +36,7 @@ class Memory:
 class Attention(nn.Module):
     """h~_t = tanh(W_c [h_t; c_t]), c_t = sum_i a_{t,i} e_i, a_t = softmax_i score(h_t, e_i)  (Luong et al. 2015).
 
-    W_c has no bias. A subclass gives the score.
+    W_c has no bias. A subclass defines the score.
 
     Args:
         width: H, of the query and of h~.
@@ -50,27 +51,23 @@ class Attention(nn.Module):
         self.combine = Linear(width + memory_width, width, bias=False)
 
     def keys(self, annotations: Tensor) -> Tensor:
-        """What queries are compared with, (B, S, *): the annotations themselves, unless a subclass maps them."""
+        """Keys that queries are compared with, (B, S, *), by default the annotations."""
         return annotations
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        """(B, T, S)."""
+        """Scores (B, T, S) of queries (B, T, H) and keys."""
         raise NotImplementedError
 
     def step_scores(self, memory: Memory, mask: Tensor) -> Callable[[int, Tensor], Tensor]:
-        """Step t and its query (B, H) to scores (B, S), of a sequence whose queries come one by one.
+        """A function from step t and its query (B, H) to scores (B, S), if queries come one by one.
 
-        A subclass may override this to compute beforehand what does not depend on the step.
+        A subclass may override this to precompute what does not depend on the step.
 
         Args:
             memory: the annotations.
-            mask: what is added to the scores, (T, B, S).
+            mask: is added to the scores, (T, B, S).
         """
         return lambda t, query: self.scores(query.unsqueeze(1), memory.keys).squeeze(1) + mask[t]
-
-    def steps(self, memory: Memory, *, num_steps: int) -> "AttentionSteps":
-        """The steps over a sequence whose queries come one by one."""
-        return AttentionSteps(self, memory, num_steps=num_steps)
 
     def context(self, query: Tensor, memory: Memory) -> Tuple[Tensor, Tensor]:
         """c (B, T, M), and a (B, T, S) in float32 or wider."""
@@ -86,7 +83,7 @@ class Attention(nn.Module):
 
 
 class AttentionSteps:
-    """Attention of one sequence's steps; what does not depend on the step is computed at the start.
+    """Attention step by step over one sequence. What does not depend on the step is precomputed.
 
     Args:
         attention: the layer.
@@ -100,11 +97,11 @@ class AttentionSteps:
         mask = annotations.new_zeros(num_rows, num_positions)
         if memory.padding is not None:
             mask = mask.masked_fill(memory.padding, float("-inf"))
-        nothing = annotations.new_zeros(())
+        zero = annotations.new_zeros(())
         combine = attention.combine
         self._scores = attention.step_scores(memory, mask.expand(num_steps, -1, -1))
-        self._context = StepProducts(nothing.expand(num_steps, num_rows, memory_width), annotations)
-        self._combine = StepProducts(nothing.expand(num_steps, num_rows, combine.out_features), combine.weight.t())
+        self._context = StepProducts(zero.expand(num_steps, num_rows, memory_width), annotations)
+        self._combine = StepProducts(zero.expand(num_steps, num_rows, combine.out_features), combine.weight.t())
 
     def __call__(self, t: int, query: Tensor) -> Tuple[Tensor, Tensor]:
         """h~ (B, H), and the weights (B, S) in float32 or wider, of step t for a query (B, H)."""
@@ -118,7 +115,7 @@ def _softmax(scores: Tensor) -> Tensor:
 
 
 class DotAttention(Attention):
-    """score = h . e, of equal widths."""
+    """score = h . e. H = M."""
 
     def __init__(self, width: int, memory_width: int):
         super().__init__(width, memory_width)
@@ -142,7 +139,7 @@ class GeneralAttention(Attention):
         return torch.bmm(self.query(query), keys.transpose(1, 2))
 
     def step_scores(self, memory: Memory, mask: Tensor) -> Callable[[int, Tensor], Tensor]:
-        # (W_a h) . e = h . (W_a' e): one product with all annotations in place of one a step
+        # (W_a h) . e = h . (W_a' e): one product with all annotations instead of one in each step
         keys = linear(memory.annotations.flatten(0, 1), self.query.weight.t(), None)
         return StepProducts(mask, keys.unflatten(0, memory.annotations.shape[:2]).transpose(1, 2))
 
@@ -164,21 +161,15 @@ class MLPAttention(Attention):
 
 
 ATTENTIONS: Dict[str, Type[Attention]] = {"dot": DotAttention, "general": GeneralAttention, "mlp": MLPAttention}
-"""Values of ``--attention``, besides ``none``."""
-
-
-# Recurrent decoder layers with attention on top.
-#
-# Shapes: B sentences, T target steps, S source positions, C width of the target embedding, D_n width of layer n,
-# N index of the last recurrent layer, M width of the annotations.
+"""Values of ``--attention`` besides ``none``."""
 
 
 class AttentionalState(TypedDict):
     """State of an :class:`AttentionalStack` after a step.
 
     Attributes:
-        layers: that of the recurrent layers.
-        fed: the last h~, (B, D_N), where it is fed back.
+        layers: state of the recurrent layers.
+        fed: the last h~, (B, D_N), with input feeding.
     """
 
     layers: StackState
@@ -187,13 +178,13 @@ class AttentionalState(TypedDict):
 
 @dataclass
 class AttentionalOutput:
-    """What an :class:`AttentionalStack` returns.
+    """Output of an :class:`AttentionalStack`.
 
     Attributes:
-        layers: output of each recurrent layer and, with attention, h~, after their dropout, (B, T, D_n).
-        top: the last of them before its dropout.
+        layers: outputs of the recurrent layers and, with attention, h~, after dropout, (B, T, D_n).
+        top: the last of them before dropout.
         attention: weights, (B, T, S), or None.
-        state: after the last step.
+        state: state after the last step.
     """
 
     layers: List[Tensor]
@@ -203,19 +194,19 @@ class AttentionalOutput:
 
 
 class AttentionalStack(nn.Module):
-    """Recurrent layers, attention, and h~ fed back to the first layer where ``input_feeding`` asks (Luong et al. 2015).
+    """Recurrent layers with attention on top, and with input feeding of h~ to the first layer (Luong et al. 2015).
 
-    Without input feeding each layer runs over all target steps at once, and so does attention. With it only what
-    depends on the step before is computed step by step, unless there is one step, as in decoding.
+    Without input feeding each layer and the attention run over all target steps at once. With it only what depends on
+    the step before is computed step by step. A single step, as in decoding, needs no loop.
 
     Args:
         input_size: C.
         hidden_sizes: D_1 .. D_N.
         cell, cell_options: as :class:`RecurrentStack`.
-        attention: built for D_N and M, or None.
+        attention: attention for D_N and M, or None.
         input_feeding: "on" or "off".
         hidden_dropout: standard dropout rate between layers.
-        output_dropout: that of the last layer and of h~, which no other layer and no attention reads.
+        output_dropout: dropout rate of the last layer and of h~. Attention reads the last layer before this dropout.
 
     Raises:
         ValueError: on input feeding without attention, and as :class:`RecurrentStack`.
@@ -250,7 +241,7 @@ class AttentionalStack(nn.Module):
         self.dropout = BroadcastDropout(output_dropout, flag="--dropout-output", shared_dims=MASKS["standard"])
 
     def initial_state(self, layers: StackState) -> AttentionalState:
-        """Start from states of the layers, with h~_0 = 0, (B, D_N)."""
+        """The initial state, with given states of the layers and h~_0 = 0, (B, D_N)."""
         if not self.feeds:
             return {"layers": layers}
         like = next(state_tensors(layers))
@@ -259,7 +250,7 @@ class AttentionalStack(nn.Module):
     def forward(
         self, x: Tensor, memory: Optional[Memory], state: AttentionalState, *, tokens: Optional[Tensor] = None
     ) -> AttentionalOutput:
-        """Run over the embedded target tokens x (B, T, C); ``tokens`` (B, T) are for cells to read."""
+        """Run over the embedded target tokens x (B, T, C). Cells may read ``tokens`` (B, T)."""
         if self.attention is None:
             outputs = self.stack(x, state["layers"], tokens=tokens)
             return AttentionalOutput(outputs.layers, outputs.top, None, {"layers": outputs.state})
@@ -279,7 +270,7 @@ class AttentionalStack(nn.Module):
         self, x: Tensor, attention: Attention, memory: Memory, state: AttentionalState, *, tokens: Optional[Tensor]
     ) -> AttentionalOutput:
         steps = self.stack.steps(x, tokens=tokens)
-        attend = attention.steps(memory, num_steps=x.size(1))
+        attend = AttentionSteps(attention, memory, num_steps=x.size(1))
         layers, fed = state["layers"], state["fed"]
         outputs: List[List[Tensor]] = []
         tops: List[Tensor] = []

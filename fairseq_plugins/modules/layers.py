@@ -1,4 +1,7 @@
-"""Dropout whose mask may be shared."""
+"""Layers and other parts that several models use: linear layers, dropout, embedding, label networks, initialisation.
+
+Shapes: B batch rows, T time steps, C input width, D output width, V words.
+"""
 
 import math
 import warnings
@@ -29,17 +32,74 @@ from fairseq_plugins.ops.matmul import autocast_dtype, linear
 from fairseq_plugins.ops.regularizers import dropout_mask
 from fairseq_plugins.options import check_dropout, check_not_negative, check_positive, choices
 
+
+class Linear(nn.Linear):
+    """A :class:`torch.nn.Linear` that uses oneDNN in float32 on a CPU. There it has no second derivatives.
+
+    Shape:
+        x: (*, in_features); output: (*, out_features).
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type != "cpu" or x.dtype != torch.float32 or autocast_dtype(x) is not None:
+            return super().forward(x)
+        return linear(x.reshape(-1, self.in_features), self.weight, self.bias).view(*x.shape[:-1], self.out_features)
+
+
+class FeedForward(nn.Module):
+    """max(0, U x + b), between recurrent layers and the output.
+
+    Pachitariu & Sahani 2013 have such a layer on a linear recurrent network. They do not publish its size and kind.
+
+    Args:
+        input_size: C.
+        size: D.
+
+    Shape:
+        x: (B, T, C); output: (B, T, D).
+
+    Raises:
+        ValueError: on a size below one.
+    """
+
+    def __init__(self, input_size: int, size: int):
+        super().__init__()
+        self.size = int(check_positive(size, flag="--output-hidden-size"))
+        self.linear = Linear(input_size, self.size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.linear(x))
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class ModuleSequence(nn.ModuleList, Generic[M]):
+    """A :class:`torch.nn.ModuleList` that declares the type of its modules."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, modules: Iterable[M]) -> None: ...
+
+        def __iter__(self) -> Iterator[M]: ...
+
+        @overload
+        def __getitem__(self, idx: slice) -> "ModuleSequence[M]": ...
+
+        @overload
+        def __getitem__(self, idx: int) -> M: ...
+
+
 MASKS = {"locked": (1,), "standard": ()}
-"""Dimensions of (B, T, *) that share a mask: time for locked dropout (Gal & Ghahramani 2016; Merity et al. 2018,
-section 4.2), none for the standard one."""
+"""Dimensions of (B, T, *) that share a dropout mask: time in locked dropout (Gal & Ghahramani 2016; Merity et al. 2018,
+section 4.2), none in standard dropout."""
 
 
 class DropsAtRandom:
-    """What makes a module one that drops something: in training, and in evaluation where masks are sampled.
+    """Base of modules with dropout. An evaluation may sample dropout masks, too.
 
     Attributes:
-        evaluation_scale: factor of the rate in evaluation mode; 0, by which nothing is dropped, unless an evaluation
-            samples masks.
+        evaluation_scale: factor of the rate in evaluation mode. 0, no dropout, unless an evaluation samples masks.
     """
 
     training: bool
@@ -52,13 +112,13 @@ class DropsAtRandom:
 
     @property
     def current_rate(self) -> float:
-        """That of training in training mode, and in evaluation mode the share of it that is sampled."""
+        """The rate in the present mode."""
         return self.trained_rate if self.training else self.evaluation_scale * self.trained_rate
 
     def make_generation_fast_(
         self, retain_dropout: bool = False, retain_dropout_modules: Optional[Sequence[str]] = None, **unused: Any
     ) -> None:
-        """Called by fairseq before it decodes: drop there too, with ``--retain-dropout`` for all modules."""
+        """Called by fairseq before it decodes: keep dropout if ``--retain-dropout`` asks for it in all modules."""
         if retain_dropout and retain_dropout_modules is None:
             self.evaluation_scale = 1.0
         elif retain_dropout:
@@ -66,14 +126,14 @@ class DropsAtRandom:
 
 
 class BroadcastDropout(DropsAtRandom, nn.Module):
-    """Dropout with one mask for all places along chosen dimensions.
+    """Dropout whose mask is shared along chosen dimensions.
 
-    The mask is drawn anew at every call, kept values are divided by ``1 - rate``, and evaluation leaves the input
-    alone, unless masks are sampled.
+    Every call draws a new mask. Kept values are divided by ``1 - rate``. Evaluation drops nothing, unless it samples
+    masks.
 
     Args:
         rate: probability to drop a value, 0 <= rate < 1.
-        flag: the command-line flag that sets the rate, for the message about a wrong one.
+        flag: the command-line flag that sets the rate, for error messages.
         shared_dims: dimensions over which the mask is shared; see :data:`MASKS`.
 
     Raises:
@@ -90,7 +150,7 @@ class BroadcastDropout(DropsAtRandom, nn.Module):
         return self.rate
 
     def mask(self, like: Tensor, size: Sequence[int]) -> Optional[Tensor]:
-        """Factors for a tensor of ``size``, of size 1 where shared, in the type of ``like``; None where none drops."""
+        """Factors for a tensor of ``size``, of size 1 where shared, in the dtype of ``like``. None without dropout."""
         rate = self.current_rate
         if rate == 0.0:
             return None
@@ -105,21 +165,16 @@ class BroadcastDropout(DropsAtRandom, nn.Module):
         return f"rate={self.rate}, shared_dims={self.shared_dims}"
 
 
-# Word embedding with dropout of whole words and noise.
-#
-# Shapes: B batch rows, T time steps, V words, C width of a vector.
-
-
 WORD_MASKS = ("window", "row")
-"""What shares the choice of dropped words: all rows of a window, or the time steps of one row."""
+"""Scope of the choice of dropped words: all rows of a window, or one row."""
 
 
 class WordDropoutEmbedding(DropsAtRandom, nn.Embedding):
-    """Embedding that drops word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3), and adds noise.
+    """Embedding with dropout of word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3) and noise.
 
-    In training a dropped word is zero at every position of the window, or of the row; the others are divided by ``1 -
-    rate``. Gaussian noise is then added to every feature of every position. Both concern the look-up alone: an output
-    layer that shares :attr:`weight` reads the matrix itself. Vectors start as U(-0.1, 0.1).
+    In training a dropped word is zero at all its positions in the window, or in the row. The other words are divided by
+    ``1 - rate``. Then Gaussian noise is added to every feature of every position. Both affect only the look-up: an
+    output layer that shares :attr:`weight` reads the plain matrix. The vectors start as U(-0.1, 0.1).
 
     Args:
         num_embeddings: V.
@@ -155,13 +210,14 @@ class WordDropoutEmbedding(DropsAtRandom, nn.Embedding):
         return self.word_dropout
 
     def mask(self, tokens: Tensor) -> Optional[Tensor]:
-        """Fresh factors of the tokens (B, T), (B, T, 1), or None where nothing is dropped."""
+        """New factors (B, T, 1) of the tokens (B, T), or None without dropout."""
         rate = self.current_rate
         if rate == 0.0:
             return None
         if self.word_masks == "window":
             return F.embedding(tokens, dropout_mask(self.weight, (self.num_embeddings, 1), rate=rate))
         drawn = dropout_mask(self.weight, tokens.shape, rate=rate)
+        # all positions of a word in a row take the factor of its first position
         first_place = tokens.unsqueeze(2).eq(tokens.unsqueeze(1)).int().argmax(dim=2)
         return drawn.gather(1, first_place).unsqueeze(-1)
 
@@ -175,95 +231,27 @@ class WordDropoutEmbedding(DropsAtRandom, nn.Embedding):
         return vectors
 
 
-# A linear layer by the fastest kernel at hand.
-
-
-class Linear(nn.Linear):
-    """A :class:`torch.nn.Linear` that takes oneDNN's products in float32 on a CPU, where it is differentiable once.
-
-    Shape:
-        x: (*, in_features); output: (*, out_features).
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or x.dtype != torch.float32 or autocast_dtype(x) is not None:
-            return super().forward(x)
-        return linear(x.reshape(-1, self.in_features), self.weight, self.bias).view(*x.shape[:-1], self.out_features)
-
-
-# A layer of rectifiers between recurrent layers and the output.
-#
-# Shapes: B batch rows, T time steps, C input width, D width.
-
-
-class FeedForward(nn.Module):
-    """max(0, U x + b).
-
-    Pachitariu & Sahani 2013 give a linear recurrent network such a layer, of a size and kind that they do not publish.
-
-    Args:
-        input_size: C.
-        size: D.
-
-    Shape:
-        x: (B, T, C); output: (B, T, D).
-
-    Raises:
-        ValueError: on a size below one.
-    """
-
-    def __init__(self, input_size: int, size: int):
-        super().__init__()
-        self.size = int(check_positive(size, flag="--output-hidden-size"))
-        self.linear = Linear(input_size, self.size)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.linear(x))
-
-
-# A list of modules of one type.
-
-
-M = TypeVar("M", bound=nn.Module)
-
-
-class ModuleSequence(nn.ModuleList, Generic[M]):
-    """A :class:`torch.nn.ModuleList` that tells type checkers the type of its modules."""
-
-    if TYPE_CHECKING:
-
-        def __init__(self, modules: Iterable[M]) -> None: ...
-
-        def __iter__(self) -> Iterator[M]: ...
-
-        @overload
-        def __getitem__(self, idx: slice) -> "ModuleSequence[M]": ...
-
-        @overload
-        def __getitem__(self, idx: int) -> M: ...
-
-
-# Settings that are kept in checkpoints, because no weight's shape shows them.
-
-
 class SavesSettings(nn.Module):
-    """A module that refuses checkpoints which were trained with other settings."""
+    """Base of modules that reject checkpoints trained with other settings.
+
+    The settings are saved as buffers, because no weight's shape shows them.
+    """
 
     def __init__(self):
         super().__init__()
         self._settings: Dict[str, Tuple[str, Optional[str], Callable[[str], str]]] = {}
 
     def save_setting(self, name: str, *, flag: str, value: str, older: Optional[str] = None) -> None:
-        """Keep the value of a flag as the buffer ``name``.
+        """Save the value of a flag as the buffer ``name``.
 
-        ``older`` is that of checkpoints without it; by default they are loaded as if it fitted.
+        ``older`` is the value in checkpoints without the buffer. By default they are accepted.
         """
         self.save_text(name, value, older=older, explain=partial(_explain_flag, flag, value))
 
     def save_text(self, name: str, value: str, *, older: Optional[str] = None, explain: Callable[[str], str]) -> None:
-        """Keep a text as the buffer ``name``; ``older`` as in :meth:`save_setting`.
+        """Save a text as the buffer ``name``. ``older`` is as in :meth:`save_setting`.
 
-        ``explain`` gives the message of the error for a checkpoint that holds another text, which it is called with.
+        ``explain`` maps the other text of a checkpoint to the error message.
         """
         self.register_buffer(name, _as_numbers(value))
         self._settings[name] = (value, older, explain)
@@ -279,7 +267,7 @@ class SavesSettings(nn.Module):
 
 
 def _as_numbers(text: str) -> Tensor:
-    """Numbers that every precision holds; floating ones, because fairseq averages all buffers."""
+    """The bytes of a text, as floats because fairseq averages all buffers. Every precision represents them exactly."""
     return torch.tensor(list(text.encode()), dtype=torch.float32)
 
 
@@ -290,9 +278,7 @@ def _explain_flag(flag: str, value: str, saved_value: str) -> str:
     )
 
 
-# Networks that bring labels, or hidden states, into a joint space.
-#
-# Shapes: * V labels, or B, T batch and time of hidden states, C input width, D output width.
+# Label networks of output layers, which also encode hidden states.
 
 
 def identity(x: Tensor) -> Tensor:
@@ -302,20 +288,19 @@ def identity(x: Tensor) -> Tensor:
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh, "linear": identity}
 LABEL_MASKS = ("variational", "standard")
-"""Masks of labels that a flag chooses between."""
+"""Values of ``--label-mask``."""
 SHARED_DIMS = {"variational": (0,), "row": (1,), "standard": ()}
-"""Dimensions that share a mask: of labels (V, C) the labels, of hidden states (B, T, C) the time steps of a row."""
+"""Dimensions that share a mask: the labels of (V, C), or the time steps of hidden states (B, T, C)."""
 PLACES = ("input", "output")
-"""What a layer drops."""
+"""Values of ``--label-dropout-place``: what a layer drops."""
 INITIALISATIONS = ("uniform", "glorot")
-"""Starts of a layer's matrix."""
+"""Values of ``--label-init``."""
 
 
 class LabelLayer(nn.Module):
     """act(x U + b) with dropout of x (``place="input"``) or of the result (``"output"``).
 
-    A variational mask is shared by all labels of a forward pass, so that the features which it drops are not
-    multiplied at all.
+    All labels of a forward pass share a variational mask. Dropped input features are therefore left out of the product.
 
     Args:
         in_width, out_width: C and D.
@@ -326,7 +311,7 @@ class LabelLayer(nn.Module):
         initialisation: of U: "uniform", U(-0.1, 0.1), or "glorot"; b starts as U(-1/sqrt(C), 1/sqrt(C)).
 
     Shape:
-        x: (*, C); output: (*, D).
+        x: (V, C), or (B, T, C); output: (V, D), or (B, T, D).
     """
 
     def __init__(
@@ -365,7 +350,7 @@ class LabelLayer(nn.Module):
         return self.activation(linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])
 
     def _kept_features(self) -> Optional[Tensor]:
-        """Features that a fresh variational mask keeps, or None where there is no such mask."""
+        """Indices of the features that a new variational mask keeps, or None without such a mask."""
         rate = self.dropout.current_rate
         if rate == 0 or self.mask != "variational":
             return None
@@ -373,7 +358,7 @@ class LabelLayer(nn.Module):
 
 
 class LayerOptions(TypedDict):
-    """What all layers of a :class:`LabelNetwork` have in common."""
+    """Arguments of every :class:`LabelLayer` of a :class:`LabelNetwork`."""
 
     activation: str
     dropout: float
@@ -386,13 +371,13 @@ class LabelNetwork(SavesSettings):
     """E^(i) = act(E^(i-1) U^(i) + b^(i)) + E [+ E^(i-1) for i >= 2], i = 1 .. depth  (Pappas & Henderson 2019, eq. 10).
 
     Args:
-        depth: number of layers; without any the labels stay as they are.
-        residual: whether E = E^(0) is added to the output of every layer, which then must be as wide.
-        layer_residual: whether the layer's input is added as well, from the second layer on.
+        depth: number of layers. With 0 the network is the identity.
+        residual: whether E = E^(0) is added to the output of every layer. Then D = C.
+        layer_residual: whether a layer's input is added as well, from the second layer on.
         in_width, out_width, activation, dropout, mask, place, initialisation: see :class:`LabelLayer`.
 
     Shape:
-        x: (*, C); output: (*, D), D = C without layers.
+        x: (V, C), or (B, T, C) for hidden states; output: (V, D), or (B, T, D). D = C without layers.
     """
 
     def __init__(
@@ -430,30 +415,32 @@ class LabelNetwork(SavesSettings):
         return output
 
 
-# Start of a model's parameters.
-
+# Initialisation of a model's parameters.
 
 STARTS = ("uniform", "by-layer")
-"""How a model's parameters start: all from one range, or each matrix by its shape and what it is for."""
+"""Values of ``--init``: all parameters from one range, or each matrix by its shape and purpose."""
 
 BIASES = ("uniform", "zero")
-"""How biases start under ``--init-range``: like all parameters, or at zero."""
-
+"""Initial biases under ``--init-range``: like all parameters, or zero."""
 
 BiasStart = choices(BIASES)
 
 
-class StartsByLayer:
+class ResetsByLayer:
     """Base of modules with recurrent or stacked matrices, or with biases that do not start at zero."""
 
-    def start_by_layer(self) -> None:
-        """Draw those of its own parameters; all parameters of the model have their common start by then."""
+    def reset_by_layer(self) -> None:
+        """Draw such parameters anew, for :func:`initialise_by_layer`.
+
+        This is not torch's ``reset_parameters``, which :class:`torch.nn.LSTM` calls when it is built: there it would
+        change the initial weights and the random numbers of ``--init uniform``.
+        """
         raise NotImplementedError
 
 
 @torch.no_grad()
 def initialise_uniformly(model: nn.Module, init_range: float, *, biases: str) -> None:
-    """Draw all parameters from U(-init_range, init_range); vectors, which are biases, as ``biases`` says."""
+    """Draw all parameters from U(-init_range, init_range). ``biases``, "uniform" or "zero", concerns all vectors."""
     assert biases in BIASES
     for parameter in model.parameters():
         if parameter.dim() == 1 and biases == "zero":
@@ -464,11 +451,12 @@ def initialise_uniformly(model: nn.Module, init_range: float, *, biases: str) ->
 
 @torch.no_grad()
 def initialise_by_layer(model: nn.Module, *, embedding_std: float) -> None:
-    """Draw all parameters by what they are for.
+    """Draw every parameter by its purpose.
 
-    Recurrent matrices are orthogonal (Saxe et al. 2014), other matrices uniform with unit gain (Glorot & Bengio 2010),
-    each gate for itself. Biases are zero, those of forget gates 1 (Jozefowicz et al. 2015). Embeddings, with what
-    shares them, are normal. What a module starts in another way is its :meth:`StartsByLayer.start_by_layer`.
+    Recurrent matrices are orthogonal (Saxe et al. 2014). Other matrices are uniform with unit gain (Glorot & Bengio
+    2010). The matrices of the gates of a layer are drawn separately. Biases are zero, those of forget gates 1
+    (Jozefowicz et al. 2015). Embeddings and the matrices tied to them are normal. Modules with exceptions implement
+    :class:`ResetsByLayer`.
 
     Args:
         model: any.
@@ -480,31 +468,28 @@ def initialise_by_layer(model: nn.Module, *, embedding_std: float) -> None:
         else:
             glorot_uniform_(parameter)
     for module in model.modules():
-        if isinstance(module, StartsByLayer):
-            module.start_by_layer()
+        if isinstance(module, ResetsByLayer):
+            module.reset_by_layer()
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             module.weight.normal_(0, embedding_std)
 
 
 def glorot_uniform_(weight: Tensor, *, num_stacked: int = 1) -> None:
-    """Draw matrices that are stacked in the rows of ``weight``, each from U(-a, a), a^2 = 6 / (rows + columns)."""
+    """Draw each matrix stacked in the rows of ``weight`` from U(-a, a), a^2 = 6 / (rows + columns)."""
     for matrix in weight.detach().chunk(num_stacked):
         nn.init.xavier_uniform_(matrix)
 
 
 def orthogonal_(weight: Tensor, *, num_stacked: int = 1) -> None:
-    """Draw orthogonal matrices that are stacked in the rows of ``weight``."""
+    """Draw each matrix stacked in the rows of ``weight`` as an orthogonal one."""
     for matrix in weight.detach().chunk(num_stacked):
         nn.init.orthogonal_(matrix)
 
 
-# Parameters that do not learn.
-
-
 @contextmanager
 def every_parameter_learns(model: nn.Module) -> Iterator[None]:
-    """Gradients for all parameters in the block, for frozen ones as well."""
+    """Enable gradients of all parameters in the block, including frozen ones."""
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(True)

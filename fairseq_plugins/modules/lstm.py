@@ -1,6 +1,6 @@
-"""LSTM layer with DropConnect on its recurrent matrix.
+"""LSTM layers: plain, with DropConnect on the recurrent matrix, and with variational dropout.
 
-Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D width.
+Shapes: B batch rows, T time steps, C input width, of which C' columns are precomputed, D width.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.layers import BroadcastDropout, DropsAtRandom, glorot_uniform_, orthogonal_
 from fairseq_plugins.ops.matmul import autocast_dtype, linear, matmul
 from fairseq_plugins.ops.recurrence import StepProducts, masked_lstm
@@ -35,7 +35,7 @@ class BiasOptions(FairseqDataclass):
 
 @dataclass
 class WeightDropOptions(BiasOptions):
-    """Flags of LSTMs whose recurrent matrix is dropped."""
+    """Flags of LSTMs with DropConnect on the recurrent matrix."""
 
     dropout_weight: float = field(
         default=0.0,
@@ -47,11 +47,11 @@ class WeightDropOptions(BiasOptions):
 
 
 class PreparedLSTM(NamedTuple):
-    """What all steps of an LSTM read.
+    """Values that all steps of an LSTM share.
 
     Attributes:
-        gates: pre-activations (B, 4 D) from the late input and the hidden state side by side, (B, C - C' + D).
-        mask: factors of the hidden state, (B, D), or None for a cell without.
+        gates: maps the step's input and the hidden state, concatenated to (B, C - C' + D), to pre-activations (B, 4 D).
+        mask: factors of the hidden state, (B, D), or None without a mask.
     """
 
     gates: StepProducts
@@ -59,10 +59,10 @@ class PreparedLSTM(NamedTuple):
 
 
 class LSTMLayer(RecurrentCell, nn.LSTM):
-    """One LSTM layer; i, f, o = sigmoid(.), g = tanh(.), c = f c' + i g, h = o tanh(c).
+    """One LSTM layer: i, f, o = sigmoid(.), g = tanh(.), c = f c' + i g, h = o tanh(c).
 
-    The parameters are those of :class:`torch.nn.LSTM`, whose kernel (oneDNN or cuDNN) runs over sequences; with one
-    bias vector the second is left out. The state is h and c, each (B, D).
+    It has the parameters of :class:`torch.nn.LSTM` and runs over sequences by its kernel (oneDNN or cuDNN). With one
+    bias vector the second is a buffer of zeros. The state is h and c, each (B, D).
 
     Args:
         input_size: C.
@@ -82,8 +82,8 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
             del self.bias_hh_l0
             self.register_buffer("bias_hh_l0", torch.zeros(4 * hidden_size), persistent=False)
 
-    def start_by_layer(self) -> None:
-        """The recurrent matrix of each gate is orthogonal; the two biases of a forget gate sum to 1."""
+    def reset_by_layer(self) -> None:
+        """Each gate's recurrent matrix is orthogonal. The two biases of a forget gate sum to 1."""
         glorot_uniform_(self.weight_ih_l0, num_stacked=4)
         orthogonal_(self.weight_hh_l0, num_stacked=4)
         self.bias_ih_l0.detach()[self.hidden_size : 2 * self.hidden_size] = 1
@@ -92,46 +92,48 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
         return zero_state(x, self.hidden_size)
 
     def hidden_weight(self) -> Tensor:
-        """The recurrent matrix of a window, (4 D, D)."""
+        """The recurrent matrix for a window, (4 D, D)."""
         return self.weight_hh_l0
 
     def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
-        num_known = x.size(-1)
+        num_precomputed = x.size(-1)
         bias = self.bias_ih_l0 + self.bias_hh_l0
         steps_first = x.transpose(0, 1)
-        known = bias.expand(*steps_first.shape[:2], -1)
-        if num_known > 0:
-            known = linear(steps_first.flatten(0, 1), self.weight_ih_l0[:, :num_known], bias).view_as(known)
-        weight = torch.cat([self.weight_ih_l0[:, num_known:], self.hidden_weight()], dim=1)
-        return PreparedLSTM(gates=StepProducts(known, weight.t()))
+        products = bias.expand(*steps_first.shape[:2], -1)
+        if num_precomputed > 0:
+            products = linear(steps_first.flatten(0, 1), self.weight_ih_l0[:, :num_precomputed], bias).view_as(products)
+        weight = torch.cat([self.weight_ih_l0[:, num_precomputed:], self.hidden_weight()], dim=1)
+        return PreparedLSTM(gates=StepProducts(products, weight.t()))
 
-    def gates(self, prepared: PreparedLSTM, t: int, late: Optional[Tensor], h: Tensor) -> Tensor:
-        """Pre-activations of step t, (B, 4, D)."""
-        operand = h if late is None else torch.cat([late, h], dim=1)
+    def gates(self, prepared: PreparedLSTM, t: int, x: Optional[Tensor], h: Tensor) -> Tensor:
+        """Pre-activations of step t, (B, 4, D), given the columns x of its input that are not precomputed."""
+        operand = h if x is None else torch.cat([x, h], dim=1)
         return prepared.gates(t, operand).unflatten(1, (4, self.hidden_size))
 
-    def step(self, prepared: PreparedLSTM, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
-        h, c = update(self.gates(prepared, t, late.input, state["h"]), state["c"])
+    def step(
+        self, prepared: PreparedLSTM, t: int, step_input: StepInput, state: LayerState
+    ) -> Tuple[Tensor, LayerState]:
+        h, c = update(self.gates(prepared, t, step_input.input, state["h"]), state["c"])
         return h, {"h": h, "c": c}
 
     # pyrefly: ignore[bad-override]
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
-        if _is_a_step_of_a_search(x, context):
+        if _is_search_step(x, context):
             return self._search_step(x.squeeze(1), state)
         input_weight = self.weight_ih_l0
         if context.leading_padding is not None:
-            # one more input, which is 1 at padding, closes the input gate there: c and h stay zero
+            # An additional input, 1 at padding, closes the input gate there, so that c and h stay zero.
             closing = input_weight.new_zeros(4 * self.hidden_size, 1)
             closing[: self.hidden_size] = CLOSED_GATE
             input_weight = torch.cat([input_weight, closing], dim=1)
             x = torch.cat([x, context.leading_padding.unsqueeze(-1).to(x)], dim=-1)
         weights = [input_weight, self.hidden_weight(), self.bias_ih_l0, self.bias_hh_l0]
-        states = [state[name].contiguous().unsqueeze(0) for name in ("h", "c")]  # cuDNN takes no other
+        states = [state[name].contiguous().unsqueeze(0) for name in ("h", "c")]  # cuDNN needs contiguous states
         dtype = autocast_dtype(x)
         if x.is_cuda:
             weights = _share_storage(weights)
         elif dtype is not None:
-            # torch chooses oneDNN's kernel by what it is given, and that has no 16 bits without AVX-512
+            # torch chooses the kernel by the dtypes before autocast, and oneDNN's has no 16 bits without AVX-512
             x, *states = (tensor.to(dtype) for tensor in (x, *states))
             weights = [weight.to(dtype) for weight in weights]
         output, h, c = torch.lstm(
@@ -141,24 +143,25 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
             True,  # has_biases
             1,  # num_layers
             0.0,  # dropout between the layers of the kernel
-            torch.is_grad_enabled(),  # cuDNN keeps what a backward pass needs in its training mode only
+            torch.is_grad_enabled(),  # cuDNN saves what a backward pass needs only in training mode
             False,  # bidirectional
             True,  # batch_first
         )
         return output, {"h": h.squeeze(0), "c": c.squeeze(0)}
 
     def _search_step(self, x: Tensor, state: LayerState) -> Tuple[Tensor, LayerState]:
-        """The step after x, (B, C), without gradients."""
+        """One step of x, (B, C), without gradients."""
         gates = matmul(x, self.weight_ih_l0.t(), self.bias_ih_l0 + self.bias_hh_l0)
         gates += matmul(state["h"], self.hidden_weight().t())
         h, c = update(gates.unflatten(1, (4, self.hidden_size)), state["c"])
         return h.unsqueeze(1), {"h": h, "c": c}
 
 
-def _is_a_step_of_a_search(x: Tensor, context: CellContext) -> bool:
-    """Whether products and the update beat torch's kernel, which on a CPU takes longer for one step than for two.
+def _is_search_step(x: Tensor, context: CellContext) -> bool:
+    """Whether two products and the update are faster than torch's kernel.
 
-    At 256 units they do up to some 300 rows, and cost a tenth more beyond.
+    On a CPU that kernel takes longer for one step than for two. At 256 units the products are faster up to about 300
+    rows, and a tenth slower beyond.
     """
     is_plain = x.dtype == torch.float32 and autocast_dtype(x) is None and context.leading_padding is None
     return x.size(1) == 1 and not x.is_cuda and not torch.is_grad_enabled() and is_plain
@@ -166,10 +169,10 @@ def _is_a_step_of_a_search(x: Tensor, context: CellContext) -> bool:
 
 @RECURRENT_CELLS.register("lstm")
 class WeightDropLSTM(DropsAtRandom, LSTMLayer):
-    """LSTM whose hidden-to-hidden matrix loses random elements while training.
+    """LSTM with weight drop: DropConnect on its hidden-to-hidden matrix.
 
-    Weight drop (Merity et al. 2018, section 2; DropConnect of Wan et al. 2013): a fresh mask a window, shared by its
-    time steps and rows; the input-to-hidden matrix and the biases are never masked. Gradients reach the raw matrix.
+    Merity et al. 2018, section 2; Wan et al. 2013. Each window draws a mask that its time steps and rows share. The
+    input-to-hidden matrix and the biases are never masked. Gradients reach the raw matrix.
     """
 
     Options = WeightDropOptions
@@ -197,7 +200,7 @@ def zero_state(x: Tensor, width: int) -> LayerState:
 
 
 def update(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
-    """h and c, (B, D), after a step with pre-activations (B, 4, D) of input, forget, cell and output gate."""
+    """h and c, (B, D), after a step with pre-activations (B, 4, D) of input gate, forget gate, cell and output gate."""
     if gates.is_cuda and gates.dtype == c.dtype:
         return _update_on_cuda(gates.flatten(1), c)
     i, f, g, o = gates.unbind(1)
@@ -206,27 +209,25 @@ def update(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 def _update_on_cuda(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
-    """The same from pre-activations (B, 4 D), by the one kernel of :class:`torch.nn.LSTMCell`."""
+    """:func:`update` of pre-activations (B, 4 D) by the fused kernel of :class:`torch.nn.LSTMCell`."""
     nothing = gates.new_zeros(1).expand_as(gates)  # the kernel adds two products
     h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(gates, nothing, c)
     return h, c
 
 
 def _share_storage(weights: List[Tensor]) -> List[Tensor]:
-    """Views of one buffer in the order that cuDNN expects; spares its copy and its warning."""
+    """Views of one buffer in the order that cuDNN expects. Otherwise cuDNN copies the weights and warns."""
     buffer = torch.cat([weight.reshape(-1) for weight in weights])
     parts = buffer.split([weight.numel() for weight in weights])
     return [part.view_as(weight) for part, weight in zip(parts, weights)]
 
 
-# Dropout of what recurrent matrices read of the step before, with one mask a window and row.
-#
-# Shapes: B batch rows, D width.
+# Dropout of the hidden state before recurrent matrices, with one mask for each window and row (Gal & Ghahramani 2016).
 
 
 @dataclass
 class RecurrentDropoutOptions(FairseqDataclass):
-    """The flag of cells that have this dropout."""
+    """Flag of cells with this dropout."""
 
     dropout_recurrent: float = field(
         default=0.0,
@@ -238,10 +239,10 @@ class RecurrentDropoutOptions(FairseqDataclass):
 
 
 class RecurrentDropout(BroadcastDropout):
-    """Draws the mask of a window (Gal & Ghahramani 2016).
+    """Draws the masks of a window.
 
     Args:
-        options: with the rate.
+        options: contains the rate.
 
     Raises:
         ValueError: on a rate outside [0, 1).
@@ -251,13 +252,8 @@ class RecurrentDropout(BroadcastDropout):
         super().__init__(options.dropout_recurrent, flag="--dropout-recurrent", shared_dims=())
 
     def draw(self, x: Tensor, width: int) -> Optional[Tensor]:
-        """Fresh factors, (B, D), for the rows of x (B, *) and D = ``width``; None where nothing is dropped."""
+        """New factors, (B, D), for the rows of x (B, *) and D = ``width``. None without dropout."""
         return self.mask(x, (x.size(0), width))
-
-
-# LSTM with one mask of its hidden states a window (Gal & Ghahramani 2016).
-#
-# Shapes: B batch rows, T time steps, C input width, D width.
 
 
 @dataclass
@@ -267,10 +263,10 @@ class VariationalOptions(BiasOptions, RecurrentDropoutOptions):
 
 @RECURRENT_CELLS.register("variational")
 class VariationalLSTM(LSTMLayer):
-    """LSTM whose recurrent matrix reads m h' in place of h', with a mask m drawn once a window and row.
+    """LSTM whose recurrent matrix reads m h' instead of h', with a mask m for each window and row.
 
-    Gal & Ghahramani 2016, with the mask tied between the gates. The other masks of a variational LSTM are those of the
-    language model: ``--dropout-masks locked`` and ``--word-masks row``.
+    Gal & Ghahramani 2016, with the same mask for all gates. The language model draws the other masks of a variational
+    LSTM, with ``--dropout-masks locked`` and ``--word-masks row``.
     """
 
     Options = VariationalOptions
@@ -280,15 +276,17 @@ class VariationalLSTM(LSTMLayer):
         self.recurrent_dropout = RecurrentDropout(options)
 
     def hidden_mask(self, x: Tensor) -> Optional[Tensor]:
-        """Fresh factors of a window's hidden states, (B, D), for the rows of x; None where nothing is dropped."""
+        """New factors of a window's hidden states, (B, D), for the rows of x. None without dropout."""
         return self.recurrent_dropout.draw(x, self.hidden_size)
 
     def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
         return super().prepare(x, context)._replace(mask=self.hidden_mask(x))
 
-    def step(self, prepared: PreparedLSTM, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+    def step(
+        self, prepared: PreparedLSTM, t: int, step_input: StepInput, state: LayerState
+    ) -> Tuple[Tensor, LayerState]:
         h = state["h"] if prepared.mask is None else state["h"] * prepared.mask
-        return super().step(prepared, t, late, {**state, "h": h})
+        return super().step(prepared, t, step_input, {**state, "h": h})
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         mask = self.hidden_mask(x)
@@ -298,7 +296,7 @@ class VariationalLSTM(LSTMLayer):
         inputs = linear(steps_first.flatten(0, 1), self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
         inputs = inputs.unflatten(0, steps_first.shape[:2])
         if context.leading_padding is not None:
-            # with the input gate closed, c and h stay zero
+            # A closed input gate keeps c and h at zero.
             input_gate, others = inputs.tensor_split([self.hidden_size], dim=-1)
             closed = context.leading_padding.t().unsqueeze(-1)
             inputs = torch.cat([input_gate.masked_fill(closed, CLOSED_GATE), others], dim=-1)

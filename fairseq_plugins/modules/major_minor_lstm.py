@@ -1,4 +1,4 @@
-"""Major-Minor LSTM: every layer is a large and a small LSTM side by side (Shuang et al. 2020).
+"""Major-Minor LSTM: every layer consists of a large and a small LSTM (Shuang et al. 2020).
 
 Shapes: B batch rows, T time steps, C width of a layer's input, C_1 width of the stack's input, D width of the layer, of
 which D_ma are the major LSTM's and D_mi the minor's.
@@ -11,17 +11,16 @@ from typing import Dict, List, Optional, Sequence, Tuple, TypeVar
 import torch
 from torch import Tensor
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell, map_state
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, map_state
 from fairseq_plugins.modules.layers import SavesSettings
 from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
 from fairseq_plugins.options import choices, parse_float_list
 
 MINOR_INPUTS = ("embedding", "previous")
-"""What the minor LSTMs read: what the first layer of the stack reads, or what their major LSTM reads."""
+"""Input of the minor LSTMs: that of the stack's first layer, or that of their major LSTM."""
 
 MinorInput = choices(MINOR_INPUTS)
 Input = TypeVar("Input", Tensor, Optional[Tensor])
-"""Known for certain, or where it is known."""
 
 
 @dataclass
@@ -46,11 +45,10 @@ class MajorMinorOptions(WeightDropOptions):
 
 @RECURRENT_CELLS.register("mmlstm")
 class MajorMinorLSTM(RecurrentCell, SavesSettings):
-    """A layer whose two LSTMs never see each other's state; its output is theirs, the major's first.
+    """h = [LSTM_ma(v); LSTM_mi(e)] with v the layer below and e the input of the first layer  (section IV-C).
 
-    Shuang et al. 2020, section IV-C: h = [LSTM_ma(v); LSTM_mi(e)] with v the layer below and e the input of the first
-    layer. States h and c, (B, D), hold the major's part first as well, so that a decoder takes over the encoder's
-    major states as major and its minor ones as minor.
+    The two LSTMs never see each other's state. The states h and c, (B, D), also have the major part first, so that a
+    decoder uses the encoder's major states as major and its minor states as minor.
 
     Args:
         input_size: C.
@@ -81,10 +79,10 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
     def build_layers(
         cls, input_size: int, hidden_sizes: Sequence[int], *, options: MajorMinorOptions
     ) -> List[RecurrentCell]:
-        """The layers of a stack; one without a minor part is an LSTM.
+        """The layers of a stack, bottom first. A layer without a minor part is a plain LSTM.
 
         Raises:
-            ValueError: on proportions that are no share, too many or too few, or that leave a part empty.
+            ValueError: on proportions out of range, on too many or too few, or if a part would be empty.
         """
         proportions = parse_float_list(options.major_proportions, flag="--major-proportions")
         if len(proportions) == 1:
@@ -111,12 +109,15 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
         return self.major.prepare(x, context), self.minor.prepare(self._minor_input(x, context.stack_input), context)
 
     def step(
-        self, prepared: Tuple[PreparedLSTM, PreparedLSTM], t: int, late: Late, state: LayerState
+        self, prepared: Tuple[PreparedLSTM, PreparedLSTM], t: int, step_input: StepInput, state: LayerState
     ) -> Tuple[Tensor, LayerState]:
         major, minor = prepared
         major_h, minor_h = state["h"].split(self.sizes, dim=1)
-        minor_late = self._minor_input(late.input, late.stack_input)
-        gates = [self.major.gates(major, t, late.input, major_h), self.minor.gates(minor, t, minor_late, minor_h)]
+        minor_input = self._minor_input(step_input.input, step_input.stack_input)
+        gates = [
+            self.major.gates(major, t, step_input.input, major_h),
+            self.minor.gates(minor, t, minor_input, minor_h),
+        ]
         h, c = update(torch.cat(gates, dim=2), state["c"])
         return h, {"h": h, "c": c}
 

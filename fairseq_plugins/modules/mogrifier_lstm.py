@@ -1,6 +1,6 @@
 """Mogrifier LSTM: input and hidden state gate each other before every step (Melis et al. 2020).
 
-Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D width.
+Shapes: B batch rows, T time steps, C input width, of which C' columns are precomputed, D width.
 """
 
 from argparse import Namespace
@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.layers import ModuleSequence, glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.lstm import RecurrentDropout, RecurrentDropoutOptions, zero_state
 from fairseq_plugins.ops.recurrence import StepProducts
@@ -37,7 +37,7 @@ class MogrifierOptions(RecurrentDropoutOptions):
 
 
 class MogrifierRound(nn.Module):
-    """y <- 2 sigmoid(Q z + b) y, where y is the input and z the hidden state, or the other way round.
+    """y <- 2 sigmoid(Q z + b) y, where y is the input and z the hidden state, or vice versa.
 
     Args:
         gated_size: width of y.
@@ -54,32 +54,32 @@ class MogrifierRound(nn.Module):
         nn.init.zeros_(self.factors[-1].bias)
 
     def prepare(self, num_steps: int, num_rows: int) -> List[StepProducts]:
-        """The products of a sequence's steps."""
+        """Products of all steps of a sequence."""
         products: List[StepProducts] = []
         for factor in self.factors:
-            known = factor.weight.new_zeros(factor.out_features) if factor.bias is None else factor.bias
-            products.append(StepProducts(known.expand(num_steps, num_rows, -1), factor.weight.t()))
+            bias = factor.weight.new_zeros(factor.out_features) if factor.bias is None else factor.bias
+            products.append(StepProducts(bias.expand(num_steps, num_rows, -1), factor.weight.t()))
         return products
 
     @staticmethod
     def gate(products: List[StepProducts], t: int, y: Tensor, z: Tensor) -> Tensor:
-        """y after step t of the round."""
+        """y after this round at step t."""
         for product in products:
             z = product(t, z)
         return 2 * torch.sigmoid(z) * y
 
 
 class PreparedMogrifier(NamedTuple):
-    """What all steps of a Mogrifier LSTM read.
+    """Values that all steps of a Mogrifier LSTM share.
 
     Attributes:
-        known: the columns of the input that are known in advance, of each step, (B, C').
+        inputs: the precomputed columns of each step's input, (B, C').
         rounds: products of each round.
-        gates: pre-activations (B, 4 D) from input and hidden state side by side, (B, C + D).
+        gates: maps input and hidden state, concatenated to (B, C + D), to pre-activations (B, 4 D).
         mask: factors of the hidden state, (B, D), or None.
     """
 
-    known: Tuple[Tensor, ...]
+    inputs: Tuple[Tensor, ...]
     rounds: List[List[StepProducts]]
     gates: StepProducts
     mask: Optional[Tensor]
@@ -89,11 +89,10 @@ class PreparedMogrifier(NamedTuple):
 class MogrifierLSTM(RecurrentCell):
     """LSTM that reads x and h after rounds of x <- 2 sigmoid(Q h + b) x and h <- 2 sigmoid(R x + b) h, by turns.
 
-    Melis, Kocisky & Blunsom 2020, *Mogrifier LSTM*. Every round has a matrix and a bias of its own. The LSTM has one
-    bias vector and a capped input gate: f, o = sigmoid(.); i = min(sigmoid(.), 1 - f); c = f c + i tanh(.),
-    h = o tanh(c). Biases of forget gates start 1 above those of the others; they are weights like these, and decay
-    pulls them to zero. With ``--dropout-recurrent`` the rounds start from m h in place of h, with a mask m drawn once a
-    window and row. The state is h and c, each (B, D).
+    Melis, Kocisky & Blunsom 2020. Every round has its own matrix and bias. The LSTM has one bias vector and a capped
+    input gate: f, o = sigmoid(.), i = min(sigmoid(.), 1 - f), c = f c + i tanh(.), h = o tanh(c). The initial biases of
+    forget gates are 1 above the others. Weight decay applies to all biases. With ``--dropout-recurrent`` the rounds
+    start from m h instead of h, with a mask m for each window and row. The state is h and c, each (B, D).
 
     Args:
         input_size: C.
@@ -126,8 +125,8 @@ class MogrifierLSTM(RecurrentCell):
         )
         self.recurrent_dropout = RecurrentDropout(options)
 
-    def start_by_layer(self) -> None:
-        """The recurrent matrix of each gate is orthogonal, the bias of a forget gate 1."""
+    def reset_by_layer(self) -> None:
+        """Each gate's recurrent matrix is orthogonal. The bias of a forget gate is 1."""
         glorot_uniform_(self.input.weight, num_stacked=4)
         orthogonal_(self.recurrent.weight, num_stacked=4)
         self._forget_biases.fill_(1)
@@ -143,15 +142,19 @@ class MogrifierLSTM(RecurrentCell):
         num_rows, num_steps, _ = x.shape
         weight = torch.cat([self.input.weight, self.recurrent.weight], dim=1)
         return PreparedMogrifier(
-            known=x.unbind(1),
+            inputs=x.unbind(1),
             rounds=[mogrifier.prepare(num_steps, num_rows) for mogrifier in self.rounds],
             gates=StepProducts(self.input.bias.expand(num_steps, num_rows, -1), weight.t()),
             mask=self.recurrent_dropout.draw(x, self.hidden_size),
         )
 
-    def step(self, prepared: PreparedMogrifier, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+    def step(
+        self, prepared: PreparedMogrifier, t: int, step_input: StepInput, state: LayerState
+    ) -> Tuple[Tensor, LayerState]:
         h = state["h"] if prepared.mask is None else state["h"] * prepared.mask
-        x = prepared.known[t] if late.input is None else torch.cat([prepared.known[t], late.input], dim=1)
+        x = prepared.inputs[t]
+        if step_input.input is not None:
+            x = torch.cat([x, step_input.input], dim=1)
         for n, products in enumerate(prepared.rounds):
             if n % 2 == 0:
                 x = MogrifierRound.gate(products, t, x, h)

@@ -1,6 +1,6 @@
 """Recurrent highway network: several micro-layers at every step (Zilly et al. 2017).
 
-Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D width, L micro-layers.
+Shapes: B batch rows, T time steps, C input width, of which C' columns are precomputed, D width, L micro-layers.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.layers import ModuleSequence, SavesSettings, glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.lstm import RecurrentDropout, RecurrentDropoutOptions
 from fairseq_plugins.ops.matmul import linear
@@ -17,7 +17,7 @@ from fairseq_plugins.ops.recurrence import StepProducts, recurrent_highway
 from fairseq_plugins.options import check_at_least_one, choices
 
 TRANSFORM_INPUTS = ("state", "candidate")
-"""What the transform gate of a micro-layer reads: the masked state before it, or its own candidate."""
+"""Input of a micro-layer's transform gate: the masked state before the micro-layer, or its own candidate."""
 
 TransformInput = choices(TRANSFORM_INPUTS)
 
@@ -47,11 +47,11 @@ class RecurrentHighwayOptions(RecurrentDropoutOptions):
 
 
 class PreparedHighway(NamedTuple):
-    """What all steps of a recurrent highway network read.
+    """Values that all steps of a recurrent highway network share.
 
     Attributes:
-        products: of each micro-layer: of candidates and gates at once, (B, 2 D), or of either, (B, D). In the first
-            micro-layer an operand holds the late input, (B, C - C'), and then the state or the candidates, (B, D).
+        products: of each micro-layer: one product (B, 2 D) of candidates and gates, or one (B, D) of each. The operand
+            is the state or the candidates, (B, D), in the first micro-layer after the step's input, (B, C - C').
         mask: factors of the state, (B, D), or None.
     """
 
@@ -63,11 +63,11 @@ class PreparedHighway(NamedTuple):
 class RecurrentHighway(RecurrentCell, SavesSettings):
     """s <- (h - s) t + s for each micro-layer, with h = tanh(R_H (m s) + b_H), t = sigmoid(R_T (m s) + b_T).
 
-    Zilly et al. 2017, *Recurrent Highway Networks*. The first micro-layer adds W_H x and W_T x. The mask m is drawn
-    once a window and row, and all micro-layers and steps share it; what is carried on is not masked. With
-    ``--transform-input candidate`` the gate is t = sigmoid(R_T h + b_T), without a mask. The output is s after the
-    last micro-layer, and the state is the same, (B, D). The other masks of a variational network are those of the
-    language model: ``--dropout-masks locked`` and ``--word-masks row``.
+    Zilly et al. 2017. The first micro-layer adds W_H x and W_T x. Each window and row draws a mask m that all
+    micro-layers and steps share. It affects only the matrices' input; the carried s is not masked. With
+    ``--transform-input candidate`` the gate is t = sigmoid(R_T h + b_T), without a mask. Output and state are s after
+    the last micro-layer, (B, D). The language model draws the other masks of a variational network, with
+    ``--dropout-masks locked`` and ``--word-masks row``.
 
     Args:
         input_size: C.
@@ -97,8 +97,8 @@ class RecurrentHighway(RecurrentCell, SavesSettings):
         self.register_buffer("start", start, persistent=False)
         self.recurrent_dropout = RecurrentDropout(options)
 
-    def start_by_layer(self) -> None:
-        """Candidates and gates of every micro-layer have an orthogonal matrix each; gates start at the flag's bias."""
+    def reset_by_layer(self) -> None:
+        """The matrices of candidates and of gates are orthogonal. Gates start at the bias of the flag."""
         glorot_uniform_(self.input.weight, num_stacked=2)
         for layer in self.micro_layers:
             orthogonal_(layer.weight, num_stacked=2)
@@ -107,38 +107,40 @@ class RecurrentHighway(RecurrentCell, SavesSettings):
         return {"s": x.new_zeros(x.size(0), self.hidden_size)}
 
     def biases(self) -> List[Tensor]:
-        """Of each micro-layer, (2 D), with what the gates start from."""
+        """Biases of each micro-layer, (2 D), with the initial bias of its gates added."""
         return [layer.bias + self.start for layer in self.micro_layers]
 
     def prepare(self, x: Tensor, context: CellContext) -> PreparedHighway:
-        num_rows, num_steps, num_known = x.shape
-        known_weight, late_weight = self.input.weight.tensor_split([num_known], dim=1)
-        knowns = [bias.expand(num_steps, num_rows, -1) for bias in self.biases()]
+        num_rows, num_steps, num_precomputed = x.shape
+        precomputed_weight, step_weight = self.input.weight.tensor_split([num_precomputed], dim=1)
+        addends = [bias.expand(num_steps, num_rows, -1) for bias in self.biases()]
         weights = [layer.weight for layer in self.micro_layers]
-        if num_known > 0:
+        if num_precomputed > 0:
             rows = x.transpose(0, 1).flatten(0, 1)
-            knowns[0] = knowns[0] + linear(rows, known_weight, None).view_as(knowns[0])
-        weights[0] = torch.cat([late_weight, weights[0]], dim=1)
+            addends[0] = addends[0] + linear(rows, precomputed_weight, None).view_as(addends[0])
+        weights[0] = torch.cat([step_weight, weights[0]], dim=1)
         num_parts = 2 if self.reads_candidate else 1
         products = [
-            [StepProducts(*part) for part in zip(known.chunk(num_parts, dim=-1), weight.t().chunk(num_parts, dim=-1))]
-            for known, weight in zip(knowns, weights)
+            [StepProducts(*part) for part in zip(addend.chunk(num_parts, dim=-1), weight.t().chunk(num_parts, dim=-1))]
+            for addend, weight in zip(addends, weights)
         ]
         return PreparedHighway(products, self.recurrent_dropout.draw(x, self.hidden_size))
 
-    def step(self, prepared: PreparedHighway, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
-        s, first = state["s"], late.input
+    def step(
+        self, prepared: PreparedHighway, t: int, step_input: StepInput, state: LayerState
+    ) -> Tuple[Tensor, LayerState]:
+        s, x = state["s"], step_input.input
         for products in prepared.products:
             masked = s if prepared.mask is None else s * prepared.mask
             if self.reads_candidate:
                 of_candidate, of_gate = products
-                candidate = torch.tanh(of_candidate(t, _beside(first, masked)))
-                gate = torch.sigmoid(of_gate(t, _beside(first, candidate)))
+                candidate = torch.tanh(of_candidate(t, _concatenate(x, masked)))
+                gate = torch.sigmoid(of_gate(t, _concatenate(x, candidate)))
             else:
-                candidate, gate = products[0](t, _beside(first, masked)).chunk(2, dim=1)
+                candidate, gate = products[0](t, _concatenate(x, masked)).chunk(2, dim=1)
                 candidate, gate = torch.tanh(candidate), torch.sigmoid(gate)
             s = torch.addcmul(s, candidate - s, gate)
-            first = None
+            x = None  # only the first micro-layer reads the input
         return s, {"s": s}
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
@@ -156,6 +158,5 @@ class RecurrentHighway(RecurrentCell, SavesSettings):
         return outputs.transpose(0, 1), {"s": outputs[-1].clone()}
 
 
-def _beside(first: Optional[Tensor], second: Tensor) -> Tensor:
-    """Columns of both, or of the second where there is no first."""
-    return second if first is None else torch.cat([first, second], dim=1)
+def _concatenate(x: Optional[Tensor], s: Tensor) -> Tensor:
+    return s if x is None else torch.cat([x, s], dim=1)

@@ -1,6 +1,6 @@
-"""Recurrent layers without gates (Pachitariu & Sahani 2013).
+"""Recurrent layers without gates, and the column norm constraint of their word matrices (Pachitariu & Sahani 2013).
 
-Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D width, V words.
+Shapes: B batch rows, T time steps, C input width, of which C' columns are precomputed, D width, V words.
 """
 
 import math
@@ -14,14 +14,14 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.layers import SavesSettings, orthogonal_
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan
 from fairseq_plugins.options import check_positive, choices
 
 INPUT_MATRICES = ("on", "off")
-"""Whether a layer multiplies its input by a matrix, or adds it as it is."""
+"""Values of ``--input-matrix``."""
 
 InputMatrix = choices(INPUT_MATRICES)
 
@@ -56,16 +56,16 @@ class SimpleRecurrentOptions(FairseqDataclass):
 
 
 class PreparedSteps(NamedTuple):
-    """What all steps of a layer read.
+    """Values that all steps of a layer share.
 
     Attributes:
-        known: what is known in advance of the sums, (B, D) a step.
-        products: their sum with the products of what the step alone knows; None where it knows nothing.
-        boundaries: whether the word is a boundary, (B, 1) a step; empty where nothing skips.
-        connections: the diagonal of R, (D), in float32 or wider, or None where R is a matrix.
+        sums: the precomputed part of each step's pre-activations, (B, D).
+        products: adds the products of the step's input and of the state; None if there are none.
+        boundaries: whether each step's token is a boundary between words, (B, 1); empty without ``--word-skip``.
+        connections: the diagonal of R, (D), in float32 or wider, or None if R is a matrix.
     """
 
-    known: Tuple[Tensor, ...]
+    sums: Tuple[Tensor, ...]
     products: Optional[StepProducts]
     boundaries: Tuple[Tensor, ...]
     connections: Optional[Tensor]
@@ -74,11 +74,11 @@ class PreparedSteps(NamedTuple):
 class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
     """x_t = f(W y_t + R x_{t-1}), without biases.
 
-    With ``--word-skip`` R' x_{t'} is added at the first letter of each word, where t' is the first letter of the word
-    before (a skipping network). The output is x, and the state x, (B, D), and with the skip x at the last first letter,
-    (B, D), and whether the token before was inside a word, 1 or 0, (B, 1). A text begins with a first letter.
+    With ``--word-skip`` (a skipping network) R' x_{t'} is added at the first letter of each word, where t' is the first
+    letter of the word before. The output is x. The state is x, (B, D), and with the skip also x at the last first
+    letter, (B, D), and whether the token before was inside a word, 1 or 0, (B, 1). A text begins with a first letter.
 
-    A subclass gives f in :meth:`activation`, and R as :attr:`recurrent` or as :meth:`self_connections`. With
+    A subclass defines f by :meth:`activation`, and R by :attr:`recurrent` or :meth:`self_connections`. With
     ``--recurrent-scale`` c, R and R' are c times the parameters :attr:`recurrent` and :attr:`skip`.
 
     Args:
@@ -87,11 +87,11 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         options: flags.
 
     Raises:
-        ValueError: without an input matrix if the input is not as wide as the layer; if the scale is not above zero.
+        ValueError: if the input without a matrix is not as wide as the layer, or the scale is not above zero.
     """
 
     recurrent: Optional[nn.Linear]
-    """R / c, (D, D), or None where R is diagonal."""
+    """R / c, (D, D), or None if R is diagonal."""
     is_boundary: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, options: SimpleRecurrentOptions):
@@ -113,7 +113,7 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         self.register_buffer("is_boundary", torch.zeros(0, dtype=torch.bool), persistent=False)
 
     @torch.no_grad()
-    def start_by_layer(self) -> None:
+    def reset_by_layer(self) -> None:
         """R and R' are orthogonal."""
         for matrix in (self.recurrent, self.skip):
             if matrix is not None:
@@ -121,20 +121,20 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
                 matrix.weight.div_(self.recurrent_scale)
 
     def recurrent_matrices(self) -> List[Tensor]:
-        """R and R', (D, D) each, where there are such."""
+        """R and R', (D, D) each, as far as the layer has them."""
         weights = [matrix.weight for matrix in (self.recurrent, self.skip) if matrix is not None]
         return weights if self.recurrent_scale == 1 else [self.recurrent_scale * weight for weight in weights]
 
     def activation(self, sums: Tensor) -> Tensor:
-        """f, element by element."""
+        """f, elementwise."""
         raise NotImplementedError
 
     def self_connections(self) -> Tensor:
-        """The diagonal of R, (D), in float32 or wider, where there is no :attr:`recurrent`."""
+        """The diagonal of R, (D), in float32 or wider. For layers without :attr:`recurrent`."""
         raise NotImplementedError
 
     def read_dictionary(self, dictionary: Dictionary) -> None:
-        """Learn which symbols stand between words: that of ``--word-skip``, the end mark, and padding.
+        """Read which symbols are between words: that of ``--word-skip``, begin and end of sentence, and padding.
 
         Raises:
             ValueError: if the dictionary does not hold the symbol.
@@ -155,8 +155,8 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
             state["inside"] = x.new_zeros(x.size(0), 1)
         return state
 
-    def sums_of_inputs(self, x: Tensor) -> Tensor:
-        """Share of the sums (T, B, D) of the first columns of the input, (B, T, C')."""
+    def input_sums(self, x: Tensor) -> Tensor:
+        """Part (T, B, D) of the pre-activations that comes from the first columns of the input, (B, T, C')."""
         steps_first = x.transpose(0, 1)
         if self.input is None:
             return F.pad(steps_first, (0, self.hidden_size - x.size(-1)))
@@ -164,34 +164,35 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         return linear(rows, self.input.weight[:, : x.size(-1)], None).unflatten(0, steps_first.shape[:2])
 
     def prepare(self, x: Tensor, context: CellContext) -> PreparedSteps:
-        num_known = x.size(-1)
-        known = self.sums_of_inputs(x)
-        late = self.input_size - num_known
+        num_precomputed = x.size(-1)
+        sums = self.input_sums(x)
         weights: List[Tensor] = []
-        if self.input is not None and late:
-            weights.append(self.input.weight[:, num_known:])
+        if self.input is not None and num_precomputed < self.input_size:
+            weights.append(self.input.weight[:, num_precomputed:])
         weights.extend(self.recurrent_matrices())
-        products = StepProducts(known, torch.cat(weights, dim=1).t()) if weights else None
+        products = StepProducts(sums, torch.cat(weights, dim=1).t()) if weights else None
         boundaries: Tuple[Tensor, ...] = ()
         if self.skip is not None:
             assert context.tokens is not None and len(self.is_boundary) > 0
             boundaries = self.is_boundary[context.tokens].unsqueeze(-1).unbind(1)
         connections = self.self_connections() if self.recurrent is None else None
-        return PreparedSteps(known.unbind(0), products, boundaries, connections)
+        return PreparedSteps(sums.unbind(0), products, boundaries, connections)
 
-    def step(self, prepared: PreparedSteps, t: int, late: Late, state: LayerState) -> Tuple[Tensor, LayerState]:
+    def step(
+        self, prepared: PreparedSteps, t: int, step_input: StepInput, state: LayerState
+    ) -> Tuple[Tensor, LayerState]:
         operands: List[Tensor] = []
-        if late.input is not None and self.input is not None:
-            operands.append(late.input)
+        if step_input.input is not None and self.input is not None:
+            operands.append(step_input.input)
         if self.recurrent is not None:
             operands.append(state["x"])
-        starts = None
+        starts = None  # whether the token is the first letter of a word
         if self.skip is not None:
             starts = ~prepared.boundaries[t] & (state["inside"] == 0)
             operands.append(state["first_letter"] * starts)
-        sums = prepared.known[t] if prepared.products is None else prepared.products(t, torch.cat(operands, dim=1))
-        if late.input is not None and self.input is None:
-            sums = sums + F.pad(late.input, (self.hidden_size - late.input.size(1), 0))
+        sums = prepared.sums[t] if prepared.products is None else prepared.products(t, torch.cat(operands, dim=1))
+        if step_input.input is not None and self.input is None:
+            sums = sums + F.pad(step_input.input, (self.hidden_size - step_input.input.size(1), 0))
         if prepared.connections is not None:
             connections, wide = prepared.connections, prepared.connections.dtype
             sums = torch.addcmul(sums.to(wide), connections, state["x"].to(wide)).to(sums.dtype)
@@ -202,13 +203,8 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         return x, {"x": x, "first_letter": torch.where(starts, x, state["first_letter"]), "inside": inside}
 
 
-# Linear recurrent network whose units have a memory of their own: the FPNN of Pachitariu & Sahani 2013.
-#
-# Shapes: B batch rows, T time steps, C input width, D width.
-
-
 TRANSITIONS = ("diagonal", "full")
-"""Shapes of R."""
+"""Values of ``--transition``: shapes of R."""
 
 Transition = choices(TRANSITIONS)
 
@@ -235,19 +231,19 @@ class DiagonalOptions(SimpleRecurrentOptions):
 
 
 SHORTEST_TIMESCALE, LONGEST_TIMESCALE = 0.25, 100_000
-"""In tokens; a unit that forgot more slowly would be 1 in 32 bits, and not learn."""
+"""In tokens. A unit that forgot more slowly would have a self-connection of 1 in 32 bits and would not learn."""
 
 
 @RECURRENT_CELLS.register("diagonal")
 class DiagonalRNN(SimpleRecurrentLayer):
-    """x_t = W y_t + r * x_{t-1}, a linear network (Pachitariu & Sahani 2013, FPNN).
+    """x_t = W y_t + r * x_{t-1}: the FPNN, a linear network whose units each have a memory of their own.
 
-    r = tanh(s_0 + s) with a trained s, which keeps it within -1 and 1; s_0 is where the timescales -1 / log r start. r
-    is formed in float32, for in 16 bits it would be 1 where a unit forgets slowly. A window is one scan. With
-    ``--transition full`` a matrix takes the place of r, and nothing bounds it.
+    r = tanh(s_0 + s) with a trained s, so r stays within -1 and 1. s_0 determines the initial timescales -1 / log r. r
+    is computed in float32: in 16 bits it would be 1 for units that forget slowly. A window is one scan. With
+    ``--transition full`` a matrix replaces r, and its values are not bounded.
 
     Raises:
-        ValueError: as :class:`SimpleRecurrentLayer`, or if the longest timescale is not above the shortest.
+        ValueError: as :class:`SimpleRecurrentLayer`, or if the longest timescale is out of range.
     """
 
     Options = DiagonalOptions
@@ -269,7 +265,7 @@ class DiagonalRNN(SimpleRecurrentLayer):
             )
         self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False) if options.transition == "full" else None
         self.longest_timescale = options.longest_timescale
-        self._start: Optional[Tensor] = None  # no buffer, whose precision follows the weights
+        self._start: Optional[Tensor] = None  # not a buffer, whose dtype would follow the weights
         if self.recurrent is None:
             self.connection_bias = nn.Parameter(torch.zeros(hidden_size))
             self.save_setting("timescale_text", flag="--longest-timescale", value=f"{options.longest_timescale:g}")
@@ -279,7 +275,7 @@ class DiagonalRNN(SimpleRecurrentLayer):
 
     @property
     def start(self) -> Tensor:
-        """s_0, (D) in float32, whatever the precision of the weights."""
+        """s_0, (D) in float32, for any dtype of the weights."""
         device = self.connection_bias.device
         if self._start is None or self._start.device != device:
             shortest = SHORTEST_TIMESCALE if self.hidden_size > 1 else self.longest_timescale
@@ -294,16 +290,11 @@ class DiagonalRNN(SimpleRecurrentLayer):
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         if self.recurrent is not None or self.skip is not None:
             return super().forward(x, state, context)
-        sums = self.sums_of_inputs(x)
+        sums = self.input_sums(x)
         if context.leading_padding is not None:
             sums = sums.masked_fill(context.leading_padding.t().unsqueeze(-1), 0)  # zeros stay zeros
         outputs = linear_scan(sums, self.self_connections(), state["x"])
         return outputs.transpose(0, 1), {"x": outputs[-1].clone()}
-
-
-# Recurrent networks of rectifiers (Pachitariu & Sahani 2013).
-#
-# Shapes: D width.
 
 
 @RECURRENT_CELLS.register("rectifier")
@@ -338,7 +329,7 @@ class SmoothRectifierOptions(SimpleRecurrentOptions):
 
 @RECURRENT_CELLS.register("smooth-rectifier")
 class SmoothRectifierRNN(RectifierRNN):
-    """x_t = f(W y_t + R x_{t-1}) with f(z) = max(0, z - a tanh(z / a)), whose derivative has no jump.
+    """x_t = f(W y_t + R x_{t-1}) with f(z) = max(0, z - a tanh(z / a)), whose derivative is continuous.
 
     Raises:
         ValueError: as :class:`SimpleRecurrentLayer`, or if a is not above zero.
@@ -355,24 +346,19 @@ class SmoothRectifierRNN(RectifierRNN):
         return torch.relu(sums - self.smoothing * torch.tanh(sums / self.smoothing))
 
 
-# Columns of weight matrices that keep their lengths while they learn (Pachitariu & Sahani 2013).
-#
-# Shapes: V words, H hidden units.
-
-
 COLUMN_NORM = "column_norm"
-"""Attribute of a weight, by which optimisers find its norm."""
+"""Attribute of a weight by which optimisers find its :class:`ColumnNorm`."""
 
 
 class ColumnNorm:
-    """Matrices whose columns, all weights into a hidden unit or all out of it, have one Euclidean length.
+    """Column norm constraint: all columns of the matrices have the same Euclidean length.
 
-    They are brought to it here, and after every update by
-    :func:`~fairseq_plugins.optim.nt_asgd.hold_columns` or by an optimiser that averages, which finds this object
-    as ``column_norm`` of the weights.
+    A column holds all weights into a hidden unit, or all out of it. The columns are scaled here, and after every update
+    by :func:`~fairseq_plugins.optim.nt_asgd.hold_columns` or by an averaging optimiser, which finds this object as
+    ``column_norm`` of the weights.
 
     Args:
-        weights: each (V, H).
+        weights: each (V, D).
         length: above zero.
     """
 
@@ -381,42 +367,42 @@ class ColumnNorm:
         self.weights = list(weights)
         self.length = length
         self.is_held = False
-        """Whether a task holds them after every update."""
+        """Whether a task applies the constraint after every update."""
         for weight in self.weights:
             self.normalise_(weight.data)
             setattr(weight, COLUMN_NORM, self)
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        """Of a copy, or one that was pickled: its weights have lost what was set on them."""
+        """Restore the attribute of the weights, which copying and pickling lose."""
         vars(self).update(state)
         for weight in self.weights:
             setattr(weight, COLUMN_NORM, self)
 
     def check_held(self) -> None:
-        """Refuse to train where nobody holds them.
+        """Check that a task applies the constraint, before training.
 
         Raises:
-            ValueError: with the remedy.
+            ValueError: if none does.
         """
         if not self.is_held:
             raise ValueError("--column-norm needs --task stateful_lm, which holds it after every update")
 
     def normalise_(self, weight: Tensor) -> Tensor:
-        """Bring the columns of a matrix (V, H) to the length; see :func:`normalise_columns_`."""
+        """Scale the columns of a matrix (V, D) to the length; see :func:`normalise_columns_`."""
         return normalise_columns_(weight, self.length)
 
 
 def column_lengths(weight: Tensor) -> Tensor:
-    """The Euclidean lengths of the columns of a matrix (V, H): (H) in 32 bits at least."""
+    """Euclidean lengths (D) of the columns of a matrix (V, D), in float32 or wider."""
     return weight.to(accumulation_dtype(weight)).square().sum(dim=0).sqrt()
 
 
 @torch.no_grad()
 def normalise_columns_(weight: Tensor, length: float) -> Tensor:
-    """Bring the columns of a matrix (V, H) to a length; a column of zeros stays one.
+    """Scale the columns of a matrix (V, D) to a length. A column of zeros stays as it is.
 
     Returns:
-        what each column was divided by, (H) in 32 bits at least.
+        the divisor of each column, (D), in float32 or wider.
     """
     lengths = column_lengths(weight)
     divisors = torch.where(lengths > 0, lengths / length, 1)
@@ -425,5 +411,5 @@ def normalise_columns_(weight: Tensor, length: float) -> Tensor:
 
 
 def column_norm(weight: Tensor) -> Optional[ColumnNorm]:
-    """What holds the columns of a weight, or None."""
+    """The column norm constraint of a weight, or None."""
     return getattr(weight, COLUMN_NORM, None)

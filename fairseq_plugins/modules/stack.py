@@ -1,6 +1,7 @@
-"""A stack of recurrent layers that returns every layer's output and its state.
+"""Stacks of recurrent layers: one direction for decoders and language models, one or two for encoders.
 
-Shapes: B batch rows, T time steps, C input width, of which C' columns are known in advance, D_n width of layer n.
+Shapes: B batch rows, T time steps, C input width, of which C' columns are precomputed, D_n width of layer n.
+In encoders: B sentences, S positions, N index of the last layer.
 """
 
 from dataclasses import dataclass
@@ -11,24 +12,24 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late, LayerState, RecurrentCell, add_states
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, add_states
 from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, ModuleSequence, SavesSettings
 
 StackState = List[LayerState]
 """States of the layers, bottom first."""
 
 OUTPUT_SKIPS = ("none", "sum")
-"""What a stack outputs: what its last layer does, or the sum of the outputs of all layers."""
+"""Output of a stack: that of its last layer, or the sum over all layers."""
 
 
 @dataclass
 class StackOutput:
-    """What layers return, for a sequence (B, T, *) or for one step (B, *).
+    """Output of a stack for a sequence (B, T, *), or for one step (B, *).
 
     Attributes:
-        layers: output of each layer after its dropout, (B, T, D_n); last that of the stack.
-        top: output of the stack before its dropout, (B, T, D_N).
-        state: state after the last time step, one entry a layer.
+        layers: output of each layer after dropout, (B, T, D_n). The last is the output of the stack.
+        top: output of the stack before dropout, (B, T, D_N).
+        state: state of each layer after the last time step.
     """
 
     layers: List[Tensor]
@@ -44,15 +45,14 @@ def run_layers(
     *,
     skip: str = "none",
 ) -> StackOutput:
-    """Run one layer after the other, each with dropout on its output.
+    """Run layers in sequence, with dropout on the output of each.
 
     Args:
-        layers: bottom first; input and state of a layer to its output and new state.
-        dropouts: of each layer's output, the last of the stack's.
+        layers: bottom first. Each maps input and state to output and new state.
+        dropouts: dropout of each layer's output.
         x: input of the first layer.
-        state: of each layer.
-        skip: a value of :data:`OUTPUT_SKIPS`. The outputs that are summed are those without dropout; the sum has that
-            of the last layer.
+        state: state of each layer.
+        skip: a value of :data:`OUTPUT_SKIPS`. A sum adds outputs before dropout and has the dropout of the last layer.
     """
     outputs: List[Tensor] = []
     new_state: StackState = []
@@ -82,8 +82,8 @@ class RecurrentStack(nn.Module):
         skip: a value of :data:`OUTPUT_SKIPS`.
 
     Raises:
-        ValueError: on an unknown cell, no layer, a width below one, a rate outside [0, 1) or options that do not fit,
-            and if outputs of one layer or of several widths are to be summed.
+        ValueError: on an unknown cell, no layer, a width below one, a rate outside [0, 1), options that do not fit, or
+            a sum over a single layer or over layers of several widths.
     """
 
     def __init__(
@@ -134,79 +134,69 @@ class RecurrentStack(nn.Module):
     ) -> StackOutput:
         """Run all layers over x (B, T, C), from ``state`` or from zeros.
 
-        ``tokens`` and ``leading_padding``, both (B, T), are for cells to read; see :class:`CellContext`.
+        Cells may read ``tokens`` and ``leading_padding``, both (B, T); see :class:`CellContext`.
         """
         context = CellContext(stack_input=x, tokens=tokens, leading_padding=leading_padding)
         layers = [partial(layer, context=context) for layer in self.layers]
         return run_layers(layers, self.dropouts, x, self.initial_state(x) if state is None else state, skip=self.skip)
 
     def steps(self, x: Tensor, *, tokens: Optional[Tensor] = None) -> "StackSteps":
-        """The steps over a sequence whose last input columns are known at their step only.
+        """Run step by step over a sequence whose last input columns arrive with each step.
 
-        x (B, T, C') are the columns that are known in advance; ``tokens`` (B, T) are for cells to read.
+        x (B, T, C') are the precomputed columns. Cells may read ``tokens`` (B, T).
         """
         return StackSteps(self, x, tokens=tokens)
 
 
 class StackSteps:
-    """The steps of a stack over one sequence; what does not depend on the step is computed at the start.
+    """A stack that runs step by step over one sequence. What does not depend on the step is precomputed.
 
     Args:
         stack: the layers.
-        x: the columns of the input that are known in advance, (B, T, C').
+        x: precomputed columns of the input, (B, T, C').
         tokens: (B, T) or None.
     """
 
     def __init__(self, stack: RecurrentStack, x: Tensor, *, tokens: Optional[Tensor] = None):
         context = CellContext(stack_input=x, tokens=tokens)
-        nothing = x[..., :0]
-        inputs = [x, *[nothing] * (len(stack.layers) - 1)]
+        inputs = [x, *[x[..., :0]] * (len(stack.layers) - 1)]  # upper layers have no precomputed columns
         self.skip = stack.skip
-        self.layers = [(layer, layer.prepare(known, context)) for layer, known in zip(stack.layers, inputs)]
+        self.layers = [(layer, layer.prepare(columns, context)) for layer, columns in zip(stack.layers, inputs)]
         self.masks = [
             _mask_of_steps(dropout, x, layer.hidden_size) for dropout, layer in zip(stack.dropouts, stack.layers)
         ]
 
-    def __call__(self, t: int, late: Tensor, state: StackState) -> StackOutput:
-        """Step t, with the last columns of the input, (B, C - C')."""
+    def __call__(self, t: int, stack_input: Tensor, state: StackState) -> StackOutput:
+        """Step t, given the last columns of the input, (B, C - C')."""
 
         def step(layer: RecurrentCell, prepared: Any, x: Tensor, layer_state: LayerState) -> Tuple[Tensor, LayerState]:
-            return layer.step(prepared, t, Late(x, late), layer_state)
+            return layer.step(prepared, t, StepInput(x, stack_input), layer_state)
 
         layers = [partial(step, *layer) for layer in self.layers]
-        return run_layers(layers, [partial(mask, t) for mask in self.masks], late, state, skip=self.skip)
+        return run_layers(layers, [partial(mask, t) for mask in self.masks], stack_input, state, skip=self.skip)
 
 
 def _mask_of_steps(dropout: BroadcastDropout, x: Tensor, width: int) -> Callable[[int, Tensor], Tensor]:
-    """Dropout of an output (B, width) at step t, with a mask drawn for all steps."""
+    """Dropout of the output (B, width) of step t. The masks of all steps are drawn now."""
     mask = dropout.mask(x, (x.size(0), x.size(1), width))
     if mask is None:
-        return _keep
+        return lambda t, output: output
     masks = mask.expand(-1, x.size(1), -1).unbind(1)
     return lambda t, output: output * masks[t]
 
 
-def _keep(t: int, output: Tensor) -> Tensor:
-    return output
-
-
-# Recurrent encoder of one or two directions.
-#
-# Shapes: B sentences, S positions, C input width, D_n width of layer n, N index of the last layer.
-
-
 DIRECTIONS = ("both", "forward")
-"""How sentences are read: forwards and backwards, or forwards only."""
+"""Values of ``--encoder-directions``."""
 
 MERGES = ("top", "layer")
-"""Where two directions are summed: once at the top, or after every layer, the sum feeding the next."""
+"""Where two directions are summed: once at the top, or after every layer, as input of the next."""
 
 
 class EncoderStack(SavesSettings):
-    """One or two recurrent stacks, the second of which reads the sentences backwards.
+    """An encoder: one or two recurrent stacks, the second of which reads the sentences backwards.
 
-    Annotations are the sums of both directions' outputs, and the state that is handed over to a decoder is the sum
-    of both final states, layer by layer. Padding may stand anywhere before or after a sentence and changes nothing.
+    Annotations are sums of the outputs of both directions. The state for the decoder is the sum of both final states,
+    layer by layer. Padding before or after a sentence does not change the results.
 
     Args:
         input_size: C.
@@ -217,8 +207,8 @@ class EncoderStack(SavesSettings):
         hidden_dropout: standard dropout rate between layers.
 
     Shape:
-        x: (B, S, C); padding: (B, S), True where no token is, or None; tokens: (B, S) or None;
-        output: annotations (B, S, D_N), zero at padding, and the state, one entry a layer.
+        x: (B, S, C); padding: (B, S), True at positions without a token, or None; tokens: (B, S) or None;
+        output: annotations (B, S, D_N), zero at padding, and the state of each layer.
 
     Raises:
         ValueError: as :class:`RecurrentStack`.
@@ -277,11 +267,11 @@ class EncoderStack(SavesSettings):
 
 @dataclass(frozen=True)
 class _Direction:
-    """One order of reading, with padding first.
+    """One order of reading, with padding moved to the front.
 
     Attributes:
         reorder, restore: map positions, (B, S, *), to this order and back.
-        context: of the cells, in this order.
+        context: context of the cells, in this order.
     """
 
     reorder: Callable[[Tensor], Tensor]
@@ -292,7 +282,7 @@ class _Direction:
 def _read_layer(
     x: Tensor, state: LayerState, *, layers: Sequence[RecurrentCell], directions: Sequence[_Direction]
 ) -> Tuple[Tensor, LayerState]:
-    """Sums over the directions of one layer's output and final state."""
+    """Output and final state of one layer, summed over the directions."""
     outputs: List[Tensor] = []
     states: List[LayerState] = []
     for layer, direction in zip(layers, directions):
@@ -305,10 +295,11 @@ def _read_layer(
 def _directions(
     x: Tensor, padding: Optional[Tensor], tokens: Optional[Tensor], *, num_directions: int
 ) -> List[_Direction]:
-    """Forwards, and where there are two backwards."""
+    """Forwards, and backwards if there are two directions."""
     if padding is None:
-        orders = [(_encoder_stack_keep, _encoder_stack_keep), (_flip, _flip)]
+        orders = [(_identity, _identity), (_flip, _flip)]
     else:
+        # padding sorts first, then the tokens in the order of the direction
         positions = torch.arange(x.size(1), device=x.device).expand_as(padding)
         ahead = positions.masked_fill(padding, -1).argsort(dim=1, stable=True)
         back = (x.size(1) - positions).masked_fill(padding, -1).argsort(dim=1, stable=True)
@@ -329,7 +320,7 @@ def _directions(
     ]
 
 
-def _encoder_stack_keep(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x
 
 
@@ -338,6 +329,6 @@ def _flip(x: Tensor) -> Tensor:
 
 
 def _take(x: Tensor, positions: Tensor) -> Tensor:
-    """x (B, S, *) at positions (B, S)."""
+    """Select positions (B, S) of x (B, S, *)."""
     index = positions.view(*positions.shape, *[1] * (x.dim() - 2))
     return x.gather(1, index.expand_as(x))

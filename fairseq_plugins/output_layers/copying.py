@@ -1,11 +1,11 @@
-"""What every kind of copying of source words has in common, and how a model is built with one.
+"""Ways to copy source words: attention to the source becomes a part of the next word's distribution.
 
-Shapes: B sentences, T target steps, D_N width of the last layer.
+Shapes: B sentences, T target steps, S source positions, D_N width of the last layer, V target words.
 """
 
 from argparse import Namespace
 from dataclasses import replace
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -19,12 +19,12 @@ from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 
 
 class Copying(Component, nn.Module):
-    """Gives source words a probability of their own, whatever the output layer.
+    """Interpolates the distribution of any output layer with one over the source words.
 
-    A subclass registers itself with ``COPYING.register``, names its flags in the dataclass ``Options`` and implements
-    :meth:`interpolation` and :meth:`blended`; it then is a value of ``--copying``. :func:`build_copying` calls the
-    constructor with keywords: ``source`` and ``target``, the dictionaries, ``width``, D_N, and ``options``, an instance
-    of ``Options``.
+    To add a value of ``--copying``, a subclass registers itself with ``COPYING.register``, declares its flags in the
+    dataclass ``Options`` and implements :meth:`interpolation` and :meth:`blended`. :func:`build_copying` calls the
+    constructor with keywords: ``source`` and ``target`` (the dictionaries), ``width`` (D_N) and ``options`` (an
+    instance of ``Options``).
 
     Attributes:
         needs_attention: whether the states must have an attention to the source.
@@ -33,11 +33,11 @@ class Copying(Component, nn.Module):
     needs_attention = True
 
     def interpolation(self, states: DecoderStates, target: Tensor) -> Optional[Interpolation]:
-        """What the loss of targets (B, T) makes of the output layer's probabilities; None leaves them."""
+        """How the loss changes the probabilities of the targets (B, T); None leaves them as they are."""
         raise NotImplementedError
 
     def blended(self, scores: Scores, states: DecoderStates) -> Scores:
-        """The distribution with the copied words."""
+        """The distribution (B, T, V) with the copied words."""
         raise NotImplementedError
 
 
@@ -64,18 +64,18 @@ class NoCopying(Copying):
 def build_copying(
     args: Namespace, *, source: Dictionary, target: Dictionary, width: int, attention_removed_by: Optional[str]
 ) -> Copying:
-    """Build what ``args.copying`` names, by default nothing.
+    """Build the copying that ``args.copying`` names, by default none.
 
     Args:
         args: parsed flags.
         source, target: the dictionaries.
-        width: of the last layer.
-        attention_removed_by: the flag that leaves targets without attention, or None where all have it.
+        width: D_N.
+        attention_removed_by: the flag because of which the states have no attention, or None if they have it.
 
     Raises:
-        ValueError: if it does not exist, or needs an attention that is not there.
+        ValueError: if the copying does not exist, or needs the missing attention.
     """
-    vars(args).setdefault(COPYING.destination, NoCopying.name)  # presets name none
+    vars(args).setdefault(COPYING.destination, NoCopying.name)  # presets leave it out
     options = COPYING.read_options(args)
     copying_class: Callable[..., Copying] = COPYING[args.copying]
     copying = copying_class(source=source, target=target, width=width, options=options)
@@ -84,19 +84,14 @@ def build_copying(
     return copying
 
 
-# Copying source words: what attention looks at may be the next word, beside what the output layer says.
-#
-# Shapes: B sentences, T target steps, S source positions, D_N width of the last layer, V target words.
-
-
 @COPYING.register("attention")
 class AttentionCopying(Copying):
     """P(v) = (1 - g) P_output(v) + g sum_{i: x_i = v} a_i, g = sigmoid(w . h^N + b)  (See et al. 2017, eq. 9).
 
-    a is the attention over the source x_1 .. x_S. A source word that the target's dictionary has not counts as its
-    unknown word, for which ``--replace-unk`` writes the source word. The end mark is a source word like the others, so
-    that attention to it may end the target. g reads the last layer alone, which is made of the state and of what
-    attention found.
+    a is the attention over the source x_1 .. x_S. A source word that is not in the target dictionary counts as the
+    unknown word, which ``--replace-unk`` replaces by the source word. The end of sentence is copied like any word, so
+    attention to it can end the target. g reads only the last layer, which already combines the decoder's state and the
+    attention's context.
     """
 
     target_words: Tensor
@@ -104,40 +99,43 @@ class AttentionCopying(Copying):
     def __init__(self, *, source: Dictionary, target: Dictionary, width: int, options: FairseqDataclass):
         super().__init__()
         self.share = nn.Linear(width, 1)
-        self.register_buffer("target_words", torch.tensor(_target_words(source, target)), persistent=False)
+        self.register_buffer(
+            "target_words", torch.tensor([target.index(word) for word in source.symbols]), persistent=False
+        )
 
     def interpolation(self, states: DecoderStates, target: Tensor) -> Interpolation:
-        log_keep, log_share = self._log_shares(states)
-        words, weights = self._pointed_at(states)
+        log_keep, log_copy = self._log_gate(states)
+        words, weights = self._source_attention(states)
         copied = (weights * (words.unsqueeze(1) == target.unsqueeze(-1))).sum(dim=-1)
-        return Interpolation(log_weight=log_keep, log_other=log_share + _log(copied))
+        return Interpolation(log_weight=log_keep, log_other=log_copy + _log(copied))
 
     def blended(self, scores: Scores, states: DecoderStates) -> Scores:
         assert scores.log_probs is not None
-        log_keep, log_share = (x.unsqueeze(-1) for x in self._log_shares(states))
-        words, weights = self._pointed_at(states)
+        log_keep, log_copy = (x.unsqueeze(-1) for x in self._log_gate(states))
+        words, weights = self._source_attention(states)
         places = words.unsqueeze(1).expand_as(weights)
         if not torch.is_grad_enabled():
             log_probs = scores.log_probs + log_keep
-            # the sum over equal words, at each of their positions: the few words of a source are all that changes
+            # Copying changes only the few source words, so their entries are updated in place. A word that occurs at
+            # several positions gets the sum at each of them, so the order in which scatter_ writes does not matter.
             with torch.autocast(weights.device.type, enabled=False):
                 copied = weights @ (words.unsqueeze(2) == words.unsqueeze(1)).to(weights.dtype)
-            there = torch.logaddexp(log_probs.gather(-1, places), log_share + _log(copied.to(log_probs.dtype)))
-            return replace(scores, log_probs=log_probs.scatter_(-1, places, there))
+            updated = torch.logaddexp(log_probs.gather(-1, places), log_copy + _log(copied.to(log_probs.dtype)))
+            return replace(scores, log_probs=log_probs.scatter_(-1, places, updated))
         copied = torch.zeros_like(scores.log_probs).scatter_add(-1, places, weights.to(scores.log_probs.dtype))
-        return replace(scores, log_probs=torch.logaddexp(scores.log_probs + log_keep, log_share + _log(copied)))
+        return replace(scores, log_probs=torch.logaddexp(scores.log_probs + log_keep, log_copy + _log(copied)))
 
-    def _log_shares(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
+    def _log_gate(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         """log (1 - g) and log g, (B, T)."""
         score = self.share(states.layers[-1]).squeeze(-1)
         score = score.to(accumulation_dtype(score))
         return nn.functional.logsigmoid(-score), nn.functional.logsigmoid(score)
 
-    def _pointed_at(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
-        """The target word of every source position, (B, S), and the attention, (B, T, S), which sums to one.
+    def _source_attention(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
+        """The target word at every source position, (B, S), and the attention, (B, T, S), normalised to sum to one.
 
         Raises:
-            ValueError: if gradients by attention weights a, some of which are as large as 1 / a, are in float16.
+            ValueError: if attention in float16 needs gradients: those by a weight a are as large as 1 / a and overflow.
         """
         weights = states.attention
         assert states.source is not None and weights is not None
@@ -147,17 +145,12 @@ class AttentionCopying(Copying):
                 "--bf16 or in 32 bits"
             )
         weights = weights.to(accumulation_dtype(weights))
-        # rounded to 16 bits, they need not
+        # weights that were rounded to 16 bits do not sum to one
         total = weights.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
         return self.target_words[states.source], weights / total
 
 
-def _target_words(source: Dictionary, target: Dictionary) -> List[int]:
-    """The target's index of every word of the source's dictionary."""
-    return [target.index(word) for word in source.symbols]
-
-
 def _log(probabilities: Tensor) -> Tensor:
-    """Logarithms with gradients of zero, not infinity, where a probability is zero."""
+    """Logarithms whose gradient at a probability of zero is 0 instead of inf."""
     is_zero = probabilities == 0
     return probabilities.masked_fill(is_zero, 1).log().masked_fill(is_zero, float("-inf"))

@@ -1,6 +1,7 @@
-"""Gates on the logits of any output layer, and their registry.
+"""Gates on the logits of any output layer: their registry, and the Input-to-Output Gate (Takase et al. 2017).
 
-Shapes: B batch, T time, D_n width of decoder layer n (D_0: embedding), D_g features of the gate, V vocabulary.
+Shapes: B batch, T time, D_n width of decoder layer n (D_0: embedding, D_N: the last), V vocabulary, D_g width of the
+gate's own embedding, F features of the gate.
 """
 
 from argparse import Namespace
@@ -22,15 +23,15 @@ from fairseq_plugins.output_layers.scores import DecoderStates
 
 
 class OutputGate(Component, SavesSettings):
-    """Multiplies the logits of an output layer, those of all its softmaxes alike, by numbers between 0 and 1.
+    """Multiplies the logits of an output layer by numbers between 0 and 1, the same for all softmaxes of a mixture.
 
-    A subclass registers itself with ``OUTPUT_GATES.register``, names its flags in the dataclass ``Options`` and
-    implements :meth:`forward`; it then is a value of ``--output-gate`` for every output layer with logits.
-    :func:`build_output_gate` calls the constructor with keywords: ``dictionary``, fairseq's, whose size is V,
-    ``layer_widths`` D_0 .. D_N, and ``options``, an instance of ``Options``.
+    To add a value of ``--output-gate``, a subclass registers itself with ``OUTPUT_GATES.register``, declares its flags
+    in the dataclass ``Options`` and implements :meth:`forward`. It works with every output layer that has logits.
+    :func:`build_output_gate` calls the constructor with keywords: ``dictionary`` (fairseq's, of size V),
+    ``layer_widths`` (D_0 .. D_N) and ``options`` (an instance of ``Options``).
 
-    A gate with recurrent state overrides :meth:`initial_state`, too. Its state is a part of the decoder's: carried
-    along a stream, reordered in beam search, saved in checkpoints.
+    A recurrent gate also overrides :meth:`initial_state`. Its state is a part of the decoder's state: it is carried
+    along a stream, reordered in beam search and saved in checkpoints.
     """
 
     def __init__(self):
@@ -38,11 +39,11 @@ class OutputGate(Component, SavesSettings):
         self.save_setting("gate_name", flag=OUTPUT_GATES.flag, value=self.name)
 
     def initial_state(self, like: Tensor) -> State:
-        """The state before the first token of as many rows as ``like`` (B, ...) has, of its type and device."""
+        """The state before the first token, with the rows, dtype and device of ``like`` (B, ...)."""
         return {}
 
     def forward(self, states: DecoderStates, state: State) -> Tuple[Optional[LogitGate], State]:
-        """The gate at every position, with features (B, T, D_g), and the state after the last one."""
+        """The gate at every position, with features (B, T, F), and the state after the last one."""
         raise NotImplementedError
 
 
@@ -67,22 +68,17 @@ def build_output_gate(args: Namespace, *, dictionary: Dictionary, layer_widths: 
     """Build the gate that ``args.output_gate`` names, by default none.
 
     Raises:
-        ValueError: if the gate does not exist, an option does not fit the model or belongs to other gates.
+        ValueError: if the gate does not exist, or an option does not fit the model or belongs to another gate.
     """
-    vars(args).setdefault(OUTPUT_GATES.destination, NoGate.name)  # presets name none
+    vars(args).setdefault(OUTPUT_GATES.destination, NoGate.name)  # presets leave it out
     options = OUTPUT_GATES.read_options(args)
     gate_class: Callable[..., OutputGate] = OUTPUT_GATES[args.output_gate]
     return gate_class(dictionary=dictionary, layer_widths=layer_widths, options=options)
 
 
-# The Input-to-Output Gate (Takase, Suzuki & Nagata 2017).
-#
-# Shapes: B batch, T time, D_g width of the gate's embedding, F features of the gate, V vocabulary.
-
-
 @dataclass
 class InputToOutputOptions(FairseqDataclass):
-    """Flags of every gate that reads the input word."""
+    """Flags of every Input-to-Output Gate."""
 
     gate_dim: int = field(default=300, metadata={"help": "width of the gate's own word embedding (default: 300)"})
     gate_dropout: float = field(
@@ -102,7 +98,9 @@ class InputToOutputOptions(FairseqDataclass):
 
 @OUTPUT_GATES.register("iog")
 class InputToOutputGate(OutputGate):
-    """g = sigmoid(W_g e' + b_g) of the input word alone, e' = E_g x with an embedding of the gate's own.
+    """g = sigmoid(W_g e' + b_g), e' = E_g x: reads only the input word x, with an embedding of its own.
+
+    A subclass adds features by :meth:`num_features`, :meth:`features` and :meth:`add_modules`.
 
     Raises:
         ValueError: on a width below one, a rate outside [0, 1) or a range that is not above zero.
@@ -122,14 +120,14 @@ class InputToOutputGate(OutputGate):
 
     @staticmethod
     def num_features(layer_widths: Sequence[int], options: InputToOutputOptions) -> int:
-        """F, for a decoder whose layers have the widths D_0 .. D_N."""
+        """F for a decoder with the layer widths D_0 .. D_N."""
         return options.gate_dim
 
     def add_modules(self, options: InputToOutputOptions) -> None:
-        """Add the modules that :meth:`features` uses, by default none; their parameters are drawn with all others."""
+        """Add modules that :meth:`features` needs. The constructor draws their parameters with all others."""
 
     def features(self, embedded: Tensor, states: DecoderStates, state: State) -> Tuple[Tensor, State]:
-        """What W_g reads, (B, T, F), from e' after its dropout, (B, T, D_g), and the state after the last step."""
+        """The input of W_g, (B, T, F), given e' after dropout, (B, T, D_g), and the state after the last step."""
         return embedded, state
 
     def forward(self, states: DecoderStates, state: State) -> Tuple[LogitGate, State]:
@@ -138,14 +136,12 @@ class InputToOutputGate(OutputGate):
         return LogitGate(features, self.linear.weight, self.linear.bias), state
 
 
-# The Input-to-Output Gate with the hidden state (Takase, Suzuki & Nagata 2017, table 4).
-#
-# Shapes: B batch, T time, D_g width of the gate's embedding, D_N width of the last layer, F = D_N + D_g features.
-
-
 @OUTPUT_GATES.register("iog-hidden")
 class HiddenGate(InputToOutputGate):
-    """g = sigmoid(W_g [h; e'] + b_g) with what the output layer reads, h, the last layer after its dropout."""
+    """g = sigmoid(W_g [h; e'] + b_g) with h, the last layer after its dropout (Takase et al. 2017, table 4).
+
+    F = D_N + D_g.
+    """
 
     @staticmethod
     def num_features(layer_widths: Sequence[int], options: InputToOutputOptions) -> int:
@@ -155,14 +151,12 @@ class HiddenGate(InputToOutputGate):
         return torch.cat([states.layers[-1], embedded], dim=-1), state
 
 
-# The Input-to-Output Gate with an LSTM of its own (Takase, Suzuki & Nagata 2017, table 4).
-#
-# Shapes: B batch, T time, D_g width of the gate's embedding and of its LSTM.
-
-
 @OUTPUT_GATES.register("iog-lstm")
 class LSTMGate(InputToOutputGate):
-    """g = sigmoid(W_g h' + b_g), h' = LSTM(e', h'), one layer with one bias vector. Its state is that of the LSTM."""
+    """g = sigmoid(W_g h' + b_g), h' = LSTM(e', h'), with an LSTM of its own (Takase et al. 2017, table 4).
+
+    The LSTM is D_g wide and has one bias vector. Its state is the state of the gate.
+    """
 
     def add_modules(self, options: InputToOutputOptions) -> None:
         self.lstm = LSTMLayer(options.gate_dim, options.gate_dim, options=BiasOptions(rnn_biases="one"))

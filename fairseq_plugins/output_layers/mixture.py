@@ -1,6 +1,7 @@
-"""What mixtures of softmaxes have in common.
+"""Mixtures of softmaxes: MoS and DOC, and the mean of several models' output layers.
 
-Shapes: B batch, T time, D_n width of layer n, V vocabulary, J experts, d latent width (= embedding).
+Shapes: B batch, T time, D_n width of layer n (D_0: embedding), V vocabulary, J experts, d width of the expert hidden
+states k (= D_0).
 """
 
 from argparse import Namespace
@@ -18,7 +19,7 @@ from fairseq_plugins.modules.layers import (
     BroadcastDropout,
     Linear,
     ModuleSequence,
-    StartsByLayer,
+    ResetsByLayer,
     glorot_uniform_,
 )
 from fairseq_plugins.ops.logit_gate import LogitGate
@@ -31,7 +32,7 @@ from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 from fairseq_plugins.output_layers.softmax import LabelNetworkOptions, label_network
 
 LATENT_MASKS = {"shared": (1, 2), "per-expert": (1,)}
-"""Dimensions of k, (B, T, J, d), that share a dropout mask: the words of a row always do."""
+"""Dimensions of k, (B, T, J, d), that share a dropout mask. The time steps of a row always do."""
 LatentMask = choices([*LATENT_MASKS])
 LatentActivation = choices(["tanh", "linear"])
 LabelEncoder = choices(["none", "drill"])
@@ -74,13 +75,13 @@ class MixtureOptions(LabelNetworkOptions):
     )
 
 
-class MixtureOutput(StartsByLayer, ProjectedOutput):
+class MixtureOutput(ResetsByLayer, ProjectedOutput):
     """P = sum_j pi_j softmax(L k_j + b)  (Takase et al. 2018, eq. 7, 10, 11).
 
-    k_j = dropout(act(W_j h^{n(j)} + a_j)) with d features, pi = softmax(W_pi h^N) without a bias, L and b
-    common to all experts, L the label embedding E, which is the input's where the model shares it, or with
-    ``--label-encoder drill`` E^(k) of :class:`fairseq_plugins.output_layers.softmax.Drill`. Experts are ordered by the
-    layer they read. a_j follows the published programs, and so does act = tanh; in eq. 11 act is the identity.
+    Expert hidden states: k_j = dropout(act(W_j h^{n(j)} + a_j)), with d features. Prior: pi = softmax(W_pi h^N),
+    without a bias. All experts share L and b. L is the label embedding, or with ``--label-encoder drill`` the E^(k) of
+    :class:`~fairseq_plugins.output_layers.softmax.Drill`. Experts are ordered by the layer they read. The biases a_j
+    and act = tanh follow the published programs. In eq. 11 act is the identity.
 
     ``mixture_weights`` of its :class:`Scores` is pi, (B, T, J).
     """
@@ -120,8 +121,8 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
             shared_dims=LATENT_MASKS[options.latent_mask or self.default_mask],
         )
 
-    def start_by_layer(self) -> None:
-        """Each W_j is drawn for itself."""
+    def reset_by_layer(self) -> None:
+        """Draw each W_j separately."""
         for n, linear in zip(self.source_layers, self.latents):
             glorot_uniform_(linear.weight, num_stacked=self.experts_per_layer[n])
 
@@ -134,12 +135,12 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
 
     @staticmethod
     def default_experts(num_layers: int) -> List[int]:
-        """i_0 .. i_N where ``--experts-per-layer`` is not given."""
+        """i_0 .. i_N if ``--experts-per-layer`` is not given."""
         raise NotImplementedError
 
     @classmethod
     def read_experts(cls, text: Optional[str], *, num_layers: int) -> List[int]:
-        """Check ``--experts-per-layer`` against the layers that can be read.
+        """Parse ``--experts-per-layer`` and check it against the number of layers.
 
         Raises:
             ValueError: on a wrong length, a negative number or no expert at all.
@@ -159,13 +160,13 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
             raise ValueError(f'--experts-per-layer "{text}" has no expert: at least one number must be above 0')
         return experts
 
-    def latent_vectors(self, layers: Sequence[Tensor]) -> Tensor:
+    def expert_hidden_states(self, layers: Sequence[Tensor]) -> Tensor:
         """k, (B, T, J, d), after dropout."""
-        latents = [
+        hidden = [
             linear(layers[n]).unflatten(-1, (-1, self.latent_width))
             for n, linear in zip(self.source_layers, self.latents)
         ]
-        return self.latent_dropout(self.latent_activation(torch.cat(latents, dim=2)))
+        return self.latent_dropout(self.latent_activation(torch.cat(hidden, dim=2)))
 
     def prior_scores(self, layers: Sequence[Tensor]) -> Tensor:
         """Logits of pi, (B, T, J)."""
@@ -178,28 +179,25 @@ class MixtureOutput(StartsByLayer, ProjectedOutput):
 
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         log_prior = self.log_prior(states.layers)
-        return self.latent_vectors(states.layers), log_prior
+        return self.expert_hidden_states(states.layers), log_prior
 
     @torch.no_grad()
     def expert_entropies(self, states: DecoderStates, gate_state: Optional[State] = None) -> Tensor:
-        """-sum_v p_j(v) log p_j(v) of every softmax p_j, (B, T, J), in nats, without a gradient.
+        """Entropy of every softmax, -sum_v p_j(v) log p_j(v), (B, T, J), in nats, without a gradient.
 
-        ``gate_state`` is that of the :class:`Scores` of the tokens before, None at the start.
+        ``gate_state`` is taken from the :class:`Scores` of the preceding tokens, None at the start.
         """
-        latents, _ = self.mixture(states)
+        hidden, _ = self.mixture(states)
         gate, _ = self.gate_after(states, gate_state)
-        return softmax_entropies(latents, self.projection.label_matrix(), self.projection.bias, gate=gate)
+        return softmax_entropies(hidden, self.projection.label_matrix(), self.projection.bias, gate=gate)
 
     def mixture_weights(self, log_prior: Tensor) -> Tensor:
         return log_prior.exp()
 
 
-# Mixture of softmaxes of the last layer.
-
-
 @OUTPUT_LAYERS.register("mos")
 class MixtureOfSoftmaxes(MixtureOutput):
-    """Mixture of softmaxes that all read the last layer (Yang et al. 2018).
+    """MoS: a mixture of softmaxes that all read the last layer (Yang et al. 2018).
 
     Raises:
         ValueError: if ``--experts-per-layer`` names another layer.
@@ -222,9 +220,6 @@ class MixtureOfSoftmaxes(MixtureOutput):
         return experts
 
 
-# Direct Output Connection: a mixture of softmaxes of any layers.
-
-
 @dataclass
 class DirectOutputConnectionOptions(MixtureOptions):
     """Flags of DOC."""
@@ -240,14 +235,14 @@ class DirectOutputConnectionOptions(MixtureOptions):
 
 @OUTPUT_LAYERS.register("doc")
 class DirectOutputConnection(MixtureOutput):
-    """Mixture of softmaxes that read any layers (Takase et al. 2018).
+    """DOC: a mixture of softmaxes that read any layers (Takase et al. 2018).
 
-    The biases a_j start at zero, unless the model initialises all its parameters itself, and one latent dropout mask
-    serves all experts of a row, as in the published program.
+    As in the published program, the biases a_j start at zero (unless the model initialises all its parameters itself),
+    and all experts of a row share one dropout mask.
 
-    During ``--expert-warmup`` the prior of the experts of lower layers is zero. Without it an encoder-decoder may
-    never learn its attention: experts below it soon are good language models, the prior sends most words to them,
-    and the attention's experts are left with too little gradient (results/multi30k).
+    During ``--expert-warmup`` the experts of lower layers have a prior of zero. Without it an encoder-decoder may never
+    learn its attention: experts below the attention soon become good language models, the prior gives them most words,
+    and the experts above it get too little gradient (results/multi30k).
 
     Raises:
         ValueError: if there is a warm-up but no expert reads the last layer.
@@ -274,12 +269,12 @@ class DirectOutputConnection(MixtureOutput):
         self.expert_warmup = options.expert_warmup
         reads_lower = torch.arange(self.num_experts) < sum(self.experts_per_layer[:-1])
         self.register_buffer("reads_lower", reads_lower, persistent=False)
-        # saved, because a checkpoint of the warm-up is evaluated as it was trained; 0 or 1, which every precision holds
-        # (and between them in averages over its end)
+        # Saved, so that a checkpoint of the warm-up is evaluated as it was trained. A float, because fairseq averages
+        # all buffers: 0, 1, or in between in an average over the end of the warm-up.
         self.register_buffer("warmed_up", torch.zeros(()))
 
     def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
-        state_dict.setdefault(f"{prefix}warmed_up", torch.ones(()))  # older checkpoints knew no warm-up
+        state_dict.setdefault(f"{prefix}warmed_up", torch.ones(()))  # checkpoints older than the flag
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     @staticmethod
@@ -287,9 +282,10 @@ class DirectOutputConnection(MixtureOutput):
         return [0] * (num_layers - 2) + [1, 3]
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Called by fairseq before every update; fine-tuning, which counts from zero, has no second warm-up.
+        """End the warm-up. fairseq calls this before every update.
 
-        The updates of a gate are none of its base model's, which is in evaluation mode.
+        The warm-up is never repeated in fine-tuning, which counts updates from zero. The base model of a gate is in
+        evaluation mode and ignores the updates of the gate.
         """
         if self.training and num_updates >= self.expert_warmup:
             self.warmed_up.fill_(1)
@@ -301,16 +297,13 @@ class DirectOutputConnection(MixtureOutput):
         return scores
 
 
-# Output layers of several models under one gate, P = (1/M) sum_m softmax(g * s_m) (Takase et al. 2017).
-#
-# Shapes: M models, B batch, T time, D_0 and D_N widths of a model's embedding and last layer, V vocabulary, J_m
-# experts.
+# The output layers of M models under one gate: P = (1/M) sum_m softmax(g * s_m)  (Takase et al. 2017).
 
 
 def joint_states(states: Sequence[DecoderStates]) -> DecoderStates:
-    """What one gate reads of several models: their embeddings side by side, (B, T, sum D_0), and their last layers.
+    """Input of the gate on several models: embeddings (B, T, sum D_0) and last layers, each concatenated over models.
 
-    Those of one model stay as they are, with all layers.
+    The states of a single model are returned as they are, with all layers.
     """
     if len(states) == 1:
         return states[0]
@@ -322,7 +315,7 @@ def joint_states(states: Sequence[DecoderStates]) -> DecoderStates:
 def ensemble_log_probs(
     layers: Sequence[OutputLayer], states: Sequence[DecoderStates], gate: Optional[LogitGate]
 ) -> Scores:
-    """The distribution at every position; see :meth:`OutputLayer.log_probs`."""
+    """The mean distribution of the models at every position; see :meth:`OutputLayer.log_probs`."""
     scores = [layer.log_probs(one, gate) for layer, one in zip(layers, states)]
     log_probs = [one.log_probs for one in scores if one.log_probs is not None]
     return Scores(log_probs=mean_log_probs(log_probs), mixture_weights=_joint_weights(scores))
@@ -337,10 +330,11 @@ def ensemble_loss(
     token_weights: Optional[Tensor],
     label_smoothing: float,
 ) -> Scores:
-    """Loss and NLL of given targets, of each layer as in evaluation; see :meth:`OutputLayer.target_loss`.
+    """Loss and NLL of the targets under the mean distribution; see :meth:`OutputLayer.target_loss`.
 
-    Of several models each is scored first. The gradient of -log P is the sum of theirs, each weighted by its share in
-    P, so that their fused losses with these weights have it, and no probabilities of all words are held.
+    The gradient of -log P is the sum of the models' gradients, each weighted by the model's posterior for the target.
+    So the models are scored first, and their fused losses with these weights give the gradient without a tensor
+    (B, T, V).
 
     Raises:
         ValueError: if there are several models and ``label_smoothing`` is above zero.
@@ -363,19 +357,19 @@ def ensemble_loss(
         weights = torch.ones_like(nll) if token_weights is None else token_weights.to(nll.dtype)
         nll = nll.masked_fill(weights == 0, 0)
         loss = (weights * nll).sum()
-        shares = responsibilities(log_probs)
+        posterior = responsibilities(log_probs)
     if torch.is_grad_enabled():
         weighted: List[Tensor] = [
-            layer.target_loss(one, target, gate, token_weights=weights * share).output
-            for layer, one, share in zip(layers, states, shares)
+            layer.target_loss(one, target, gate, token_weights=weights * weight).output
+            for layer, one, weight in zip(layers, states, posterior)
         ]
         with_gradient = torch.stack(weighted).sum()
-        loss = loss + (with_gradient - with_gradient.detach())
+        loss = loss + (with_gradient - with_gradient.detach())  # value of the first, gradient of the second
     return Scores(loss=loss, nll=nll, mixture_weights=_joint_weights(scores))
 
 
 def _joint_weights(scores: Sequence[Scores]) -> Optional[Tensor]:
-    """Prior of the softmaxes of all models, (B, T, sum J_m), or None unless all are mixtures."""
+    """Prior of the softmaxes of all models, (B, T, sum J_m), or None if a model is no mixture."""
     weights = [one.mixture_weights for one in scores if one.mixture_weights is not None]
     if len(weights) < len(scores):
         return None

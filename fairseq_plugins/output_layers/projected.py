@@ -1,6 +1,6 @@
-"""Output layers whose logits are a matrix product; their loss never holds the logits of all tokens.
+"""Output layers whose logits are a matrix product. Their fused loss never holds the logits of all tokens.
 
-Shapes: B batch, T time, J experts, C width of latent vectors and labels, V vocabulary.
+Shapes: B batch, T time, J experts, C width of expert hidden states k and of labels, V vocabulary.
 """
 
 from dataclasses import dataclass, field
@@ -16,45 +16,39 @@ from fairseq_plugins.ops.matmul import autocast_dtype, is_recorded
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
 from fairseq_plugins.options import OnOff, check_positive, choices
-from fairseq_plugins.output_layers.base import OutputLayer, OutputPrecision, OutputPrecisionName, Sharing
+from fairseq_plugins.output_layers.base import OutputLayer, OutputPrecision, OutputPrecisionName, TieEmbeddings
 from fairseq_plugins.output_layers.scores import DecoderStates, Gradients, Scores
 
-# The matrix product by which vectors become logits of all words.
-#
-# Shapes: C width of vectors and labels, V vocabulary.
-
-
-MadeOf = Tuple[int, Optional[int], torch.device, torch.dtype, Optional[torch.dtype]]
-"""Storage, version, device, type, and the type under autocast of a parameter."""
-
+ParameterState = Tuple[int, Optional[int], torch.device, torch.dtype, Optional[torch.dtype]]
+"""Storage, version, device, dtype and autocast dtype of a parameter."""
 
 MAKE_WIDTHS_EQUAL = (
     "give the last layer the width of the embedding (recurrent models: the last of --hidden-sizes, of a language model "
     "also --output-hidden-size; Transformers: --decoder-output-dim), or take another --output-layer"
 )
-"""The remedy in errors."""
+"""The remedy in error messages."""
 
 
 class WordProjection(nn.Module):
-    """Logits of all words: z = L x + b, with a label matrix L made of the label embedding E; b may be left out.
+    """Logits of all words: z = L x + b, with a label matrix L computed from the label embedding E. b is optional.
 
-    E is shared with the input embedding or the layer's own, and L is E itself or what a label encoder makes of it. In
-    evaluation L is computed once and kept until the weights change.
+    E is the input embedding or the layer's own, and L is the label encoder's output for E, or E itself. In evaluation L
+    is computed once and cached until the weights change.
 
-    An own E starts as U(-0.1, 0.1), like an embedding; b starts at zero.
+    The layer's own E starts as U(-0.1, 0.1), like an embedding. b starts at zero.
 
     Args:
         width: of E.
         vocab_size: V.
-        shared_weight: E, (V, width), or None.
-        label_encoder: a map from (V, width) to (V, C); by default C = width and L = E.
+        shared_weight: E, (V, width), or None for a matrix of the layer's own.
+        label_encoder: maps (V, width) to (V, C). Without one C = width and L = E.
         bias: "on" or "off".
 
     Shape:
         x: (*, C); output: (*, V).
 
     Raises:
-        ValueError: if the shared matrix is not as wide.
+        ValueError: if the shared matrix has another width.
     """
 
     def __init__(
@@ -77,74 +71,65 @@ class WordProjection(nn.Module):
         self.weight = shared_weight
         self.bias = nn.Parameter(shared_weight.new_zeros(vocab_size)) if bias == "on" else None
         self.label_encoder = label_encoder
-        self._kept: Optional[Tuple[Tuple[List[MadeOf], Optional[torch.dtype]], Tensor]] = None
+        self._cache: Optional[Tuple[Tuple[List[ParameterState], Optional[torch.dtype]], Tensor]] = None
 
     def label_matrix(self, dtype: Optional[torch.dtype] = None) -> Tensor:
-        """L, (V, C); in evaluation, without gradients or frozen, the one that was computed before, if it still holds.
-
-        ``dtype`` is another type to have it in, without gradients.
-        """
-        if self.label_encoder is None and dtype is None:
+        """L, (V, C), cast to ``dtype`` if it is given. In evaluation without gradients it comes from the cache."""
+        encoder = self.label_encoder
+        if encoder is None and dtype is None:
             return self.weight
-        if not self.training and self._samples_masks():
-            return self._labels_in(dtype)
-        learns = is_recorded(self.parameters())
-        if self.training or learns:
-            self._kept = None  # for optimisers that change weights unseen
-            return self._labels_in(dtype)
-        parameters = () if self.label_encoder is None else self.label_encoder.parameters()
-        made_of = ([self._made_of(x) for x in (self.weight, *parameters)], dtype)
-        kept = self._kept  # read once: another thread may keep a matrix of another type meanwhile
-        if kept is None or kept[0] != made_of or kept[1].is_inference() and not torch.is_inference_mode_enabled():
-            kept = (made_of, self._labels_in(dtype))
-            self._kept = kept
-        return kept[1]
+        if not self.training:
+            parts = () if encoder is None else encoder.modules()
+            if any(part.current_rate > 0 for part in parts if isinstance(part, DropsAtRandom)):
+                return self._encode(dtype)  # evaluation samples dropout masks: L differs from call to call
+        if self.training or is_recorded(self.parameters()):
+            self._cache = None  # an optimiser may change weights without changing their version
+            return self._encode(dtype)
+        parameters = () if encoder is None else encoder.parameters()
+        key = ([self._parameter_state(x) for x in (self.weight, *parameters)], dtype)
+        cache = self._cache  # read once: another thread may replace it by a matrix of another dtype
+        if cache is None or cache[0] != key or cache[1].is_inference() and not torch.is_inference_mode_enabled():
+            cache = (key, self._encode(dtype))
+            self._cache = cache
+        return cache[1]
 
-    def _labels_in(self, dtype: Optional[torch.dtype]) -> Tensor:
-        labels = self._labels()
+    def _encode(self, dtype: Optional[torch.dtype]) -> Tensor:
+        labels = self.weight if self.label_encoder is None else self.label_encoder(self.weight)
         return labels if dtype is None else labels.to(dtype)
 
-    def _samples_masks(self) -> bool:
-        """Whether L differs from call to call."""
-        parts = () if self.label_encoder is None else self.label_encoder.modules()
-        return any(part.current_rate > 0 for part in parts if isinstance(part, DropsAtRandom))
+    def select(self, words: Tensor, *, gradients: Gradients) -> Tuple[Tensor, Optional[Tensor]]:
+        """Labels (U, C) and biases (U), or None, of the words (U), which must not repeat. Other words cost nothing.
 
-    def of_words(self, words: Tensor, *, gradients: Gradients) -> Tuple[Tensor, Optional[Tensor]]:
-        """Labels (U, C) and biases (U), or None, of the chosen words (U) without repeats, at the price of these.
-
-        ``gradients`` are those of E.
+        ``gradients`` is the form of the gradient of E.
         """
         rows = nn.functional.embedding(words, self.weight, sparse=gradients == "sparse")
         labels = rows if self.label_encoder is None else self.label_encoder(rows)
         return labels, None if self.bias is None else self.bias.index_select(0, words)
 
-    def _labels(self) -> Tensor:
-        return self.weight if self.label_encoder is None else self.label_encoder(self.weight)
-
     @staticmethod
-    def _made_of(x: Tensor) -> MadeOf:
-        """What differs when a parameter was changed in place, replaced, moved, cast or is read under autocast.
+    def _parameter_state(x: Tensor) -> ParameterState:
+        """Differs after a parameter was changed in place, replaced, moved or cast, and under autocast.
 
-        What is written through ``.data`` is not seen; ``train()`` has the matrix computed anew.
+        Changes through ``.data`` go unnoticed; ``train()`` clears the cache after them.
         """
         version = None if x.is_inference() else x._version  # tensors of inference mode have none
         return x.data_ptr(), version, x.device, x.dtype, autocast_dtype(x)
 
     def train(self, mode: bool = True) -> "WordProjection":
         if mode:
-            self._kept = None
+            self._cache = None
         return super().train(mode)
 
     def _apply(self, *args: Any, **kwargs: Any) -> "WordProjection":
-        self._kept = None
+        self._cache = None
         return super()._apply(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._kept = None
+        self._cache = None
         super()._load_from_state_dict(*args, **kwargs)
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_kept": None}
+        return {**self.__dict__, "_cache": None}
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.label_matrix(), self.bias)
@@ -193,16 +178,16 @@ class ProjectedOptions(FairseqDataclass):
 
 
 class ProjectedOutput(OutputLayer):
-    """P = sum_j pi_j softmax(g (L k_j + b)) with the values g of a gate, or without; one softmax is the case J = 1.
+    """P = sum_j pi_j softmax(g (L k_j + b)), with the values g of a gate or without. One softmax is the case J = 1.
 
     A subclass sets :attr:`projection`, which holds L and b, and implements :meth:`mixture`.
 
     Attributes:
-        temperature: what an evaluation divides all logits by, g (L k_j + b), before the softmaxes; otherwise 1.
+        temperature: divisor of all logits g (L k_j + b) before the softmaxes. Only an evaluation sets it.
     """
 
     Options = ProjectedOptions
-    sharing = Sharing.POSSIBLE
+    tie_embeddings = TieEmbeddings.AUTO
     takes_gate = True
     temperature: float = 1.0
     projection: WordProjection
@@ -229,11 +214,11 @@ class ProjectedOutput(OutputLayer):
         self.output_chunk = options.output_chunk
 
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
-        """k (B, T, J, C), and log pi (B, T, J) in float32 or wider."""
+        """Expert hidden states k (B, T, J, C), and log pi (B, T, J) in float32 or wider."""
         raise NotImplementedError
 
     def mixture_weights(self, log_prior: Tensor) -> Optional[Tensor]:
-        """pi, (B, T, J), for :class:`Scores`; None for a single softmax."""
+        """pi, (B, T, J), for :class:`Scores`, or None for a single softmax."""
         return None
 
     def log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Scores:
@@ -242,15 +227,15 @@ class ProjectedOutput(OutputLayer):
                 f"--adversarial-epsilon {self.adversarial_epsilon} needs the targets: train with --criterion "
                 "regularized_cross_entropy, or leave it out"
             )
-        latents, log_prior = self.mixture(states)
+        hidden, log_prior = self.mixture(states)
         if torch.is_grad_enabled():
             self._check_trains_in_precision_of_model("a criterion of fairseq")
-            log_probs = mixture_log_probs(self._logits(latents, gate), log_prior)
+            log_probs = mixture_log_probs(self._logits(hidden, gate), log_prior)
         else:
-            latents, bias = self._at_temperature(latents)
+            hidden, bias = self._at_temperature(hidden)
             dtype = self.precision.for_search() if states.incremental else self.precision.for_scores()
             log_probs = mixture_log_probs_from_latents(
-                latents,
+                hidden,
                 log_prior,
                 self.projection.label_matrix(dtype),
                 bias,
@@ -259,12 +244,14 @@ class ProjectedOutput(OutputLayer):
             )
         return Scores(log_probs=log_probs, mixture_weights=self.mixture_weights(log_prior))
 
-    def spread_log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Tuple[Scores, Tensor]:
-        latents, log_prior = self.mixture(states)
-        logits = self._logits(latents, gate)
-        of_experts = torch.log_softmax(logits, dim=-1, dtype=log_prior.dtype).mean(dim=-1)
+    def log_probs_for_smoothing(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Tuple[Scores, Tensor]:
+        hidden, log_prior = self.mixture(states)
+        logits = self._logits(hidden, gate)
+        # Each expert is smoothed separately. Smoothing only the mixture lets the model satisfy the penalty with one
+        # uniform expert while the others stay overconfident.
+        uniform_log_probs = torch.log_softmax(logits, dim=-1, dtype=log_prior.dtype).mean(dim=-1)
         scores = Scores(log_probs=mixture_log_probs(logits, log_prior), mixture_weights=self.mixture_weights(log_prior))
-        return scores, (log_prior.exp() * of_experts).sum(dim=-1)
+        return scores, (log_prior.exp() * uniform_log_probs).sum(dim=-1)
 
     def target_loss(
         self,
@@ -285,10 +272,10 @@ class ProjectedOutput(OutputLayer):
                 label_smoothing=label_smoothing,
                 interpolation=interpolation,
             )
-        latents, log_prior = self.mixture(states)
-        latents, bias = self._at_temperature(latents)
+        hidden, log_prior = self.mixture(states)
+        hidden, bias = self._at_temperature(hidden)
         loss, nll = mixture_nll(
-            latents,
+            hidden,
             log_prior,
             self.projection.label_matrix(),
             target,
@@ -303,9 +290,9 @@ class ProjectedOutput(OutputLayer):
         )
         return Scores(loss=loss, nll=nll, mixture_weights=self.mixture_weights(log_prior))
 
-    def _logits(self, latents: Tensor, gate: Optional[LogitGate]) -> Tensor:
+    def _logits(self, hidden: Tensor, gate: Optional[LogitGate]) -> Tensor:
         """g (L k_j + b) of every expert, (B, T, J, V)."""
-        logits = self.projection(latents)
+        logits = self.projection(hidden)
         logits = logits if self.temperature == 1 else logits / self.temperature
         return logits if gate is None else apply_gate(logits, gate)
 
@@ -316,9 +303,9 @@ class ProjectedOutput(OutputLayer):
                 "with --criterion regularized_cross_entropy, or give float32 or auto"
             )
 
-    def _at_temperature(self, latents: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
-        """Latent vectors and bias whose logits are those divided by the temperature."""
+    def _at_temperature(self, hidden: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+        """k and b divided by the temperature, which divides the logits by it."""
         bias = self.projection.bias
         if self.temperature == 1:
-            return latents, bias
-        return latents / self.temperature, None if bias is None else bias / self.temperature
+            return hidden, bias
+        return hidden / self.temperature, None if bias is None else bias / self.temperature

@@ -1,10 +1,11 @@
-"""One softmax over the vocabulary.
+"""Output layers of one softmax: full, tied, bilinear, dual and DRILL, and their noise-contrastive loss.
 
-Shapes: B batch, T time, D_N width of the last layer, C width of the labels, V vocabulary.
+Shapes: B batch, T time, N tokens, K noise words, V vocabulary, D_N width of the last layer, d width of the embedding,
+C width of the labels.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -24,73 +25,21 @@ from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
 from fairseq_plugins.options import OnOff, check_dropout, check_not_negative, check_positive, choices
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, TieEmbeddings
 from fairseq_plugins.output_layers.projected import MAKE_WIDTHS_EQUAL, ProjectedOptions, ProjectedOutput, WordProjection
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
-# Log-odds that a word is the target and no noise: its logit less the offset of noise.
-#
-# Shapes: N tokens, K noise words, C width of the labels.
-
-
-class NoiseLogOdds(NamedTuple):
-    """Those of targets and noise words.
-
-    Attributes:
-        targets: (N).
-        noise: (N, K).
-    """
-
-    targets: Tensor
-    noise: Tensor
-
-
-def noise_log_odds(projection: WordProjection, hidden: Tensor, target: Tensor, noise: Noise) -> NoiseLogOdds:
-    """The log-odds of N tokens, in float32 or wider; every word that occurs is read once.
-
-    Args:
-        projection: of the logits.
-        hidden: (N, C).
-        target: (N).
-        noise: of these tokens.
-    """
-    words, places = torch.unique(torch.cat([target, noise.words.flatten()]), return_inverse=True)
-    labels, biases = projection.of_words(words, gradients=noise.gradients)
-    dtype = accumulation_dtype(hidden)
-    target_places, noise_places = places[: len(target)].unsqueeze(-1), places[len(target) :]
-    with torch.autocast(hidden.device.type, enabled=False):
-        hidden, labels = hidden.to(dtype), labels.to(dtype)
-        biases = None if biases is None else biases.to(dtype)
-        if noise.words.dim() == 1:
-            target_logits = _logits(hidden, labels, biases, target_places)
-            noise_biases = None if biases is None else biases[noise_places]
-            noise_logits = linear(hidden, labels.index_select(0, noise_places), noise_biases)
-        else:
-            chosen = torch.cat([target_places, noise_places.view(len(target), -1)], dim=1)
-            logits = _logits(hidden, labels, biases, chosen)
-            target_logits, noise_logits = logits[:, :1], logits[:, 1:]
-    offsets = noise.offsets if noise.words.dim() == 1 else noise.offsets.flatten(0, -2)
-    return NoiseLogOdds(
-        targets=target_logits.squeeze(-1) - noise.target_offsets.flatten().to(dtype),
-        noise=noise_logits - offsets.to(dtype),
-    )
-
-
-def _logits(hidden: Tensor, labels: Tensor, biases: Optional[Tensor], chosen: Tensor) -> Tensor:
-    logits = chosen_logits(hidden, labels, chosen)
-    return logits if biases is None else logits + biases[chosen]
-
 
 class SoftmaxOutput(ProjectedOutput):
-    """P = softmax(L g(h^N) + b); g is the identity unless a subclass says otherwise."""
+    """P = softmax(L g(h^N) + b). g is the identity unless a subclass overrides :meth:`encode_hidden`."""
 
     def encode_hidden(self, hidden: Tensor) -> Tensor:
         """g: (B, T, D_N) to (B, T, C)."""
         return hidden
 
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
-        latents = self.encode_hidden(states.layers[-1]).unsqueeze(-2)
-        return latents, latents.new_zeros(latents.shape[:-1], dtype=accumulation_dtype(latents))
+        hidden = self.encode_hidden(states.layers[-1]).unsqueeze(-2)
+        return hidden, hidden.new_zeros(hidden.shape[:-1], dtype=accumulation_dtype(hidden))
 
     def noise_loss(
         self,
@@ -101,7 +50,7 @@ class SoftmaxOutput(ProjectedOutput):
         noise: Noise,
         token_weights: Optional[Tensor] = None,
     ) -> Scores:
-        """The loss by which the targets are told from noise; only the rows of L of these words are read.
+        """Loss of telling the targets from noise words. Only the rows of L of these words are read.
 
         Raises:
             ValueError: with a gate, a margin or an output layer in bfloat16.
@@ -128,9 +77,9 @@ class SoftmaxOutput(ProjectedOutput):
 
 @OUTPUT_LAYERS.register("full")
 class FullSoftmax(SoftmaxOutput):
-    """Softmax with a matrix W (V, D_N) of its own."""
+    """Softmax with a matrix (V, D_N) of its own."""
 
-    sharing = Sharing.NEVER
+    tie_embeddings = TieEmbeddings.NEVER
 
     def __init__(
         self,
@@ -148,13 +97,13 @@ class FullSoftmax(SoftmaxOutput):
 
 @OUTPUT_LAYERS.register("tied")
 class TiedSoftmax(SoftmaxOutput):
-    """Softmax whose matrix W is the input embedding (Inan et al. 2017; Press & Wolf 2017).
+    """Softmax whose matrix is the input embedding (Inan et al. 2017; Press & Wolf 2017).
 
     Raises:
         ValueError: if the last layer is not as wide as the embedding.
     """
 
-    sharing = Sharing.REQUIRED
+    tie_embeddings = TieEmbeddings.ALWAYS
 
     def __init__(
         self,
@@ -171,10 +120,8 @@ class TiedSoftmax(SoftmaxOutput):
         )
 
 
-# Flags of the layers that bring labels into a joint space, and the networks that the flags describe.
-#
-# Shapes: V labels, B batch, T time, d embedding width.
-
+# Flags of label encoders, and the networks that they describe. The dataclasses inherit from each other, so that layers
+# with the same flag share its declaration.
 
 LabelMask = choices(LABEL_MASKS)
 LabelActivation = choices(sorted(ACTIVATIONS))
@@ -184,7 +131,7 @@ DropoutPlace = choices(PLACES)
 
 @dataclass
 class LabelDropoutOptions(ProjectedOptions):
-    """Dropout of labels."""
+    """Flags of layers with dropout of labels."""
 
     label_dropout: float = field(
         default=0.0,
@@ -201,7 +148,7 @@ class LabelDropoutOptions(ProjectedOptions):
 
 @dataclass
 class LabelLayerOptions(LabelDropoutOptions):
-    """One layer of a label network."""
+    """Flags of layers with a label network of one layer."""
 
     label_activation: LabelActivation = field(
         default="sigmoid", metadata={"help": "activation of the label network (default: sigmoid)"}
@@ -217,7 +164,7 @@ class LabelLayerOptions(LabelDropoutOptions):
 
 @dataclass
 class LabelNetworkOptions(LabelLayerOptions):
-    """A deep residual label network."""
+    """Flags of layers with a deep residual label network."""
 
     label_depth: int = field(default=2, metadata={"help": "layers of the label network (default: 2)"})
     label_residual: OnOff = field(
@@ -236,14 +183,8 @@ class LabelNetworkOptions(LabelLayerOptions):
     )
 
 
-def label_dropout(options: LabelDropoutOptions) -> BroadcastDropout:
-    """Dropout of labels (V, d) without a network."""
-    shared_dims = SHARED_DIMS[options.label_mask]
-    return BroadcastDropout(options.label_dropout, flag="--label-dropout", shared_dims=shared_dims)
-
-
 def label_layer(in_width: int, out_width: int, options: LabelLayerOptions, *, dropout: float) -> LabelNetwork:
-    """One layer without residuals."""
+    """A label network of one layer without residuals."""
     return LabelNetwork(
         in_width,
         out_width,
@@ -258,28 +199,14 @@ def label_layer(in_width: int, out_width: int, options: LabelLayerOptions, *, dr
     )
 
 
-def label_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
-    """A network of ``--label-depth`` layers for labels (V, d).
+def label_network(width: int, options: LabelNetworkOptions, *, mask: Optional[str] = None) -> LabelNetwork:
+    """A residual network of ``--label-depth`` layers for labels (V, d).
+
+    ``mask`` overrides ``--label-mask``.
 
     Raises:
         ValueError: on a negative depth or a rate outside [0, 1).
     """
-    return _deep_network(width, options, mask=options.label_mask)
-
-
-def hidden_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
-    """A network of the same shape for hidden states (B, T, d).
-
-    A variational mask is drawn for each batch row, as in the program published with DRILL, and where inputs are
-    dropped, the first layer reads all features.
-    """
-    network = _deep_network(width, options, mask="row" if options.label_mask == "variational" else options.label_mask)
-    if options.label_depth > 0 and options.label_dropout_place == "input":
-        network.layers[0].dropout.rate = 0.0
-    return network
-
-
-def _deep_network(width: int, options: LabelNetworkOptions, *, mask: str) -> LabelNetwork:
     check_not_negative(options.label_depth, flag="--label-depth")
     check_dropout(options.label_dropout, flag="--label-dropout")
     return LabelNetwork(
@@ -290,22 +217,17 @@ def _deep_network(width: int, options: LabelNetworkOptions, *, mask: str) -> Lab
         layer_residual=options.label_layer_residual == "on",
         activation=options.label_activation,
         dropout=options.label_dropout,
-        mask=mask,
+        mask=mask or options.label_mask,
         place=options.label_dropout_place,
         initialisation=options.label_init,
     )
-
-
-# Softmax with a bilinear map between hidden states and labels.
-#
-# Shapes: V vocabulary, d embedding width, D_N width of the last layer.
 
 
 @OUTPUT_LAYERS.register("bilinear")
 class BilinearSoftmax(SoftmaxOutput):
     """P = softmax(E W h^N + b) with W (d, D_N)  (Gulordava, Aina & Boleda 2018).
 
-    The hidden states are multiplied by W rather than the labels, which are more.
+    W multiplies the hidden states, because there are fewer of them than labels.
     """
 
     Options = LabelDropoutOptions
@@ -325,18 +247,15 @@ class BilinearSoftmax(SoftmaxOutput):
             len(dictionary),
             shared_weight=shared_weight,
             bias=options.output_bias,
-            label_encoder=label_dropout(options),
+            label_encoder=BroadcastDropout(
+                options.label_dropout, flag="--label-dropout", shared_dims=SHARED_DIMS[options.label_mask]
+            ),
         )
         self.bilinear = Linear(layer_widths[-1], width, bias=False)
         nn.init.uniform_(self.bilinear.weight, -0.1, 0.1)
 
     def encode_hidden(self, hidden: Tensor) -> Tensor:
         return self.bilinear(hidden)
-
-
-# Softmax in a joint space of hidden states and labels.
-#
-# Shapes: V vocabulary, d embedding width, D_N width of the last layer, d_j width of the joint space.
 
 
 @dataclass
@@ -351,6 +270,8 @@ class DualOptions(LabelLayerOptions):
 @OUTPUT_LAYERS.register("dual")
 class DualSoftmax(SoftmaxOutput):
     """P = softmax(act(E U + b_u) act(V h^N + b_v) + b)  (Pappas, Miculicich & Henderson 2018; 2019, eq. 5).
+
+    U and V map labels and hidden states into a joint space of C = ``--label-width`` features.
 
     Raises:
         ValueError: on a width that is not positive.
@@ -383,11 +304,6 @@ class DualSoftmax(SoftmaxOutput):
         return self.hidden_encoder(hidden)
 
 
-# Softmax whose labels are encoded by a deep residual network.
-#
-# Shapes: V vocabulary, d embedding width, which the last layer must have, too.
-
-
 @dataclass
 class DrillOptions(LabelNetworkOptions):
     """Flags of DRILL."""
@@ -405,9 +321,8 @@ class DrillOptions(LabelNetworkOptions):
 class Drill(SoftmaxOutput):
     """Deep residual output layer: P = softmax(E^(k) h^N + b), E^(i) = act(drop(E^(i-1)) U^(i) + b^(i)) + E.
 
-    Pappas & Henderson 2019, eq. 8 to 10; eq. 12 drops a layer's output, the published program its input, as here by
-    default. With k = ``--label-depth`` 0 it is the tied softmax. The residual always adds the embedding that was not
-    dropped.
+    Pappas & Henderson 2019, eq. 8 to 10. Dropout acts on a layer's input by default, as in the published program. Eq.
+    12 drops its output. The residual E is never dropped. k is ``--label-depth``. With k = 0 this is the tied softmax.
 
     Raises:
         ValueError: if the last layer is not as wide as the embedding.
@@ -439,9 +354,49 @@ class Drill(SoftmaxOutput):
         )
         self.hidden_encoder: Optional[LabelNetwork] = None
         if options.label_hidden_network == "on":
-            self.hidden_encoder = hidden_network(width, options)
+            # The published program draws a variational mask for each batch row, and its first layer reads all features.
+            mask = "row" if options.label_mask == "variational" else options.label_mask
+            self.hidden_encoder = label_network(width, options, mask=mask)
+            if options.label_depth > 0 and options.label_dropout_place == "input":
+                self.hidden_encoder.layers[0].dropout.rate = 0.0
 
     def encode_hidden(self, hidden: Tensor) -> Tensor:
         if self.hidden_encoder is None:
             return hidden
         return self.hidden_encoder(hidden)
+
+
+def noise_log_odds(projection: WordProjection, hidden: Tensor, target: Tensor, noise: Noise) -> Tuple[Tensor, Tensor]:
+    """Log-odds that a word is the target and not noise, of N targets and K noise words each: (N) and (N, K).
+
+    They are the logits less the offsets of the noise, in float32 or wider. Each word that occurs is read once.
+
+    Args:
+        projection: of the logits.
+        hidden: (N, C).
+        target: (N).
+        noise: of these tokens.
+    """
+    words, places = torch.unique(torch.cat([target, noise.words.flatten()]), return_inverse=True)
+    labels, biases = projection.select(words, gradients=noise.gradients)
+    dtype = accumulation_dtype(hidden)
+    target_places, noise_places = places[: len(target)].unsqueeze(-1), places[len(target) :]
+    with torch.autocast(hidden.device.type, enabled=False):
+        hidden, labels = hidden.to(dtype), labels.to(dtype)
+        biases = None if biases is None else biases.to(dtype)
+
+        def logits_at(chosen: Tensor) -> Tensor:
+            logits = chosen_logits(hidden, labels, chosen)
+            return logits if biases is None else logits + biases[chosen]
+
+        if noise.words.dim() == 1:  # all tokens share their noise words: one matrix product
+            target_logits = logits_at(target_places)
+            noise_biases = None if biases is None else biases[noise_places]
+            noise_logits = linear(hidden, labels.index_select(0, noise_places), noise_biases)
+            offsets = noise.offsets
+        else:
+            logits = logits_at(torch.cat([target_places, noise_places.view(len(target), -1)], dim=1))
+            target_logits, noise_logits = logits[:, :1], logits[:, 1:]
+            offsets = noise.offsets.flatten(0, -2)
+    target_offsets = noise.target_offsets.flatten()
+    return target_logits.squeeze(-1) - target_offsets.to(dtype), noise_logits - offsets.to(dtype)

@@ -339,7 +339,7 @@ class TanhCell(RecurrentCell):
         self.of_word = nn.Parameter(0.1 * torch.randn(3, hidden_size))
         self.dropout = BroadcastDropout(options.dropout_memory, flag="--dropout-memory", shared_dims=(1,))
 
-    def start_by_layer(self):
+    def reset_by_layer(self):
         nn.init.eye_(self.recurrent.weight)
 
     def initial_state(self, x):

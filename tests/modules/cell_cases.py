@@ -2,7 +2,7 @@
 
 import torch
 
-from fairseq_plugins.modules.cell import CellContext, Late, state_tensors
+from fairseq_plugins.modules.cell import CellContext, StepInput, state_tensors
 
 
 def run(layer, x, state, *, leading_padding=None):
@@ -15,7 +15,7 @@ def run_steps(layer, x, state, num_known):
     prepared, outputs = layer.prepare(x[..., :num_known], CellContext(stack_input=x[..., :0])), []
     for t in range(x.size(1)):
         late = x[:, t, num_known:] if num_known < x.size(-1) else None
-        output, state = layer.step(prepared, t, Late(late, x[:, t]), state)
+        output, state = layer.step(prepared, t, StepInput(late, x[:, t]), state)
         outputs.append(output)
     return torch.stack(outputs, dim=1), state
 

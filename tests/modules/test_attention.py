@@ -1,4 +1,4 @@
-"""Attention against its formulas, position by position."""
+"""Attention and attentional stacks against their formulas, position by position."""
 
 import plain_formulas
 import pytest
@@ -151,8 +151,8 @@ def test_dot_needs_equal_widths():
         ATTENTIONS["dot"](5, 7)
 
 
-ATTENTIONAL_STACK_B, ATTENTIONAL_STACK_T, ATTENTIONAL_STACK_S, C = 3, 6, 5, 4
-ATTENTIONAL_STACK_WIDTHS = [6, 7]  # the last is the annotations' as well
+STACK_B, STACK_T, STACK_S, C = 3, 6, 5, 4
+STACK_WIDTHS = [6, 7]  # the last is the annotations' as well
 CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
 
 CELLS = {
@@ -166,9 +166,7 @@ every_cell = pytest.mark.parametrize("cell", CELLS)
 every_case = pytest.mark.parametrize("attention, feeding", CASES)
 
 
-def attentional_stack_make(
-    attention, feeding, *, cell="lstm", widths=ATTENTIONAL_STACK_WIDTHS, dropout=0.0, output_dropout=None
-):
+def make_stack(attention, feeding, *, cell="lstm", widths=STACK_WIDTHS, dropout=0.0, output_dropout=None):
     built = None if attention == "none" else ATTENTIONS[attention](widths[-1], widths[-1])
     stack = AttentionalStack(
         C,
@@ -188,21 +186,21 @@ def attentional_stack_make(
 
 @pytest.fixture
 def x():
-    return torch.randn(ATTENTIONAL_STACK_B, ATTENTIONAL_STACK_T, C, dtype=torch.float64)
+    return torch.randn(STACK_B, STACK_T, C, dtype=torch.float64)
 
 
-def make_memory(stack, width=ATTENTIONAL_STACK_WIDTHS[-1]):
+def make_memory(stack, width=STACK_WIDTHS[-1]):
     if stack.attention is None:
         return None
-    annotations = torch.randn(ATTENTIONAL_STACK_B, ATTENTIONAL_STACK_S, width, dtype=torch.float64)
-    padding = torch.arange(ATTENTIONAL_STACK_S) < torch.tensor([[0], [ATTENTIONAL_STACK_S - 1], [2]])
+    annotations = torch.randn(STACK_B, STACK_S, width, dtype=torch.float64)
+    padding = torch.arange(STACK_S) < torch.tensor([[0], [STACK_S - 1], [2]])
     annotations[padding] = 0
     return Memory(annotations=annotations, keys=stack.attention.keys(annotations), padding=padding)
 
 
-def make_state(stack, widths=ATTENTIONAL_STACK_WIDTHS):
+def make_state(stack, widths=STACK_WIDTHS):
     return stack.initial_state(
-        [dict(zip("hc", torch.randn(2, ATTENTIONAL_STACK_B, width, dtype=torch.float64))) for width in widths]
+        [dict(zip("hc", torch.randn(2, STACK_B, width, dtype=torch.float64))) for width in widths]
     )
 
 
@@ -220,12 +218,12 @@ def attend_by_hand(attention, h, memory):
     return torch.tanh(torch.cat([h, context], dim=1) @ weights["combine.weight"].T), a
 
 
-def attentional_stack_by_hand(stack, x, memory, state, feeding, masks=None):
+def stack_by_hand(stack, x, memory, state, feeding, masks=None):
     """All layers' outputs, h~ before dropout, weights, final states; ``masks`` multiply the layers' outputs."""
     states, num_layers = list(state["layers"]), len(state["layers"])
     fed = torch.zeros_like(states[-1]["h"])
     outputs, tops, weights = [[] for _ in range(num_layers + 1)], [], []
-    for t in range(ATTENTIONAL_STACK_T):
+    for t in range(STACK_T):
         below = first = torch.cat([x[:, t], fed], dim=1) if feeding == "on" else x[:, t]
         for n, layer in enumerate(stack.stack.layers):
             output, states[n] = plain_formulas.recurrent(layer, below.unsqueeze(1), states[n], first.unsqueeze(1))
@@ -255,23 +253,22 @@ def assert_as_by_hand(outputs, expected):
 
 
 @every_case
-@pytest.mark.parametrize("widths", [ATTENTIONAL_STACK_WIDTHS, [7], [3, 5, 7]])
+@pytest.mark.parametrize("widths", [STACK_WIDTHS, [7], [3, 5, 7]])
 @every_cell
 def test_outputs_weights_and_state_are_those_of_the_equations(cell, attention, feeding, widths, x):
-    stack = attentional_stack_make(attention, feeding, cell=cell, widths=widths)
+    stack = make_stack(attention, feeding, cell=cell, widths=widths)
     memory, state = make_memory(stack), make_state(stack, widths)
     outputs = stack(x, memory, state)
     assert [layer.shape for layer in outputs.layers] == [
-        (ATTENTIONAL_STACK_B, ATTENTIONAL_STACK_T, width)
-        for width in (*widths, *([] if memory is None else widths[-1:]))
+        (STACK_B, STACK_T, width) for width in (*widths, *([] if memory is None else widths[-1:]))
     ]
-    assert_as_by_hand(outputs, attentional_stack_by_hand(stack, x, memory, state, feeding))
+    assert_as_by_hand(outputs, stack_by_hand(stack, x, memory, state, feeding))
 
 
 @every_case
 @every_cell
 def test_two_calls_with_the_state_handed_on_are_one(cell, attention, feeding, x):
-    stack = attentional_stack_make(attention, feeding, cell=cell)
+    stack = make_stack(attention, feeding, cell=cell)
     memory, state = make_memory(stack), make_state(stack)
     whole, first = stack(x, memory, state), stack(x[:, :2], memory, state)
     second = stack(x[:, 2:], memory, first.state)
@@ -283,10 +280,10 @@ def test_two_calls_with_the_state_handed_on_are_one(cell, attention, feeding, x)
 @every_case
 @every_cell
 def test_one_step_a_call_is_all_steps_in_one_call(cell, attention, feeding, x):
-    stack = attentional_stack_make(attention, feeding, cell=cell)
+    stack = make_stack(attention, feeding, cell=cell)
     memory, state = make_memory(stack), make_state(stack)
     whole, steps = stack(x, memory, state), []
-    for t in range(ATTENTIONAL_STACK_T):
+    for t in range(STACK_T):
         steps.append(stack(x[:, t : t + 1], memory, state))
         state = steps[-1].state
     found = [torch.cat(parts, dim=1) for parts in zip(*([*step.layers, step.top] for step in steps))]
@@ -298,9 +295,9 @@ def test_one_step_a_call_is_all_steps_in_one_call(cell, attention, feeding, x):
 
 
 def test_the_first_layer_reads_the_embedding_first_and_then_what_is_fed(x):
-    stack, plain = attentional_stack_make("general", "on"), attentional_stack_make("general", "off")
+    stack, plain = make_stack("general", "on"), make_stack("general", "off")
     weight = stack.stack.layers[0].weight_ih_l0
-    assert weight.size(1) == C + ATTENTIONAL_STACK_WIDTHS[-1]
+    assert weight.size(1) == C + STACK_WIDTHS[-1]
     with torch.no_grad():
         weight[:, C:] = 0
     shared = {name: param for name, param in stack.state_dict().items() if name != "stack.layers.0.weight_ih_l0"}
@@ -310,9 +307,9 @@ def test_the_first_layer_reads_the_embedding_first_and_then_what_is_fed(x):
 
 
 def test_what_is_fed_starts_at_zero_and_is_the_attentions_output_of_the_last_step(x):
-    stack = attentional_stack_make("general", "on", dropout=0.5)
+    stack = make_stack("general", "on", dropout=0.5)
     state = make_state(stack)
-    assert state["fed"].shape == (ATTENTIONAL_STACK_B, ATTENTIONAL_STACK_WIDTHS[-1]) and not state["fed"].any()
+    assert state["fed"].shape == (STACK_B, STACK_WIDTHS[-1]) and not state["fed"].any()
     outputs = stack(x, make_memory(stack), state)
     fed = outputs.state["fed"]
     assert torch.equal(fed, outputs.top[:, -1]) and (fed != 0).all()
@@ -320,7 +317,7 @@ def test_what_is_fed_starts_at_zero_and_is_the_attentions_output_of_the_last_ste
 
 @pytest.mark.parametrize("attention", ["general", "none"])
 def test_without_feeding_there_is_nothing_fed(attention, x):
-    stack = attentional_stack_make(attention, "off")
+    stack = make_stack(attention, "off")
     state = make_state(stack)
     assert list(state) == list(stack(x, make_memory(stack), state).state) == ["layers"]
 
@@ -328,24 +325,22 @@ def test_without_feeding_there_is_nothing_fed(attention, x):
 @every_case
 @every_cell
 def test_dropout_is_standard_and_spares_the_states_the_query_and_what_is_fed(cell, attention, feeding, x):
-    stack = attentional_stack_make(attention, feeding, cell=cell, dropout=0.5)
+    stack = make_stack(attention, feeding, cell=cell, dropout=0.5)
     memory, state = make_memory(stack), make_state(stack)
     outputs = stack(x, memory, state)
     masks = [2.0 * layer.ne(0) for layer in outputs.layers]
-    assert_as_by_hand(outputs, attentional_stack_by_hand(stack, x, memory, state, feeding, masks))
+    assert_as_by_hand(outputs, stack_by_hand(stack, x, memory, state, feeding, masks))
     for mask in masks:
         assert 0.3 < mask.eq(0).double().mean() < 0.7
-        assert all(len({tuple(step.tolist()) for step in row}) > ATTENTIONAL_STACK_T // 2 for row in mask)
-        assert len({tuple(row.flatten().tolist()) for row in mask}) == ATTENTIONAL_STACK_B
+        assert all(len({tuple(step.tolist()) for step in row}) > STACK_T // 2 for row in mask)
+        assert len({tuple(row.flatten().tolist()) for row in mask}) == STACK_B
     assert len({tuple(mask[..., :6].flatten().tolist()) for mask in masks}) == len(masks)
 
 
 @every_case
 def test_the_dropout_rate_is_that_of_every_layer(attention, feeding):
-    stack = attentional_stack_make(attention, feeding, dropout=0.2)
-    outputs = stack(
-        torch.randn(ATTENTIONAL_STACK_B, 400, C, dtype=torch.float64), make_memory(stack), make_state(stack)
-    )
+    stack = make_stack(attention, feeding, dropout=0.2)
+    outputs = stack(torch.randn(STACK_B, 400, C, dtype=torch.float64), make_memory(stack), make_state(stack))
     for layer in outputs.layers:
         n = layer.numel()
         assert layer.eq(0).double().mean().item() == pytest.approx(0.2, abs=4 * (0.16 / n) ** 0.5)
@@ -353,16 +348,16 @@ def test_the_dropout_rate_is_that_of_every_layer(attention, feeding):
 
 @every_case
 def test_what_the_output_layer_alone_reads_has_a_rate_of_its_own(attention, feeding, x):
-    stack = attentional_stack_make(attention, feeding, dropout=0.5, output_dropout=0.0)
+    stack = make_stack(attention, feeding, dropout=0.5, output_dropout=0.0)
     outputs = stack(x, make_memory(stack), make_state(stack))
-    num_between = len(ATTENTIONAL_STACK_WIDTHS) - 1
+    num_between = len(STACK_WIDTHS) - 1
     assert all(layer.eq(0).any() for layer in outputs.layers[:num_between])
     assert outputs.layers[num_between:] and all(layer.ne(0).all() for layer in outputs.layers[num_between:])
 
 
 @every_case
 def test_every_call_draws_fresh_masks_and_evaluation_none(attention, feeding, x):
-    stack, plain = attentional_stack_make(attention, feeding, dropout=0.5), attentional_stack_make(attention, feeding)
+    stack, plain = make_stack(attention, feeding, dropout=0.5), make_stack(attention, feeding)
     plain.load_state_dict(stack.state_dict())
     memory, state = make_memory(stack), make_state(stack)
     assert not torch.equal(stack(x, memory, state).layers[0], stack(x, memory, state).layers[0])
@@ -373,7 +368,7 @@ def test_every_call_draws_fresh_masks_and_evaluation_none(attention, feeding, x)
 @every_case
 @every_cell
 def test_gradients_are_those_of_the_equations(cell, attention, feeding, x):
-    stack = attentional_stack_make(attention, feeding, cell=cell)
+    stack = make_stack(attention, feeding, cell=cell)
     memory, state = make_memory(stack), make_state(stack)
     wanted = [x, *state_tensors(state["layers"]), *stack.parameters()]
     if memory is not None:
@@ -383,7 +378,7 @@ def test_gradients_are_those_of_the_equations(cell, attention, feeding, x):
     if memory is not None:
         memory.keys = stack.attention.keys(memory.annotations)
     ours = torch.autograd.grad(stack(x, memory, state).layers[-1].pow(2).sum(), wanted)
-    layers, _, _, _ = attentional_stack_by_hand(stack, x, memory, state, feeding)
+    layers, _, _, _ = stack_by_hand(stack, x, memory, state, feeding)
     expected = torch.autograd.grad(layers[-1].pow(2).sum(), wanted)
     torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
     assert all(gradient.abs().sum() > 0 for gradient in ours)
@@ -391,4 +386,4 @@ def test_gradients_are_those_of_the_equations(cell, attention, feeding, x):
 
 def test_feeding_without_attention_is_refused_with_the_remedy():
     with pytest.raises(ValueError, match="--input-feeding on .*--attention, or off"):
-        attentional_stack_make("none", "on")
+        make_stack("none", "on")

@@ -1,4 +1,4 @@
-"""Nested state: everything that is done to it reaches every tensor, and nothing else."""
+"""Recurrent state and carried state, and the contract of every cell."""
 
 import pytest
 import torch
@@ -116,7 +116,7 @@ def test_unpacking_restores_the_types(first):
     assert_same(unpacked, state)
 
 
-def carried_state_make_state(value=0.0):
+def decoder_state(value=0.0):
     return {"layers": [{"h": torch.full((3, 4), value), "c": torch.full((3, 4), value)}, {"h": torch.zeros(3, 7)}]}
 
 
@@ -130,7 +130,7 @@ def read(carried, stream, *, windows):
     for start, end in windows:
         state = carried.get(stream, start)
         assert (state is None) == (start == 0) and (state is None or value(state) == start)
-        carried.set(stream, end, carried_state_make_state(float(end)))
+        carried.set(stream, end, decoder_state(float(end)))
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def carried():
 
 def test_a_stream_starts_from_nothing(carried):
     assert carried.get("train", 0) is None
-    carried.set("train", 5, carried_state_make_state())
+    carried.set("train", 5, decoder_state())
     assert carried.get("train", 0) is None
 
 
@@ -150,23 +150,23 @@ def test_every_window_starts_where_the_one_before_ended(carried):
 
 @pytest.mark.parametrize("position", [-1, 1, 3])
 def test_a_position_before_which_no_window_ended_is_refused_with_the_stream(carried, position):
-    carried.set("valid", 4, carried_state_make_state())
+    carried.set("valid", 4, decoder_state())
     with pytest.raises(ValueError, match=f"stream 'valid' cannot go on at token {position}: .* from token 0"):
         carried.get("valid", position)
 
 
 def test_after_a_window_that_was_passed_over_the_state_before_it_goes_on(carried):
-    carried.set("train", 4, carried_state_make_state(1.0))
-    carried.set("train", 9, carried_state_make_state(2.0))
+    carried.set("train", 4, decoder_state(1.0))
+    carried.set("train", 9, decoder_state(2.0))
     assert value(carried.get("train", 15)) == 2
-    carried.set("train", 20, carried_state_make_state(3.0))
+    carried.set("train", 20, decoder_state(3.0))
     assert value(carried.get("train", 20)) == 3
 
 
 def test_after_a_first_window_that_was_passed_over_the_stream_goes_on_from_zeros(carried):
     assert carried.get("train", 0) is None
     assert carried.get("train", 70) is None
-    carried.set("train", 140, carried_state_make_state(1.0))
+    carried.set("train", 140, decoder_state(1.0))
     assert value(carried.get("train", 140)) == 1
 
 
@@ -178,7 +178,7 @@ def test_what_an_earlier_epoch_left_is_gone_when_the_next_one_starts(carried):
 
 
 def test_an_unknown_stream_can_only_start(carried):
-    carried.set("train", 4, carried_state_make_state())
+    carried.set("train", 4, decoder_state())
     with pytest.raises(ValueError, match="stream 'valid'"):
         carried.get("valid", 4)
     assert carried.get("valid", 0) is None
@@ -190,7 +190,7 @@ def test_interleaved_streams_do_not_know_of_each_other(carried):
             start, end = 4 * step, 4 * step + 4
             state = carried.get(stream, start)
             assert state is None if step == 0 else value(state) == 100 * n + start
-            carried.set(stream, end, carried_state_make_state(100.0 * n + end))
+            carried.set(stream, end, decoder_state(100.0 * n + end))
 
 
 @pytest.mark.parametrize("num_repeatable", [1, 2, 4])
@@ -214,9 +214,9 @@ def test_the_first_window_can_be_read_again(carried):
 
 
 def test_a_window_that_is_read_again_takes_the_place_of_what_came_after(carried):
-    carried.set("train", 4, carried_state_make_state(1.0))
-    carried.set("train", 8, carried_state_make_state(2.0))
-    carried.set("train", 4, carried_state_make_state(3.0))
+    carried.set("train", 4, decoder_state(1.0))
+    carried.set("train", 8, decoder_state(2.0))
+    carried.set("train", 4, decoder_state(3.0))
     assert value(carried.get("train", 4)) == 3
     assert value(carried.get("train", 8)) == 3
 

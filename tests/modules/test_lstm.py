@@ -1,4 +1,4 @@
-"""Weight-drop LSTM against the recurrence written out and torch.nn.LSTM."""
+"""LSTMs with weight drop and with variational dropout, against the recurrence written out and torch.nn.LSTM."""
 
 import copy
 import warnings
@@ -7,7 +7,7 @@ import plain_formulas
 import pytest
 import torch
 from cell_cases import assert_as_by_hand, drawn_mask, loss, run_steps
-from cell_cases import run as variational_lstm_run
+from cell_cases import run as run_variational
 from lstm_cases import (
     LENGTHS,
     NAMES,
@@ -225,8 +225,8 @@ def test_the_initial_state_is_zero_for_each_row(inputs):
     assert all(part.shape == (B, D) and part.dtype == torch.float64 and not part.any() for part in state.values())
 
 
-VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_T, VARIATIONAL_LSTM_C, VARIATIONAL_LSTM_D = 4, 6, 5, 7
-VARIATIONAL_LSTM_RATE = 0.4
+VARIATIONAL_B, VARIATIONAL_T, VARIATIONAL_C, VARIATIONAL_D = 4, 6, 5, 7
+VARIATIONAL_RATE = 0.4
 GATES = ("input", "forget", "cell", "output")
 
 every_biases = pytest.mark.parametrize("biases", ["one", "two"])
@@ -234,17 +234,17 @@ every_biases = pytest.mark.parametrize("biases", ["one", "two"])
 
 @pytest.fixture
 def x():
-    return torch.randn(VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_T, VARIATIONAL_LSTM_C, dtype=torch.float64)
+    return torch.randn(VARIATIONAL_B, VARIATIONAL_T, VARIATIONAL_C, dtype=torch.float64)
 
 
 @pytest.fixture
 def state():
-    return dict(zip("hc", torch.randn(2, VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D, dtype=torch.float64)))
+    return dict(zip("hc", torch.randn(2, VARIATIONAL_B, VARIATIONAL_D, dtype=torch.float64)))
 
 
-def variational_lstm_make(rate=VARIATIONAL_LSTM_RATE, biases="two", width=VARIATIONAL_LSTM_D):
+def make_variational(rate=VARIATIONAL_RATE, biases="two", width=VARIATIONAL_D):
     layer = VariationalLSTM(
-        VARIATIONAL_LSTM_C, width, options=VariationalOptions(dropout_recurrent=rate, rnn_biases=biases)
+        VARIATIONAL_C, width, options=VariationalOptions(dropout_recurrent=rate, rnn_biases=biases)
     ).double()
     with torch.no_grad():
         for param in layer.parameters():
@@ -252,7 +252,7 @@ def variational_lstm_make(rate=VARIATIONAL_LSTM_RATE, biases="two", width=VARIAT
     return layer
 
 
-def variational_lstm_by_hand(layer, x, state, mask):
+def variational_by_hand(layer, x, state, mask):
     output, h, c = plain_formulas.lstm(x, state["h"], state["c"], *layer.parameters(), mask=mask)
     return output, {"h": h, "c": c}
 
@@ -260,28 +260,28 @@ def variational_lstm_by_hand(layer, x, state, mask):
 @every_biases
 def test_values_are_those_of_the_equations(biases, x, state):
     layer, mask = (
-        variational_lstm_make(biases=biases),
-        drawn_mask(5, (VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D), rate=VARIATIONAL_LSTM_RATE),
+        make_variational(biases=biases),
+        drawn_mask(5, (VARIATIONAL_B, VARIATIONAL_D), rate=VARIATIONAL_RATE),
     )
     torch.manual_seed(5)
-    assert set(mask.unique().tolist()) == {0.0, 1 / (1 - VARIATIONAL_LSTM_RATE)}
+    assert set(mask.unique().tolist()) == {0.0, 1 / (1 - VARIATIONAL_RATE)}
     torch.testing.assert_close(
-        variational_lstm_run(layer, x, state), variational_lstm_by_hand(layer, x, state, mask), rtol=1e-12, atol=1e-12
+        run_variational(layer, x, state), variational_by_hand(layer, x, state, mask), rtol=1e-12, atol=1e-12
     )
 
 
 @every_biases
-@pytest.mark.parametrize("num_known", [None, 0, 2, VARIATIONAL_LSTM_C])
+@pytest.mark.parametrize("num_known", [None, 0, 2, VARIATIONAL_C])
 def test_gradients_are_those_of_the_equations(biases, num_known, x, state):
     layer, mask = (
-        variational_lstm_make(biases=biases),
-        drawn_mask(5, (VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D), rate=VARIATIONAL_LSTM_RATE),
+        make_variational(biases=biases),
+        drawn_mask(5, (VARIATIONAL_B, VARIATIONAL_D), rate=VARIATIONAL_RATE),
     )
-    assert_as_by_hand(layer, x, state, lambda: variational_lstm_by_hand(layer, x, state, mask), num_known=num_known)
+    assert_as_by_hand(layer, x, state, lambda: variational_by_hand(layer, x, state, mask), num_known=num_known)
 
 
 def test_the_carried_state_is_not_masked(x, state):
-    output, new_state = variational_lstm_run(variational_lstm_make(0.9), x, state)
+    output, new_state = run_variational(make_variational(0.9), x, state)
     assert torch.equal(new_state["h"], output[:, -1]) and (output != 0).all()
 
 
@@ -292,32 +292,32 @@ def masks_of(layer, x, state, monkeypatch):
     """Factors of the hidden state of every call of the recurrent matrix, (T, B, D)."""
     read, gates = [], LSTMLayer.gates
     monkeypatch.setattr(LSTMLayer, "gates", lambda self, p, t, late, h: read.append(h) or gates(self, p, t, late, h))
-    output, _ = run_steps(layer, x, state, VARIATIONAL_LSTM_C)
+    output, _ = run_steps(layer, x, state, VARIATIONAL_C)
     before = torch.cat([state["h"].unsqueeze(1), output[:, :-1]], dim=1).transpose(0, 1)
     return torch.stack(read) / before
 
 
 def test_one_mask_serves_all_steps_of_a_window_and_each_row_has_its_own(x, state, monkeypatch):
-    masks = masks_of(variational_lstm_make(), x, state, monkeypatch)
-    values = torch.tensor([0, 1 / (1 - VARIATIONAL_LSTM_RATE)], dtype=torch.float64)
-    assert masks.shape == (VARIATIONAL_LSTM_T, VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D)
+    masks = masks_of(make_variational(), x, state, monkeypatch)
+    values = torch.tensor([0, 1 / (1 - VARIATIONAL_RATE)], dtype=torch.float64)
+    assert masks.shape == (VARIATIONAL_T, VARIATIONAL_B, VARIATIONAL_D)
     assert ((masks.unsqueeze(-1) - values).abs().min(-1).values < 1e-9).all()
     assert torch.allclose(masks, masks[:1].expand_as(masks))
-    assert len({tuple(row.ne(0).tolist()) for row in masks[0]}) == VARIATIONAL_LSTM_B
+    assert len({tuple(row.ne(0).tolist()) for row in masks[0]}) == VARIATIONAL_B
 
 
 def test_every_window_draws_a_fresh_mask(x, state, monkeypatch):
-    layer = variational_lstm_make()
+    layer = make_variational()
     windows = [masks_of(layer, x, state, monkeypatch)[0].ne(0) for _ in range(5)]
     assert len({tuple(mask.flatten().tolist()) for mask in windows}) == 5
 
 
 def test_all_gates_share_the_mask(x, state):
     """A feature that the mask drops has no gradient in the columns of any gate; one that it keeps has in all."""
-    layer, x, state = variational_lstm_make(), x[:1], {name: part[:1] for name, part in state.items()}
-    variational_lstm_run(layer, x, state)[0].sum().backward()
-    columns = layer.weight_hh_l0.grad.abs().unflatten(0, (len(GATES), VARIATIONAL_LSTM_D)).sum(dim=1).ne(0)
-    assert torch.equal(columns, columns[:1].expand_as(columns)) and 0 < columns[0].sum() < VARIATIONAL_LSTM_D
+    layer, x, state = make_variational(), x[:1], {name: part[:1] for name, part in state.items()}
+    run_variational(layer, x, state)[0].sum().backward()
+    columns = layer.weight_hh_l0.grad.abs().unflatten(0, (len(GATES), VARIATIONAL_D)).sum(dim=1).ne(0)
+    assert torch.equal(columns, columns[:1].expand_as(columns)) and 0 < columns[0].sum() < VARIATIONAL_D
 
 
 def test_every_layer_of_a_stack_has_a_mask_of_its_own(monkeypatch):
@@ -328,11 +328,11 @@ def test_every_layer_of_a_stack_has_a_mask_of_its_own(monkeypatch):
         return drawn[-1]
 
     monkeypatch.setattr(VariationalLSTM, "hidden_mask", spy)
-    RecurrentStack(
-        VARIATIONAL_LSTM_C, [16, 16], cell="variational", cell_options=VariationalOptions(dropout_recurrent=0.5)
-    )(torch.randn(VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_T, VARIATIONAL_LSTM_C))
+    RecurrentStack(VARIATIONAL_C, [16, 16], cell="variational", cell_options=VariationalOptions(dropout_recurrent=0.5))(
+        torch.randn(VARIATIONAL_B, VARIATIONAL_T, VARIATIONAL_C)
+    )
     first, second = drawn
-    assert first.shape == second.shape == (VARIATIONAL_LSTM_B, 16) and not torch.equal(first, second)
+    assert first.shape == second.shape == (VARIATIONAL_B, 16) and not torch.equal(first, second)
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.3])
@@ -347,62 +347,62 @@ def test_the_rate_is_the_share_of_dropped_features(rate):
 
 
 @every_biases
-@pytest.mark.parametrize("rate, training", [(VARIATIONAL_LSTM_RATE, False), (0.0, True), (0.0, False)])
+@pytest.mark.parametrize("rate, training", [(VARIATIONAL_RATE, False), (0.0, True), (0.0, False)])
 def test_evaluation_and_rate_zero_have_no_mask(biases, rate, training, x, state):
-    layer = variational_lstm_make(rate, biases).train(training)
+    layer = make_variational(rate, biases).train(training)
     torch.testing.assert_close(
-        variational_lstm_run(layer, x, state), variational_lstm_by_hand(layer, x, state, 1.0), rtol=1e-12, atol=1e-12
+        run_variational(layer, x, state), variational_by_hand(layer, x, state, 1.0), rtol=1e-12, atol=1e-12
     )
-    assert torch.equal(variational_lstm_run(layer, x, state)[0], variational_lstm_run(layer, x, state)[0])
+    assert torch.equal(run_variational(layer, x, state)[0], run_variational(layer, x, state)[0])
     torch.testing.assert_close(
-        run_steps(layer, x, state, 2), variational_lstm_by_hand(layer, x, state, 1.0), rtol=1e-12, atol=1e-12
+        run_steps(layer, x, state, 2), variational_by_hand(layer, x, state, 1.0), rtol=1e-12, atol=1e-12
     )
 
 
 @pytest.mark.parametrize(
-    "rate, training, num_calls", [(VARIATIONAL_LSTM_RATE, True, 0), (VARIATIONAL_LSTM_RATE, False, 1), (0.0, True, 1)]
+    "rate, training, num_calls", [(VARIATIONAL_RATE, True, 0), (VARIATIONAL_RATE, False, 1), (0.0, True, 1)]
 )
 def test_without_a_mask_the_kernel_runs(rate, training, num_calls, x, state, monkeypatch):
     library, calls = torch.lstm, []
     monkeypatch.setattr(torch, "lstm", lambda *arguments: calls.append(1) or library(*arguments))
-    variational_lstm_run(variational_lstm_make(rate).train(training), x, state)
+    run_variational(make_variational(rate).train(training), x, state)
     assert len(calls) == num_calls
 
 
 @every_biases
 def test_leading_padding_goes_with_the_mask(biases, x):
     layer, lengths, mask = (
-        variational_lstm_make(biases=biases),
-        [VARIATIONAL_LSTM_T, 2, 0, 5],
-        drawn_mask(5, (VARIATIONAL_LSTM_B, VARIATIONAL_LSTM_D), rate=VARIATIONAL_LSTM_RATE),
+        make_variational(biases=biases),
+        [VARIATIONAL_T, 2, 0, 5],
+        drawn_mask(5, (VARIATIONAL_B, VARIATIONAL_D), rate=VARIATIONAL_RATE),
     )
-    padding = torch.arange(VARIATIONAL_LSTM_T) < VARIATIONAL_LSTM_T - torch.tensor(lengths).unsqueeze(1)
+    padding = torch.arange(VARIATIONAL_T) < VARIATIONAL_T - torch.tensor(lengths).unsqueeze(1)
     torch.manual_seed(5)
-    output, state = variational_lstm_run(layer, x, layer.initial_state(x), leading_padding=padding)
+    output, state = run_variational(layer, x, layer.initial_state(x), leading_padding=padding)
     assert not output[padding].any()
     for row, length in enumerate(lengths):
-        zeros = dict(zip("hc", torch.zeros(2, 1, VARIATIONAL_LSTM_D, dtype=torch.float64)))
+        zeros = dict(zip("hc", torch.zeros(2, 1, VARIATIONAL_D, dtype=torch.float64)))
         rows = slice(row, row + 1)
         if length == 0:
             assert not state["h"][row].any() and not state["c"][row].any()
             continue
-        expected = variational_lstm_by_hand(layer, x[rows, VARIATIONAL_LSTM_T - length :], zeros, mask[rows])
-        found = output[rows, VARIATIONAL_LSTM_T - length :], {name: part[rows] for name, part in state.items()}
+        expected = variational_by_hand(layer, x[rows, VARIATIONAL_T - length :], zeros, mask[rows])
+        found = output[rows, VARIATIONAL_T - length :], {name: part[rows] for name, part in state.items()}
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_one_bias_vector_less():
-    counts = {b: sum(param.numel() for param in variational_lstm_make(biases=b).parameters()) for b in ("one", "two")}
+    counts = {b: sum(param.numel() for param in make_variational(biases=b).parameters()) for b in ("one", "two")}
     assert counts == {
-        "one": 4 * VARIATIONAL_LSTM_D * (VARIATIONAL_LSTM_C + VARIATIONAL_LSTM_D + 1),
-        "two": 4 * VARIATIONAL_LSTM_D * (VARIATIONAL_LSTM_C + VARIATIONAL_LSTM_D + 2),
+        "one": 4 * VARIATIONAL_D * (VARIATIONAL_C + VARIATIONAL_D + 1),
+        "two": 4 * VARIATIONAL_D * (VARIATIONAL_C + VARIATIONAL_D + 2),
     }
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
 def test_variational_lstm_what_is_no_rate_is_refused(rate):
     with pytest.raises(ValueError, match=f"--dropout-recurrent {rate}"):
-        variational_lstm_make(rate)
+        make_variational(rate)
 
 
 def make_pair(rate=0.0):

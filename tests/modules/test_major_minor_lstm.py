@@ -184,7 +184,7 @@ def test_a_checkpoint_with_another_minor_input_is_refused_with_both():
 
 
 @pytest.mark.parametrize(
-    "proportions, told",
+    "proportions, message",
     [
         ("0", "--major-proportions 0: a share is above 0 and at most 1"),
         ("-0.5", "--major-proportions -0.5: a share"),
@@ -200,6 +200,6 @@ def test_a_checkpoint_with_another_minor_input_is_refused_with_both():
         ("0.9 x 0.9", '--major-proportions "0.9 x 0.9": give numbers'),
     ],
 )
-def test_proportions_that_do_not_fit_are_refused(proportions, told):
-    with pytest.raises(ValueError, match=told):
+def test_proportions_that_do_not_fit_are_refused(proportions, message):
+    with pytest.raises(ValueError, match=message):
         make(proportions)

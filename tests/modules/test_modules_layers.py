@@ -1,4 +1,4 @@
-"""Which positions share a dropout mask."""
+"""Dropout, embedding, linear layers, label networks, initialisation and settings in checkpoints."""
 
 import math
 
@@ -114,7 +114,7 @@ def tokens():
     return torch.randint(V, (8, 30))
 
 
-def embedding_make(rate, word_masks="window"):
+def make_embedding(rate, word_masks="window"):
     return WordDropoutEmbedding(V, C, word_dropout=rate, word_masks=word_masks)
 
 
@@ -133,7 +133,7 @@ def assert_types_are_dropped(embedding, vectors, tokens, dropped, rate):
 
 
 def test_a_dropped_type_vanishes_at_all_positions_of_a_window_and_the_others_are_scaled(tokens):
-    embedding = embedding_make(0.3)
+    embedding = make_embedding(0.3)
     vectors = embedding(tokens)
     dropped = dropped_types(vectors, tokens)
     assert 0 < len(dropped) < len(tokens.unique())
@@ -141,7 +141,7 @@ def test_a_dropped_type_vanishes_at_all_positions_of_a_window_and_the_others_are
 
 
 def test_a_dropped_type_of_a_row_vanishes_at_all_its_places_there_and_the_others_are_scaled():
-    embedding, tokens = embedding_make(0.3, "row"), torch.randint(10, (8, 30))  # each type about three times a row
+    embedding, tokens = make_embedding(0.3, "row"), torch.randint(10, (8, 30))  # each type about three times a row
     vectors = embedding(tokens)
     for row, dropped in enumerate(dropped_types_of_rows(vectors, tokens)):
         assert len(dropped) < 10
@@ -150,17 +150,17 @@ def test_a_dropped_type_of_a_row_vanishes_at_all_its_places_there_and_the_others
 
 def test_every_row_drops_types_of_its_own():
     tokens = torch.arange(20).expand(50, 20)
-    dropped = embedding_make(0.5, "row")(tokens).eq(0).all(dim=-1)
+    dropped = make_embedding(0.5, "row")(tokens).eq(0).all(dim=-1)
     assert len({tuple(row.tolist()) for row in dropped}) == 50
     together = dropped.double().T.corrcoef()  # of the types over the rows
     assert together.fill_diagonal_(0).abs().max() < 0.7
-    window = embedding_make(0.5)(tokens).eq(0).all(dim=-1)
+    window = make_embedding(0.5)(tokens).eq(0).all(dim=-1)
     assert torch.equal(window, window[:1].expand_as(window)) and window.any() and not window.all()
 
 
 @every_masks
 def test_embedding_a_mask_is_what_a_call_multiplies_by(word_masks, tokens):
-    embedding = embedding_make(0.3, word_masks)
+    embedding = make_embedding(0.3, word_masks)
     torch.manual_seed(5)
     mask = embedding.mask(tokens)
     torch.manual_seed(5)
@@ -170,7 +170,7 @@ def test_embedding_a_mask_is_what_a_call_multiplies_by(word_masks, tokens):
 
 @every_masks
 def test_every_call_draws_fresh_types(word_masks, tokens):
-    embedding = embedding_make(0.3, word_masks)
+    embedding = make_embedding(0.3, word_masks)
     first, second = (dropped_types_of_rows(embedding(tokens), tokens) for _ in range(2))
     assert all(a != b for a, b in zip(first, second))
 
@@ -187,7 +187,7 @@ def test_the_rate_is_the_share_of_dropped_types(word_masks, rate):
 
 def test_repeated_types_do_not_change_the_rate():
     tokens = torch.randint(7, (4000, 35))
-    mask = embedding_make(0.3, "row").mask(tokens).squeeze(-1)
+    mask = make_embedding(0.3, "row").mask(tokens).squeeze(-1)
     n = sum(len(row.unique()) for row in tokens)
     dropped = sum(len(row[gone].unique()) for row, gone in zip(tokens, mask.eq(0)))
     assert dropped / n == pytest.approx(0.3, abs=4 * (0.21 / n) ** 0.5)
@@ -196,13 +196,13 @@ def test_repeated_types_do_not_change_the_rate():
 @every_masks
 @pytest.mark.parametrize("rate, training", [(0.3, False), (0.0, True)])
 def test_evaluation_and_rate_zero_are_a_plain_look_up(tokens, rate, training, word_masks):
-    embedding = embedding_make(rate, word_masks).train(training)
+    embedding = make_embedding(rate, word_masks).train(training)
     assert torch.equal(embedding(tokens), embedding.weight[tokens])
 
 
 @every_masks
 def test_the_matrix_itself_is_not_masked(word_masks, tokens):
-    embedding = embedding_make(0.9, word_masks)
+    embedding = make_embedding(0.9, word_masks)
     before = embedding.weight.detach().clone()
     embedding(tokens)
     assert torch.equal(embedding.weight, before)
@@ -210,7 +210,7 @@ def test_the_matrix_itself_is_not_masked(word_masks, tokens):
 
 @every_masks
 def test_gradients_reach_the_kept_words_only(word_masks, tokens):
-    embedding = embedding_make(0.3, word_masks)
+    embedding = make_embedding(0.3, word_masks)
     vectors = embedding(tokens)
     vectors.sum().backward()
     kept = vectors.ne(0).any(dim=-1)
@@ -228,7 +228,7 @@ def test_vectors_start_uniform_within_a_tenth():
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
 def test_what_is_no_rate_is_refused(rate):
     with pytest.raises(ValueError, match="--dropout-embedding"):
-        embedding_make(rate)
+        make_embedding(rate)
 
 
 # noise
@@ -271,17 +271,17 @@ def test_negative_noise_is_refused():
         WordDropoutEmbedding(V, C, noise=-0.1)
 
 
-FEED_FORWARD_B, FEED_FORWARD_T, FEED_FORWARD_C, FEED_FORWARD_D = 3, 4, 5, 7
+FF_B, FF_T, FF_C, FF_D = 3, 4, 5, 7
 
 
 def test_it_is_the_rectified_sum_of_weighted_inputs_and_bias():
     layer, x = (
-        FeedForward(FEED_FORWARD_C, FEED_FORWARD_D).double(),
-        torch.randn(FEED_FORWARD_B, FEED_FORWARD_T, FEED_FORWARD_C, dtype=torch.float64),
+        FeedForward(FF_C, FF_D).double(),
+        torch.randn(FF_B, FF_T, FF_C, dtype=torch.float64),
     )
-    expected = torch.zeros(FEED_FORWARD_B, FEED_FORWARD_T, FEED_FORWARD_D, dtype=torch.float64)
-    for b, t, d in torch.cartesian_prod(*map(torch.arange, (FEED_FORWARD_B, FEED_FORWARD_T, FEED_FORWARD_D))):
-        total = sum(layer.linear.weight[d, c] * x[b, t, c] for c in range(FEED_FORWARD_C)) + layer.linear.bias[d]
+    expected = torch.zeros(FF_B, FF_T, FF_D, dtype=torch.float64)
+    for b, t, d in torch.cartesian_prod(*map(torch.arange, (FF_B, FF_T, FF_D))):
+        total = sum(layer.linear.weight[d, c] * x[b, t, c] for c in range(FF_C)) + layer.linear.bias[d]
         expected[b, t, d] = max(total, torch.zeros(()))
     output = layer(x)
     torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
@@ -291,17 +291,17 @@ def test_it_is_the_rectified_sum_of_weighted_inputs_and_bias():
 @pytest.mark.parametrize("size", [0, -3])
 def test_a_size_below_one_is_refused(size):
     with pytest.raises(ValueError, match=f"--output-hidden-size {size}: give a value above 0"):
-        FeedForward(FEED_FORWARD_C, size)
+        FeedForward(FF_C, size)
 
 
-LABEL_NETWORK_V, LABEL_NETWORK_C = 11, 6
+LABEL_V, LABEL_C = 11, 6
 RATE = 0.6
 
 every_mask = pytest.mark.parametrize("mask", ["variational", "standard"])
 every_place = pytest.mark.parametrize("place", ["input", "output"])
 
 
-def build(in_width=LABEL_NETWORK_C, out_width=LABEL_NETWORK_C, **options):
+def build(in_width=LABEL_C, out_width=LABEL_C, **options):
     defaults = dict(
         depth=2,
         residual=True,
@@ -318,8 +318,8 @@ def build(in_width=LABEL_NETWORK_C, out_width=LABEL_NETWORK_C, **options):
     return network
 
 
-def draw_labels(width=LABEL_NETWORK_C):
-    return torch.randn(LABEL_NETWORK_V, width, dtype=torch.float64, requires_grad=True)
+def draw_labels(width=LABEL_C):
+    return torch.randn(LABEL_V, width, dtype=torch.float64, requires_grad=True)
 
 
 @pytest.fixture
@@ -356,7 +356,7 @@ def test_labels_and_gradients_are_those_of_the_equation(depth, activation, resid
 @pytest.mark.parametrize("depth", [1, 3])
 def test_without_residuals_widths_may_differ(depth):
     network, e = build(4, 9, depth=depth, residual=False), draw_labels(4)
-    assert network(e).shape == (LABEL_NETWORK_V, 9)
+    assert network(e).shape == (LABEL_V, 9)
     assert_same(network(e), encoded(network, e), network, e)
 
 
@@ -388,7 +388,7 @@ def test_dropped_labels_and_gradients_are_those_of_the_masks(
 def test_masks_are_as_wide_as_what_they_drop(place, widths, mask, masks):
     network, e = build(4, 9, residual=False, dropout=RATE, mask=mask, place=place), draw_labels(4)
     result = network(e)
-    assert [m.numel() for m in masks] == [width * (1 if mask == "variational" else LABEL_NETWORK_V) for width in widths]
+    assert [m.numel() for m in masks] == [width * (1 if mask == "variational" else LABEL_V) for width in widths]
     scaled = {f"{place}_masks": [m / (1 - RATE) for m in masks]}
     assert_same(result, encoded(network, e, **scaled), network, e)
 
@@ -396,7 +396,7 @@ def test_masks_are_as_wide_as_what_they_drop(place, widths, mask, masks):
 @every_place
 def test_a_variational_mask_is_the_same_for_all_labels_and_a_standard_one_is_not(place):
     for mask in ("variational", "standard"):
-        e = draw_labels()[:1].expand(LABEL_NETWORK_V, LABEL_NETWORK_C)
+        e = draw_labels()[:1].expand(LABEL_V, LABEL_C)
         dropped = build(dropout=RATE, mask=mask, place=place, residual=False)(e)
         assert torch.equal(dropped, dropped[:1].expand_as(dropped)) == (mask == "variational")
 
@@ -458,12 +458,12 @@ def test_a_mask_may_drop_every_feature(dtype, monkeypatch):
 @pytest.mark.parametrize("residual", [True, False])
 def test_dropped_features_get_their_gradient_from_the_residual_alone(residual, masks):
     network, e = build(depth=1, dropout=RATE, residual=residual), draw_labels()
-    upstream = torch.randn(LABEL_NETWORK_V, LABEL_NETWORK_C).double()
+    upstream = torch.randn(LABEL_V, LABEL_C).double()
     network(e).backward(upstream)
     dropped = masks[0] == 0
-    assert 0 < dropped.sum() < LABEL_NETWORK_C
+    assert 0 < dropped.sum() < LABEL_C
     assert torch.equal(
-        e.grad[:, dropped], upstream[:, dropped] if residual else torch.zeros(LABEL_NETWORK_V, dropped.sum()).double()
+        e.grad[:, dropped], upstream[:, dropped] if residual else torch.zeros(LABEL_V, dropped.sum()).double()
     )
     assert not network.layers[0].weight.grad[:, dropped].any()
     assert network.layers[0].weight.grad[:, ~dropped].all()
@@ -487,9 +487,9 @@ def products(network, e):
 
 def test_dropped_features_are_not_multiplied(masks):
     network, e = build(100, 100, depth=3, dropout=RATE), draw_labels(100)
-    assert products(network, e) == 3 * LABEL_NETWORK_V * 100 * sum(m.sum().item() for m in masks)
+    assert products(network, e) == 3 * LABEL_V * 100 * sum(m.sum().item() for m in masks)
     assert 0.2 * 300 < sum(m.sum().item() for m in masks) < 0.6 * 300
-    assert products(network.eval(), e) == 3 * LABEL_NETWORK_V * 100 * 300
+    assert products(network.eval(), e) == 3 * LABEL_V * 100 * 300
 
 
 # precision, initialisation, errors
@@ -562,7 +562,7 @@ STACKED_IN = {"rhn": {"input.weight": 2}, "mogrifier": {"input.weight": 4}}
 FLAGS = {"diagonal": {"transition": "full"}, "rectifier": {"word_skip": "w0"}}
 
 
-def initialisation_build(**flags):
+def build_by_layer(**flags):
     shared = "output" if flags.get("output_layer") == "tied" else "none"
     torch.manual_seed(3)
     flags = {"init": "by-layer", "embedding_std": EMBEDDING_STD, "share_embeddings": shared, **SIZES, **flags}
@@ -593,7 +593,7 @@ def test_every_cell_is_described():
 
 @pytest.mark.parametrize("cell", sorted(RECURRENT))
 def test_recurrent_matrices_are_orthogonal_and_others_of_unit_gain_gate_by_gate(cell):
-    model = initialisation_build(rnn_cell=cell, **FLAGS.get(cell, {}))
+    model = build_by_layer(rnn_cell=cell, **FLAGS.get(cell, {}))
     found = []
     for key, parameter in model.named_parameters():
         if parameter.dim() == 1 or "embedding" in key:
@@ -614,7 +614,7 @@ def test_recurrent_matrices_are_orthogonal_and_others_of_unit_gain_gate_by_gate(
 
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
 def test_forget_gates_start_open_and_other_biases_at_zero(cell):
-    model = initialisation_build(rnn_cell=cell, output_layer="drill", output_gate="iog-lstm")
+    model = build_by_layer(rnn_cell=cell, output_layer="drill", output_gate="iog-lstm")
     for key, parameter in model.named_parameters():
         if parameter.dim() > 1:
             continue
@@ -628,7 +628,7 @@ def test_forget_gates_start_open_and_other_biases_at_zero(cell):
 def test_output_layers_and_attention_have_unit_gain_and_embeddings_their_deviation(name):
     experts = {"mos": {"latents.0.weight": 3}, "doc": {"latents.0.weight": 2, "latents.1.weight": 3}}.get(name, {})
     flags = {"experts_per_layer": "0 0 0 3" if name == "mos" else "0 0 2 3"} if experts else {}
-    model = initialisation_build(output_layer=name, output_gate="iog", attention="mlp", **flags)
+    model = build_by_layer(output_layer=name, output_gate="iog", attention="mlp", **flags)
     embeddings = {id(part.weight): part.weight for part in model.modules() if isinstance(part, nn.Embedding)}
     assert len(embeddings) == 3  # of source, target and gate
     for weight in embeddings.values():
@@ -667,7 +667,7 @@ def test_the_default_is_the_uniform_start_as_before():
 
 
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, message",
     [
         ({"init": "by-layer", "init_range": 0.1}, "--init by-layer has no --init-range: leave out --init-range"),
         ({"init": "by-layer", "init_biases": "zero"}, "--init by-layer has no --init-biases"),
@@ -675,8 +675,8 @@ def test_the_default_is_the_uniform_start_as_before():
         ({"init": "by-layer", "embedding_std": 0.0}, "--embedding-std 0.0: give a value above 0"),
     ],
 )
-def test_flags_of_the_other_start_are_refused(flags, told):
-    with pytest.raises(ValueError, match=told):
+def test_flags_of_the_other_start_are_refused(flags, message):
+    with pytest.raises(ValueError, match=message):
         build_encdec("lstm_encdec_doc", 20, 21, **flags)
 
 
@@ -694,8 +694,8 @@ def test_the_same_setting_is_loaded_in_any_precision(dtype):
 
 
 def test_another_setting_is_refused_with_both_values():
-    told = "trained with --kind top, this model has --kind layer: give the same --arch and --kind"
-    with pytest.raises(ValueError, match=told):
+    message = "trained with --kind top, this model has --kind layer: give the same --arch and --kind"
+    with pytest.raises(ValueError, match=message):
         Layer("layer").load_state_dict(Layer("top").state_dict())
 
 
@@ -727,7 +727,7 @@ def test_a_text_that_is_none_is_refused_like_another(value):
 every_bias = pytest.mark.parametrize("bias", [True, False])
 
 
-def linear_layer_make(bias, dtype=torch.float64):
+def make_linear(bias, dtype=torch.float64):
     ours, plain = Linear(5, 7, bias=bias).to(dtype), nn.Linear(5, 7, bias=bias).to(dtype)
     plain.load_state_dict(ours.state_dict())
     return ours, plain
@@ -738,7 +738,7 @@ def linear_layer_make(bias, dtype=torch.float64):
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 0), (torch.float32, 1e-5), (torch.bfloat16, 0)])
 def test_values_and_gradients_are_those_of_torchs_layer(bias, shape, dtype, tolerance):
     x, results = torch.randn(shape, dtype=dtype, requires_grad=True), []
-    for layer in linear_layer_make(bias, dtype):
+    for layer in make_linear(bias, dtype):
         output = layer(x)
         results.append([output, *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])])
     torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
@@ -747,7 +747,7 @@ def test_values_and_gradients_are_those_of_torchs_layer(bias, shape, dtype, tole
 @every_bias
 def test_autocast_is_torchs(bias):
     x, results = torch.randn(4, 5, requires_grad=True), []
-    for layer in linear_layer_make(bias, torch.float32):
+    for layer in make_linear(bias, torch.float32):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             output = layer(x)
         assert output.dtype == torch.bfloat16
@@ -756,7 +756,7 @@ def test_autocast_is_torchs(bias):
 
 
 def test_in_float64_there_is_a_second_derivative():
-    layer, x = linear_layer_make(True)[0], torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+    layer, x = make_linear(True)[0], torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(layer, x)
 
 

@@ -148,15 +148,15 @@ def test_rounds_start_without_biases():
 
 
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, message",
     [
         ({"rounds": -1}, "--mogrifier-rounds -1: give 0 or more"),
         ({"rank": -2}, "--mogrifier-rank -2: give 0 or more"),
         ({"rate": 1.5}, "--dropout-recurrent 1.5"),
     ],
 )
-def test_what_does_not_fit_is_refused(flags, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_does_not_fit_is_refused(flags, message):
+    with pytest.raises(ValueError, match=message):
         make(**flags)
 
 

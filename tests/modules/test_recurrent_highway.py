@@ -159,12 +159,12 @@ def test_a_checkpoint_of_other_gates_is_refused():
 
 
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, message",
     [
         ({"depth": 0}, "--recurrence-depth 0: give at least 1"),
         ({"rate": 1.0}, "--dropout-recurrent 1.0"),
     ],
 )
-def test_what_does_not_fit_is_refused(flags, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_does_not_fit_is_refused(flags, message):
+    with pytest.raises(ValueError, match=message):
         make(**flags)

@@ -11,7 +11,7 @@ from cell_cases import assert_as_by_hand, run
 from fairseq.data import Dictionary
 from torch import nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, Late
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, StepInput
 from fairseq_plugins.modules.layers import initialise_uniformly
 from fairseq_plugins.modules.simple_rnn import (
     ColumnNorm,
@@ -103,7 +103,7 @@ def test_the_skip_joins_the_first_letters_of_words(case, num_known, dictionary):
     else:
         prepared, outputs = layer.prepare(x[..., :num_known], CellContext(stack_input=x, tokens=tokens)), []
         for t in range(T):
-            output, state = layer.step(prepared, t, Late(x[:, t, num_known:], x[:, t]), state)
+            output, state = layer.step(prepared, t, StepInput(x[:, t, num_known:], x[:, t]), state)
             outputs.append(output)
         found = torch.stack(outputs, dim=1)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -155,7 +155,7 @@ def test_a_scale_makes_adagrads_steps_shorter():
 
 def test_scaled_matrices_are_orthogonal_where_they_start_by_layer():
     layer = RectifierRNN(2, 5, options=SimpleRecurrentOptions(recurrent_scale=0.01, word_skip="_"))
-    layer.start_by_layer()
+    layer.reset_by_layer()
     for matrix in layer.recurrent_matrices():
         torch.testing.assert_close(matrix @ matrix.t(), torch.eye(5))
 
@@ -277,7 +277,7 @@ def test_units_that_forget_slowly_learn_in_16_bits(dtype):
     state, steps = layer.initial_state(x), []
     for t in range(T):
         prepared = layer.prepare(x[:, t : t + 1], CellContext(x[:, t : t + 1]))
-        output, state = layer.step(prepared, 0, Late(), state)
+        output, state = layer.step(prepared, 0, StepInput(), state)
         steps.append(output)
     outputs.append(torch.stack(steps, dim=1))
     for output in outputs:
@@ -318,10 +318,10 @@ def test_a_full_matrix_has_no_timescales():
     args = Namespace(rnn_cell="diagonal", longest_timescale=40.0)
     assert RECURRENT_CELLS.read_options(args).longest_timescale == 40.0
     args.transition = "full"
-    told = (
+    message = (
         "^--longest-timescale has no effect on this --rnn-cell diagonal: leave it out, or leave out --transition full$"
     )
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         RECURRENT_CELLS.read_options(args)
 
 

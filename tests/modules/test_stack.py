@@ -89,8 +89,8 @@ def test_a_sum_of_all_layers_step_by_step(x):
 
 @pytest.mark.parametrize("widths", [[9], [9, 8], [9, 9, 8]])
 def test_a_sum_of_what_cannot_be_summed_is_refused(widths):
-    told = f'^--output-skip sum adds .*: --hidden-sizes "{" ".join(map(str, widths))}" has not'
-    with pytest.raises(ValueError, match=told):
+    message = f'^--output-skip sum adds .*: --hidden-sizes "{" ".join(map(str, widths))}" has not'
+    with pytest.raises(ValueError, match=message):
         RecurrentStack(C, widths, skip="sum")
 
 
@@ -200,10 +200,10 @@ def test_what_is_no_rate_is_refused_with_its_flag(rate):
             make(**{f"{flag}_dropout": rate})
 
 
-ENCODER_STACK_C = 5
-ENCODER_STACK_WIDTHS = [7, 6, 8]
+ENCODER_C = 5
+ENCODER_WIDTHS = [7, 6, 8]
 LENGTHS = [6, 1, 3, 5]
-ENCODER_STACK_B, S = len(LENGTHS), 8
+ENCODER_B, S = len(LENGTHS), 8
 
 every_merge = pytest.mark.parametrize("merge", MERGES)
 
@@ -214,11 +214,11 @@ PLACES = {
 }
 
 
-def encoder_stack_make(
-    merge, *, widths=ENCODER_STACK_WIDTHS, hidden_dropout=0.0, dtype=torch.float64, cell="lstm", directions="both"
+def make_encoder(
+    merge, *, widths=ENCODER_WIDTHS, hidden_dropout=0.0, dtype=torch.float64, cell="lstm", directions="both"
 ):
     stack = EncoderStack(
-        ENCODER_STACK_C, widths, cell=cell, directions=directions, merge=merge, hidden_dropout=hidden_dropout
+        ENCODER_C, widths, cell=cell, directions=directions, merge=merge, hidden_dropout=hidden_dropout
     ).to(dtype)
     with torch.no_grad():
         for param in stack.parameters():
@@ -249,13 +249,13 @@ def by_hand(stack, x, merge):
 
 @pytest.fixture
 def sentences():
-    return [torch.randn(1, length, ENCODER_STACK_C, dtype=torch.float64) for length in LENGTHS]
+    return [torch.randn(1, length, ENCODER_C, dtype=torch.float64) for length in LENGTHS]
 
 
 def batch(sentences, place):
     """Sentences in one batch, with garbage at padding, and where padding is."""
-    x = 10 * torch.randn(ENCODER_STACK_B, S, ENCODER_STACK_C, dtype=torch.float64)
-    padding = torch.ones(ENCODER_STACK_B, S, dtype=torch.bool)
+    x = 10 * torch.randn(ENCODER_B, S, ENCODER_C, dtype=torch.float64)
+    padding = torch.ones(ENCODER_B, S, dtype=torch.bool)
     for row, sentence in enumerate(sentences):
         start = PLACES[place](sentence.size(1))
         x[row, start : start + sentence.size(1)] = sentence
@@ -265,13 +265,13 @@ def batch(sentences, place):
 
 @every_merge
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("widths", [ENCODER_STACK_WIDTHS, [6]])
+@pytest.mark.parametrize("widths", [ENCODER_WIDTHS, [6]])
 @pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
 def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge, place, widths, cell):
-    stack = encoder_stack_make(merge, widths=widths, cell=cell)
+    stack = make_encoder(merge, widths=widths, cell=cell)
     x, padding = batch(sentences, place)
     annotations, state = stack(x, padding)
-    assert annotations.shape == (ENCODER_STACK_B, S, widths[-1]) and len(state) == len(widths)
+    assert annotations.shape == (ENCODER_B, S, widths[-1]) and len(state) == len(widths)
     for row, sentence in enumerate(sentences):
         expected, expected_state = by_hand(stack, sentence, merge)
         torch.testing.assert_close(annotations[row, ~padding[row]], expected[0], rtol=1e-12, atol=1e-12)
@@ -283,20 +283,20 @@ def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge
 @every_merge
 @pytest.mark.parametrize("length", [1, 5])
 def test_sentences_of_one_length_need_no_padding(merge, length):
-    stack, x = encoder_stack_make(merge), torch.randn(ENCODER_STACK_B, length, ENCODER_STACK_C, dtype=torch.float64)
+    stack, x = make_encoder(merge), torch.randn(ENCODER_B, length, ENCODER_C, dtype=torch.float64)
     annotations, state = stack(x)
-    for row in range(ENCODER_STACK_B):
+    for row in range(ENCODER_B):
         expected, expected_state = by_hand(stack, x[row : row + 1], merge)
         torch.testing.assert_close(annotations[row : row + 1], expected, rtol=1e-12, atol=1e-12)
         found = select_rows(state, slice(row, row + 1))
         torch.testing.assert_close(found, expected_state, rtol=1e-12, atol=1e-12)
-    nothing_padded = stack(x, torch.zeros(ENCODER_STACK_B, length, dtype=torch.bool))
+    nothing_padded = stack(x, torch.zeros(ENCODER_B, length, dtype=torch.bool))
     torch.testing.assert_close(nothing_padded, (annotations, state), rtol=1e-12, atol=1e-12)
 
 
 @every_merge
 def test_the_place_of_padding_changes_nothing_in_float32(sentences, merge):
-    stack, results = encoder_stack_make(merge, dtype=torch.float32), []
+    stack, results = make_encoder(merge, dtype=torch.float32), []
     for place in PLACES:
         x, padding = batch(sentences, place)
         annotations, state = stack(x.float(), padding)
@@ -307,7 +307,7 @@ def test_the_place_of_padding_changes_nothing_in_float32(sentences, merge):
 
 @every_merge
 def test_gradients_reach_every_parameter_and_no_padding(sentences, merge):
-    stack = encoder_stack_make(merge)
+    stack = make_encoder(merge)
     x, padding = batch(sentences, "mixed")
     x.requires_grad_()
     annotations, state = stack(x, padding)
@@ -330,8 +330,8 @@ def run_with_recorded_inputs(stack, x, padding):
 @every_merge
 def test_dropout_is_standard_and_acts_between_layers_only(merge):
     stack, x = (
-        encoder_stack_make(merge, hidden_dropout=0.5),
-        torch.randn(ENCODER_STACK_B, S, ENCODER_STACK_C, dtype=torch.float64),
+        make_encoder(merge, hidden_dropout=0.5),
+        torch.randn(ENCODER_B, S, ENCODER_C, dtype=torch.float64),
     )
     (annotations, _), (ahead, back) = run_with_recorded_inputs(stack, x, None)
     assert torch.equal(ahead[0][0], x) and torch.equal(back[0][0], x.flip(1))
@@ -345,13 +345,13 @@ def test_dropout_is_standard_and_acts_between_layers_only(merge):
             assert ((mask == 0) | ((mask - 2).abs() < 1e-9)).all()
             assert 0.3 < mask.eq(0).double().mean() < 0.7
             assert all(len({tuple(step.tolist()) for step in row.eq(0)}) > 3 for row in mask)
-            assert len({tuple(row.flatten().tolist()) for row in mask.eq(0)}) == ENCODER_STACK_B
+            assert len({tuple(row.flatten().tolist()) for row in mask.eq(0)}) == ENCODER_B
 
 
 def test_each_direction_of_two_stacks_has_masks_of_its_own():
     stack, x = (
-        encoder_stack_make("top", hidden_dropout=0.5),
-        torch.randn(ENCODER_STACK_B, S, ENCODER_STACK_C, dtype=torch.float64),
+        make_encoder("top", hidden_dropout=0.5),
+        torch.randn(ENCODER_B, S, ENCODER_C, dtype=torch.float64),
     )
     _, (ahead, back) = run_with_recorded_inputs(stack, x, None)
     assert not torch.equal(ahead[1][0].eq(0), back[1][0].eq(0))
@@ -360,7 +360,7 @@ def test_each_direction_of_two_stacks_has_masks_of_its_own():
 
 @every_merge
 def test_every_call_draws_fresh_masks_and_evaluation_none(sentences, merge):
-    stack, plain = encoder_stack_make(merge, hidden_dropout=0.5), encoder_stack_make(merge)
+    stack, plain = make_encoder(merge, hidden_dropout=0.5), make_encoder(merge)
     plain.load_state_dict(stack.state_dict())
     inputs = batch(sentences, "left")
     assert not torch.equal(stack(*inputs)[0], stack(*inputs)[0])
@@ -371,7 +371,7 @@ def test_every_call_draws_fresh_masks_and_evaluation_none(sentences, merge):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
 def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, cell):
-    stack = encoder_stack_make(merge, cell=cell, directions="forward")
+    stack = make_encoder(merge, cell=cell, directions="forward")
     x, padding = batch(sentences, place)
     annotations, state = stack(x, padding)
     for row, sentence in enumerate(sentences):
@@ -384,20 +384,20 @@ def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, c
 
 @every_merge
 def test_one_direction_drops_between_layers(merge):
-    stack, plain = (encoder_stack_make(merge, hidden_dropout=rate, directions="forward") for rate in (0.5, 0.0))
+    stack, plain = (make_encoder(merge, hidden_dropout=rate, directions="forward") for rate in (0.5, 0.0))
     plain.load_state_dict(stack.state_dict())
-    x = torch.randn(ENCODER_STACK_B, S, ENCODER_STACK_C, dtype=torch.float64)
+    x = torch.randn(ENCODER_B, S, ENCODER_C, dtype=torch.float64)
     assert not torch.allclose(stack(x)[0], plain(x)[0])
     torch.testing.assert_close(stack.eval()(x), plain(x), rtol=0, atol=0)
 
 
 def test_a_checkpoint_of_the_other_merge_is_refused_with_both():
     with pytest.raises(ValueError, match="--encoder-merge top, this model has --encoder-merge layer"):
-        encoder_stack_make("layer").load_state_dict(encoder_stack_make("top").state_dict())
+        make_encoder("layer").load_state_dict(make_encoder("top").state_dict())
 
 
 @every_merge
 @pytest.mark.parametrize("widths", [[0], [4, 0], [4, -1]])
 def test_encoder_stack_widths_below_one_are_refused(merge, widths):
     with pytest.raises(ValueError, match="--hidden-sizes"):
-        encoder_stack_make(merge, widths=widths)
+        make_encoder(merge, widths=widths)

@@ -1,4 +1,4 @@
-"""Layers whose labels are computed from word embeddings, for the tests: how they are built, and their states."""
+"""Layers with label encoders for the tests, and their states."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Whether the embedding is shared: what layers allow against what the user asks for."""
+"""Tied embeddings, the contract of all output layers, and the precision of the output layer."""
 
 import argparse
 import copy
@@ -16,39 +16,46 @@ from tensor_sizes import TensorSizes
 from fairseq_plugins.modules.layers import DropsAtRandom
 from fairseq_plugins.ops import matmul
 from fairseq_plugins.output_layers import base as module
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, OutputPrecision, Sharing, SharingFlags, Wish
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, OutputPrecision, SharingFlags, TieEmbeddings
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 
 ERRORS = dict(cannot_share="{layer} cannot share", must_share="{layer} must share")
 ONE_FLAG = SharingFlags(
-    wishes={"share": {"no": Wish.SEPARATE, "yes": Wish.SHARED, "may": Wish.WHERE_POSSIBLE}}, **ERRORS
+    meanings={"share": {"no": TieEmbeddings.NEVER, "yes": TieEmbeddings.ALWAYS, "may": TieEmbeddings.AUTO}}, **ERRORS
 )
 TWO_FLAGS = SharingFlags(
-    wishes={flag: {True: Wish.SHARED, False: Wish.SEPARATE} for flag in ("share", "share_all")},
-    substitute="required",
+    meanings={flag: {True: TieEmbeddings.ALWAYS, False: TieEmbeddings.NEVER} for flag in ("share", "share_all")},
+    substitute="always",
     **ERRORS,
 )
 
 
 @pytest.fixture(autouse=True)
 def layers(monkeypatch):
-    for sharing in Sharing:
-        name = sharing.name.lower()
-        monkeypatch.setitem(OUTPUT_LAYERS, name, type(name, (OutputLayer,), {"name": name, "sharing": sharing}))
+    for tie in TieEmbeddings:
+        name = tie.name.lower()
+        monkeypatch.setitem(OUTPUT_LAYERS, name, type(name, (OutputLayer,), {"name": name, "tie_embeddings": tie}))
+
+
+def is_shared(flags, args):
+    embedding = torch.nn.Embedding(1, 1)
+    weight = flags.shared_weight(args, embedding)
+    assert weight is None or weight is embedding.weight
+    return weight is not None
 
 
 def test_the_layers_of_the_package():
-    others = set(OUTPUT_LAYERS) - {"never", "possible", "required"}
-    assert {name: OUTPUT_LAYERS[name].sharing for name in others} == {
-        **{name: Sharing.POSSIBLE for name in others},
-        "full": Sharing.NEVER,
-        "tied": Sharing.REQUIRED,
+    others = set(OUTPUT_LAYERS) - {"never", "auto", "always"}
+    assert {name: OUTPUT_LAYERS[name].tie_embeddings for name in others} == {
+        **{name: TieEmbeddings.AUTO for name in others},
+        "full": TieEmbeddings.NEVER,
+        "tied": TieEmbeddings.ALWAYS,
     }
 
 
 def test_a_layer_that_says_nothing_never_shares():
-    assert OutputLayer.sharing is Sharing.NEVER
+    assert OutputLayer.tie_embeddings is TieEmbeddings.NEVER
 
 
 @pytest.mark.parametrize(
@@ -57,43 +64,43 @@ def test_a_layer_that_says_nothing_never_shares():
         ("never", "no", False),
         ("never", "may", False),
         ("never", "yes", "never cannot share"),
-        ("possible", "no", False),
-        ("possible", "may", True),
-        ("possible", "yes", True),
-        ("required", "no", "required must share"),
-        ("required", "may", True),
-        ("required", "yes", True),
+        ("auto", "no", False),
+        ("auto", "may", True),
+        ("auto", "yes", True),
+        ("always", "no", "always must share"),
+        ("always", "may", True),
+        ("always", "yes", True),
     ],
 )
 def test_the_decision(layer, asked, expected):
     args = Namespace(output_layer=layer, share=asked)
     if isinstance(expected, bool):
-        assert ONE_FLAG.shares(args) == expected
+        assert is_shared(ONE_FLAG, args) == expected
     else:
         with pytest.raises(ValueError, match=f"^{expected}$"):
-            ONE_FLAG.shares(args)
+            is_shared(ONE_FLAG, args)
 
 
-@pytest.mark.parametrize("layer, expected", [("never", False), ("possible", True), ("required", True)])
+@pytest.mark.parametrize("layer, expected", [("never", False), ("auto", True), ("always", True)])
 def test_a_model_without_flags_shares_where_the_layer_allows_it(layer, expected):
-    assert SharingFlags().shares(Namespace(output_layer=layer)) == expected
+    assert is_shared(SharingFlags(), Namespace(output_layer=layer)) == expected
 
 
 @pytest.mark.parametrize("first, second, expected", [(True, False, True), (False, True, True), (False, False, False)])
 def test_one_of_several_flags_is_enough(first, second, expected):
-    assert TWO_FLAGS.shares(Namespace(output_layer="possible", share=first, share_all=second)) == expected
+    assert is_shared(TWO_FLAGS, Namespace(output_layer="auto", share=first, share_all=second)) == expected
 
 
 @pytest.mark.parametrize(
     "given, preset, expected",
     [
-        ({}, "possible", {}),
+        ({}, "auto", {}),
         ({}, "never", {"share": "no"}),
-        ({}, "required", {"share": "yes"}),
-        ({"output_layer": "required"}, "never", {"output_layer": "required", "share": "yes"}),
-        ({"output_layer": "never"}, "required", {"output_layer": "never", "share": "no"}),
-        ({"output_layer": "possible"}, "required", {"output_layer": "possible"}),
-        ({"output_layer": "required", "share": "no"}, "never", {"output_layer": "required", "share": "no"}),
+        ({}, "always", {"share": "yes"}),
+        ({"output_layer": "always"}, "never", {"output_layer": "always", "share": "yes"}),
+        ({"output_layer": "never"}, "always", {"output_layer": "never", "share": "no"}),
+        ({"output_layer": "auto"}, "always", {"output_layer": "auto"}),
+        ({"output_layer": "always", "share": "no"}, "never", {"output_layer": "always", "share": "no"}),
         ({"share": "yes"}, "never", {"share": "yes"}),
     ],
 )
@@ -106,9 +113,9 @@ def test_what_the_layer_leaves_no_choice_about_is_set_where_it_is_open(given, pr
 @pytest.mark.parametrize(
     "given, preset, layer",
     [
-        ({"share": True}, "never", "required"),
-        ({"share_all": True}, "never", "required"),
-        ({"share": True}, "possible", None),
+        ({"share": True}, "never", "always"),
+        ({"share_all": True}, "never", "always"),
+        ({"share": True}, "auto", None),
         ({"share": False}, "never", None),
         ({"share": True, "output_layer": "never"}, "never", "never"),
     ],
@@ -515,26 +522,26 @@ def test_auto_takes_what_is_faster_and_the_checkpoint_keeps_it(faster, dtype, mo
     monkeypatch.setattr(module, "bfloat16_gain", lambda device: 2.0)
     first = OutputPrecision("auto")
     assert first.for_search() is None
-    assert first.for_training() == dtype
+    assert first.for_loss() == dtype
     monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: not faster)
     resumed = OutputPrecision("auto")
     resumed.load_state_dict(copy.deepcopy(first.state_dict()))
-    assert resumed.for_training() == resumed.for_search() == dtype
-    assert OutputPrecision("auto").for_training() != dtype
+    assert resumed.for_loss() == resumed.for_search() == dtype
+    assert OutputPrecision("auto").for_loss() != dtype
 
 
 def test_the_choice_survives_half_precision():
     first = OutputPrecision("auto")
-    first.for_training()
-    assert first.half().for_training() == torch.bfloat16
+    first.for_loss()
+    assert first.half().for_loss() == torch.bfloat16
 
 
 @pytest.mark.parametrize("trained, given", [("bfloat16", "float32"), ("float32", "bfloat16"), ("auto", "float32")])
 def test_the_flag_wins_over_the_checkpoint(trained, given):
     first, second = OutputPrecision(trained), OutputPrecision(given)
-    first.for_training()
+    first.for_loss()
     second.load_state_dict(first.state_dict())
-    assert second.for_training() == (torch.bfloat16 if given == "bfloat16" else None)
+    assert second.for_loss() == (torch.bfloat16 if given == "bfloat16" else None)
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "auto"])
@@ -543,7 +550,7 @@ def test_checkpoints_from_before_the_flag_are_loaded(name):
     state = build("doc").state_dict()
     del state["precision.chosen"]
     layer.load_state_dict(state)
-    assert layer.train().precision.for_training() == (None if name == "float32" else torch.bfloat16)
+    assert layer.train().precision.for_loss() == (None if name == "float32" else torch.bfloat16)
 
 
 @pytest.mark.parametrize("name", ["float16", "", "AUTO"])
@@ -566,7 +573,7 @@ def test_scores_in_bfloat16_need_a_processor_with_it(monkeypatch):
 def test_an_average_that_began_before_the_choice_has_the_choice(faster, monkeypatch):
     monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: faster)
     precision, average = OutputPrecision("auto"), OutputPrecision("auto")
-    precision.for_training()
+    precision.for_loss()
     average.load_state_dict({"chosen": 0.9999 * average.chosen + 0.0001 * precision.chosen})
     assert average.for_search() == precision.for_search() == (torch.bfloat16 if faster else None)
 
@@ -592,7 +599,7 @@ def test_a_processor_without_it_is_named_before_the_first_update(monkeypatch):
     ):
         loss(layer, make_states(WIDTHS))
     monkeypatch.setattr(module, "bfloat16_gain", lambda device: pytest.fail("nothing is measured"))
-    assert OutputPrecision("auto").for_training() is None
+    assert OutputPrecision("auto").for_loss() is None
 
 
 def test_the_plain_loss_has_no_other_precision():

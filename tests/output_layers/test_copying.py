@@ -167,15 +167,15 @@ def test_what_names_none_copies_nothing():
 
 
 @pytest.mark.parametrize(
-    "arch, flags, told",
+    "arch, flags, message",
     [
         ("lstm_encdec", {"attention": "none", "input_feeding": "off"}, "--attention none"),
         ("transformer_full", {"no_cross_attention": True}, "--no-cross-attention"),
         ("transformer_full", {"decoder_layerdrop": 0.1}, "--decoder-layerdrop 0.1"),
     ],
 )
-def test_without_attention_it_is_refused(arch, flags, told):
-    with pytest.raises(ValueError, match=f"^--copying attention needs attention to the source: leave out {told}$"):
+def test_without_attention_it_is_refused(arch, flags, message):
+    with pytest.raises(ValueError, match=f"^--copying attention needs attention to the source: leave out {message}$"):
         build_encdec(arch, 9, 9, copying="attention", **flags)
 
 

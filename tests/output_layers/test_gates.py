@@ -213,13 +213,7 @@ def test_a_checkpoint_from_before_there_were_gates_is_loaded():
     assert torch.equal(layer.projection.weight, weights["projection.weight"])
 
 
-INPUT_TO_OUTPUT_GATES_WIDTHS, INPUT_TO_OUTPUT_GATES_V, INPUT_TO_OUTPUT_GATES_B, INPUT_TO_OUTPUT_GATES_T, DIM = (
-    [8, 12, 8],
-    101,
-    3,
-    5,
-    6,
-)
+IOG_WIDTHS, IOG_V, IOG_B, IOG_T, DIM = [8, 12, 8], 101, 3, 5, 6
 PTB, WT2, RHN_WIDTH = 10_000, 33_278, 890
 KINDS = ["iog", "iog-hidden", "iog-lstm"]
 COUNTS = [
@@ -233,17 +227,15 @@ COUNTS = [
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def build_gate(kind, vocab_size=INPUT_TO_OUTPUT_GATES_V, widths=INPUT_TO_OUTPUT_GATES_WIDTHS, **flags):
+def build_gate(kind, vocab_size=IOG_V, widths=IOG_WIDTHS, **flags):
     args = Namespace(output_gate=kind, **flags)
     return build_output_gate(args, dictionary=make_dictionary(vocab_size), layer_widths=widths)
 
 
 @pytest.fixture
-def input_to_output_gates_states():
-    states = make_states(
-        INPUT_TO_OUTPUT_GATES_WIDTHS, INPUT_TO_OUTPUT_GATES_B, INPUT_TO_OUTPUT_GATES_T, dtype=torch.float64
-    )
-    states.tokens = torch.randint(INPUT_TO_OUTPUT_GATES_V, (INPUT_TO_OUTPUT_GATES_B, INPUT_TO_OUTPUT_GATES_T))
+def iog_states():
+    states = make_states(IOG_WIDTHS, IOG_B, IOG_T, dtype=torch.float64)
+    states.tokens = torch.randint(IOG_V, (IOG_B, IOG_T))
     for h in states.layers:
         h.requires_grad_()
     return states
@@ -274,26 +266,23 @@ def test_matrices_start_uniformly_and_biases_at_zero(kind, limit):
 
 
 @every_kind
-def test_a_new_gate_halves_every_logit(kind, input_to_output_gates_states):
+def test_a_new_gate_halves_every_logit(kind, iog_states):
     gate = build_gate(kind).double().eval()
-    given, _ = gate(input_to_output_gates_states, gate.initial_state(input_to_output_gates_states.layers[0]))
+    given, _ = gate(iog_states, gate.initial_state(iog_states.layers[0]))
     values = torch.sigmoid(given.features @ given.weight.T + given.bias)
-    assert (
-        values.shape == (INPUT_TO_OUTPUT_GATES_B, INPUT_TO_OUTPUT_GATES_T, INPUT_TO_OUTPUT_GATES_V)
-        and (values - 0.5).abs().max() < 0.1
-    )
+    assert values.shape == (IOG_B, IOG_T, IOG_V) and (values - 0.5).abs().max() < 0.1
 
 
-def input_to_output_gates_by_hand(layer, input_to_output_gates_states, mask):
+def iog_by_hand(layer, iog_states, mask):
     """P = sum_j pi_j softmax(g * (L k_j + b)), g = sigmoid(W_g f + b_g), with f by the equations of each kind."""
     gate = layer.gate
-    f = gate.embedding.weight[input_to_output_gates_states.tokens] * mask
+    f = gate.embedding.weight[iog_states.tokens] * mask
     if gate.name == "iog-hidden":
-        f = torch.cat([input_to_output_gates_states.layers[-1], f], dim=-1)
+        f = torch.cat([iog_states.layers[-1], f], dim=-1)
     if gate.name == "iog-lstm":
-        zeros = torch.zeros(INPUT_TO_OUTPUT_GATES_B, DIM, dtype=torch.float64)
+        zeros = torch.zeros(IOG_B, DIM, dtype=torch.float64)
         f, _, _ = plain_formulas.lstm(f, zeros, zeros, *gate.lstm.parameters())
-    latents, log_prior = layer.mixture(input_to_output_gates_states)
+    latents, log_prior = layer.mixture(iog_states)
     logits = latents @ layer.projection.weight.T + layer.projection.bias
     gated = plain_formulas.gated(logits, f, gate.linear.weight, gate.linear.bias)
     return plain_formulas.mixture(gated, log_prior.exp())
@@ -302,46 +291,40 @@ def input_to_output_gates_by_hand(layer, input_to_output_gates_states, mask):
 @every_kind
 @pytest.mark.parametrize("name", ["tied", "full", "mos"])
 @pytest.mark.parametrize("training", [True, False])
-def test_loss_and_gradients_are_those_of_the_equations(kind, name, training, input_to_output_gates_states, monkeypatch):
-    mask = (
-        torch.randint(2, (INPUT_TO_OUTPUT_GATES_B, INPUT_TO_OUTPUT_GATES_T, DIM)).double() / (1 - 0.5)
-        if training
-        else 1.0
-    )
-    layer = build_random_output_layer(
-        name, widths=INPUT_TO_OUTPUT_GATES_WIDTHS, vocab_size=INPUT_TO_OUTPUT_GATES_V, output_gate=kind, gate_dim=DIM
-    )
+def test_loss_and_gradients_are_those_of_the_equations(kind, name, training, iog_states, monkeypatch):
+    mask = torch.randint(2, (IOG_B, IOG_T, DIM)).double() / (1 - 0.5) if training else 1.0
+    layer = build_random_output_layer(name, widths=IOG_WIDTHS, vocab_size=IOG_V, output_gate=kind, gate_dim=DIM)
     layer.train(training)
     if training:
         monkeypatch.setattr(layer.gate.dropout, "mask", lambda like, size: mask)
         for part in layer.modules():
             if part is not layer.gate.dropout and hasattr(part, "rate"):
                 part.rate = 0.0
-    target = torch.randint(INPUT_TO_OUTPUT_GATES_V, (INPUT_TO_OUTPUT_GATES_B, INPUT_TO_OUTPUT_GATES_T))
+    target = torch.randint(IOG_V, (IOG_B, IOG_T))
     scores, expected = (
-        layer(input_to_output_gates_states, target),
-        input_to_output_gates_by_hand(layer, input_to_output_gates_states, mask),
+        layer(iog_states, target),
+        iog_by_hand(layer, iog_states, mask),
     )
     nll = -expected.log().gather(-1, target.unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(scores.loss, nll.sum(), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-11, atol=1e-11)
     inputs = {
         **dict(layer.named_parameters()),
-        **{f"h{n}": h for n, h in enumerate(input_to_output_gates_states.layers)},
+        **{f"h{n}": h for n, h in enumerate(iog_states.layers)},
     }
     ours, theirs = (
         torch.autograd.grad(y, list(inputs.values()), materialize_grads=True) for y in (scores.loss, nll.sum())
     )
     ours, theirs = (dict(zip(inputs, gradients)) for gradients in (ours, theirs))
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(layer(input_to_output_gates_states).log_probs, expected.log(), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(layer(iog_states).log_probs, expected.log(), rtol=1e-11, atol=1e-11)
 
 
 def test_the_mask_of_the_embedding_is_fresh_at_every_step_row_and_feature():
     num_rows, num_steps, dim = 20, 35, 300
     gate = build_gate("iog", gate_dim=dim)
     nn.init.ones_(gate.embedding.weight)
-    states = make_states(INPUT_TO_OUTPUT_GATES_WIDTHS, num_rows, num_steps)
+    states = make_states(IOG_WIDTHS, num_rows, num_steps)
     first, second = (gate(states, {})[0].features for _ in range(2))
     assert set(first.unique().tolist()) == {0.0, 2.0}
     assert (first == 0).float().mean().item() == pytest.approx(0.5, abs=0.01)
@@ -351,42 +334,40 @@ def test_the_mask_of_the_embedding_is_fresh_at_every_step_row_and_feature():
     assert gate.eval()(states, {})[0].features.eq(1).all()
 
 
-def test_the_rate_is_that_of_the_flag(input_to_output_gates_states):
+def test_the_rate_is_that_of_the_flag(iog_states):
     gate = build_gate("iog", gate_dropout=0.2, gate_dim=400)
     nn.init.ones_(gate.embedding.weight)
-    features = gate(input_to_output_gates_states, {})[0].features
+    features = gate(iog_states, {})[0].features
     assert (features == 0).float().mean().item() == pytest.approx(0.2, abs=0.03)
     assert features.max().item() == pytest.approx(1 / 0.8)
 
 
-def test_the_plain_gate_sees_the_input_word_alone_and_the_others_see_more(input_to_output_gates_states):
-    others = make_states(
-        INPUT_TO_OUTPUT_GATES_WIDTHS, INPUT_TO_OUTPUT_GATES_B, INPUT_TO_OUTPUT_GATES_T, dtype=torch.float64
-    )
-    others.tokens = input_to_output_gates_states.tokens.clone()
-    others.tokens[:, 0] = (input_to_output_gates_states.tokens[:, 0] + 1) % INPUT_TO_OUTPUT_GATES_V
+def test_the_plain_gate_sees_the_input_word_alone_and_the_others_see_more(iog_states):
+    others = make_states(IOG_WIDTHS, IOG_B, IOG_T, dtype=torch.float64)
+    others.tokens = iog_states.tokens.clone()
+    others.tokens[:, 0] = (iog_states.tokens[:, 0] + 1) % IOG_V
     for kind, changed_by_words, changed_by_layers in (
         ("iog", False, False),
         ("iog-hidden", False, True),
         ("iog-lstm", True, False),
     ):
         gate = build_gate(kind).double().eval()
-        state = gate.initial_state(input_to_output_gates_states.layers[0])
-        first, second = (gate(given, state)[0].features[:, 1:] for given in (input_to_output_gates_states, others))
+        state = gate.initial_state(iog_states.layers[0])
+        first, second = (gate(given, state)[0].features[:, 1:] for given in (iog_states, others))
         assert torch.equal(first, second) != (changed_by_words or changed_by_layers), kind
 
 
 @every_kind
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, message",
     [
         ({"gate_dim": 0}, "--gate-dim 0: give at least 1"),
         ({"gate_dropout": 1.0}, "--gate-dropout 1.0: a dropout rate"),
         ({"gate_init_range": 0.0}, "--gate-init-range 0.0: give a value above 0"),
     ],
 )
-def test_values_that_do_not_fit_are_refused_with_their_flag(kind, flags, told):
-    with pytest.raises(ValueError, match=f"^{told}"):
+def test_values_that_do_not_fit_are_refused_with_their_flag(kind, flags, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
         build_gate(kind, **flags)
 
 
@@ -395,34 +376,33 @@ def test_flags_of_a_gate_are_refused_without_one():
         build_gate("none", gate_dim=5)
 
 
-PAD, SOURCES, RECURRENT_GATES_V, RECURRENT_GATES_B, S, RECURRENT_GATES_T = 1, 19, 23, 3, 5, 6
+PAD, SOURCES, MODEL_V, MODEL_B, S, MODEL_T = 1, 19, 23, 3, 5, 6
 
-recurrent_gates_every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-recurrent_gates_every_gate = pytest.mark.parametrize("gate", sorted(example_gates.EXAMPLES))
+every_example_gate = pytest.mark.parametrize("gate", sorted(example_gates.EXAMPLES))
 
 
 @pytest.fixture
-def recurrent_gates_build():
-    """``build(kind, layer, gate)``: a model and what its decoder needs beside the tokens of one source sentence."""
+def build_model():
+    """Returns ``build_model(kind, layer, gate)``, which gives a model and keyword arguments of its decoder."""
 
-    def recurrent_gates_build(kind, name, gate):
+    def build_model(kind, name, gate):
         if kind == "language model":
             return build_tiny_lm(name, output_gate=gate).double().eval(), {}
         share = {"share_embeddings": "none" if never_shares(name) else "output"}
         model = build_tiny_encdec(name, output_gate=gate, **share).double().eval()
-        source = torch.randint(4, SOURCES, (1, S)).expand(RECURRENT_GATES_B, -1)
-        return model, {"encoder_out": model.encoder(source, src_lengths=torch.full((RECURRENT_GATES_B,), S))}
+        source = torch.randint(4, SOURCES, (1, S)).expand(MODEL_B, -1)
+        return model, {"encoder_out": model.encoder(source, src_lengths=torch.full((MODEL_B,), S))}
 
-    return recurrent_gates_build
+    return build_model
 
 
-@recurrent_gates_every_gate
-@recurrent_gates_every_layer
+@every_example_gate
+@every_layer
 @pytest.mark.parametrize("kind", ["language model", "encoder-decoder"])
 @torch.no_grad()
-def test_a_gated_model_decodes_as_in_one_pass_whatever_rows_the_beam_takes(kind, name, gate, recurrent_gates_build):
-    model, context = recurrent_gates_build(kind, name, gate)
-    tokens, store = torch.randint(4, RECURRENT_GATES_V, (RECURRENT_GATES_B, RECURRENT_GATES_T)), {}
+def test_a_gated_model_decodes_as_in_one_pass_whatever_rows_the_beam_takes(kind, name, gate, build_model):
+    model, context = build_model(kind, name, gate)
+    tokens, store = torch.randint(4, MODEL_V, (MODEL_B, MODEL_T)), {}
 
     def decode(start, end):
         steps = range(start + 1, end + 1)
@@ -432,29 +412,27 @@ def test_a_gated_model_decodes_as_in_one_pass_whatever_rows_the_beam_takes(kind,
     torch.testing.assert_close(decode(0, 3), expected[:, :3])
     order = torch.tensor([2, 0, 0])
     model.decoder.reorder_incremental_state_scripting(store, order)
-    tokens = torch.cat(
-        [tokens[order, :3], torch.randint(4, RECURRENT_GATES_V, (RECURRENT_GATES_B, RECURRENT_GATES_T - 3))], dim=1
-    )
-    torch.testing.assert_close(decode(3, RECURRENT_GATES_T), model.decoder(tokens, **context)[0][:, 3:])
+    tokens = torch.cat([tokens[order, :3], torch.randint(4, MODEL_V, (MODEL_B, MODEL_T - 3))], dim=1)
+    torch.testing.assert_close(decode(3, MODEL_T), model.decoder(tokens, **context)[0][:, 3:])
 
 
-@recurrent_gates_every_gate
-def test_windows_of_a_stream_are_one_sequence(gate, recurrent_gates_build):
-    model, _ = recurrent_gates_build("language model", "doc", gate)
-    tokens = torch.randint(4, RECURRENT_GATES_V, (RECURRENT_GATES_B, RECURRENT_GATES_T))
+@every_example_gate
+def test_windows_of_a_stream_are_one_sequence(gate, build_model):
+    model, _ = build_model("language model", "doc", gate)
+    tokens = torch.randint(4, MODEL_V, (MODEL_B, MODEL_T))
     expected, _ = model(tokens)
-    parts = [model(tokens[:, a:b], stream="train", position=a)[0] for a, b in ((0, 2), (2, 3), (3, RECURRENT_GATES_T))]
+    parts = [model(tokens[:, a:b], stream="train", position=a)[0] for a, b in ((0, 2), (2, 3), (3, MODEL_T))]
     torch.testing.assert_close(torch.cat(parts, dim=1), expected)
 
 
-@recurrent_gates_every_gate
+@every_example_gate
 @pytest.mark.parametrize("kind", ["language model", "encoder-decoder"])
-def test_a_gate_learns(kind, gate, recurrent_gates_build):
-    model, context = recurrent_gates_build(kind, "doc", gate)
+def test_a_gate_learns(kind, gate, build_model):
+    model, context = build_model(kind, "doc", gate)
     loss, _ = model.decoder(
-        torch.randint(4, RECURRENT_GATES_V, (RECURRENT_GATES_B, RECURRENT_GATES_T)),
+        torch.randint(4, MODEL_V, (MODEL_B, MODEL_T)),
         **context,
-        target=torch.randint(4, RECURRENT_GATES_V, (RECURRENT_GATES_B, RECURRENT_GATES_T)),
+        target=torch.randint(4, MODEL_V, (MODEL_B, MODEL_T)),
     )
     loss.backward()
     gate_parameters = dict(model.decoder.output.gate.named_parameters())

@@ -1,4 +1,4 @@
-"""MoS and DOC against the equations, and against each other."""
+"""MoS and DOC against the equations and each other, and the adversarial margin of any layer."""
 
 from functools import partial
 
@@ -14,16 +14,16 @@ from torch import nn
 from fairseq_plugins.output_layers.mixture import DirectOutputConnection, MixtureOfSoftmaxes
 
 V = 101
-MIXTURE_LAYERS_WIDTHS = [6, 9, 8]
+MIXTURE_WIDTHS = [6, 9, 8]
 
 
-build = partial(build_output_layer, widths=MIXTURE_LAYERS_WIDTHS, vocab_size=V, latent_dropout=0.0)
+build = partial(build_output_layer, widths=MIXTURE_WIDTHS, vocab_size=V, latent_dropout=0.0)
 
 
 @pytest.mark.parametrize("experts", ["0 0 3", "1 2 3", "2 0 1", "0 4 0", "3 0 0"])
 def test_probabilities_loss_and_gradients_are_those_of_the_equations(experts):
     layer = randomise(build("doc", experts_per_layer=experts).double())
-    states, target = make_states(MIXTURE_LAYERS_WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
+    states, target = make_states(MIXTURE_WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
     params = list(layer.parameters())
     expected = plain_formulas.output_probs(layer, states.layers)
     expected_nll = -expected.gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
@@ -55,7 +55,7 @@ def test_awkward_sizes_in_float32(num_experts, vocab_size, width):
 @pytest.mark.parametrize("label_smoothing", [0.1, 0.4])
 def test_label_smoothing_in_float64(label_smoothing):
     layer = randomise(build("doc", experts_per_layer="0 2 2").double())
-    states, target = make_states(MIXTURE_LAYERS_WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
+    states, target = make_states(MIXTURE_WIDTHS, dtype=torch.float64), torch.randint(V, (3, 4))
     probs, prior = plain_formulas.expert_probs(layer, states.layers)
     nll = -(prior.unsqueeze(-1) * probs).sum(-2).gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
     expected = (1 - label_smoothing) * nll - label_smoothing * (prior * probs.log().sum(-1)).sum(-1) / V
@@ -71,7 +71,7 @@ def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit():
     weights = mos.state_dict()
     del weights["layer_name"]
     doc.load_state_dict(weights)
-    states, target = make_states(MIXTURE_LAYERS_WIDTHS), torch.randint(V, (3, 4))
+    states, target = make_states(MIXTURE_WIDTHS), torch.randint(V, (3, 4))
     results = []
     for layer in (mos, doc):
         torch.manual_seed(3)
@@ -85,18 +85,18 @@ def test_doc_on_the_last_layer_with_per_expert_masks_is_mos_bit_for_bit():
 
 
 def test_mos_has_per_expert_masks_and_doc_one_mask_by_default():
-    states = make_states(MIXTURE_LAYERS_WIDTHS, num_rows=3, num_steps=4)
+    states = make_states(MIXTURE_WIDTHS, num_rows=3, num_steps=4)
     for layer, num_masks in (("mos", 3 * 6), ("doc", 3)):
         mixture = build(layer, latent_dropout=0.5, experts_per_layer="0 0 6", widths=[40, 9, 8])
-        kept = mixture.latent_vectors([torch.randn(3, 4, 40), *states.layers[1:]]).ne(0)
+        kept = mixture.expert_hidden_states([torch.randn(3, 4, 40), *states.layers[1:]]).ne(0)
         assert torch.equal(kept, kept[:, :1].expand_as(kept))
         assert len({tuple(mask.tolist()) for mask in kept[:, 0].flatten(0, 1)}) == num_masks
 
 
 def test_latent_dropout_scales_what_it_keeps():
     layer = randomise(build("doc", latent_dropout=0.6))
-    states = make_states(MIXTURE_LAYERS_WIDTHS)
-    dropped, plain = layer.latent_vectors(states.layers), layer.eval().latent_vectors(states.layers)
+    states = make_states(MIXTURE_WIDTHS)
+    dropped, plain = layer.expert_hidden_states(states.layers), layer.eval().expert_hidden_states(states.layers)
     kept = dropped != 0
     assert 0 < kept.sum() < kept.numel()
     torch.testing.assert_close(dropped[kept], plain[kept] / 0.4, rtol=1e-6, atol=0)
@@ -104,13 +104,11 @@ def test_latent_dropout_scales_what_it_keeps():
 
 def test_latent_vectors_are_linear_as_in_the_paper_where_asked_for():
     layer = randomise(build("doc", experts_per_layer="0 2 1", latent_activation="linear").double()).eval()
-    states = make_states(MIXTURE_LAYERS_WIDTHS, dtype=torch.float64)
+    states = make_states(MIXTURE_WIDTHS, dtype=torch.float64)
     k = [
         h @ weight.T + bias
         for h, linear in zip(states.layers[1:], layer.latents)
-        for weight, bias in zip(
-            linear.weight.split(MIXTURE_LAYERS_WIDTHS[0]), linear.bias.split(MIXTURE_LAYERS_WIDTHS[0])
-        )
+        for weight, bias in zip(linear.weight.split(MIXTURE_WIDTHS[0]), linear.bias.split(MIXTURE_WIDTHS[0]))
     ]
     logits = torch.stack([k_j @ layer.projection.weight.T + layer.projection.bias for k_j in k], dim=-2)
     expected = plain_formulas.mixture(logits, plain_formulas.softmax(states.layers[-1] @ layer.prior.weight.T))
@@ -133,7 +131,7 @@ def test_weights_from_before_latent_vectors_could_be_linear_are_those_of_tanh():
 
 
 def test_mixture_weights_are_the_prior_without_bias():
-    layer, states = build("doc").eval(), make_states(MIXTURE_LAYERS_WIDTHS)
+    layer, states = build("doc").eval(), make_states(MIXTURE_WIDTHS)
     weights = layer(states).mixture_weights
     assert layer.prior.bias is None and weights.requires_grad
     torch.testing.assert_close(weights, plain_formulas.softmax(states.layers[-1] @ layer.prior.weight.T))
@@ -141,12 +139,12 @@ def test_mixture_weights_are_the_prior_without_bias():
 
 
 def test_experts_are_ordered_by_the_layer_they_read():
-    layer, states = build("doc", experts_per_layer="1 2 1").eval(), make_states(MIXTURE_LAYERS_WIDTHS)
-    before = layer.latent_vectors(states.layers)
+    layer, states = build("doc", experts_per_layer="1 2 1").eval(), make_states(MIXTURE_WIDTHS)
+    before = layer.expert_hidden_states(states.layers)
     for n, experts in ((0, [0]), (1, [1, 2]), (2, [3])):
         layers = list(states.layers)
         layers[n] = layers[n] + 1
-        changed = (layer.latent_vectors(layers) != before).all(dim=-1).flatten(0, 1)
+        changed = (layer.expert_hidden_states(layers) != before).all(dim=-1).flatten(0, 1)
         assert torch.equal(changed, torch.tensor([j in experts for j in range(4)]).expand_as(changed))
 
 
@@ -157,7 +155,7 @@ def test_in_the_warmup_doc_is_the_mixture_of_the_experts_of_the_last_layer(outpu
     mos.latents[0].load_state_dict(doc.latents[-1].state_dict())
     mos.projection.load_state_dict(doc.projection.state_dict())
     mos.prior.weight.data = doc.prior.weight.data[3:]
-    states, target = make_states(MIXTURE_LAYERS_WIDTHS), torch.randint(V, (3, 4))
+    states, target = make_states(MIXTURE_WIDTHS), torch.randint(V, (3, 4))
     doc.set_num_updates(9)
     torch.testing.assert_close(doc(states).log_probs, mos(states).log_probs)
     scores = doc(states, target)
@@ -173,7 +171,7 @@ def test_after_the_warmup_doc_is_itself():
     doc = build("doc", experts_per_layer="1 2 3", expert_warmup=10)
     plain = build("doc", experts_per_layer="1 2 3")
     plain.load_state_dict(doc.state_dict())
-    states = make_states(MIXTURE_LAYERS_WIDTHS)
+    states = make_states(MIXTURE_WIDTHS)
     assert not torch.equal(doc(states).log_probs, plain(states).log_probs)
     doc.set_num_updates(10)
     assert torch.equal(doc(states).log_probs, plain(states).log_probs)
@@ -187,7 +185,7 @@ def test_an_average_over_the_end_of_the_warmup_has_ended_it():
     """Such as fairseq's of all weights, whose first after 10,000 updates holds a ten-thousandth of the flag."""
     doc, plain = build("doc", experts_per_layer="1 2 3", expert_warmup=10), build("doc", experts_per_layer="1 2 3")
     doc.load_state_dict({**plain.state_dict(), "warmed_up": torch.tensor(1e-4)})
-    states = make_states(MIXTURE_LAYERS_WIDTHS)
+    states = make_states(MIXTURE_WIDTHS)
     assert torch.equal(doc(states).log_probs, plain(states).log_probs)
 
 
@@ -209,7 +207,7 @@ def test_experts_of_other_layers_are_another_model():
 
 def test_a_checkpoint_knows_whether_the_warmup_is_over():
     doc, loaded = (build("doc", experts_per_layer="1 2 3", expert_warmup=10) for _ in range(2))
-    states = make_states(MIXTURE_LAYERS_WIDTHS)
+    states = make_states(MIXTURE_WIDTHS)
     for num_updates in (9, 10):
         doc.set_num_updates(num_updates)
         loaded.load_state_dict(doc.state_dict())
@@ -218,14 +216,14 @@ def test_a_checkpoint_knows_whether_the_warmup_is_over():
 
 
 @pytest.mark.parametrize(
-    "options, told",
+    "options, message",
     [
         (dict(expert_warmup=10, experts_per_layer="1 2 0"), "--expert-warmup needs an expert on the last layer"),
         (dict(expert_warmup=-1), "--expert-warmup -1: give 0 or more"),
     ],
 )
-def test_a_warmup_that_does_not_fit_is_refused(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_a_warmup_that_does_not_fit_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         build("doc", **options)
 
 
@@ -236,14 +234,14 @@ def test_doc_starts_with_zero_latent_biases_and_mos_with_the_librarys():
 
 
 def test_the_output_bias_starts_at_zero_and_the_matrix_is_the_embedding():
-    shared = nn.Parameter(torch.randn(V, MIXTURE_LAYERS_WIDTHS[0]))
+    shared = nn.Parameter(torch.randn(V, MIXTURE_WIDTHS[0]))
     layer = build("doc", shared_weight=shared)
     assert layer.projection.weight is shared and not layer.projection.bias.any()
 
 
 def test_without_a_shared_embedding_the_matrix_is_as_wide_as_the_embedding():
     layer = build("doc", has_shared_weight=False)
-    assert layer.projection.weight.shape == (V, MIXTURE_LAYERS_WIDTHS[0])
+    assert layer.projection.weight.shape == (V, MIXTURE_WIDTHS[0])
 
 
 @pytest.mark.parametrize("num_lower", [1, 2, 3])
@@ -254,7 +252,7 @@ def test_default_experts(num_lower):
 
 @pytest.mark.parametrize("layer", ["mos", "doc"])
 @pytest.mark.parametrize(
-    "experts, told",
+    "experts, message",
     [
         ("0 5", "has 2 numbers: give 3"),
         ("0 0 0 5", "has 4 numbers: give 3"),
@@ -265,8 +263,8 @@ def test_default_experts(num_lower):
         ("", "whole numbers"),
     ],
 )
-def test_numbers_of_experts_that_do_not_fit_are_refused(layer, experts, told):
-    with pytest.raises(ValueError, match=f"--experts-per-layer.*{told}"):
+def test_numbers_of_experts_that_do_not_fit_are_refused(layer, experts, message):
+    with pytest.raises(ValueError, match=f"--experts-per-layer.*{message}"):
         build(layer, experts_per_layer=experts)
 
 
@@ -283,7 +281,7 @@ def test_latent_dropout_that_is_no_rate_is_refused(layer, rate):
         build(layer, latent_dropout=rate)
 
 
-adversarial_epsilon_build = partial(build_output_layer, widths=WIDTHS, vocab_size=VOCAB_SIZE)
+build_adversarial = partial(build_output_layer, widths=WIDTHS, vocab_size=VOCAB_SIZE)
 EPSILON = 0.1
 TARGET = torch.randint(VOCAB_SIZE, (3, 4), generator=torch.Generator().manual_seed(5))
 
@@ -291,8 +289,7 @@ TARGET = torch.randint(VOCAB_SIZE, (3, 4), generator=torch.Generator().manual_se
 def pair(name, epsilon, **flags):
     """The same layer without the flag and with it."""
     layers = [
-        randomise(adversarial_epsilon_build(name, **more, **flags).double())
-        for more in ({}, {"adversarial_epsilon": epsilon})
+        randomise(build_adversarial(name, **more, **flags).double()) for more in ({}, {"adversarial_epsilon": epsilon})
     ]
     layers[1].load_state_dict(layers[0].state_dict())
     return layers
@@ -346,7 +343,7 @@ def test_an_epsilon_of_zero_is_no_epsilon_bit_for_bit(name):
 
 
 def test_a_criterion_that_gives_no_targets_is_refused():
-    layer = adversarial_epsilon_build("tied", adversarial_epsilon=EPSILON).train()
+    layer = build_adversarial("tied", adversarial_epsilon=EPSILON).train()
     with pytest.raises(ValueError, match="--adversarial-epsilon 0.1 needs the targets: .*regularized_cross_entropy"):
         layer(make_states(WIDTHS))
 
@@ -354,9 +351,9 @@ def test_a_criterion_that_gives_no_targets_is_refused():
 @pytest.mark.parametrize("epsilon", [-0.1, 1.0, float("nan")])
 def test_what_is_no_share_is_refused(epsilon):
     with pytest.raises(ValueError, match="--adversarial-epsilon .*: give a share of at least 0 below 1"):
-        adversarial_epsilon_build("doc", adversarial_epsilon=epsilon)
+        build_adversarial("doc", adversarial_epsilon=epsilon)
 
 
 def test_the_plain_loss_has_none():
     with pytest.raises(ValueError, match="--output-loss plain has no --adversarial-epsilon 0.1: leave out one"):
-        adversarial_epsilon_build("full", output_loss="plain", adversarial_epsilon=0.1)
+        build_adversarial("full", output_loss="plain", adversarial_epsilon=0.1)

@@ -1,4 +1,4 @@
-"""One softmax, with the embedding or with a matrix of its own."""
+"""Output layers of one softmax against the equations: full, tied, bilinear, dual and DRILL."""
 
 import argparse
 import copy
@@ -27,7 +27,7 @@ def embedding():
     return nn.Parameter(torch.randn(SOFTMAX_V, SOFTMAX_WIDTHS[0], dtype=torch.float64))
 
 
-def softmax_build(name, embedding, widths=SOFTMAX_WIDTHS):
+def build_softmax(name, embedding, widths=SOFTMAX_WIDTHS):
     return build_output_layer(name, widths=widths, vocab_size=SOFTMAX_V, shared_weight=embedding).double()
 
 
@@ -39,7 +39,7 @@ def logits_by_hand(layer, states, embedding):
 @pytest.mark.parametrize("name", ["tied", "full"])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_loss_and_gradients_are_the_librarys_cross_entropy(name, label_smoothing, embedding):
-    layer = softmax_build(name, embedding)
+    layer = build_softmax(name, embedding)
     states, target = make_states(SOFTMAX_WIDTHS, dtype=torch.float64), torch.randint(SOFTMAX_V, (3, 4))
     nn.init.uniform_(layer.projection.bias)
     scores = layer(states, target, label_smoothing=label_smoothing)
@@ -56,33 +56,33 @@ def test_loss_and_gradients_are_the_librarys_cross_entropy(name, label_smoothing
 
 @pytest.mark.parametrize("name", ["tied", "full"])
 def test_log_probs(name, embedding):
-    layer, states = softmax_build(name, embedding), make_states(SOFTMAX_WIDTHS, dtype=torch.float64)
+    layer, states = build_softmax(name, embedding), make_states(SOFTMAX_WIDTHS, dtype=torch.float64)
     expected = torch.from_numpy(logits_by_hand(layer, states, embedding).detach().numpy())
     expected = expected - expected.exp().sum(-1, keepdim=True).log()
     torch.testing.assert_close(layer(states).log_probs.detach(), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_tied_layer_owns_the_bias_only(embedding):
-    layer = softmax_build("tied", embedding)
+    layer = build_softmax("tied", embedding)
     assert layer.projection.weight is embedding
     assert sum(p.numel() for p in layer.parameters()) - embedding.numel() == SOFTMAX_V
 
 
 def test_a_full_layer_has_a_matrix_as_wide_as_the_last_layer(embedding):
-    layer = softmax_build("full", embedding, widths=[7, 9, 11])
+    layer = build_softmax("full", embedding, widths=[7, 9, 11])
     assert layer.projection.weight.shape == (SOFTMAX_V, 11)
     assert layer.projection.weight is not embedding
 
 
 def test_an_own_matrix_starts_like_an_embedding_and_the_bias_at_zero(embedding):
-    projection = softmax_build("full", embedding, widths=[7, 200]).projection
+    projection = build_softmax("full", embedding, widths=[7, 200]).projection
     assert 0.0999 < projection.weight.abs().max().item() <= 0.1
     assert torch.equal(projection.bias, torch.zeros_like(projection.bias))
 
 
 def test_tying_needs_equal_widths(embedding):
     with pytest.raises(ValueError, match="9 features.*7 wide: give .*--hidden-sizes.*--decoder-output-dim"):
-        softmax_build("tied", embedding, widths=[7, 9])
+        build_softmax("tied", embedding, widths=[7, 9])
 
 
 def test_tying_needs_an_embedding():
@@ -92,7 +92,7 @@ def test_tying_needs_an_embedding():
 
 def test_the_matrix_has_rank_at_most_d_plus_2(embedding):
     states = make_states(SOFTMAX_WIDTHS, num_rows=10, num_steps=10, dtype=torch.float64)
-    log_probs = softmax_build("tied", embedding)(states).log_probs.flatten(0, 1)
+    log_probs = build_softmax("tied", embedding)(states).log_probs.flatten(0, 1)
     assert torch.linalg.matrix_rank(log_probs).item() <= SOFTMAX_WIDTHS[-1] + 2
 
 
@@ -102,7 +102,7 @@ def test_drill_needs_a_last_layer_as_wide_as_the_embedding():
 
 
 @pytest.mark.parametrize(
-    "name, flags, told",
+    "name, flags, message",
     [
         ("drill", dict(label_depth=-1), "--label-depth -1: give 0 or more"),
         ("mos", dict(label_depth=-1, **DRILL_LABELS), "--label-depth -1: give 0 or more"),
@@ -115,13 +115,13 @@ def test_drill_needs_a_last_layer_as_wide_as_the_embedding():
         ),
     ],
 )
-def test_values_outside_their_range_are_refused(name, flags, told):
-    with pytest.raises(ValueError, match=told):
+def test_values_outside_their_range_are_refused(name, flags, message):
+    with pytest.raises(ValueError, match=message):
         build(name, **flags)
 
 
 @pytest.mark.parametrize(
-    "name, trained, flags, told",
+    "name, trained, flags, message",
     [
         ("drill", {}, dict(label_activation="relu"), "--label-activation sigmoid, this model has .* relu"),
         ("drill", {}, dict(label_residual="off"), "--label-residual on, this model has .* off"),
@@ -130,8 +130,8 @@ def test_values_outside_their_range_are_refused(name, flags, told):
         ("doc", DRILL_LABELS, dict(DRILL_LABELS, label_activation="relu"), "--label-activation sigmoid, this model"),
     ],
 )
-def test_label_networks_of_the_same_shapes_are_not_taken_for_each_other(name, trained, flags, told):
-    with pytest.raises(ValueError, match=f"the checkpoint was trained with {told}"):
+def test_label_networks_of_the_same_shapes_are_not_taken_for_each_other(name, trained, flags, message):
+    with pytest.raises(ValueError, match=f"the checkpoint was trained with {message}"):
         build(name, **flags).load_state_dict(build(name, **trained).state_dict())
 
 
@@ -152,9 +152,9 @@ LABEL_FLAGS = dict(
 def test_label_flags_without_a_label_network_are_refused(encoder, name):
     encoder = encoder if name in ("mos", "doc") else {}
     is_mixture = name in ("mos", "doc")
-    told = f" has no effect on this .* {name}: .*add --label-encoder" if is_mixture else f": not a flag of .* {name}"
+    message = f" has no effect on this .* {name}: .*add --label-encoder" if is_mixture else f": not a flag of .* {name}"
     for flag, value in LABEL_FLAGS.items():
-        with pytest.raises(ValueError, match=f"^--{flag.replace('_', '-')}{told}"):
+        with pytest.raises(ValueError, match=f"^--{flag.replace('_', '-')}{message}"):
             build(name, **encoder, **{flag: value})
     with pytest.raises(
         ValueError, match="^--label-depth has no" if is_mixture else "^--label-depth, --label-init: not"

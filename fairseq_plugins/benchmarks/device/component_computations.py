@@ -17,7 +17,7 @@ from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, Memo
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, State, map_state, named_tensors
 from fairseq_plugins.modules.stack import EncoderStack, RecurrentStack
 from fairseq_plugins.ops.matmul import accumulation_dtype
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, Sharing, build_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, TieEmbeddings, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate
 from fairseq_plugins.output_layers.scores import DecoderStates
@@ -110,7 +110,7 @@ def _output_layer(layer: str, gate: str, copying: str) -> nn.Module:
     dictionary = Dictionary()
     for number in range(V - len(dictionary)):
         dictionary.add_symbol(f"w{number}")
-    shared = None if component.sharing is Sharing.NEVER else nn.Parameter(torch.empty(V, WIDTHS[0]))
+    shared = None if component.tie_embeddings is TieEmbeddings.NEVER else nn.Parameter(torch.empty(V, WIDTHS[0]))
     module = build_output_layer(args, dictionary=dictionary, layer_widths=WIDTHS, shared_weight=shared)
     module.copying = build_copying(
         args, source=dictionary, target=dictionary, width=WIDTHS[-1], attention_removed_by=None

@@ -8,7 +8,7 @@ from typing import Dict
 from fairseq.models.transformer import base_architecture
 
 from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
-from fairseq_plugins.output_layers.base import SharingFlags, Wish
+from fairseq_plugins.output_layers.base import SharingFlags, TieEmbeddings
 
 TRANSLATION = {"task": "translation", "criterion": "regularized_cross_entropy", "distributed-world-size": 1}
 """Of every training on pairs of lines."""
@@ -28,7 +28,13 @@ ADAM_HALVED = {
 
 
 SHARING_FLAGS = SharingFlags(
-    wishes={"share_embeddings": {"none": Wish.SEPARATE, "output": Wish.SHARED, "all": Wish.WHERE_POSSIBLE}},
+    meanings={
+        "share_embeddings": {
+            "none": TieEmbeddings.NEVER,
+            "output": TieEmbeddings.ALWAYS,
+            "all": TieEmbeddings.AUTO,
+        }
+    },
     cannot_share="--share-embeddings output: --output-layer {layer} has a matrix of its own; take another output "
     "layer, or --share-embeddings none",
     must_share="--output-layer {layer} needs a model that shares its embedding: leave out --share-embeddings none, or "
@@ -157,8 +163,8 @@ def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
 
 
 TRANSFORMERS_SHARING_FLAGS = SharingFlags(
-    wishes={
-        flag: {True: Wish.SHARED, False: Wish.SEPARATE}
+    meanings={
+        flag: {True: TieEmbeddings.ALWAYS, False: TieEmbeddings.NEVER}
         for flag in ("share_decoder_input_output_embed", "share_all_embeddings")
     },
     substitute="tied",
