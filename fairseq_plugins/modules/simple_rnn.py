@@ -118,7 +118,7 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         for matrix in (self.recurrent, self.skip):
             if matrix is not None:
                 orthogonal_(matrix.weight)
-                matrix.weight.div_(self.recurrent_scale)
+                matrix.weight.div_(self.recurrent_scale)  # R is c times this parameter
 
     def recurrent_matrices(self) -> List[Tensor]:
         """R and R', (D, D) each, as far as the layer has them."""
@@ -166,6 +166,7 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
     def prepare(self, x: Tensor, context: CellContext) -> PreparedSteps:
         num_precomputed = x.size(-1)
         sums = self.input_sums(x)
+        # Each step needs one product: of its input, the state and the state at the last first letter, concatenated.
         weights: List[Tensor] = []
         if self.input is not None and num_precomputed < self.input_size:
             weights.append(self.input.weight[:, num_precomputed:])
@@ -194,6 +195,7 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         if step_input.input is not None and self.input is None:
             sums = sums + F.pad(step_input.input, (self.hidden_size - step_input.input.size(1), 0))
         if prepared.connections is not None:
+            # in 16 bits the self-connections of units that forget slowly would be 1
             connections, wide = prepared.connections, prepared.connections.dtype
             sums = torch.addcmul(sums.to(wide), connections, state["x"].to(wide)).to(sums.dtype)
         x = self.activation(sums)

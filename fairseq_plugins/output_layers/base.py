@@ -23,6 +23,8 @@ from fairseq_plugins.output_layers.copying import Copying, NoCopying
 from fairseq_plugins.output_layers.gates import NoGate, OutputGate, build_output_gate
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
+logger = logging.getLogger(__name__)
+
 
 class TieEmbeddings(IntEnum):
     """Whether an output layer uses the input embedding as its matrix, as the layer supports or the user requests it."""
@@ -270,8 +272,6 @@ class SharingFlags:
             raise ValueError(self.must_share.format(layer=layer.name))
         return None if TieEmbeddings.NEVER in (supported, requested) else cast(nn.Parameter, embedding.weight)
 
-
-logger = logging.getLogger(__name__)
 
 OUTPUT_PRECISIONS = ["float32", "bfloat16", "auto"]
 """Values of ``--output-precision``."""
