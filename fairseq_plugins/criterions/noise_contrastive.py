@@ -1,5 +1,8 @@
 """Noise-contrastive estimation (Mnih & Teh 2012): training without sums over the vocabulary.
 
+The model learns to tell each target from k noise words, so that an update reads only the rows of the output matrix that
+belong to these words.
+
 Shapes: B batch, T time, V vocabulary.
 """
 
@@ -20,20 +23,16 @@ from fairseq_plugins.ops.noise_contrastive import AliasTable
 from fairseq_plugins.options import OnOff, check_at_least_one, choices
 from fairseq_plugins.output_layers.scores import Gradients, Hits, Noise
 
-# Noise words, drawn as often as words occur in the training text.
-#
-# Shapes: V vocabulary.
-
 
 class UnigramNoise:
-    """The unigram distribution q(w) of a text, with a word that does not occur counted once.
+    """The unigram distribution q(w) of a text. Words that do not occur count once.
 
-    Words that do not occur, such as ``<s>`` and ``<pad>``, are so drawn now and then, and learn to be improbable, as
-    they do by maximum likelihood. Otherwise a model that is normalised would leave them what they start with.
+    Words such as ``<s>`` and ``<pad>`` are therefore drawn now and then and learn to be improbable, as they do under
+    maximum likelihood. If they were never drawn, they would keep their initial probability.
 
     Args:
         counts: of the words in the text, (V), int64.
-        num_samples: k, noise words of a target.
+        num_samples: k, the number of noise words of a target.
     """
 
     def __init__(self, counts: Tensor, *, num_samples: int):
@@ -43,11 +42,11 @@ class UnigramNoise:
         self._log_expected = torch.log(smoothed / smoothed.sum()) + math.log(num_samples)
 
     def draw(self, shape: Sequence[int], *, device: torch.device) -> Tensor:
-        """Words of this shape, int64, by the device's default generator."""
+        """Draw words, int64, of the given shape, with the device's default generator."""
         return self._table.draw(shape, device=device)
 
     def log_expected(self, words: Tensor) -> Tensor:
-        """log(k q(w)), the expected number of draws for a target, of words of any shape; float64."""
+        """log(k q(w)) of words of any shape, in float64: the log of the expected number of draws for a target."""
         self._log_expected = self._log_expected.to(words.device)
         return self._log_expected[words]
 
@@ -58,7 +57,7 @@ AccidentalHits = choices(get_args(Hits))
 
 
 MOST_WORDS = 2**28
-"""Noise words of an update, which take 2 GiB."""
+"""The largest number of noise words of an update. They take 2 GiB."""
 
 
 @dataclass
@@ -104,20 +103,19 @@ class NoiseContrastiveConfig(FairseqDataclass):
 class NoiseContrastive(FairseqCriterion):
     """-log sigma(s(w) - log k q(w)) - sum over k noise words n of log(1 - sigma(s(n) - log k q(n))) of each target w.
 
-    The noise distribution q is that of the words of the training text (:class:`UnigramNoise`). Only the rows of the
-    output matrix that belong to targets and noise are read. Noise is drawn by torch's generator, which fairseq seeds
-    for every update.
+    s(w) = logit(w) - log Z is the score of a word. The noise distribution q is the unigram distribution of the training
+    text (:class:`UnigramNoise`). Noise is drawn with torch's generator, which fairseq seeds for every update.
 
-    The loss is least where s = log p. Without accidental hits that is where s = log p / (1 - p): less noise is like the
-    target the more probable it is, so that confident predictions become more so. With log Z = 0, as published, the
-    scores of a model without biases would have to sink by log V at first, and it has nothing to do so with; here log Z
-    is log V, or starts there.
+    The minimum is at s = log p. If accidental hits are left out it is at s = log p / (1 - p): the more probable a word,
+    the more of its noise is left out, which makes confident predictions more confident. The paper sets log Z = 0. A
+    model without biases would have to lower all logits by log V first and has no parameter for that, so log Z is fixed
+    at log V here, or starts there.
 
-    ``loss`` is in training this loss in nats, and there is no ``ppl``; ``log_normaliser`` is log Z where it is learned.
-    In evaluation the distribution is normalised, and both are those of the plain NLL.
+    In training ``loss`` is this loss in nats, there is no ``ppl``, and ``log_normaliser`` is log Z if it is learned. In
+    evaluation the distribution is normalised, and ``loss`` and ``ppl`` are those of the plain NLL.
 
     Raises:
-        ValueError: where there is no noise, or sparse gradients do not fit the training.
+        ValueError: if ``--noise-samples`` is below 1, or sparse gradients do not fit the run.
     """
 
     validation_metrics: ClassVar[Mapping[str, bool]] = RegularizedCrossEntropy.validation_metrics
@@ -146,20 +144,22 @@ class NoiseContrastive(FairseqCriterion):
         dictionary = task.target_dictionary
         assert dictionary is not None
         self.log_vocab_size = math.log(len(dictionary))
-        # log Z - log V, which 16 bits hold well, for it is small; (1): --ddp-backend legacy_ddp cannot cut a scalar
+        # log Z - log V, a small number, which keeps its precision in 16 bits. Its shape is (1), because --ddp-backend
+        # legacy_ddp cannot flatten a scalar.
         self.normaliser_shift = nn.Parameter(torch.zeros(1)) if normaliser == "learned" else None
         self._distribution: Optional[UnigramNoise] = None
+        self._has_checked_model = False
 
     def load_state_dict(self, state_dict: Optional[Mapping[str, Any]], *args: Any, **kwargs: Any) -> Any:
-        """Go on from a checkpoint; the normaliser starts anew where it holds none, for which fairseq gives None.
+        """Resume from a checkpoint. Without a saved normaliser fairseq passes None, and it keeps its initial value.
 
-        The optimiser's state knows whether it was learned: with the other ``--normaliser`` it has to be reset.
+        With another ``--normaliser`` than before the optimiser has other parameters, and its state has to be reset.
         """
         return super().load_state_dict(self.state_dict() if state_dict is None else state_dict, *args, **kwargs)
 
     @property
     def log_normaliser(self) -> Union[float, Tensor]:
-        """log Z; (1) float64 where it is learned."""
+        """log Z, a number, or (1) in float64 if it is learned."""
         shift = self.normaliser_shift
         return self.log_vocab_size if shift is None else self.log_vocab_size + shift.double()
 
@@ -169,12 +169,14 @@ class NoiseContrastive(FairseqCriterion):
         """See :meth:`RegularizedCrossEntropy.forward`.
 
         Raises:
-            ValueError: if the model or its output layer has no such loss, or the training text has no word counts.
+            ValueError: if the model or its output layer has no such loss, or there is no training text to count.
         """
         if not self.training:
             return self.normalised(model, sample, reduce)
         assert reduce, "there is no loss of single tokens in training"
-        check_architecture(model, criterion="noise_contrastive", argument="noise")
+        if not self._has_checked_model:  # fairseq builds a criterion without a model
+            check_architecture(model, criterion="noise_contrastive", argument="noise")
+            self._has_checked_model = True
         for module in model.modules():
             if isinstance(module, nn.Embedding):
                 module.sparse = self.gradients == "sparse"
@@ -197,10 +199,10 @@ class NoiseContrastive(FairseqCriterion):
         return loss, sample_size, logged
 
     def noise(self, target: Tensor) -> Noise:
-        """Fresh noise for targets (B, T).
+        """Draw noise for targets (B, T).
 
         Raises:
-            ValueError: if these are more words than :data:`MOST_WORDS`.
+            ValueError: if it has more words than :data:`MOST_WORDS`.
         """
         distribution = self.distribution
         shape = (self.num_samples,) if self.noise_sharing == "batch" else (*target.shape, self.num_samples)
@@ -220,10 +222,10 @@ class NoiseContrastive(FairseqCriterion):
 
     @property
     def distribution(self) -> UnigramNoise:
-        """That of the noise; the training text is counted where it is first asked for.
+        """The noise distribution. The training text is counted at the first use.
 
         Raises:
-            ValueError: if there is no training text that can be counted.
+            ValueError: if there is no training text to count.
         """
         if self._distribution is None:
             counts = training_counts(self.task)
@@ -251,7 +253,7 @@ class NoiseContrastive(FairseqCriterion):
 
 
 def _check_training(*, is_16_bit: bool) -> None:
-    """Refuse what cannot take sparse gradients; the optimiser is asked where it meets them."""
+    """Check that a run can take sparse gradients. Whether its optimiser can shows at the first update."""
     if is_16_bit:
         raise ValueError(
             "--fp16 and --bf16 copy gradients into dense ones: give --sparse-gradients off, or --amp in their place"

@@ -4,8 +4,7 @@ import inspect
 import logging
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple, Type
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from fairseq import utils
@@ -35,7 +34,8 @@ PENALTIES = {
     "l1": "--l1-regularization",
     "l2": "--l2-regularization",
 }
-"""The flag of each."""
+"""The flag of each penalty."""
+
 BALANCE_FORMS = {"row": prior_balance_by_row, "batch": prior_balance_by_batch}
 
 BalanceForm = choices(sorted(BALANCE_FORMS))
@@ -86,16 +86,16 @@ class RegularizedCrossEntropy(FairseqCriterion):
     """Mean NLL + alpha AR + beta TAR + lambda balance + L1 + L2, optionally with label smoothing.
 
     ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential, in training with
-    ``--adversarial-epsilon`` that of the lowered logits; the penalties are logged apart, without their coefficients,
-    and computed while training only. fairseq divides gradients by the number
-    of tokens, or of sentences with ``--sentence-avg``, so the penalties are multiplied by it first.
+    ``--adversarial-epsilon`` the NLL under the lowered logits. Penalties are computed in training only, and logged
+    separately, without their coefficients. fairseq divides gradients by the number of tokens, or of sentences with
+    ``--sentence-avg``, so the penalties are multiplied by that number.
 
     Raises:
         ValueError: on a coefficient below zero.
     """
 
     validation_metrics: ClassVar[Mapping[str, bool]] = {"loss": False, "ppl": False}
-    """What validation logs, and whether it is better when higher."""
+    """Metrics that validation logs, and whether higher is better."""
 
     def __init__(
         self,
@@ -124,10 +124,11 @@ class RegularizedCrossEntropy(FairseqCriterion):
             check_not_negative(coefficient, flag=PENALTIES[name])
         self.balance_penalty = BALANCE_FORMS[balance_form]
         self.sentence_avg = sentence_avg
+        self._has_checked_model = False
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: FairseqTask) -> "RegularizedCrossEntropy":
-        """That of a training, which is told what is logged."""
+        """Build the criterion of a run, and log what its figures mean."""
         logger.info(
             "loss and ppl are the NLL in nats, without label smoothing, and its exponential; penalties are logged apart"
         )
@@ -136,15 +137,19 @@ class RegularizedCrossEntropy(FairseqCriterion):
     def forward(
         self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Loss summed over the tokens of a batch, the number that fairseq divides by, and what is logged.
+        """Compute the loss of a batch.
 
-        With ``reduce=False`` the first item is the NLL of each position, (B, T), zero at padding.
+        Returns:
+            the loss summed over tokens, or with ``reduce=False`` the NLL of each position, (B, T), zero at padding; the
+            number that fairseq divides gradients by; and the logging output.
 
         Raises:
-            ValueError: if the model cannot compute losses by itself, as those of fairseq, or if a penalty of a
-                training acts on frozen parameters alone.
+            ValueError: if the model does not compute losses itself, as those of fairseq, or if a penalty acts on frozen
+                parameters only.
         """
-        check_architecture(model, criterion="regularized_cross_entropy", argument="token_weights")
+        if not self._has_checked_model:  # fairseq builds a criterion without a model
+            check_architecture(model, criterion="regularized_cross_entropy", argument="token_weights")
+            self._has_checked_model = True
         target = sample["target"]
         mask = target.ne(self.padding_idx)
         num_tokens = int(sample["ntokens"])
@@ -174,11 +179,11 @@ class RegularizedCrossEntropy(FairseqCriterion):
 
     @property
     def penalty_factors(self) -> Dict[str, float]:
-        """The coefficients above zero, by their flags."""
+        """The coefficients above zero, by flag."""
         return {PENALTIES[name]: factor for name, factor in self.coefficients.items() if factor > 0}
 
     def penalties(self, model: nn.Module, extra: Mapping[str, Any], mask: Tensor) -> Dict[str, Tensor]:
-        """The penalties with a coefficient above zero, each a scalar: a mean, or of the weights a sum.
+        """The penalties with a coefficient above zero, by name. Each is a scalar: a mean, or for weights a sum.
 
         Raises:
             ValueError: on a balance term without a mixture.
@@ -216,29 +221,25 @@ class RegularizedCrossEntropy(FairseqCriterion):
 
 
 def log_mean(name: str, logging_outputs: List[Dict[str, Any]], *, shown_as: Optional[str] = None) -> None:
-    """Log a sum over tokens, which some processes may lack, as a mean over the tokens of all."""
+    """Log a sum over tokens as a mean over the tokens of all processes. Some processes may lack it."""
     num_tokens = sum(log["ntokens"] for log in logging_outputs)
     total = sum(log.get(name, 0) for log in logging_outputs)
     metrics.log_scalar(shown_as or name, total / num_tokens, num_tokens, round=5)
 
 
 def check_architecture(model: nn.Module, *, criterion: str, argument: str) -> None:
-    """Check that a model computes losses by itself, which fairseq's do not.
+    """Check that a model computes losses itself. fairseq's models do not.
 
     Args:
         criterion: for the message.
-        argument: of the decoder, by which the criterion asks for the loss.
+        argument: of the decoder's ``forward``, which the criterion passes.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if the decoder has no such argument.
     """
-    if not (hasattr(model, "decoder") and argument in _decoder_arguments(type(model.decoder))):
+    decoder = getattr(model, "decoder", None)
+    if decoder is None or argument not in inspect.signature(type(decoder).forward).parameters:
         raise ValueError(
             f"--criterion {criterion} needs an --arch of fairseq_plugins: with this one take --criterion "
             "cross_entropy or label_smoothed_cross_entropy"
         )
-
-
-@lru_cache(maxsize=None)
-def _decoder_arguments(decoder_class: Type[nn.Module]) -> FrozenSet[str]:
-    return frozenset(inspect.signature(decoder_class.forward).parameters)

@@ -1,4 +1,8 @@
-"""Checkpoints that a user gives and those in a ``--save-dir``: what they hold, and errors that name them."""
+"""Reading checkpoints, and refusing those that do not fit a model.
+
+Paths that a user gives and the checkpoints of a ``--save-dir`` are looked up, with errors that name the file. Models of
+this package refuse checkpoints of another vocabulary, or with several matrices where they share one.
+"""
 
 from contextlib import contextmanager
 from functools import partial
@@ -15,15 +19,17 @@ from fairseq_plugins.data.text import TextTask, dictionary_fingerprint, task_con
 from fairseq_plugins.modules.layers import SavesSettings
 from fairseq_plugins.options import FAIRSEQ, PACKAGE, is_raised_in
 
+Model = TypeVar("Model", bound=BaseFairseqModel)
+
 CHECKPOINTS_OF_UPDATES = r"checkpoint_\d+_(\d+)\.pt"
-"""Names by ``--save-interval-updates``."""
+"""File names of ``--save-interval-updates``."""
 
 
 def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
-    """Refuse paths that are no files.
+    """Check that all paths are files.
 
     Raises:
-        ValueError: for the first of them.
+        ValueError: for the first that is not.
     """
     for path in paths:
         if not Path(path).is_file():
@@ -35,7 +41,7 @@ def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
 
 @contextmanager
 def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
-    """Put the name of a checkpoint before the text of a ``ValueError`` that is raised in the block and lacks it."""
+    """Prefix the message of a ``ValueError`` in the block with the name of the checkpoint, unless it holds it."""
     try:
         yield
     except ValueError as error:
@@ -45,7 +51,7 @@ def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
 
 
 def read_state(path: Union[str, Path], overrides: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-    """What a checkpoint holds, with other values of some flags; a ``ValueError`` names one that is damaged."""
+    """Load a checkpoint to the CPU, with some flags overridden. A ``ValueError`` names a damaged file."""
     with naming_checkpoint(path):
         return checkpoint_utils.load_checkpoint_to_cpu(str(path), dict(overrides or {}))
 
@@ -84,14 +90,12 @@ def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
     return {int(path.stem.rpartition("_")[2]): path for path in reversed(paths)}
 
 
-# Whether a checkpoint has one matrix where a model has one under several names.
-
-
 def refuse_unequal_copies(model: nn.Module) -> None:
-    """Let ``model`` refuse checkpoints with several matrices where it shares one, of which it would keep the last.
+    """Let ``model`` refuse checkpoints that hold different matrices where it shares one.
 
-    They are refused with a ValueError, once all modules, which may know better what differs, are loaded. A checkpoint
-    that shares more than the model is loaded: each of the model's matrices starts as the shared one.
+    torch would silently keep the last of them. The ``ValueError`` is raised after all modules are loaded, because a
+    module may report the cause more precisely. A checkpoint that shares more than the model is loaded: each of the
+    model's matrices gets the shared values.
     """
     copies = _Copies()
     model.register_load_state_dict_pre_hook(copies.compare)
@@ -99,7 +103,7 @@ def refuse_unequal_copies(model: nn.Module) -> None:
 
 
 class _Copies:
-    """What differs in the state that is being loaded."""
+    """Hooks that look for different copies of a shared parameter in the state that is being loaded."""
 
     def __init__(self):
         self._differ: Optional[str] = None
@@ -109,7 +113,7 @@ class _Copies:
         for parameter, names in _names_of_shared(model).items():
             saved = [(name, state_dict[f"{prefix}{name}"]) for name in names if f"{prefix}{name}" in state_dict]
             for (one, copy), (another, other_copy) in zip(saved, saved[1:]):
-                fit = copy.shape == other_copy.shape == parameter.shape  # torch refuses the others
+                fit = copy.shape == other_copy.shape == parameter.shape  # torch reports other shapes itself
                 is_one = copy.data_ptr() == other_copy.data_ptr()
                 if fit and not is_one and not torch.equal(copy, other_copy):
                     self._differ = f"{one} and {another}"
@@ -123,30 +127,17 @@ class _Copies:
 
 
 def _names_of_shared(model: nn.Module) -> Dict[nn.Parameter, List[str]]:
-    """The names of each parameter that has several."""
+    """The names of every parameter that has more than one."""
     names: Dict[nn.Parameter, List[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
     return {parameter: several for parameter, several in names.items() if len(several) > 1}
 
 
-# Whether a checkpoint fits the data's dictionary.
-
-
-Model = TypeVar("Model", bound=BaseFairseqModel)
-
-
-def refuse_other_size(embedding: nn.Embedding, *, text: str) -> None:
-    """Let an embedding, which is as large as its dictionary, refuse the weights of a checkpoint with another size.
-
-    They are refused with a ValueError. ``text`` says whose words they are, such as "source ", or is empty.
-    """
-    embedding.register_load_state_dict_pre_hook(partial(_compare_size, text=text))
-
-
 def _compare_size(
     embedding: nn.Embedding, state_dict: Dict[str, Tensor], prefix: str, *loading: Any, text: str
 ) -> None:
+    """Refuse embeddings of a dictionary of another size; ``text`` is "source ", "target " or empty."""
     saved = state_dict.get(f"{prefix}weight")
     if saved is not None and len(saved) != embedding.num_embeddings:
         raise ValueError(
@@ -156,15 +147,15 @@ def _compare_size(
 
 
 class VocabularyFingerprint(SavesSettings):
-    """Keeps the digest of a dictionary in checkpoints and refuses those that were trained with another one.
+    """Keeps the digest of a dictionary in checkpoints, and refuses checkpoints trained with another dictionary.
+
+    Checkpoints of earlier versions hold no digest and are loaded.
 
     Args:
         dictionary: fairseq's dictionary.
-        name: what the error calls it, such as "the source dictionary".
+        name: of the dictionary in the error, such as "the source dictionary".
         file: its file in the data directory, such as "dict.de.txt".
         flag: the flag of fairseq-preprocess that takes such a file.
-
-    Checkpoints of earlier versions hold no digest and are loaded.
     """
 
     def __init__(self, dictionary: Dictionary, *, name: str, file: str, flag: str):
@@ -180,16 +171,20 @@ class VocabularyFingerprint(SavesSettings):
 
 
 def keep_vocabularies(model: Model, task: TextTask, *, embeddings: Sequence[nn.Embedding]) -> Model:
-    """Let ``model`` refuse checkpoints of other dictionaries than those that ``task`` built it with, and return it.
+    """Let ``model`` refuse checkpoints of other dictionaries than the task's, or with unequal shared embeddings.
 
-    Those with several embeddings where it shares one are refused, too.
+    Args:
+        model: its decoder gets the fingerprint of the target dictionary, and its encoder, if there is one, that of the
+            source dictionary, both as ``vocabulary``.
+        task: holds the dictionaries.
+        embeddings: of the encoder, if there is one, and of the decoder.
 
-    The decoder holds the fingerprint of the target's and the encoder, where there is one, the source's; both are called
-    ``vocabulary``. ``embeddings`` are those of the encoder's words, where there is one, and of the decoder's.
+    Returns:
+        the model.
     """
     texts = ("source ", "target ") if hasattr(model, "encoder") else ("",)
     for embedding, text in zip(embeddings, texts, strict=True):
-        refuse_other_size(embedding, text=text)
+        embedding.register_load_state_dict_pre_hook(partial(_compare_size, text=text))
     if hasattr(model, "encoder"):
         source = VocabularyFingerprint(
             task.source_dictionary, name="the source dictionary", file=_file(task, "source_lang"), flag="--srcdict"

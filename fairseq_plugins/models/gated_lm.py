@@ -1,13 +1,16 @@
-"""Language models of Takase, Suzuki & Nagata 2017: trained models under a gate that is trained for them.
+"""Trained language models under an Input-to-Output Gate, which alone is trained (Takase, Suzuki & Nagata 2017).
 
-Shapes: V vocabulary.
+The base models are read from their checkpoints when training starts. The gated model's own checkpoint is whole: it
+holds their weights, and the flags to build them by, so that it outlives their files.
+
+Shapes: M base models, B batch rows, T time steps, V vocabulary.
 """
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Literal, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, Type
 
 import torch
 from fairseq.data import Dictionary
@@ -26,7 +29,7 @@ from fairseq_plugins.data.text import TextTask, check_reads_one_text, file_diges
 from fairseq_plugins.fairseq_patches.checkpoints import building_model, fitting_weights, restored_checkpoint
 from fairseq_plugins.models.checkpoints import check_checkpoints, keep_vocabularies, naming_checkpoint, read_state
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
-from fairseq_plugins.models.recurrent_lm import RecurrentDecoder, RecurrentLanguageModel, ScoredTokens, StreamDecoder
+from fairseq_plugins.models.recurrent_lm import RecurrentDecoder, RecurrentLanguageModel, StreamDecoder
 from fairseq_plugins.modules.cell import DecoderState
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.stack import RecurrentStack
@@ -34,29 +37,23 @@ from fairseq_plugins.options import check_choices, listed_paths
 from fairseq_plugins.output_layers.base import OutputPrecision, OutputPrecisionName, check_takes_gate
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate, build_output_gate
 from fairseq_plugins.output_layers.mixture import ensemble_log_probs, ensemble_loss, joint_states
-from fairseq_plugins.output_layers.scores import Noise
-
-# Trained language models under one gate, which alone learns.
-#
-# Shapes: M models, B batch rows, T time steps, D_0 .. D_N widths of a model's embedding and layers, V vocabulary.
-
+from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
 BaseWeights = Literal["read", "awaited"]
-"""Whether the members have their weights, or get them by ``load_state_dict``."""
+"""Whether the base models have their weights, or still await them from ``load_state_dict``."""
 
 
 class GatedDecoder(StreamDecoder):
     """P = (1/M) sum_m softmax(g * s_m) with the logits s_m of M trained models and one gate g.
 
-    The models are frozen: they have no gradients, and are in evaluation mode, without dropout, in training as well. Of
-    their settings the precision of the output layer alone follows the mode. One model is exactly that model with its
-    gate set.
+    The base models are frozen: without gradients, and in evaluation mode during training. Only the precision of their
+    output layers follows the mode. With M = 1 the model equals its base model with the gate set.
 
     Args:
         dictionary: fairseq's dictionary; its size is V.
-        members: the models' decoders, without gates of their own.
-        gate: reads what :func:`~fairseq_plugins.output_layers.mixture.joint_states` makes of their states.
-        weights: of the members; where they are awaited nothing is scored before a state is loaded.
+        members: the base models' decoders, without gates of their own.
+        gate: reads the :func:`~fairseq_plugins.output_layers.mixture.joint_states` of the members.
+        weights: of the members. Awaited weights have to be loaded before anything is scored.
     """
 
     def __init__(
@@ -86,7 +83,7 @@ class GatedDecoder(StreamDecoder):
         return self.members[0].stack
 
     def train(self, mode: bool = True) -> "GatedDecoder":
-        """Train the gate; the members stay in evaluation mode, but for the precision of their output layers."""
+        """Train the gate. The members stay in evaluation mode, except for the precision of their output layers."""
         self.training = mode
         for part in self.children():
             part.train(mode and part is not self.members)
@@ -102,7 +99,7 @@ class GatedDecoder(StreamDecoder):
     def initial_state(self, num_rows: int) -> DecoderState:
         rows = self.members[0].embedding.weight.new_empty(num_rows, 0)
         return {
-            "members": [member.initial_layers(num_rows) for member in self.members],
+            "members": [member.initial_state(num_rows)["layers"] for member in self.members],
             "gate": self.gate.initial_state(rows),
         }
 
@@ -115,7 +112,7 @@ class GatedDecoder(StreamDecoder):
         target: Optional[Tensor],
         noise: Optional[Noise] = None,
         **loss: Any,
-    ) -> ScoredTokens:
+    ) -> Tuple[DecoderStates, Scores, DecoderState]:
         if noise is not None:
             raise ValueError(
                 "--criterion noise_contrastive has no gates: train --arch gated_lm with --criterion "
@@ -138,195 +135,67 @@ class GatedDecoder(StreamDecoder):
             scores = ensemble_log_probs(layers, states, gate)
         else:
             scores = ensemble_loss(layers, states, target, gate, **loss)
-        scores = replace(scores, gate_state=gate_state)
-        return ScoredTokens(joint, scores, {"members": [layers for _, layers in read], "gate": gate_state})
-
-
-# Checkpoints of trained language models that another model is built on.
+        state = {"members": [after for _, after in read], "gate": gate_state}
+        return joint, replace(scores, gate_state=gate_state), state
 
 
 BaseFlags = Dict[str, Any]
-"""``arch`` and the other flags that a model is built by: numbers and texts, which checkpoints may hold."""
-
-
-def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[BaseFlags, RecurrentLanguageModel]:
-    """The flags of a checkpoint's model, and the model with its weights.
-
-    Args:
-        path: of the checkpoint.
-        task: whose dictionary the model reads.
-        overrides: flags that are other than in its training.
-
-    Raises:
-        ValueError: if the checkpoint is damaged, of another vocabulary, or holds another kind of model.
-    """
-    state = read_state(path)
-    flags = _checked_flags(state, path)
-    with naming_checkpoint(path), building_model(path, state):
-        model = build_base_model(flags, task, overrides)
-        with fitting_weights(path):
-            model.load_state_dict(state["model"])
-    return flags, model
-
-
-def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> RecurrentLanguageModel:
-    """A model by its flags, as fairseq builds it; its loss is the fused one, which holds no logits of all tokens.
-
-    Raises:
-        ValueError: if the flags are of another kind of model.
-    """
-    arch = flags.get("arch")
-    if find_base_class(arch) is None:
-        raise ValueError(f"--arch {arch} is no recurrent language model of this package")
-    taken = {name: value for name, value in {**flags, **overrides}.items() if name != "output_loss"}
-    # fairseq's models of argparse flags take these
-    # pyrefly: ignore[bad-argument-type]
-    model = build_model(Namespace(**taken), task)
-    assert isinstance(model, RecurrentLanguageModel)
-    return model
-
-
-def find_base_class(arch: object) -> Optional[Type[RecurrentLanguageModel]]:
-    """The class of an architecture, if it is one that other models can be built on."""
-    model_class = ARCH_MODEL_REGISTRY.get(arch) if isinstance(arch, str) else None
-    return model_class if model_class is not None and issubclass(model_class, RecurrentLanguageModel) else None
-
-
-def saved_flags(state: Dict[str, Any]) -> Namespace:
-    """The flags of a checkpoint's model; of models that fairseq configures in another way, their name as ``arch``."""
-    config = state.get("cfg")
-    saved = state.get("args") if config is None else config.get("model")
-    if isinstance(saved, Namespace):
-        return saved
-    return Namespace(arch=None if saved is None else saved.get("_name"))
-
-
-def _checked_flags(state: Dict[str, Any], path: str) -> BaseFlags:
-    """The flags that the checkpoint's model is built by.
-
-    Raises:
-        ValueError: if it is no recurrent language model, or has a gate.
-    """
-    saved = vars(saved_flags(state))
-    model_class = find_base_class(saved.get("arch"))
-    if model_class is None:
-        raise ValueError(
-            f"{path} holds a model of --arch {saved.get('arch')}: --base-model takes recurrent language models of this "
-            "package, such as lstm_lm_awd"
-        )
-    gate = saved.get(OUTPUT_GATES.destination, NoGate.name)
-    if gate != NoGate.name:
-        raise ValueError(f"{path} has a gate already, {OUTPUT_GATES.flag} {gate}: give a model without one")
-    parser = ArgumentParser(add_help=False)
-    model_class.add_args(parser)
-    names = {"arch", *(action.dest for action in parser._actions)}
-    return {name: value for name, value in saved.items() if name in names}
-
-
-# The checkpoint that the training of a gate goes on from, and its base models.
-
+"""``arch`` and the other flags to build a model by: numbers and texts, which checkpoints may hold."""
 
 FLAGS_IN_CHECKPOINT = "base_model_flags"
-"""Where the flags of a checkpoint's model keep those of its base models, a list of :data:`BaseFlags`."""
-
-
-class ResumedGate(NamedTuple):
-    """The checkpoint that a training goes on from: its path, the flags of its base models, the weights of all."""
-
-    path: Path
-    flags: List[BaseFlags]
-    weights: Dict[str, Tensor]
-
-
-def resumed_gate(args: Namespace) -> Optional[ResumedGate]:
-    """What a training with these flags goes on from, or None where it starts anew or from another kind of model."""
-    path = restored_checkpoint(args)
-    if path is None:
-        return None
-    state = read_state(path)
-    flags: Optional[List[BaseFlags]] = getattr(saved_flags(state), FLAGS_IN_CHECKPOINT, None)
-    return None if flags is None else ResumedGate(path, flags, state["model"])
-
-
-def check_resumed(resumed: ResumedGate, paths: List[str], task: TextTask) -> None:
-    """Compare the files that are still there with the checkpoint.
-
-    Raises:
-        ValueError: if they are other models.
-    """
-    fit = len(paths) in (0, len(resumed.flags))
-    for n, path in enumerate(paths):
-        if fit and Path(path).is_file():
-            flags, model = read_base_model(path, task, {})
-            fit = flags == resumed.flags[n] and all(
-                _equal_as_saved(weight, resumed.weights.get(f"decoder.members.{n}.{name}"))
-                for name, weight in model.decoder.named_parameters()
-            )
-    if not fit:
-        raise ValueError(
-            f"{resumed.path} holds a gate on other base models than --base-model {':'.join(paths)}: take another "
-            "--save-dir, start from other weights, or leave --base-model out to go on with those of the checkpoint"
-        )
-
-
-def _equal_as_saved(weight: Tensor, saved: Optional[Tensor]) -> bool:
-    """Whether a weight is the saved one, which a training in 16 bits has rounded; fairseq saves it in 32 bits then."""
-    rounded = (weight.to(dtype).to(weight.dtype) for dtype in (weight.dtype, torch.bfloat16, torch.float16))
-    return saved is not None and any(torch.equal(one, saved.to(weight.dtype)) for one in rounded)
-
-
-# Trained language models that another model is built on: read from their checkpoints, or built anew from its own.
-
+"""Key of the base models' flags, a list of :data:`BaseFlags`, among the flags of a gated model's checkpoint."""
 
 _NO_PATH = "--base-model: give the checkpoint of a trained language model, or several joined by colons"
 
 
-@dataclass(frozen=True)
-class BaseModels:
-    """What a model is built on.
+def base_models(
+    args: Namespace, task: TextTask, *, overrides: BaseFlags
+) -> Tuple[List[RecurrentLanguageModel], BaseWeights]:
+    """Build the base models of a gated model, in the order of ``--base-model``.
 
-    Attributes:
-        models: in the order of ``--base-model``.
-        weights: "read" from the models' own checkpoints, or "awaited", where those of the model that is built on them
-            bring theirs.
-    """
-
-    models: List[RecurrentLanguageModel]
-    weights: BaseWeights
-
-
-def base_models(args: Namespace, task: TextTask, *, overrides: BaseFlags) -> BaseModels:
-    """The models that ``args`` name, for the task's dictionary.
-
-    A training reads ``args.base_model``, checkpoints joined by colons, and keeps their flags in ``args``. Where
-    ``args`` are a checkpoint's they hold these flags: the models are built by them and await the weights of the
-    checkpoint. So does a training that is resumed; its files are compared with its checkpoint, and may be gone.
+    A new run reads the checkpoints of ``args.base_model``, joined by colons, and stores their flags in ``args``. If
+    ``args`` come from a gated model's checkpoint, they hold these flags: the models are built by them and await the
+    weights of that checkpoint. A resumed run does the same with the checkpoint that it resumes. Base files that still
+    exist are compared with it.
 
     Args:
-        args: flags of the model that is built on them.
-        task: whose dictionary they read.
-        overrides: flags that are other than in the models' trainings.
+        args: flags of the gated model.
+        task: holds the dictionary that all models read.
+        overrides: flags that differ from those of the base models' runs.
 
     Raises:
         ValueError: if no model is named, one is named twice, a checkpoint is missing, damaged, of another vocabulary,
-            or holds another kind of model, or a training that is resumed has other base models.
+            or holds another kind of model, or a resumed run has other base models.
     """
     kept: Optional[List[BaseFlags]] = getattr(args, FLAGS_IN_CHECKPOINT, None)
-    if kept is None:
-        paths = _paths(args)
-        resumed = resumed_gate(args)
-        if resumed is None:
-            return _read_models(paths, args, task, overrides)
-        check_resumed(resumed, paths, task)
-        kept = resumed.flags
-        setattr(args, FLAGS_IN_CHECKPOINT, kept)
-        with building_model(resumed.path, {"model": resumed.weights}):
-            return BaseModels([build_base_model(flags, task, overrides) for flags in kept], weights="awaited")
-    return BaseModels([build_base_model(flags, task, overrides) for flags in kept], weights="awaited")
+    if kept is not None:
+        return [build_base_model(flags, task, overrides) for flags in kept], "awaited"
+    paths = _base_model_paths(args)
+    resumed = restored_checkpoint(args)
+    if resumed is not None:
+        state = read_state(resumed)
+        kept = getattr(saved_flags(state), FLAGS_IN_CHECKPOINT, None)
+        if kept is not None:
+            weights = state["model"]
+            if not _are_saved_models(paths, task, kept, weights):
+                raise ValueError(
+                    f"{resumed} holds a gate on other base models than --base-model {':'.join(paths)}: take another "
+                    "--save-dir, start from other weights, or leave --base-model out to go on with those of the "
+                    "checkpoint"
+                )
+            setattr(args, FLAGS_IN_CHECKPOINT, kept)
+            with building_model(resumed, {"model": weights}):
+                return [build_base_model(flags, task, overrides) for flags in kept], "awaited"
+    if not paths:
+        raise ValueError(_NO_PATH)
+    check_checkpoints(paths)
+    read = [read_base_model(path, task, overrides) for path in paths]
+    setattr(args, FLAGS_IN_CHECKPOINT, [flags for flags, _ in read])
+    return [model for _, model in read], "read"
 
 
-def _paths(args: Namespace) -> List[str]:
-    """The checkpoints that ``--base-model`` names; none where it is not given."""
+def _base_model_paths(args: Namespace) -> List[str]:
+    """The checkpoints that ``--base-model`` names; empty if it is not given."""
     given: str = getattr(args, "base_model", None) or ""
     paths = listed_paths(given) if given else []
     if not all(paths):
@@ -343,14 +212,99 @@ def _paths(args: Namespace) -> List[str]:
     return paths
 
 
-def _read_models(paths: List[str], args: Namespace, task: TextTask, overrides: BaseFlags) -> BaseModels:
-    """The models of checkpoints with their weights; keeps their flags in ``args``."""
-    if not paths:
-        raise ValueError(_NO_PATH)
-    check_checkpoints(paths)
-    read = [read_base_model(path, task, overrides) for path in paths]
-    setattr(args, FLAGS_IN_CHECKPOINT, [flags for flags, _ in read])
-    return BaseModels([model for _, model in read], weights="read")
+def _are_saved_models(paths: List[str], task: TextTask, kept: List[BaseFlags], weights: Dict[str, Tensor]) -> bool:
+    """Whether base checkpoints, as far as their files still exist, have the flags and weights of a gated model's."""
+    if len(paths) not in (0, len(kept)):
+        return False
+    for n, path in enumerate(paths):
+        if Path(path).is_file():
+            flags, model = read_base_model(path, task, {})
+            if flags != kept[n] or not all(
+                _equals_saved(weight, weights.get(f"decoder.members.{n}.{name}"))
+                for name, weight in model.decoder.named_parameters()
+            ):
+                return False
+    return True
+
+
+def _equals_saved(weight: Tensor, saved: Optional[Tensor]) -> bool:
+    """Whether a weight is the saved one. A run in 16 bits has rounded it, and fairseq saves that in 32 bits."""
+    rounded = (weight.to(dtype).to(weight.dtype) for dtype in (weight.dtype, torch.bfloat16, torch.float16))
+    return saved is not None and any(torch.equal(one, saved.to(weight.dtype)) for one in rounded)
+
+
+def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[BaseFlags, RecurrentLanguageModel]:
+    """The flags of a checkpoint's model, and the model with its weights.
+
+    Args:
+        path: of the checkpoint.
+        task: holds the dictionary that the model reads.
+        overrides: flags that differ from those of its run.
+
+    Raises:
+        ValueError: if the checkpoint is damaged, of another vocabulary, or holds another kind of model.
+    """
+    state = read_state(path)
+    flags = _checked_flags(state, path)
+    with naming_checkpoint(path), building_model(path, state):
+        model = build_base_model(flags, task, overrides)
+        with fitting_weights(path):
+            model.load_state_dict(state["model"])
+    return flags, model
+
+
+def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> RecurrentLanguageModel:
+    """Build a model by its flags. Its loss is always the fused one, which never holds the logits of all tokens.
+
+    Raises:
+        ValueError: if the flags are of another kind of model.
+    """
+    arch = flags.get("arch")
+    if _base_class(arch) is None:
+        raise ValueError(f"--arch {arch} is no recurrent language model of this package")
+    taken = {name: value for name, value in {**flags, **overrides}.items() if name != "output_loss"}
+    # fairseq's models of argparse flags take these
+    # pyrefly: ignore[bad-argument-type]
+    model = build_model(Namespace(**taken), task)
+    assert isinstance(model, RecurrentLanguageModel)
+    return model
+
+
+def _base_class(arch: object) -> Optional[Type[RecurrentLanguageModel]]:
+    """The class of an architecture if it can be a base model."""
+    model_class = ARCH_MODEL_REGISTRY.get(arch) if isinstance(arch, str) else None
+    return model_class if model_class is not None and issubclass(model_class, RecurrentLanguageModel) else None
+
+
+def saved_flags(state: Dict[str, Any]) -> Namespace:
+    """The flags of a checkpoint's model. A model with a dataclass of fairseq's keeps only its name, as ``arch``."""
+    config = state.get("cfg")
+    saved = state.get("args") if config is None else config.get("model")
+    if isinstance(saved, Namespace):
+        return saved
+    return Namespace(arch=None if saved is None else saved.get("_name"))
+
+
+def _checked_flags(state: Dict[str, Any], path: str) -> BaseFlags:
+    """The flags to build a checkpoint's model by.
+
+    Raises:
+        ValueError: if it is no recurrent language model, or has a gate.
+    """
+    saved = vars(saved_flags(state))
+    model_class = _base_class(saved.get("arch"))
+    if model_class is None:
+        raise ValueError(
+            f"{path} holds a model of --arch {saved.get('arch')}: --base-model takes recurrent language models of this "
+            "package, such as lstm_lm_awd"
+        )
+    gate = saved.get(OUTPUT_GATES.destination, NoGate.name)
+    if gate != NoGate.name:
+        raise ValueError(f"{path} has a gate already, {OUTPUT_GATES.flag} {gate}: give a model without one")
+    parser = ArgumentParser(add_help=False)
+    model_class.add_args(parser)
+    names = {"arch", *(action.dest for action in parser._actions)}
+    return {name: value for name, value in saved.items() if name in names}
 
 
 @dataclass
@@ -375,10 +329,7 @@ FLAGS = ModelFlags(GatedLanguageModelConfig, OUTPUT_GATES)
 
 @register_model("gated_lm")
 class GatedLanguageModel(FairseqLanguageModel):
-    """Trained recurrent language models, frozen, whose logits are multiplied by a gate that learns.
-
-    Its checkpoint is whole: it holds the base models' weights and the flags that they are built by.
-    """
+    """Frozen recurrent language models whose logits are multiplied by a gate that learns (:class:`GatedDecoder`)."""
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
@@ -387,10 +338,10 @@ class GatedLanguageModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "GatedLanguageModel":
-        """Build the model for the task's dictionary; see :func:`~fairseq_plugins.models.gated_lm.base_models`.
+        """Build the model for the task's dictionary; see :func:`base_models`.
 
         Raises:
-            ValueError: on a value that does not fit, or a base model that cannot be taken, with the remedy.
+            ValueError: on a value that does not fit, or a base model that cannot be used, with the remedy.
         """
         check_reads_one_text(task)
         config = check_choices(GatedLanguageModelConfig.from_namespace(args))
@@ -399,14 +350,14 @@ class GatedLanguageModel(FairseqLanguageModel):
         overrides: BaseFlags = {}
         if config.output_precision is not None:
             overrides = {"output_precision": config.output_precision}
-        bases = base_models(args, task, overrides=overrides)
-        members = [model.decoder for model in bases.models]
+        bases, weights = base_models(args, task, overrides=overrides)
+        members = [model.decoder for model in bases]
         for member in members:
             check_takes_gate(member.output, gate=args.output_gate)
         ends = [member.layer_widths for member in members]
         widths = ends[0] if len(ends) == 1 else [sum(one[n] for one in ends) for n in (0, -1)]
         gate = build_output_gate(args, dictionary=task.source_dictionary, layer_widths=widths)
-        model = cls(GatedDecoder(task.source_dictionary, members=members, gate=gate, weights=bases.weights))
+        model = cls(GatedDecoder(task.source_dictionary, members=members, gate=gate, weights=weights))
         return keep_vocabularies(model, task, embeddings=[members[0].embedding])
 
 

@@ -6,7 +6,7 @@ Shapes: B sentences, S source positions, T target steps, C embedding width, D_n 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, List, Optional, Sequence, Tuple, TypedDict
+from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
@@ -22,7 +22,7 @@ from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.text import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.presets.translation import (
-    ENCODER_DECODERS_ARCHITECTURES,
+    ENCODER_DECODER_ARCHITECTURES,
     SHARING_FLAGS,
     apply_encdec_preset,
 )
@@ -45,24 +45,19 @@ from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise
 
-# Encoder of recurrent encoder-decoders.
-#
-# Shapes: B sentences, S source positions, C embedding width, D_N width of the last layer.
-
-
 MAX_POSITIONS = 100_000
-"""Tokens of the longest sentence that fairseq may ask for; recurrent networks have no limit of their own."""
+"""Length of the longest sentence that fairseq may pass. Recurrent networks have no limit of their own."""
 
 
 class EncoderOutput(TypedDict):
-    """What the encoder returns, a row or an entry for each sentence.
+    """Output of the encoder for B sentences.
 
     Attributes:
-        encoder_out: one tensor of annotations, (B, S, D_N).
-        encoder_padding_mask: one tensor, (B, S), True at padding; none where nothing is padded.
+        encoder_out: one tensor, the annotations, (B, S, D_N).
+        encoder_padding_mask: one tensor, (B, S), True at padding; empty without padding.
         src_tokens: one tensor, the tokens, (B, S).
-        start: the state where the layers of the decoder start.
-        start_rows: the row of ``start`` that belongs to each sentence, (B); None where it is the sentence's own.
+        start: initial state of the decoder's layers.
+        start_rows: the row of ``start`` that belongs to each sentence, (B), after a reordering; None before.
     """
 
     encoder_out: List[Tensor]
@@ -73,7 +68,9 @@ class EncoderOutput(TypedDict):
 
 
 class RecurrentEncoder(FairseqEncoder):
-    """Reads source sentences, wherever their padding stands; each ends with fairseq's end mark.
+    """Embedding and recurrent layers of one or two directions.
+
+    Padding may be on either side. Every sentence ends with fairseq's end mark.
 
     Args:
         dictionary: the source dictionary.
@@ -101,7 +98,10 @@ class RecurrentEncoder(FairseqEncoder):
         }
 
     def reorder_encoder_out(self, encoder_out: EncoderOutput, new_order: Tensor) -> EncoderOutput:
-        """Reorder the sentences, as beam search asks at every step; the start, read at the first, stays as it is."""
+        """Reorder the sentences. Beam search calls this at every step.
+
+        The initial state is read at the first step only, so its rows are not moved but noted.
+        """
         rows = encoder_out["start_rows"]
         return {
             "encoder_out": select_rows(encoder_out["encoder_out"], new_order),
@@ -115,13 +115,8 @@ class RecurrentEncoder(FairseqEncoder):
         return MAX_POSITIONS
 
 
-# Decoder of recurrent encoder-decoders: embedding, recurrent layers with attention, output layer.
-#
-# Shapes: B sentences, S source positions, T target steps, C embedding width, V target words.
-
-
 class RecurrentAttentionalDecoder(CachingDecoder):
-    """Predicts the next target token.
+    """Embedding, recurrent layers with attention, output layer.
 
     Args:
         dictionary: the target dictionary; its size is V.
@@ -154,9 +149,9 @@ class RecurrentAttentionalDecoder(CachingDecoder):
 
         Args:
             prev_output_tokens: (B, T).
-            encoder_out: what the encoder returned.
+            encoder_out: output of the encoder.
             incremental_state: fairseq's store for step-by-step decoding; only the last token is read then.
-            target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
+            target: (B, T). With it the loss of the targets is computed instead of all log-probabilities.
             token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
 
         Returns:
@@ -185,12 +180,16 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             gate_state=self.cached(incremental_state).get("gate"),
         )
         if incremental_state is not None:
-            self._keep(incremental_state, memory, {"stack": outputs.state, "gate": scores.gate_state})
+            kept: Dict[str, Any] = {"stack": outputs.state, "gate": scores.gate_state}
+            if memory is not None and memory.keys is not memory.annotations:
+                kept["keys"] = memory.keys  # computed once for all steps
+            self.cache(incremental_state, kept)
         return scores.output, {"attn": [outputs.attention], "states": states, "scores": scores}
 
     def _start(
         self, encoder_out: EncoderOutput, incremental_state: IncrementalState
     ) -> Tuple[Optional[Memory], AttentionalState]:
+        """The source as attention reads it, and the state before the first of these tokens."""
         (annotations,) = encoder_out["encoder_out"]
         padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
         cached = self.cached(incremental_state)
@@ -205,11 +204,6 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         if encoder_out["start_rows"] is not None:
             start = select_rows(start, encoder_out["start_rows"])
         return memory, self.stack.initial_state(start)
-
-    def _keep(self, incremental_state: IncrementalState, memory: Optional[Memory], state: Dict[str, Any]) -> None:
-        if memory is not None and memory.keys is not memory.annotations:
-            state = {**state, "keys": memory.keys}
-        self.cache(incremental_state, state)
 
     def max_positions(self) -> int:
         return MAX_POSITIONS
@@ -297,9 +291,8 @@ FLAGS = ModelFlags(RecurrentEncoderDecoderConfig, RECURRENT_CELLS, OUTPUT_LAYERS
 class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     """Recurrent encoder-decoder with Luong attention and any output layer (Takase et al. 2018, section 6.2).
 
-    The architectures differ in their presets only (:mod:`fairseq_plugins.models.presets`). For output
-    layers that read several layers, layer 0 is the target embedding, then come the recurrent layers, and the
-    attention's output is the last.
+    The architectures differ in their presets only (:mod:`fairseq_plugins.models.presets`). Layer 0 of the output layer
+    is the target embedding, then come the recurrent layers, and last the attention's output.
     """
 
     @staticmethod
@@ -327,10 +320,29 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         target_embedding = source_embedding = nn.Embedding(len(target), config.embed_dim)
         if config.share_embeddings != "all":
             source_embedding = nn.Embedding(len(source), config.embed_dim)
-        encoder = RecurrentEncoder(
-            source, embedding=source_embedding, stack=_build_encoder_stack(args, config, hidden_sizes)
+        encoder_stack = EncoderStack(
+            config.embed_dim,
+            hidden_sizes,
+            cell=args.rnn_cell,
+            cell_options=RECURRENT_CELLS.read_options(args),
+            directions=config.encoder_directions,
+            merge=config.encoder_merge,
+            hidden_dropout=config.dropout,
         )
-        stack = _build_decoder_stack(args, config, hidden_sizes)
+        encoder = RecurrentEncoder(source, embedding=source_embedding, stack=encoder_stack)
+        attention = None
+        if config.attention != "none":
+            attention = ATTENTIONS[config.attention](hidden_sizes[-1], hidden_sizes[-1])
+        stack = AttentionalStack(
+            config.embed_dim,
+            hidden_sizes,
+            cell=args.rnn_cell,
+            cell_options=RECURRENT_CELLS.read_options(args),
+            attention=attention,
+            input_feeding=config.input_feeding,
+            hidden_dropout=config.dropout,
+            output_dropout=config.dropout if config.dropout_output is None else config.dropout_output,
+        )
         attention_widths = [] if stack.attention is None else hidden_sizes[-1:]
         output_layer = build_output_layer(
             args,
@@ -366,7 +378,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
 
 
 def _check_start(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None:
-    """Refuse what is no start, and flags of one start that are given beside the other."""
+    """Check the flags of ``--init``, and refuse flags that only the other one reads."""
     check_positive(config.init_range, flag="--init-range")
     check_positive(config.embedding_std, flag="--embedding-std")
     of_other = ("embedding_std",) if config.init == "uniform" else ("init_range", "init_biases")
@@ -376,37 +388,5 @@ def _check_start(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None
             raise ValueError(f"--init {config.init} has no {flag}: leave out {flag}, or take the other --init")
 
 
-def _build_encoder_stack(
-    args: Namespace, config: RecurrentEncoderDecoderConfig, hidden_sizes: Sequence[int]
-) -> EncoderStack:
-    return EncoderStack(
-        config.embed_dim,
-        hidden_sizes,
-        cell=args.rnn_cell,
-        cell_options=RECURRENT_CELLS.read_options(args),
-        directions=config.encoder_directions,
-        merge=config.encoder_merge,
-        hidden_dropout=config.dropout,
-    )
-
-
-def _build_decoder_stack(
-    args: Namespace, config: RecurrentEncoderDecoderConfig, hidden_sizes: Sequence[int]
-) -> AttentionalStack:
-    attention = None
-    if config.attention != "none":
-        attention = ATTENTIONS[config.attention](hidden_sizes[-1], hidden_sizes[-1])
-    return AttentionalStack(
-        config.embed_dim,
-        hidden_sizes,
-        cell=args.rnn_cell,
-        cell_options=RECURRENT_CELLS.read_options(args),
-        attention=attention,
-        input_feeding=config.input_feeding,
-        hidden_dropout=config.dropout,
-        output_dropout=config.dropout if config.dropout_output is None else config.dropout_output,
-    )
-
-
-for name, preset in ENCODER_DECODERS_ARCHITECTURES.items():
+for name, preset in ENCODER_DECODER_ARCHITECTURES.items():
     register_model_architecture("recurrent_encdec", name)(partial(apply_encdec_preset, preset))

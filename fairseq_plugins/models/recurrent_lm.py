@@ -6,7 +6,7 @@ Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V v
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -51,19 +51,16 @@ from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
-# Decoders that keep their state from step to step of a beam search.
-
-
 IncrementalState = Optional[Dict[str, Dict[str, Any]]]
 """fairseq's store for step-by-step decoding, or None outside of it."""
 
 
-# the second base is one that fairseq adds by a decorator, which type checkers do not see
+# fairseq adds the second base by a decorator, which type checkers do not see.
 class CachingDecoder(FairseqIncrementalDecoder, FairseqIncrementalState):
-    """Keeps a state by name, a row (B, ...) for each hypothesis, in fairseq's store."""
+    """Keeps a state in fairseq's store between the steps of a beam search, a row (B, ...) for each hypothesis."""
 
     def cached(self, incremental_state: IncrementalState) -> Dict[str, Any]:
-        """What the step before kept; nothing at the first one."""
+        """The state that the previous step kept; empty at the first step."""
         if incremental_state is None:
             return {}
         return self.get_incremental_state(incremental_state, "decoder") or {}
@@ -73,42 +70,23 @@ class CachingDecoder(FairseqIncrementalDecoder, FairseqIncrementalState):
         self.set_incremental_state(incremental_state, "decoder", state)
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """Take the rows ``new_order`` of what is kept, as beam search asks."""
+        """Select the rows ``new_order`` of the state, when beam search reorders hypotheses."""
         self.cache(incremental_state, select_rows(self.cached(incremental_state), new_order))
 
 
-# Decoders of language models that read streams of text, separate sequences, or the steps of a search.
-#
-# Shapes: B batch rows, T time steps, V vocabulary.
-
-
-class ScoredTokens(NamedTuple):
-    """What a decoder makes of tokens.
-
-    Attributes:
-        states: what its output layer read.
-        scores: what its output layer returned.
-        state: its state after the last token.
-    """
-
-    states: DecoderStates
-    scores: Scores
-    state: DecoderState
-
-
 class StreamDecoder(CachingDecoder):
-    """Predicts the next token, and keeps its state between the windows of a stream and the steps of a search.
+    """Predicts the next token of separate sequences, of the windows of a stream, or of the steps of a search.
 
-    A subclass implements :meth:`initial_state` and :meth:`score`.
+    It keeps the state from window to window and from step to step. A subclass implements :meth:`initial_state` and
+    :meth:`score`.
 
     Args:
         dictionary: fairseq's dictionary; its size is V.
 
     Attributes:
-        state_dropout: probability that a row of a window starts from the state of the start of a stream, in training,
-            where the window before would hand over its own (Melis et al. 2020). It brings training nearer to
-            evaluation, which starts there. Rows are drawn with torch's generator, which fairseq seeds at every update,
-            so that a run resumes with the same ones.
+        state_dropout: probability that a row of a training window starts from the initial state instead of the carried
+            one (Melis et al. 2020). Evaluation starts from the initial state, and training so sees it more often. Rows
+            are drawn with torch's generator, which fairseq seeds at every update, so that a resumed run draws the same.
     """
 
     state_dropout: float = 0.0
@@ -131,14 +109,17 @@ class StreamDecoder(CachingDecoder):
         token_weights: Optional[Tensor],
         label_smoothing: float,
         noise: Optional[Noise],
-    ) -> ScoredTokens:
-        """Read tokens (B, T) from a state.
+    ) -> Tuple[DecoderStates, Scores, DecoderState]:
+        """Run the layers and the output layer.
 
         Args:
             tokens: (B, T).
-            state: that before the first of them.
-            incremental: whether they are a step of a search.
+            state: before the first token.
+            incremental: whether this is a step of a search.
             target, token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
+
+        Returns:
+            the input of the output layer, its scores, and the state after the last token.
         """
         raise NotImplementedError
 
@@ -163,16 +144,16 @@ class StreamDecoder(CachingDecoder):
             prev_output_tokens: (B, T).
             src_lengths, encoder_out: ignored; fairseq passes them.
             incremental_state: fairseq's store for step-by-step decoding; only the last token is read then.
-            stream: None for separate sequences, which start from a zero state; or the name of a stream whose parallel
-                rows these are, such as "train": they go on from its carried state.
-            position: of the first of these tokens in the rows of the stream; at 0 it starts from a zero state.
-            target: (B, T); with it the loss of the targets is computed instead of all log-probabilities.
+            stream: None for separate sequences, which start from a zero state. For windows of a stream its name, such
+                as "train": they start from its carried state.
+            position: of the first token in the rows of the stream. At 0 the stream starts from a zero state.
+            target: (B, T). With it the loss of the targets is computed instead of all log-probabilities.
             token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
 
         Returns:
             log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
             dictionary: ``states`` (:class:`DecoderStates`), ``scores`` (:class:`Scores`) and ``attn``, [None], which
-            fairseq asks for.
+            fairseq reads.
 
         Raises:
             ValueError: in training with :attr:`state_dropout` on separate sequences, which carry no state.
@@ -188,7 +169,7 @@ class StreamDecoder(CachingDecoder):
                     "train with --task stateful_lm, or give 0"
                 )
             state = None if state is None else self._drop_rows(state)
-        scored = self.score(
+        states, scores, state = self.score(
             tokens,
             state or self.initial_state(len(tokens)),
             incremental=incremental_state is not None,
@@ -198,13 +179,13 @@ class StreamDecoder(CachingDecoder):
             noise=noise,
         )
         if incremental_state is not None:
-            self.cache(incremental_state, scored.state)
+            self.cache(incremental_state, state)
         elif stream is not None:
-            self.carried_state.set(stream, position + tokens.size(1), scored.state)
-        return scored.scores.output, {"attn": [None], "states": scored.states, "scores": scored.scores}
+            self.carried_state.set(stream, position + tokens.size(1), state)
+        return scores.output, {"attn": [None], "states": states, "scores": scores}
 
     def _drop_rows(self, state: DecoderState) -> DecoderState:
-        """The state with some rows, drawn at random, as at the start of a stream."""
+        """The state with some random rows replaced by the initial state."""
         num_rows, device = next((len(x), x.device) for x in state_tensors(state))
         dropped = torch.rand(num_rows, device=device) < self.state_dropout
 
@@ -214,29 +195,16 @@ class StreamDecoder(CachingDecoder):
         return map_state(choose, state, self.initial_state(num_rows))
 
 
-# Decoder of recurrent language models: embedding, recurrent stack, output layer.
-#
-# Shapes: B batch rows, T time steps, D_n width of layer n (D_0: embedding), V vocabulary.
-
-
-def layer_widths(
-    embedding: WordDropoutEmbedding, stack: RecurrentStack, feed_forward: Optional[FeedForward]
-) -> List[int]:
-    """D_0 .. D_N, of the embedding, of each recurrent layer, and of the last where it is not recurrent."""
-    last = [] if feed_forward is None else [feed_forward.size]
-    return [embedding.embedding_dim, *(layer.hidden_size for layer in stack.layers), *last]
-
-
 class RecurrentDecoder(StreamDecoder, SavesSettings):
-    """Predicts the next token of a stream or of separate sequences.
+    """Embedding, recurrent stack, output layer.
 
     Args:
         dictionary: fairseq's dictionary; its size is V.
         embedding: input embedding, (V, D_0).
         input_dropout: dropout of the embedded input.
         stack: the recurrent layers.
-        feed_forward: the last layer, which reads that of the stack after its dropout, or None.
-        output_layer: reads the states of all layers.
+        feed_forward: a last layer, which reads the stack's output after its dropout, or None.
+        output_layer: reads the outputs of all layers.
         state_dropout: see :class:`StreamDecoder`.
     """
 
@@ -262,24 +230,24 @@ class RecurrentDecoder(StreamDecoder, SavesSettings):
 
     @property
     def layer_widths(self) -> List[int]:
-        """D_0 .. D_N; see :func:`layer_widths`."""
-        return layer_widths(self.embedding, self.stack, self.feed_forward)
-
-    def initial_layers(self, num_rows: int) -> StackState:
-        """The zero state of the recurrent layers."""
-        return self.stack.initial_state(self._rows(num_rows))
+        """D_0 .. D_N: of the embedding, of each recurrent layer, and of the layer after them if there is one."""
+        last = [] if self.feed_forward is None else [self.feed_forward.size]
+        return [self.embedding.embedding_dim, *(layer.hidden_size for layer in self.stack.layers), *last]
 
     def initial_state(self, num_rows: int) -> DecoderState:
-        gate = self.output.gate.initial_state(self._rows(num_rows))
-        return {"layers": self.initial_layers(num_rows), "gate": gate}
+        rows = self.embedding.weight.new_empty(num_rows, 0)
+        return {"layers": self.stack.initial_state(rows), "gate": self.output.gate.initial_state(rows)}
 
     def read(self, tokens: Tensor, layers: StackState, *, incremental: bool) -> Tuple[DecoderStates, StackState]:
-        """What the output layer reads of tokens (B, T), and the state of the recurrent layers after them.
+        """Run all layers below the output layer.
 
         Args:
             tokens: (B, T).
-            layers: the state of the recurrent layers before them.
-            incremental: whether they are a step of a search.
+            layers: state of the recurrent layers before the first token.
+            incremental: whether this is a step of a search.
+
+        Returns:
+            the input of the output layer, and the state of the recurrent layers after the last token.
         """
         embedded = self.input_dropout(self.embedding(tokens))
         outputs = self.stack(embedded, layers, tokens=tokens)
@@ -292,13 +260,12 @@ class RecurrentDecoder(StreamDecoder, SavesSettings):
         )
         return states, outputs.state
 
-    def score(self, tokens: Tensor, state: DecoderState, *, incremental: bool, **loss: Any) -> ScoredTokens:
+    def score(
+        self, tokens: Tensor, state: DecoderState, *, incremental: bool, **loss: Any
+    ) -> Tuple[DecoderStates, Scores, DecoderState]:
         states, layers = self.read(tokens, state["layers"], incremental=incremental)
         scores = self.output(states, gate_state=state["gate"], **loss)
-        return ScoredTokens(states, scores, {"layers": layers, "gate": scores.gate_state})
-
-    def _rows(self, num_rows: int) -> Tensor:
-        return self.embedding.weight.new_empty(num_rows, 0)
+        return states, scores, {"layers": layers, "gate": scores.gate_state}
 
 
 WordMasks = choices(WORD_MASKS)
@@ -391,17 +358,17 @@ class RecurrentLanguageModel(FairseqLanguageModel):
     """
 
     column_norm: Optional[ColumnNorm] = None
-    """Of the matrices whose columns keep their length; None where none do."""
+    """The column norm constraint of ``--column-norm``; None without it."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """See :meth:`RecurrentDecoder.forward`.
+    def set_num_updates(self, num_updates: int) -> None:
+        """Called by fairseq before every update.
 
         Raises:
-            ValueError: in training, if columns are to keep their length and the task does not hold it.
+            ValueError: if there is a column norm constraint that the task does not apply.
         """
-        if self.column_norm is not None and self.training and torch.is_grad_enabled():
+        super().set_num_updates(num_updates)
+        if self.column_norm is not None:
             self.column_norm.check_held()
-        return super().forward(*args, **kwargs)
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
@@ -430,15 +397,25 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         input_dropout = BroadcastDropout(
             config.dropout_input, flag="--dropout-input", shared_dims=MASKS[config.dropout_masks]
         )
-        stack = _build_stack(args, config, hidden_sizes)
+        stack = RecurrentStack(
+            config.embed_dim,
+            hidden_sizes,
+            cell=args.rnn_cell,
+            cell_options=RECURRENT_CELLS.read_options(args),
+            hidden_dropout=config.dropout_hidden,
+            output_dropout=config.dropout_output,
+            masks=config.dropout_masks,
+            skip=config.output_skip,
+        )
         provide_dictionary(stack, dictionary)
-        feed_forward = None
+        layer_widths, feed_forward = [config.embed_dim, *hidden_sizes], None
         if config.output_hidden_size != 0:
             feed_forward = FeedForward(hidden_sizes[-1], config.output_hidden_size)
+            layer_widths.append(config.output_hidden_size)
         output_layer = build_output_layer(
             args,
             dictionary=dictionary,
-            layer_widths=layer_widths(embedding, stack, feed_forward),
+            layer_widths=layer_widths,
             shared_weight=SharingFlags().shared_weight(args, embedding),
         )
         decoder = RecurrentDecoder(
@@ -466,19 +443,6 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             weights = dict.fromkeys([embedding.weight, output_layer.projection.weight])
             model.column_norm = ColumnNorm(list(weights), length=config.column_norm)
         return keep_vocabularies(model, task, embeddings=[embedding])
-
-
-def _build_stack(args: Namespace, config: RecurrentLanguageModelConfig, hidden_sizes: Sequence[int]) -> RecurrentStack:
-    return RecurrentStack(
-        config.embed_dim,
-        hidden_sizes,
-        cell=args.rnn_cell,
-        cell_options=RECURRENT_CELLS.read_options(args),
-        hidden_dropout=config.dropout_hidden,
-        output_dropout=config.dropout_output,
-        masks=config.dropout_masks,
-        skip=config.output_skip,
-    )
 
 
 for name, preset in LANGUAGE_MODELS.items():

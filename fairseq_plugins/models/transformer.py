@@ -1,11 +1,14 @@
 """fairseq's Transformer with any output layer.
 
+fairseq's encoder, decoder layers and flags are used as they are. The decoder's projection is replaced by an output
+layer, and combinations of flags that fairseq fails on are checked first.
+
 Shapes: B sentences, S source positions, T target steps, D width, V target words.
 """
 
 from argparse import ArgumentParser, Namespace
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -22,8 +25,8 @@ from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.text import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.presets.translation import (
-    TRANSFORMERS_ARCHITECTURES,
-    TRANSFORMERS_SHARING_FLAGS,
+    TRANSFORMER_ARCHITECTURES,
+    TRANSFORMER_SHARING_FLAGS,
     apply_transformer_preset,
 )
 from fairseq_plugins.models.recurrent_lm import CachingDecoder, IncrementalState
@@ -42,11 +45,8 @@ from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.mixture import MixtureOutput
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise
 
-# fairseq's flags of its Transformer: those that are not offered here, and what the others may be.
-
-
 RATES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
-"""fairseq's flags of rates, which it takes unchecked."""
+"""fairseq's flags of dropout rates, which fairseq does not check."""
 
 LEFT_OUT = (
     *("adaptive_input", "adaptive_softmax_cutoff", "adaptive_softmax_dropout", "adaptive_softmax_factor"),
@@ -55,20 +55,24 @@ LEFT_OUT = (
     *("encoder_xformers_att_config", "decoder_xformers_att_config", "min_params_to_wrap", "export", "relu_dropout"),
     *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar"),
 )
-"""fairseq's flags that other models read, that its Transformer fails with, or that nothing here is tested with."""
+"""fairseq's flags that are not offered: for other models only, failing in its Transformer, or untested here."""
 
 
 def check_flags(args: Namespace) -> None:
-    """See that fairseq can build what its flags ask for.
+    """Check that fairseq can build a Transformer with these flags.
 
     Raises:
         ValueError: if it cannot, with the flag and the remedy.
     """
-    check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without one nothing reads the source
+    check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without a layer nothing attends to the source
     check_not_negative(args.encoder_layers, flag="--encoder-layers")
     for side in ("encoder", "decoder"):
         _check_sizes(args, side=side)
-    _check_output_width(args.decoder_output_dim)
+    try:  # fairseq converts this flag when it builds the model
+        output_width = int(args.decoder_output_dim)
+    except ValueError:
+        raise ValueError(f"--decoder-output-dim {args.decoder_output_dim}: give a whole number") from None
+    check_at_least_one(output_width, flag="--decoder-output-dim")
     for name in ("max_source_positions", "max_target_positions"):
         if getattr(args, name, None) is not None:
             check_at_least_one(getattr(args, name), flag=flag_of(name))
@@ -86,20 +90,11 @@ def _check_sizes(args: Namespace, *, side: str) -> None:
         raise ValueError(f"--{side}-embed-dim {width}: give at least 4 for sines and cosines, or --{side}-learned-pos")
 
 
-def _check_output_width(width: Union[int, str]) -> None:
-    """Of ``--decoder-output-dim``, which fairseq reads as a number when it builds the model."""
-    try:
-        number = int(width)
-    except ValueError:
-        raise ValueError(f"--decoder-output-dim {width}: give a whole number") from None
-    check_at_least_one(number, flag="--decoder-output-dim")
-
-
 FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING, left_out=LEFT_OUT)
 
 
 class TransformerEncoderWithTokens(TransformerEncoderBase):
-    """fairseq's encoder, whose output has the tokens (B, S) as well."""
+    """fairseq's encoder with the tokens (B, S) in its output, which copying reads."""
 
     def forward(self, src_tokens: Tensor, *args: Any, **kwargs: Any) -> Dict[str, Any]:
         """As fairseq's, with one tensor in ``src_tokens``."""
@@ -107,9 +102,9 @@ class TransformerEncoderWithTokens(TransformerEncoderBase):
 
 
 class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
-    """fairseq's decoder below an output layer of this package, ``output``.
+    """fairseq's decoder with an output layer of this package, ``output``.
 
-    Layer 0 of the output layer is the embedding with its position, then come the decoder layers; the last is read
+    Layer 0 of the output layer is the embedding with its position, then come the decoder layers. The last one is read
     after the final normalisation.
     """
 
@@ -119,11 +114,11 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
             cfg,
             dictionary=dictionary,
             layer_widths=[*[cfg.decoder.embed_dim] * self.num_layers, self.output_embed_dim],
-            shared_weight=TRANSFORMERS_SHARING_FLAGS.shared_weight(cfg, embed_tokens),
+            shared_weight=TRANSFORMER_SHARING_FLAGS.shared_weight(cfg, embed_tokens),
         )
 
     def build_output_projection(self, cfg: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
-        """fairseq's projection is not built: the output layer takes its place."""
+        """Do not build fairseq's projection. The output layer takes its place."""
 
     # pyrefly: ignore[bad-override]
     def forward(
@@ -145,7 +140,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position of ``prev_output_tokens`` (B, T).
 
-        fairseq's arguments mean what they mean there; for the others see
+        The positional arguments are fairseq's. For the others see
         :meth:`~fairseq_plugins.output_layers.base.OutputLayer.forward`.
 
         Returns:
@@ -184,7 +179,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
         return scores.output, {**extra, "states": states, "scores": scores}
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
-        """fairseq adds a weight of its projection where the embedding is shared."""
+        """Remove the projection weight that fairseq adds to checkpoints with a shared embedding."""
         super().upgrade_state_dict_named(state_dict, name)
         state_dict.pop(f"{name}.output_projection.weight", None)
         return state_dict
@@ -195,8 +190,8 @@ class TransformerWithOutputLayer(TransformerModel):
     """fairseq's Transformer (Vaswani et al. 2017) with any output layer (Pappas & Henderson 2019, section 4.2).
 
     The architectures ``transformer_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in their
-    output layer and in their presets only (:mod:`fairseq_plugins.models.presets`). The flags are fairseq's but
-    ``LEFT_OUT``, and those of the output layers, gates and copying; the embedding is shared as fairseq's flags say.
+    output layer and in their presets only (:mod:`fairseq_plugins.models.presets`). The flags are fairseq's except
+    ``LEFT_OUT``, and those of output layers, gates and copying. fairseq's flags say whether embeddings are shared.
     """
 
     @classmethod
@@ -216,7 +211,7 @@ class TransformerWithOutputLayer(TransformerModel):
         try:
             model = super().build_model(args, task)
         except ValueError as error:
-            if is_raised_in(error, FAIRSEQ):  # of its flags; fairseq's own errors keep their traceback
+            if is_raised_in(error, FAIRSEQ):  # fairseq's check of a flag; raised here it counts as a user error
                 raise ValueError(str(error)) from error
             raise
         if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):
@@ -241,10 +236,10 @@ class TransformerWithOutputLayer(TransformerModel):
     def build_embedding(
         cls, args: Namespace, dictionary: Dictionary, embed_dim: int, path: Optional[str] = None
     ) -> Any:
-        """fairseq's embedding, from ``path`` where there is one.
+        """fairseq's embedding, read from ``path`` if it is given.
 
         Raises:
-            ValueError: if the file cannot be read or holds other numbers than the embedding.
+            ValueError: if the file cannot be read or has another width.
         """
         try:
             return super().build_embedding(args, dictionary, embed_dim, path)
@@ -282,5 +277,5 @@ class TransformerWithOutputLayer(TransformerModel):
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
 
 
-for name, preset in TRANSFORMERS_ARCHITECTURES.items():
+for name, preset in TRANSFORMER_ARCHITECTURES.items():
     register_model_architecture("transformer_with_output_layer", name)(partial(apply_transformer_preset, preset))

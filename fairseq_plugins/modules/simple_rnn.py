@@ -356,7 +356,7 @@ class ColumnNorm:
     """Column norm constraint: all columns of the matrices have the same Euclidean length.
 
     A column holds all weights into a hidden unit, or all out of it. The columns are scaled here, and after every update
-    by :func:`~fairseq_plugins.optim.nt_asgd.hold_columns` or by an averaging optimiser, which finds this object as
+    by :func:`~fairseq_plugins.optim.nt_asgd.apply_column_norm` or by an averaging optimiser, which finds this object as
     ``column_norm`` of the weights.
 
     Args:

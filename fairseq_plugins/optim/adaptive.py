@@ -1,4 +1,4 @@
-"""Adam with weight decay in the gradient (Kingma & Ba 2015), where fairseq's is decoupled from it."""
+"""Adam with weight decay in the gradient, and Adagrad whose accumulator starts above zero."""
 
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, Optional
@@ -35,18 +35,17 @@ class L2AdamConfig(WeightDecayConfig):
 
 @register_optimizer("l2_adam", dataclass=L2AdamConfig)
 class L2Adam(FairseqOptimizer):
-    """Adam that minimises the loss plus half the weight decay times the squared norm of the weights.
+    """Adam (Kingma & Ba 2015) on the loss plus half the weight decay times the squared norm of the weights.
 
-    Decay passes through Adam's means like any gradient. In fairseq's ``--optimizer adam`` it shrinks the weights apart
-    from the gradient (AdamW).
+    The decay passes through Adam's moments like any gradient. fairseq's ``--optimizer adam`` decouples it (AdamW).
 
-    With the means m and v after t updates and the decays b1 and b2, an update is
+    With the moments m and v after t updates and their decay rates b1 and b2, an update is
 
         after-correction:   w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
         before-correction:  w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
 
-    They differ where gradients are as small as eps, such as those of rows that have nothing but decay: the second takes
-    shorter steps there until b2^t is near zero. All parameters are taken to have had as many updates as the first.
+    They differ where gradients are as small as eps, for example in embedding rows whose gradient is the decay alone.
+    There the second form takes shorter steps until b2^t is near zero. t is that of the first parameter.
 
     Raises:
         ValueError: if ``--adam-betas`` are not two numbers from 0 on, below 1, or another value is below zero.
@@ -77,7 +76,7 @@ class L2Adam(FairseqOptimizer):
         if self._num_updates is None:
             self._num_updates = int(next((state["step"] for state in self.optimizer.state.values()), 0))
         self._num_updates += 1
-        # torch divides sqrt(v) by the root of the correction, and adds eps then
+        # torch computes sqrt(v) / sqrt(1 - b2^t) + eps', which for eps' = eps / sqrt(1 - b2^t) is the second form.
         for group in self.param_groups:
             group["eps"] = self.cfg.adam_eps / (1 - group["betas"][1] ** self._num_updates) ** 0.5
         super().step(closure, scale, groups)
@@ -90,11 +89,8 @@ class L2Adam(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """Whether all weights may lie in one tensor, as they do with ``--fp16``: every one is updated by itself."""
+        """True, because the update is elementwise: ``--fp16`` may flatten all weights into one vector."""
         return True
-
-
-# Adagrad whose sums of squared gradients start above zero (Duchi et al. 2011).
 
 
 @dataclass
@@ -113,12 +109,12 @@ class DampedAdagradConfig(WeightDecayConfig):
 
 @register_optimizer("damped_adagrad", dataclass=DampedAdagradConfig)
 class DampedAdagrad(FairseqOptimizer):
-    """w -= lr g / sqrt(a + sum of g^2 so far), element by element, with one a for all weights.
+    """Adagrad (Duchi et al. 2011): w -= lr g / sqrt(a + sum of g^2 so far), with a = ``--initial-accumulator``.
 
     In fairseq's ``--optimizer adagrad`` a is 0. Works with the sparse gradients of ``--criterion noise_contrastive``.
 
     Raises:
-        ValueError: if a value is below zero or no number.
+        ValueError: if a value is below zero or not a number.
     """
 
     def __init__(self, cfg: DampedAdagradConfig, params: Iterable[nn.Parameter]):
@@ -135,5 +131,5 @@ class DampedAdagrad(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """Whether all weights may lie in one tensor, as they do with ``--fp16``: every one is updated by itself."""
+        """True, because the update is elementwise: ``--fp16`` may flatten all weights into one vector."""
         return True

@@ -1,4 +1,9 @@
-"""Non-monotonically triggered averaged SGD (Merity et al. 2018, section 3)."""
+"""Non-monotonically triggered averaged SGD (Merity et al. 2018, section 3), and the column norm constraint.
+
+fairseq validates and then writes its checkpoint, and both must see averaged weights, while the next update continues
+from the raw iterate. fairseq has no hook after the checkpoint. So the average stays in the model until fairseq clears
+gradients for the next update.
+"""
 
 import logging
 import math
@@ -10,38 +15,44 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import AMPOptimizer, FairseqOptimizer, FP16Optimizer, register_optimizer
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD
 from torch.optim.optimizer import ParamsT
 
 from fairseq_plugins.modules.simple_rnn import ColumnNorm, column_norm
 from fairseq_plugins.options import check_not_negative, choices
 
-# SGD that can keep the running mean of its iterates.
+logger = logging.getLogger(__name__)
+
+STOPPABLE_SCHEDULERS = ("fixed", "reduce_lr_on_plateau")
+"""Schedulers that report the optimiser's learning rate to fairseq, which stops when it is below its minimum."""
+
+Averaging = choices(["triggered", "immediate"])
 
 
 class AveragedSGD(SGD):
     """SGD whose model holds the averaged weights between updates.
 
-    Once :meth:`start_averaging` was called, parameters hold the raw iterate only between
-    :meth:`zero_grad` and the end of :meth:`step`, that is during the forward and backward pass of an
-    update. At any other time, when one evaluates or saves, they hold the average and the raw iterate
-    lies in the optimiser's state. The exchange moves pointers, no data.
+    After :meth:`start_averaging`, parameters hold the raw iterate only from :meth:`zero_grad` to the end of
+    :meth:`step`, that is during the forward and backward pass of an update. At all other times, in evaluation and in
+    checkpoints, they hold the average, and ``state[param]["exchanged"]`` holds the raw iterate. The exchange swaps
+    pointers and copies no data.
 
-    The average is the one of :class:`torch.optim.ASGD` with ``lambd=0, t0=0`` (Polyak & Juditsky 1992): the
-    mean of all iterates from the second averaged update on. Here a learning rate acts on the
-    update that it is set for; there it acts one update later.
+    The average is that of :class:`torch.optim.ASGD` with ``lambd=0, t0=0`` (Polyak & Juditsky 1992): the mean of all
+    iterates from the second averaged update on. A learning rate acts here on the update that it is set for, in torch
+    one update later.
 
-    Columns that keep their length (:class:`~fairseq_plugins.modules.simple_rnn.ColumnNorm`) do so in every iterate,
-    and in the average where the model holds it; the mean itself is that of the iterates.
+    Columns under a :class:`~fairseq_plugins.modules.simple_rnn.ColumnNorm` have its length in every iterate, and in the
+    average while the model holds it. The running mean itself is that of the iterates.
 
-    All state lies in the parameter groups and the per-parameter state, so it is part of
-    ``state_dict()`` whatever wraps the optimiser.
+    All state is in the parameter groups and the per-parameter state, so that ``state_dict()`` holds it under every
+    wrapper of the optimiser.
     """
 
     def __init__(self, params: ParamsT, *, lr: float, weight_decay: float = 0.0):
         super().__init__(params, lr=lr, weight_decay=weight_decay)
         for group in self.param_groups:
+            # num_averaged is None until averaging starts, then the number of averaged updates
             group.update(num_averaged=None, model_holds_average=False)
 
     @property
@@ -55,21 +66,21 @@ class AveragedSGD(SGD):
             group["num_averaged"] = 0
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear gradients; while averaging, put the raw iterate into the model."""
+        """Clear gradients. While averaging, put the raw iterate into the model, because an update begins here."""
         super().zero_grad(set_to_none)
         for group in self.param_groups:
             if group["model_holds_average"]:
                 self._exchange(group)
 
     def show_average(self) -> None:
-        """Put the average into the model, where an update was begun but not made."""
+        """Put the average into the model after an update that was begun and skipped."""
         for group in self.param_groups:
             if group["num_averaged"] and not group["model_holds_average"]:
                 self._exchange(group)
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
-        """One SGD update; while averaging, also update the mean and put it into the model."""
+        """One SGD update. While averaging, also update the mean and put it into the model."""
         assert not self.param_groups[0]["model_holds_average"], "call zero_grad before the forward pass"
         loss = super().step(closure)
         for param in (param for group in self.param_groups for param in group["params"]):
@@ -89,43 +100,41 @@ class AveragedSGD(SGD):
                 self.state[param]["exchanged"] = param.detach().clone()
         else:
             means = [self.state[param]["exchanged"] for param in group["params"]]
+            # The nth update turns the mean of n - 2 iterates into that of n - 1. At the second one the weight is 1: the
+            # first iterate drops out, as in torch's ASGD.
             torch._foreach_lerp_(means, group["params"], 1 / (group["num_averaged"] - 1))
 
     def _exchange(self, group: Dict[str, Any]) -> None:
         for param in group["params"]:
             state, norm = self.state[param], column_norm(param)
-            # an average that was saved before its columns kept their length has no divisors
+            # Undo the rescaling, so that the mean goes on as that of the iterates. An average that was saved without
+            # the constraint has no divisors.
             if norm is not None and group["model_holds_average"] and "divisors" in state:
                 param.data.mul_(state["divisors"])
             param.data, state["exchanged"] = state["exchanged"], param.data
+            # A mean of columns is shorter than they are.
             if norm is not None and not group["model_holds_average"]:
                 state["divisors"] = norm.normalise_(param.data)
         group["model_holds_average"] = not group["model_holds_average"]
 
 
-# How a task and an optimiser that follows validation meet.
-
-
 @runtime_checkable
 class ReportsValidation(Protocol):
-    """A task that tells an optimiser of validations, as :class:`FollowsValidation` needs; optimisers ask for it."""
+    """A task that reports validations to an optimiser with :class:`FollowsValidation`, which fairseq does not."""
 
     def report_validation(self, loss: float) -> None:
-        """Hand ``loss``, of a validation at the end of an epoch, to an optimiser that follows it."""
+        """Pass the loss of a validation at the end of an epoch to an optimiser that follows it."""
 
 
 @runtime_checkable
 class FollowsValidation(Protocol):
-    """An optimiser that acts on the course of the validation loss, and may show other weights than it updates."""
+    """An optimiser that acts on the validation loss, and may evaluate other weights than it updates."""
 
     def show_average(self) -> None:
-        """Put the weights to validate into the model; called before every validation."""
+        """Put the weights to evaluate into the model. Called before every validation and checkpoint."""
 
     def record_validation(self, loss: float) -> None:
-        """Take the validation loss of an epoch; called once at the end of each."""
-
-
-# Weight decay that is a part of the gradient.
+        """Take the validation loss of an epoch. Called once at the end of each."""
 
 
 @dataclass
@@ -138,27 +147,18 @@ class WeightDecayConfig(FairseqDataclass):
     lr: List[float] = II("optimization.lr")
 
 
-logger = logging.getLogger(__name__)
-
-
-STOPPABLE_SCHEDULERS = ("fixed", "reduce_lr_on_plateau")
-"""Schedulers that report the optimiser's learning rate to fairseq, which stops when it is below its minimum."""
-
-
 def best_old_value(values: Sequence[float], nonmonotone_interval: int) -> float:
-    """The best of v_1 .. v_{t-1-n}; infinite where there is none."""
+    """min(v_1 .. v_{t-1-n}), or inf if there is none."""
     return min(values[: max(0, len(values) - 1 - nonmonotone_interval)], default=math.inf)
 
 
 def is_triggered(values: Sequence[float], nonmonotone_interval: int) -> bool:
-    """Whether the last validation value is worse than the best one at least n + 1 validations older.
+    """Whether v_t > min(v_1 .. v_{t-1-n}), for the validation losses v_1 .. v_t and n = ``nonmonotone_interval``.
 
-    With values v_1 .. v_t: t - 1 > n and v_t > min(v_1 .. v_{t-1-n}).
+    The last n values before v_t do not count: validation noise should not start averaging, a lack of progress over n
+    validations should.
     """
     return values[-1] > best_old_value(values, nonmonotone_interval)
-
-
-Averaging = choices(["triggered", "immediate"])
 
 
 @dataclass
@@ -188,16 +188,15 @@ class NTASGDConfig(WeightDecayConfig):
 
 @register_optimizer("nt_asgd", dataclass=NTASGDConfig)
 class NTASGD(FairseqOptimizer, FollowsValidation):
-    """SGD that turns to averaging when validation stops improving.
+    """SGD that starts averaging when validation stops improving.
 
-    The task hands over the validation loss at the end of every epoch (:meth:`record_validation`).
-    Validation and checkpoints see the averaged weights; see :class:`AveragedSGD`. With
-    ``--averaging immediate`` the trigger makes :meth:`get_lr` minus infinity, below any ``--stop-min-lr``,
-    which is how fairseq ends a training.
+    The task reports the validation loss at the end of every epoch (:meth:`record_validation`). Validation and
+    checkpoints see the averaged weights (:class:`AveragedSGD`). With ``--averaging immediate``, for fine-tuning, the
+    trigger ends the run: :meth:`get_lr` becomes minus infinity, below any ``--stop-min-lr``, where fairseq stops.
 
     Raises:
-        ValueError: on a negative interval or weight decay, a task that does not hand over validation losses, 16-bit
-            training without ``--amp``, or fine-tuning with a scheduler that does not let it end.
+        ValueError: on a negative interval or weight decay, a task that does not report validation losses, 16-bit
+            training without ``--amp``, or fine-tuning with a scheduler that cannot end it.
     """
 
     def __init__(self, cfg: NTASGDConfig, params: Iterable[nn.Parameter]):
@@ -241,15 +240,14 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
         self._optimizer.show_average()
 
     def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None) -> None:
-        """Go on from a checkpoint.
+        """Resume from a checkpoint.
 
         Raises:
-            ValueError: if fine-tuning is asked for but the checkpoint is of a training with another optimiser
-                state.
+            ValueError: if ``--averaging immediate`` is given and the checkpoint's run did not average from its start.
         """
         super().load_state_dict(state_dict, optimizer_overrides)
         group = self.param_groups[0]
-        # a state without the name is of an earlier version
+        # Earlier versions did not save the kind of averaging. Their averages are taken for immediate ones.
         was_immediate = group.setdefault("averaging", "immediate") == "immediate" and self._optimizer.is_averaging
         if self.cfg.averaging == "immediate" and not was_immediate:
             raise ValueError(
@@ -257,7 +255,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
                 "was not averaged from its start: name it with --finetune-from-model, or add --reset-optimizer"
             )
         group["averaging"] = str(self.cfg.averaging)
-        # another --averaging or --nonmonotone-interval may let a finished training go on
+        # Another --averaging or --nonmonotone-interval may continue a run that had ended.
         losses = group["validation_losses"]
         group["is_finished"] = (
             self.cfg.averaging == "immediate" and bool(losses) and is_triggered(losses, self.cfg.nonmonotone_interval)
@@ -277,7 +275,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
             self._optimizer.start_averaging()
 
     def forget_validations(self) -> None:
-        """Compare no more with the losses so far, which are of another validation set."""
+        """Drop the losses so far, which cannot be compared with those of another validation set."""
         self.param_groups[0]["validation_losses"].clear()
 
     def _explain(self, losses: Sequence[float]) -> str:
@@ -286,57 +284,33 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
         return f"validation loss {losses[-1]:.5f} is above {best:.5f}, the best of over {interval} validations ago"
 
 
-# Columns of weight matrices that are brought back to their length after every update.
+def model_column_norm(model: Optional[nn.Module]) -> Optional[ColumnNorm]:
+    """The constraint on the columns of a model's matrices, its attribute ``column_norm``, or None."""
+    return getattr(model, "column_norm", None)
 
 
-@runtime_checkable
-class HoldsColumns(Protocol):
-    """A model with columns that its task may hold.
+def apply_column_norm(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> None:
+    """Rescale the constrained columns of a model to their length after an update. A model without any is unchanged.
 
-    Attributes:
-        column_norm: of its matrices, or None.
-    """
-
-    column_norm: Optional[ColumnNorm]
-
-
-def will_hold_columns(model: nn.Module) -> None:
-    """Note that :func:`hold_columns` will be called after every update; without it a model refuses to train."""
-    norm = _column_norm(model)
-    if norm is not None:
-        norm.is_held = True
-
-
-def hold_columns(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> None:
-    """Bring the columns of a model's matrices back after an update; a model that holds none stays as it is.
-
-    With ``--fp16`` and ``--bf16`` they are those of the optimiser's weights in 32 bits, which the model's then follow.
-    :class:`AveragedSGD` has brought them back itself.
+    With ``--fp16`` and ``--bf16`` the optimiser updates 32-bit copies. These are rescaled, and the model's weights are
+    copied from them, because rescaled 16-bit weights would be overwritten at the next update. :class:`AveragedSGD`
+    rescales by itself, before it averages.
 
     Raises:
         ValueError: if the optimiser holds all weights in one vector, as fairseq's does with ``--fp16``.
     """
-    norm = _column_norm(model)
+    norm = model_column_norm(model)
     if norm is None:
         return
     wrapped = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
-    if not isinstance(wrapped, FP16Optimizer) and isinstance(wrapped.optimizer, AveragedSGD):
+    if not isinstance(wrapped, FP16Optimizer):
+        if not isinstance(wrapped.optimizer, AveragedSGD):
+            for weight in norm.weights:
+                norm.normalise_(weight.data)
         return
-    for weight in norm.weights:
-        learned = _learned(optimizer, weight)
-        norm.normalise_(learned.data)
-        if learned is not weight:
-            weight.data.copy_(learned.data)
-
-
-def _column_norm(model: Optional[nn.Module]) -> Optional[ColumnNorm]:
-    return model.column_norm if isinstance(model, HoldsColumns) else None
-
-
-def _learned(optimizer: FairseqOptimizer, weight: Tensor) -> Tensor:
-    """What the optimiser updates for a weight of the model: the weight, or its copy in 32 bits."""
-    if not isinstance(optimizer, FP16Optimizer):
-        return weight
-    if optimizer.has_flat_params:
+    if wrapped.has_flat_params:
         raise ValueError("--column-norm finds no columns in the one vector of --fp16: add --fp16-no-flatten-grads")
-    return next(copy for model, copy in zip(optimizer.fp16_params, optimizer.fp32_params) if model is weight)
+    for weight in norm.weights:
+        copy = next(copy for own, copy in zip(wrapped.fp16_params, wrapped.fp32_params) if own is weight)
+        norm.normalise_(copy.data)
+        weight.data.copy_(copy.data)

@@ -5,7 +5,7 @@ from typing import Mapping
 
 from fairseq_plugins.models.presets.translation import ADAM_HALVED
 from fairseq_plugins.models.presets.translation import SMALL_TRAINING as SMALL_RECURRENT_TRAINING
-from fairseq_plugins.models.presets.translation import TRANSFORMERS_SMALL_TRAINING as SMALL_TRANSFORMER_TRAINING
+from fairseq_plugins.models.presets.translation import TRANSFORMER_SMALL_TRAINING as SMALL_TRANSFORMER_TRAINING
 from fairseq_plugins.recipes.recipe import ON_CPUS, DecodingSettings, Recipe, System, scored_validation
 
 _CORPUS = "bash data-prep/tatoeba/prepare.sh {} --from fairseq_plugins/demo_corpus"

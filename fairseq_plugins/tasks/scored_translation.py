@@ -31,10 +31,10 @@ from fairseq_plugins.options import FAIRSEQ, PACKAGE, check_at_least_one, check_
 EvalScorer = choices(list(CORPUS_METRICS))
 
 UNKNOWN_IN_HYPOTHESIS = "UNKNOWN"
-"""Stands for a word that the dictionary lacks; it has no letter in common with what stands for that of a reference."""
+"""Text of an unknown word in a hypothesis. It shares no letter with that of a reference, so the two never match."""
 
 STATISTICS = "_eval_scorer"
-"""Begins the names of the sums in the logging output; fairseq shows no name that begins so."""
+"""Prefix of the sums in the logging output. fairseq does not print names that begin with an underscore."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ GENERATION_ARGUMENTS = {
     *("temperature", "no_repeat_ngram_size", "sampling", "sampling_topk", "sampling_topp"),
     *("diverse_beam_groups", "diverse_beam_strength", "diversity_rate"),
 }
-"""What ``--eval-scorer-args`` may hold: what fairseq's ``build_generator`` reads and a score of decoding allows."""
+"""Keys of ``--eval-scorer-args``: what fairseq's ``build_generator`` reads and decoding for a score allows."""
 
 
 @dataclass
@@ -83,14 +83,14 @@ class ScoredTranslationConfig(EvalScorerConfig, TranslationConfig):
 
 @register_task("scored_translation", dataclass=ScoredTranslationConfig)
 class ScoredTranslationTask(TranslationTask):
-    """fairseq's ``translation``, whose validation decodes and logs ``--eval-scorer`` under that name.
+    """fairseq's ``translation`` whose validation decodes, and logs the metric ``--eval-scorer`` under that name.
 
-    What each sentence counts is summed over batches and processes; the score is that of the whole set. Decoding is
-    without dropout and leaves the random state as it was, so that a training is the same with it and without.
+    The statistics of sentences are summed over batches and processes, and the score is that of the whole set. Decoding
+    runs without dropout and restores the random state, so that it does not change the training run.
 
     Raises:
-        ValueError: if a flag is no JSON object, generation or the tokeniser has no such argument or value, a tokeniser
-            or kind of subwords is unknown, or ``--eval-bleu`` is given as well.
+        ValueError: if a flag is not a JSON object, generation or the tokeniser has no such argument or value, a
+            tokeniser or kind of subwords is unknown, or ``--eval-bleu`` is given as well.
     """
 
     def __init__(self, cfg: ScoredTranslationConfig, src_dict: Dictionary, tgt_dict: Dictionary):
@@ -106,13 +106,19 @@ class ScoredTranslationTask(TranslationTask):
         self._generation = _generation_arguments(cfg.eval_scorer_args)
         self._tokenizer = encoders.build_tokenizer(_tokenizer_arguments(cfg))
         if cfg.eval_scorer_remove_bpe is not None:
-            _check_subwords(cfg.eval_scorer_remove_bpe)
+            try:
+                post_process("", cfg.eval_scorer_remove_bpe)
+            except NotImplementedError as error:
+                raise ValueError(
+                    f"--eval-scorer-remove-bpe '{cfg.eval_scorer_remove_bpe}' is no kind of subwords: give '@@ ', or "
+                    "sentencepiece"
+                ) from error
         self._model: Optional[BaseFairseqModel] = None
         self._generator: Optional[SequenceGenerator] = None
 
     @property
     def validation_metrics(self) -> Dict[str, bool]:
-        """What validation logs beside the criterion's metrics, and whether it is better when higher."""
+        """Metrics that validation logs beside the criterion's, and whether higher is better."""
         return {str(self._scoring.eval_scorer): True}
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
@@ -122,14 +128,14 @@ class ScoredTranslationTask(TranslationTask):
         return self._model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """fairseq's, which reads validation sets before a training.
+        """Read a split. fairseq reads validation sets before it trains, so their script is checked here.
 
         Raises:
-            ValueError: if ``--eval-scorer`` knows no word of their references' script.
+            ValueError: if ``--eval-scorer`` finds no words in the script of a validation set's references.
         """
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
         targets = self.datasets[split].tgt
-        is_decoded = self._model is not None and split != self.cfg.train_subset  # a task without a model only reads
+        is_decoded = self._model is not None and split != self.cfg.train_subset  # without a model only data are read
         if is_decoded and targets is not None:
             references = (self._reference(targets[number]) for number in range(len(targets)))
             check_script(str(self._scoring.eval_scorer), references, flag="--eval-scorer")
@@ -137,7 +143,7 @@ class ScoredTranslationTask(TranslationTask):
     def valid_step(
         self, sample: Dict[str, Any], model: nn.Module, criterion: FairseqCriterion
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """fairseq's step, with the statistics of the decoded batch in the logging output."""
+        """fairseq's step, with the statistics of the decoded batch added to the logging output."""
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         logging_output.update(zip(self._names, self._decode(sample).tolist()))
         return loss, sample_size, logging_output
@@ -145,7 +151,7 @@ class ScoredTranslationTask(TranslationTask):
     def reduce_metrics(self, logging_outputs: List[Dict[str, Any]], criterion: FairseqCriterion) -> None:
         super().reduce_metrics(logging_outputs, criterion)
         if not any(self._names[0] in log for log in logging_outputs):
-            return  # of training
+            return  # in training
         for name in self._names:
             metrics.log_scalar(name, sum(float(log.get(name, 0)) for log in logging_outputs))
         metrics.log_derived(str(self._scoring.eval_scorer), self._score)
@@ -155,15 +161,15 @@ class ScoredTranslationTask(TranslationTask):
 
     @property
     def _names(self) -> List[str]:
-        """Of the sums in a logging output; numbers alone are summed over processes without being pickled."""
+        """Names of the sums in a logging output. Each is a number, which processes sum without pickling it."""
         return [f"{STATISTICS}_{number}" for number in range(self._num_statistics)]
 
     def _decode(self, sample: Dict[str, Any]) -> np.ndarray:
-        """Statistics of a batch, summed over its sentences."""
+        """Decode a batch; the statistics summed over its sentences."""
         assert self._model is not None and self._generator is not None
         device = sample["target"].device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # sampling draws from it
-            with _naming_generation():  # such as lengths that no hypothesis of a short source can have
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # for sampling
+            with _naming_generation():  # a length limit may be impossible for a short source
                 found = self.inference_step(self._generator, [self._model], sample)
         total = np.zeros(self._num_statistics)
         for hypotheses, target in zip(found, sample["target"]):
@@ -180,7 +186,7 @@ class ScoredTranslationTask(TranslationTask):
 
 
 def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
-    """They say how fairseq's ``translation`` decodes."""
+    """Refuse the flags by which fairseq's ``translation`` decodes, with the flag to take instead."""
     own_names = {one.name for one in fields(EvalScorerConfig)}
     for one in fields(TranslationConfig):
         if one.name.startswith("eval_bleu_") and getattr(cfg, one.name) != one.default:
@@ -192,7 +198,7 @@ def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
 
 @contextmanager
 def _naming_generation() -> Iterator[None]:
-    """Name the flag where fairseq, or a model of this package, refuses what it asks of generation."""
+    """Name the flag if fairseq or a model of this package refuses the arguments of generation."""
     try:
         yield
     except (AssertionError, ValueError) as error:
@@ -202,7 +208,7 @@ def _naming_generation() -> Iterator[None]:
 
 
 def _generation_arguments(text: str) -> Namespace:
-    """What ``--eval-scorer-args`` asks of generation, by the types of fairseq's flags; building checks the values."""
+    """Parse ``--eval-scorer-args`` by the types of fairseq's flags. Building the generator checks the values."""
     flag = "--eval-scorer-args"
     given = _read_json(text, flag=flag)
     unknown = given.keys() - GENERATION_ARGUMENTS
@@ -217,7 +223,7 @@ def _generation_arguments(text: str) -> Namespace:
 
 
 def _tokenizer_arguments(cfg: ScoredTranslationConfig) -> Namespace:
-    """The tokeniser's name and arguments, the two languages among them, which only some read."""
+    """The tokeniser's name and arguments, with the two languages, which only some tokenisers read."""
     name, flag = cfg.eval_scorer_detok, "--eval-scorer-detok-args"
     check_choice(name, sorted(encoders.TOKENIZER_REGISTRY), flag="--eval-scorer-detok")
     given = _read_json(cfg.eval_scorer_detok_args, flag=flag)
@@ -235,17 +241,8 @@ def _tokenizer_arguments(cfg: ScoredTranslationConfig) -> Namespace:
     return Namespace(**{**arguments, **given, "tokenizer": name})
 
 
-def _check_subwords(kind: str) -> None:
-    try:
-        post_process("", kind)
-    except NotImplementedError as error:
-        raise ValueError(
-            f"--eval-scorer-remove-bpe '{kind}' is no kind of subwords: give '@@ ', or sentencepiece"
-        ) from error
-
-
 def _typed(given: Mapping[str, Any], kind: Type[FairseqDataclass], *, flag: str) -> Dict[str, Any]:
-    """The same arguments by the types of a dataclass's fields."""
+    """Convert arguments to the types of a dataclass's fields."""
     config = OmegaConf.structured(kind)
     for name, value in given.items():
         try:

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Set, Tuple
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
@@ -28,19 +28,18 @@ from fairseq_plugins.data.streams import (
 )
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.modules.cell import CarriesState
-from fairseq_plugins.optim.nt_asgd import FollowsValidation, ReportsValidation, hold_columns, will_hold_columns
+from fairseq_plugins.optim.nt_asgd import FollowsValidation, ReportsValidation, apply_column_norm, model_column_norm
 from fairseq_plugins.options import check_at_least_one, choices
 from fairseq_plugins.tasks.streams import (
     AccumulatedWindows,
-    RowGroups,
     StreamPosition,
     StreamReadingTask,
     agreed_scale,
     scaled_learning_rate,
+    train_step_in_micro_batches,
 )
 
-# Flags of stateful language modelling.
-
+logger = logging.getLogger(__name__)
 
 WindowLengths = choices(["fixed", "random"])
 RowOffsets = choices(ROW_OFFSETS)
@@ -85,56 +84,40 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
     valid_subset: str = II("dataset.valid_subset")
 
 
-# The windows of a stream, an epoch at a time, as the flags of ``stateful_lm`` say.
-
-
-CutWindows = Callable[[ContiguousStreams, int], List[List[Window]]]
-"""From rows and an epoch to the batches of windows that cover them."""
-
-
-def scoring_windows(
-    streams: ContiguousStreams, epoch: int, *, config: StatefulLanguageModelingConfig
+def epoch_windows(
+    streams: ContiguousStreams, epoch: int, *, config: StatefulLanguageModelingConfig, in_training: bool
 ) -> List[List[Window]]:
-    """Windows of one length, the same in every epoch."""
-    windows = fixed_windows(streams.num_predictions_per_row, length=config.tokens_per_sample)
-    return [[window] for window in windows]
+    """Batches of one window each that cover the rows in order.
 
-
-def training_windows(
-    streams: ContiguousStreams, epoch: int, *, config: StatefulLanguageModelingConfig
-) -> List[List[Window]]:
-    """Windows of the lengths and from the offsets of rows that are drawn for the epoch."""
+    Only training windows have random lengths and row offsets, which are drawn from the seed and the epoch.
+    """
     num_predictions, length = streams.num_predictions_per_row, config.tokens_per_sample
-    if config.window_lengths == "random":
+    if in_training and config.window_lengths == "random":
         seed = (config.seed, epoch)
         windows = random_windows(num_predictions, length=length, max_length=config.max_window, seed=seed)
     else:
         windows = fixed_windows(num_predictions, length=length)
-    if config.row_offsets == "random":
-        seed = (config.seed, epoch, 1)  # a generator apart from that of the windows
+    if in_training and config.row_offsets == "random":
+        seed = (config.seed, epoch, 1)  # another generator than that of the lengths
         offsets = random_row_offsets(streams.num_rows, streams.rows.size(1), seed=seed)
         windows = [replace(window, row_offsets=offsets) for window in windows]
     return [[window] for window in windows]
-
-
-logger = logging.getLogger(__name__)
 
 
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
 class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
     """Train a language model on the corpus as parallel streams (Merity et al. 2018, section 4).
 
-    ``--batch-size`` is the number of rows of one process; the corpus is cut into as many rows as all
-    processes hold, and each process keeps its own. Hidden state goes from window to window without
-    gradients, starts at zero in every epoch and every evaluation, and is part of the checkpoint. Windows
-    come in order. With ``--row-offsets random`` each row of the training text is rotated by an offset of its own, drawn
-    from the seed and the epoch (Press 2019); nothing else is shuffled. ``--update-freq`` accumulates successive
-    windows; ``--row-groups`` cuts the rows of one, as the programs published with MoS and DOC do on WikiText-2. Windows
-    are slices of a tensor in memory, so ``--num-workers`` is not needed and has no effect.
+    The corpus is cut into ``--batch-size`` rows for each process. Windows come in order. Hidden state is carried from
+    window to window without gradients, starts at zero in every epoch and every evaluation, and is part of the
+    checkpoint. With ``--row-offsets random`` each row of the training text is rotated by its own offset (Press 2019).
+    Nothing else is shuffled. ``--update-freq`` accumulates successive windows. ``--row-groups`` splits the rows of a
+    window into micro-batches, as the programs published with MoS and DOC do on WikiText-2. Windows are slices of a
+    tensor in memory, so ``--num-workers`` has no effect.
     """
 
     validation_metrics: ClassVar[Mapping[str, bool]] = {}
-    """What validation logs beside the criterion's metrics, and whether it is better when higher."""
+    """Metrics that validation logs beside the criterion's, and whether higher is better."""
 
     def __init__(
         self,
@@ -144,11 +127,11 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         targets: Optional[List[str]] = None,
     ):
         super().__init__(args, dictionary, output_dictionary, targets)
+        self._config: StatefulLanguageModelingConfig = args
         self._model: Optional[FairseqLanguageModel] = None
         self._optimizer: Optional[FairseqOptimizer] = None
         self._position: Optional[StreamPosition] = None
         self._windows = AccumulatedWindows(base_length=args.tokens_per_sample)
-        self._row_groups = RowGroups(args.row_groups)
         self._first_subset_pending = False
         self._described_splits: Set[str] = set()
 
@@ -188,14 +171,16 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
                 f"train {type(model).__name__} with --task language_modeling"
             )
         self._model = model
-        will_hold_columns(model)
+        norm = model_column_norm(model)
+        if norm is not None:
+            norm.is_held = True  # optimizer_step applies it
         return model
 
     # data
 
     # pyrefly: ignore[bad-override]
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Read a split as one token stream; with ``combine``, as fairseq asks, train1 or valid1 and so on too."""
+        """Read a split as one token stream. With ``combine`` its further parts (train1, valid1, ...) follow."""
         if combine:
             tokens = load_training_stream(self.args.data, self.dictionary, subset=split)
         else:
@@ -218,8 +203,8 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         """Windows of all rows of this process, in order.
 
         Raises:
-            ValueError: without ``--batch-size``, with ``--max-tokens`` in training, if the corpus is too short for the
-                rows, or with more groups than rows.
+            ValueError: without ``--batch-size``, with ``--max-tokens`` in training, with more groups than rows, or if
+                the corpus is too short for the rows.
         """
         if not max_sentences:
             raise ValueError("--task stateful_lm needs --batch-size, the number of rows, in place of --max-tokens")
@@ -233,29 +218,25 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
             first_row=max_sentences * shard_id,
             num_own_rows=max_sentences,
         )
-        if in_training:
-            self._row_groups.check(max_sentences)
-        iterator = self._iterate(
-            streams,
-            partial(training_windows if in_training else scoring_windows, config=self.args),
+        if in_training and self._config.row_groups > max_sentences:
+            raise ValueError(
+                f"--row-groups {self._config.row_groups}: a process has {max_sentences} rows; give at most so many "
+                "groups, or a larger --batch-size"
+            )
+        if streams.name not in self._described_splits:
+            self._described_splits.add(streams.name)
+            logger.info(streams.describe())
+        iterator = EpochBatchIterator(
+            dataset=streams,
+            collate_fn=streams.collater,
+            batch_sampler=partial(epoch_windows, config=self._config, in_training=in_training),
+            disable_shuffling=True,
             epoch=epoch,
             skip_remainder_batch=skip_remainder_batch,
         )
         if in_training:
             self._position = StreamPosition(iterator)
         return iterator
-
-    def _iterate(self, streams: ContiguousStreams, cut_windows: CutWindows, **options: Any) -> EpochBatchIterator:
-        if streams.name not in self._described_splits:
-            self._described_splits.add(streams.name)
-            logger.info(streams.describe())
-        return EpochBatchIterator(
-            dataset=streams,
-            collate_fn=streams.collater,
-            batch_sampler=cut_windows,
-            disable_shuffling=True,
-            **options,
-        )
 
     # training
 
@@ -278,25 +259,36 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         update_num: int,
         ignore_grad: bool = False,
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """fairseq's step; notes the window, and where the stream stands after it.
+        """fairseq's step, with a note of the window and of the state after it.
 
-        fairseq passes over a window for which memory runs out. Where that happens in one of several processes, the
-        others go on, and it takes part in what they do together.
+        fairseq skips a window for which memory runs out. If that happens in one of several processes, the others
+        complete the window, and this one still takes part in their collective operations.
         """
         self._optimizer = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
         self._windows.begin(model)
-        self._decoder.carried_state.num_repeatable = len(self._windows) + 1  # --amp repeats those of an update
-        step = partial(
-            super().train_step,
-            model=model,
-            criterion=criterion,
-            optimizer=optimizer,
-            update_num=update_num,
-            ignore_grad=ignore_grad,
-        )
+        # --amp repeats all windows of an update whose gradients overflowed, so their start states are kept.
+        self._decoder.carried_state.num_repeatable = len(self._windows) + 1
         end = sample["net_input"]["position"] + sample["target"].size(1)
         try:
-            result = self._row_groups.train_step(step, sample, model=model, decoder=self._decoder, criterion=criterion)
+            if self._config.row_groups == 1:
+                result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+            else:
+                step = partial(
+                    super().train_step,
+                    model=model,
+                    criterion=criterion,
+                    optimizer=optimizer,
+                    update_num=update_num,
+                    ignore_grad=ignore_grad,
+                )
+                result = train_step_in_micro_batches(
+                    step,
+                    sample,
+                    num_groups=self._config.row_groups,
+                    model=model,
+                    decoder=self._decoder,
+                    criterion=criterion,
+                )
         except RuntimeError as error:
             if "out of memory" in str(error) and self._stream_position.is_shared:
                 self._stream_position.advance(self._decoder, position=end)
@@ -306,19 +298,19 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         return result
 
     def optimizer_step(self, optimizer: FairseqOptimizer, model: nn.Module, update_num: int) -> None:
-        """One update at the learning rate that its windows' lengths ask for."""
+        """One update, with the learning rate scaled by the length of its windows."""
         scale = agreed_scale(self._windows.learning_rate_scale, device=next(model.parameters()).device)
         with scaled_learning_rate(optimizer, scale):
             super().optimizer_step(optimizer, model, update_num)
-        hold_columns(self._model, optimizer)
+        apply_column_norm(self._model, optimizer)
 
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
-        """Prepare a validation; it sees averaged weights even where the last update was skipped."""
+        """Prepare a validation, which sees averaged weights even if the last update was skipped."""
         self._first_subset_pending = True
         self._show_average()
 
     def post_validate(self, model: nn.Module, stats: Dict[str, Any], agg: MetersDict) -> None:
-        """Tell the optimiser the loss of the first validation subset at the end of an epoch."""
+        """Report the loss of the first validation subset to the optimiser at the end of an epoch."""
         if not self._first_subset_pending:
             return
         self._first_subset_pending = False
@@ -337,15 +329,16 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
     # checkpoints
 
     def get_checkpoint_dict(self) -> Dict[str, Dict[str, Any]]:
-        """Position in the training text, under a key of its own, for fairseq to save.
+        """Position in the training text, for fairseq to save.
 
-        fairseq asks for it before it takes the weights, averaged ones even where the last update was skipped.
+        fairseq calls this before it reads the weights, so this is where averaged weights are put into the model, even
+        if the last update was skipped.
         """
         self._show_average()
         return {type(self).__name__: self._stream_position.checkpoint()}
 
     def set_checkpoint_dict(self, saved: Dict[str, Any]) -> None:
-        """Go on in the training text where a checkpoint stopped.
+        """Resume the training text where a checkpoint stopped.
 
         Raises:
             ValueError: if, inside an epoch, the rows, windows or model differ from the checkpoint's.

@@ -1,10 +1,10 @@
-"""The rows of an update in groups that are computed one after the other.
+"""Parts of the task ``stateful_lm``: micro-batches of rows, the position in the training text, accumulated windows.
 
 Shapes: B rows of this process, T length of a window.
 """
 
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Iterable, List, Mapping, NoReturn, Optional, Tuple
 
 import torch
 from fairseq.criterions import FairseqCriterion
@@ -30,91 +30,68 @@ from fairseq_plugins.modules.cell import (
 )
 
 Step = Tuple[Tensor, int, Dict[str, Any]]
-"""What fairseq's step returns: the loss, the number that fairseq divides gradients by, and what is logged."""
+"""Result of fairseq's step: the loss, the number that fairseq divides gradients by, and the logging output."""
 
 
-class RowGroups:
-    """Runs the step of a window group by group; gradients, losses and what is logged are summed.
+def train_step_in_micro_batches(
+    step: Callable[[Dict[str, Any]], Step],
+    sample: Dict[str, Any],
+    *,
+    num_groups: int,
+    model: nn.Module,
+    decoder: CarriesState,
+    criterion: FairseqCriterion,
+) -> Step:
+    """Loss and gradients of a window, computed for one group of its rows after the other and summed.
 
-    Each group draws masks of its own, and the memory is that of one group. The state of all rows stays under the name
-    of their stream, as without groups. A term of the loss that is no sum or mean over rows, such as the balance between
-    softmaxes, is that of each group, weighted by its size.
+    Each group draws its own dropout masks, and peak memory is that of one group. The state of all rows stays under
+    the name of their stream, as without groups. A term of the loss that is no sum or mean over rows, such as the
+    balance between softmaxes, is computed for each group and weighted by its size.
 
     Args:
-        number: of groups; sizes differ by at most one row.
+        step: maps a sample to its loss and adds its gradients.
+        sample: a window of all B rows.
+        num_groups: sizes differ by at most one row.
+        model: as fairseq calls it. Where processes exchange gradients, they do so after the last group.
+        decoder: of the model. It holds the state before the window, and afterwards the state after it.
+        criterion: computes the loss in ``step``.
+
+    Raises:
+        ValueError: if the criterion's logging outputs cannot be summed.
     """
-
-    def __init__(self, number: int):
-        self._number = number
-
-    def check(self, num_rows: int) -> None:
-        """Compare with the rows of a process, B.
-
-        Raises:
-            ValueError: if there are more groups.
-        """
-        if self._number > num_rows:
-            raise ValueError(
-                f"--row-groups {self._number}: a process has {num_rows} rows; give at most so many groups, or a larger "
-                "--batch-size"
-            )
-
-    def train_step(
-        self,
-        step: Callable[[Dict[str, Any]], Step],
-        sample: Dict[str, Any],
-        *,
-        model: nn.Module,
-        decoder: CarriesState,
-        criterion: FairseqCriterion,
-    ) -> Step:
-        """Loss and gradients of a window.
-
-        Args:
-            step: from a sample to loss and gradients.
-            sample: a window of all rows.
-            model: as fairseq calls it; where processes exchange gradients, they do so at the last group.
-            decoder: of the model; it holds the state before the window, and then the one after it.
-            criterion: by which the step computes.
-
-        Raises:
-            ValueError: if the criterion logs what cannot be summed.
-        """
-        if self._number == 1:
-            return step(sample)
-        if not criterion.logging_outputs_can_be_summed():
-            raise ValueError(
-                f"--row-groups {self._number}: what {type(criterion).__name__} logs cannot be summed over groups; take "
-                "--criterion regularized_cross_entropy"
-            )
-        carried, inputs = decoder.carried_state, sample["net_input"]
-        stream, start, (num_rows, length) = inputs["stream"], inputs["position"], sample["target"].shape
-        group_stream = f"{stream}, a group of rows"
-        before = carried.get(stream, start) or decoder.initial_state(num_rows)
-        after: List[DecoderState] = []
-        results: List[Step] = []
-        try:
-            for rows in self._slices(num_rows):
-                carried.set(group_stream, start, select_rows(before, rows))
-                is_last = rows.stop == num_rows
-                exchange_later = nullcontext if is_last else getattr(model, "no_sync", nullcontext)
-                with exchange_later():
-                    results.append(_without_graph(step(_rows_of(sample, rows, stream=group_stream))))
-                state = carried.get(group_stream, start + length)
-                assert state is not None
-                after.append(state)
-        finally:
-            carried.forget(group_stream)
-        carried.set(stream, start + length, map_state(lambda *parts: torch.cat(parts), *after))
-        return _summed(results)
-
-    def _slices(self, num_rows: int) -> Iterator[slice]:
-        ends = [num_rows * n // self._number for n in range(self._number + 1)]
-        return (slice(*pair) for pair in zip(ends, ends[1:]))
+    if not criterion.logging_outputs_can_be_summed():
+        raise ValueError(
+            f"--row-groups {num_groups}: what {type(criterion).__name__} logs cannot be summed over groups; take "
+            "--criterion regularized_cross_entropy"
+        )
+    carried, inputs = decoder.carried_state, sample["net_input"]
+    stream, start, (num_rows, length) = inputs["stream"], inputs["position"], sample["target"].shape
+    before = carried.get(stream, start) or decoder.initial_state(num_rows)
+    # A temporary stream: the state of all rows must survive a group that runs out of memory.
+    group_stream = f"{stream}, a group of rows"
+    ends = [num_rows * n // num_groups for n in range(num_groups + 1)]
+    after: List[DecoderState] = []
+    results: List[Step] = []
+    try:
+        for rows in map(slice, ends, ends[1:]):
+            carried.set(group_stream, start, select_rows(before, rows))
+            exchange_later = nullcontext if rows.stop == num_rows else getattr(model, "no_sync", nullcontext)
+            with exchange_later():
+                loss, size, logged = step(_rows_of(sample, rows, stream=group_stream))
+            results.append((loss.detach(), size, logged))
+            del loss  # its graph must be gone before the next group is computed
+            state = carried.get(group_stream, start + length)
+            assert state is not None
+            after.append(state)
+    finally:
+        carried.forget(group_stream)
+    carried.set(stream, start + length, map_state(lambda *parts: torch.cat(parts), *after))
+    losses, sizes, logs = zip(*results)
+    return sum(losses[1:], losses[0]), sum(sizes), {name: sum(log[name] for log in logs) for name in logs[0]}
 
 
 def _rows_of(sample: Dict[str, Any], rows: slice, *, stream: str) -> Dict[str, Any]:
-    """Some rows of a window, under the name of a stream of their own."""
+    """The given rows of a window, as a sample of the stream ``stream``."""
     inputs, target = sample["net_input"], sample["target"][rows]
     return {
         **sample,
@@ -131,29 +108,16 @@ def _rows_of(sample: Dict[str, Any], rows: slice, *, stream: str) -> Dict[str, A
     }
 
 
-def _without_graph(result: Step) -> Step:
-    loss, size, logged = result
-    return loss.detach(), size, logged
-
-
-def _summed(results: List[Step]) -> Step:
-    losses, sizes, logged = zip(*results)
-    return sum(losses[1:], losses[0]), sum(sizes), {name: sum(part[name] for part in logged) for name in logged[0]}
-
-
-# Where a training stands in its text, as checkpoints keep it.
-
-
 _ANEW = "or train on from these weights, beginning at epoch 1 again, with --reset-dataloader"
 
 
 class StreamPosition:
-    """The next window of an epoch, and the state before it of the rows of all processes.
+    """The position of a run in its training text: the next window, and the state before it of all processes' rows.
 
-    The decoders that are passed to the methods hold the rows of this process.
+    It is part of every checkpoint. The decoders that are passed to the methods hold the rows of this process only.
 
     Args:
-        iterator: of windows of :class:`ContiguousStreams`.
+        iterator: over windows of :class:`ContiguousStreams`.
     """
 
     def __init__(self, iterator: EpochBatchIterator):
@@ -167,36 +131,37 @@ class StreamPosition:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes have rows of the text, too."""
+        """Whether other processes hold rows of the text as well."""
         return len(self._streams.rows) < self._streams.num_rows
 
     def advance(self, decoder: CarriesState, *, position: int) -> None:
-        """Take the state after a window, before the token at ``position``; all processes do so together.
+        """Note the state before the token at ``position``, after a window; a collective operation.
 
-        Only the first process writes checkpoints, and no collective operation can run by then. Where memory ran out it
-        is the state before the window.
+        The rows of all processes are gathered after every window, because only the first process writes checkpoints
+        and no collective operation can run by then. If memory ran out in the window, the state before it is noted.
         """
         start = decoder.initial_state(len(self._streams.rows))
         state = decoder.carried_state.get(self._streams.name, position)
         if state is None:
             state = start
         if self.is_shared:
-            # of one type: with --amp the start is wider than what a process carries that had memory
+            # Gathering needs one dtype. With --amp a process that ran out of memory holds the start, in 32 bits, while
+            # the others carry 16-bit states.
             packed = pack_state(map_state(Tensor.to, state, start))
             rows = distributed_utils.all_gather(packed, distributed_utils.get_data_parallel_group())
             state = unpack_state(torch.cat(list(rows)), like=start)
         self._state = state
 
     def checkpoint(self) -> Dict[str, Any]:
-        """What a checkpoint keeps.
+        """The content of a checkpoint.
 
         Returns:
             ``next_window``: its start, its length and the length of a row, in tokens, or None at the end of an epoch;
-            ``row_offsets``: the token that each row of all processes begins with in this epoch, empty where it is the
-            first of each, or None at the end of an epoch;
-            ``hidden_state``: the tensors of the state before it by name, each (rows of all processes, D), or None
-            where the next window starts from zeros. After a window without enough memory, which fairseq passes over,
-            it is the state before that one;
+            ``row_offsets``: the token at which each row of all processes begins in this epoch, empty without offsets,
+            or None at the end of an epoch;
+            ``hidden_state``: the tensors of the state before the next window by name, each (rows of all processes, D),
+            or None where it starts from zeros. fairseq skips a window for which memory runs out; the state before
+            that window is kept then;
             ``text``: the digest of the text, or None at the end of an epoch.
         """
         window = self._next_window()
@@ -209,7 +174,11 @@ class StreamPosition:
         }
 
     def restore(self, saved: Dict[str, Any], decoder: CarriesState) -> None:
-        """Give the decoder its rows of what :meth:`checkpoint` returned, if the iterator stands inside an epoch.
+        """Give the decoder its rows of a saved state, if the iterator stands inside an epoch.
+
+        Args:
+            saved: returned by :meth:`checkpoint`.
+            decoder: of the model that is resumed.
 
         Raises:
             ValueError: if the rows, windows, offsets or text differ from the checkpoint's, or the state is that of
@@ -257,16 +226,17 @@ class StreamPosition:
         return streams
 
     def _next_window(self) -> Optional[List[int]]:
-        """Start and length of the window that comes next in the epoch, and the length of a row."""
+        """Start and length of the next window, and the length of a row."""
         window = self._window()
         return None if window is None else [window.start, window.length, self._streams.rows.size(1)]
 
     def _row_offsets(self) -> Optional[List[int]]:
-        """Those of the window that comes next in the epoch."""
+        """The row offsets of the next window."""
         window = self._window()
         return None if window is None else list(window.row_offsets)
 
     def _window(self) -> Optional[Window]:
+        """The next window of the epoch; None at its end."""
         index, windows = self._iterator.iterations_in_epoch, self._iterator.frozen_batches
         if index >= len(windows):
             return None
@@ -275,7 +245,7 @@ class StreamPosition:
 
 
 def _named(saved: Optional[State], *, like: Dict[str, Tensor]) -> Dict[str, Tensor]:
-    """The tensors of a saved state by name: zeros where none was saved, and ``like``'s names where it had none."""
+    """The tensors of a saved state by name: zeros if none was saved, and ``like``'s names if it has no names."""
     if saved is None:
         return like
     if isinstance(saved, Mapping):
@@ -285,16 +255,14 @@ def _named(saved: Optional[State], *, like: Dict[str, Tensor]) -> Dict[str, Tens
     return dict(zip(like, found)) if len(found) == len(like) else named_tensors(saved)
 
 
-# The windows whose gradients make up an update.
-
-
 class AccumulatedWindows:
-    """Windows since the gradients were cleared; ``--update-freq`` accumulates several.
+    """The windows since gradients were cleared. ``--update-freq`` accumulates several for an update.
 
-    The learning rate of an update follows the length of its windows (Merity et al. 2018, section 4.1).
+    The learning rate of an update is proportional to the length of its windows (Merity et al. 2018, section 4.1). With
+    a fixed rate short windows, whose mean gradient counts as much as that of long ones, would be overweighted.
 
     Args:
-        base_length: window length, in tokens, at which the learning rate is the one of the schedule.
+        base_length: window length, in tokens, at which the learning rate is that of the schedule.
     """
 
     def __init__(self, *, base_length: int):
@@ -305,27 +273,30 @@ class AccumulatedWindows:
         return len(self._nominal_lengths)
 
     def begin(self, model: nn.Module) -> None:
-        """Forget the windows of the last update, made or skipped, if no parameter has a gradient."""
+        """Forget the windows of the last update if no parameter has a gradient.
+
+        Gradients tell, because fairseq gives no notice of an update that it skips.
+        """
         if all(parameter.grad is None for parameter in model.parameters()):
             self._nominal_lengths.clear()
 
     def add(self, nominal_length: int) -> None:
-        """Count a window whose gradients are there; its length is the one asked for, in tokens."""
+        """Count a window whose gradients are accumulated, by the length that was drawn for it, in tokens."""
         self._nominal_lengths.append(nominal_length)
 
     @property
     def learning_rate_scale(self) -> Optional[float]:
-        """Mean window length / base length; None where there is no window, as when memory ran out for it."""
+        """Mean window length / base length. None without a window, for example after memory ran out."""
         if not self._nominal_lengths:
             return None
-        # windows of an update are averaged as shares of the base length, which rounds as earlier releases did
+        # Dividing before the sum keeps the rounding of earlier versions, and so their results.
         return sum(length / self._base_length for length in self._nominal_lengths) / len(self)
 
 
 def agreed_scale(scale: Optional[float], *, device: torch.device) -> float:
-    """The largest scale of all processes, which make an update together; 1 where none has one.
+    """The largest scale among processes, which make an update together; 1 if none has one.
 
-    They differ where memory ran out in one of them.
+    Scales differ if memory ran out in one process.
     """
     if distributed_utils.get_data_parallel_world_size() > 1:
         own = torch.tensor([0.0 if scale is None else scale], dtype=torch.double, device=device)
@@ -336,16 +307,13 @@ def agreed_scale(scale: Optional[float], *, device: torch.device) -> float:
 
 @contextmanager
 def scaled_learning_rate(optimizer: FairseqOptimizer, scale: float) -> Generator[None, None, None]:
-    """Within the context, the learning rate is multiplied."""
+    """Multiply the learning rate within the context."""
     lr = optimizer.param_groups[0]["lr"]
     optimizer.set_lr(lr * scale)
     try:
         yield
     finally:
         optimizer.set_lr(lr)
-
-
-# What fairseq's programs ask of a task whose texts are streams.
 
 
 _READS_NO_SENTENCES = (
@@ -355,7 +323,7 @@ _READS_NO_SENTENCES = (
 
 
 class StreamReadingTask(LanguageModelingTask):
-    """Scores windows of streams for fairseq's programs, and refuses sentences."""
+    """Base of tasks whose texts are streams: fairseq's programs score their windows, and cannot pass sentences."""
 
     # pyrefly: ignore[bad-override]
     def eval_lm_dataloader(
@@ -369,7 +337,7 @@ class StreamReadingTask(LanguageModelingTask):
         """Windows for ``fairseq-eval-lm``, by default of one row.
 
         Raises:
-            ValueError: on shards or a context of their own, for state is carried through all windows.
+            ValueError: on shards or ``--context-window``, because state is carried through all windows.
         """
         if num_shards > 1:
             raise ValueError(
@@ -386,18 +354,18 @@ class StreamReadingTask(LanguageModelingTask):
         return windows
 
     def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse sentences, such as those of ``fairseq-interactive``.
+        """Called for sentences, by ``fairseq-interactive`` for example.
 
         Raises:
-            ValueError: with what reads them.
+            ValueError: always, with the command that reads sentences.
         """
         raise ValueError(_READS_NO_SENTENCES)
 
     def inference_step(self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """fairseq's step; windows of a stream are scored, as by ``fairseq-generate --score-reference``, not continued.
+        """fairseq's step, which can score windows of a stream (``fairseq-generate --score-reference``).
 
         Raises:
-            ValueError: if they are to be continued.
+            ValueError: if a window is to be continued.
         """
         if "stream" in sample["net_input"] and not isinstance(generator, SequenceScorer):
             raise ValueError(_READS_NO_SENTENCES)

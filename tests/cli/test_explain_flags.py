@@ -42,15 +42,15 @@ def test_flags_of_gated_models_are_explained_with_their_optimiser(arch, capsys):
     assert "--nonmonotone-interval " not in text
 
 
-@pytest.mark.parametrize("arch", sorted(translation.ENCODER_DECODERS_ARCHITECTURES))
+@pytest.mark.parametrize("arch", sorted(translation.ENCODER_DECODER_ARCHITECTURES))
 def test_flags_of_encoder_decoders_are_explained_without_those_of_language_models(arch, capsys):
     text = explained(arch, capsys)
-    assert_explained(translation.ENCODER_DECODERS_ARCHITECTURES[arch], text)
+    assert_explained(translation.ENCODER_DECODER_ARCHITECTURES[arch], text)
     assert "--balance " in text and "--init-range " in text and "--eval-scorer " in text
     assert "--eval-bleu" not in text and "--tokens-per-sample" not in text and "--nonmonotone-interval" not in text
 
 
-@pytest.mark.parametrize("arch", sorted(LANGUAGE_MODELS.keys() | translation.ENCODER_DECODERS_ARCHITECTURES.keys()))
+@pytest.mark.parametrize("arch", sorted(LANGUAGE_MODELS.keys() | translation.ENCODER_DECODER_ARCHITECTURES.keys()))
 def test_every_flag_of_a_recurrent_model_tells_its_default(arch):
     helps = helps_of(flags_parser(arch).format_help())
     assert [text.split()[0] for text in helps if "(default" not in text] == []

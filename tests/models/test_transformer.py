@@ -11,7 +11,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_plugins.models import transformer
-from fairseq_plugins.models.presets.translation import TRANSFORMERS_ARCHITECTURES
+from fairseq_plugins.models.presets.translation import TRANSFORMER_ARCHITECTURES
 from fairseq_plugins.models.transformer import LEFT_OUT, RATES, TransformerWithOutputLayer
 from fairseq_plugins.options import flag_of, is_user_error
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -74,7 +74,7 @@ def test_drill_adds_two_layers_to_the_base():
     assert len(drill.decoder.layers) == 6 and drill.decoder.layers[0].fc1.out_features == 2048
 
 
-@pytest.mark.parametrize("arch", sorted(TRANSFORMERS_ARCHITECTURES))
+@pytest.mark.parametrize("arch", sorted(TRANSFORMER_ARCHITECTURES))
 def test_presets_share_the_decoders_embedding_unless_the_softmax_is_full(arch):
     with torch.device("meta"):
         model = build_encdec(arch, SOURCES, V)

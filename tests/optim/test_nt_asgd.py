@@ -19,9 +19,9 @@ from fairseq_plugins.optim.nt_asgd import (
     AveragedSGD,
     FollowsValidation,
     NTASGDConfig,
-    hold_columns,
+    apply_column_norm,
     is_triggered,
-    will_hold_columns,
+    model_column_norm,
 )
 
 INF = math.inf
@@ -245,7 +245,7 @@ def test_states_of_earlier_versions_do_not_name_the_kind_of_averaging(averaging)
 LR, NUM_STEPS = 0.3, 10
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def float64():
     """The library keeps step sizes and averaging weights in the default type."""
     torch.set_default_dtype(torch.float64)
@@ -283,6 +283,7 @@ def equal(a, b):
     return all(torch.equal(x, y) for x, y in zip(a, b))
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("weight_decay", [0.0, 0.05])
 def test_averages_and_iterates_are_those_of_the_librarys_asgd(weight_decay):
     model, reference = make_model(), make_model()
@@ -299,6 +300,7 @@ def test_averages_and_iterates_are_those_of_the_librarys_asgd(weight_decay):
         torch.testing.assert_close(weights(model), means, rtol=1e-13, atol=1e-14)
 
 
+@pytest.mark.usefixtures("float64")
 def test_the_average_is_the_mean_of_all_iterates_from_the_second_on():
     model = make_model()
     optimizer = AveragedSGD(model.parameters(), lr=LR)
@@ -311,6 +313,7 @@ def test_the_average_is_the_mean_of_all_iterates_from_the_second_on():
     torch.testing.assert_close(held, expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("weight_decay", [0.0, 0.05])
 def test_before_averaging_it_is_plain_sgd(weight_decay):
     model, reference = make_model(), make_model()
@@ -323,6 +326,7 @@ def test_before_averaging_it_is_plain_sgd(weight_decay):
     assert not ours.is_averaging
 
 
+@pytest.mark.usefixtures("float64")
 def test_averaging_can_start_in_mid_training():
     model, reference = make_model(), make_model()
     ours = AveragedSGD(model.parameters(), lr=LR)
@@ -339,6 +343,7 @@ def test_averaging_can_start_in_mid_training():
     torch.testing.assert_close(weights(model), expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.usefixtures("float64")
 def test_the_model_holds_the_average_except_from_zero_grad_to_step():
     model, reference = make_model(), make_model()
     optimizer = AveragedSGD(model.parameters(), lr=LR)
@@ -356,6 +361,7 @@ def test_the_model_holds_the_average_except_from_zero_grad_to_step():
     assert equal(weights(model), raw)
 
 
+@pytest.mark.usefixtures("float64")
 def test_before_the_first_averaged_update_the_weights_are_shown_as_they_are():
     model = make_model()
     optimizer = AveragedSGD(model.parameters(), lr=LR)
@@ -365,6 +371,7 @@ def test_before_the_first_averaged_update_the_weights_are_shown_as_they_are():
     assert equal(weights(model), before)
 
 
+@pytest.mark.usefixtures("float64")
 def test_zero_grad_can_be_called_again():
     model = make_model()
     optimizer = AveragedSGD(model.parameters(), lr=LR)
@@ -379,6 +386,7 @@ def test_zero_grad_can_be_called_again():
     assert all(param.grad is None for param in model.parameters())
 
 
+@pytest.mark.usefixtures("float64")
 def test_a_step_on_the_average_is_a_programming_error():
     model = make_model()
     optimizer = AveragedSGD(model.parameters(), lr=LR)
@@ -388,6 +396,7 @@ def test_a_step_on_the_average_is_a_programming_error():
         optimizer.step()
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("start, stop", [(0, 1), (0, 2), (0, 5), (3, 2), (3, 4), (3, 5)])
 def test_a_saved_state_goes_on_bit_for_bit(start, stop):
     def run(model, optimizer, steps):
@@ -412,6 +421,7 @@ def test_a_saved_state_goes_on_bit_for_bit(start, stop):
     assert equal(weights(resumed), weights(model))
 
 
+@pytest.mark.usefixtures("float64")
 def test_a_learning_rate_acts_on_the_update_it_is_set_for():
     model, reference = make_model(), make_model()
     ours = AveragedSGD(model.parameters(), lr=LR)
@@ -426,6 +436,7 @@ def test_a_learning_rate_acts_on_the_update_it_is_set_for():
     assert equal(weights(model), weights(reference))
 
 
+@pytest.mark.usefixtures("float64")
 def test_several_groups_are_averaged():
     model, reference = make_model(), make_model()
     groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.1}]
@@ -481,7 +492,7 @@ def held_columns_update(model, optimizer):
     optimizer.zero_grad()
     optimizer.backward(model.loss())
     optimizer.step()
-    hold_columns(model, optimizer)
+    apply_column_norm(model, optimizer)
 
 
 @pytest.mark.parametrize("averaging", ["triggered", "immediate"])
@@ -547,7 +558,7 @@ def test_one_vector_of_all_weights_is_refused():
     optimizer = make_16_bits(model)
     optimizer.fp32_params = {0: torch.cat([one.detach().flatten() for one in optimizer.fp32_params])}
     with pytest.raises(ValueError, match="--column-norm .* add --fp16-no-flatten-grads"):
-        hold_columns(model, optimizer)
+        apply_column_norm(model, optimizer)
 
 
 def test_a_model_without_such_columns_stays_as_it_is():
@@ -557,8 +568,8 @@ def test_a_model_without_such_columns_stays_as_it_is():
         model.encoding *= 2
     before = copy.deepcopy(model.state_dict())
     model.column_norm = None
-    hold_columns(model, optimizer)
-    hold_columns(None, optimizer)
+    apply_column_norm(model, optimizer)
+    apply_column_norm(None, optimizer)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
@@ -577,9 +588,7 @@ def test_an_average_that_was_saved_without_lengths_gets_them():
         assert_held(model.encoding, model.decoding)
 
 
-def test_a_model_whose_columns_will_be_held_is_told():
-    model = build_tiny_lm("full", column_norm=1.0)
-    assert not model.column_norm.is_held
-    will_hold_columns(model)
-    assert model.column_norm.is_held
-    will_hold_columns(build_tiny_lm("full"))
+def test_the_constraint_of_a_model_is_found():
+    norm = model_column_norm(build_tiny_lm("full", column_norm=1.0))
+    assert isinstance(norm, ColumnNorm) and not norm.is_held
+    assert model_column_norm(build_tiny_lm("full")) is None and model_column_norm(None) is None

@@ -26,9 +26,9 @@ VOCABULARY = make_dictionary(12)  # small, so that drawn words are often the ref
 
 def flags_of(arch):
     """The architecture with layers a few units wide."""
-    if arch in translation.TRANSFORMERS_ARCHITECTURES:
+    if arch in translation.TRANSFORMER_ARCHITECTURES:
         return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in TRANSFORMER_SIZES.items()}
-    num_layers = len(str(translation.ENCODER_DECODERS_ARCHITECTURES[arch].model["hidden_sizes"]).split())
+    num_layers = len(str(translation.ENCODER_DECODER_ARCHITECTURES[arch].model["hidden_sizes"]).split())
     return dict(embed_dim=8, hidden_sizes=" ".join(["8"] * num_layers))
 
 
@@ -68,7 +68,7 @@ SAME_WHEN_SMALL = re.compile(r"_(iwslt|gigaword)$|^transformer_.*_wmt14$|^lstm_e
 """With sizes, dropout and start of their own alone, which are taken from them here."""
 ARCHITECTURES = [
     arch
-    for arch in (*translation.ENCODER_DECODERS_ARCHITECTURES, *translation.TRANSFORMERS_ARCHITECTURES)
+    for arch in (*translation.ENCODER_DECODER_ARCHITECTURES, *translation.TRANSFORMER_ARCHITECTURES)
     if not SAME_WHEN_SMALL.search(arch)
 ]
 

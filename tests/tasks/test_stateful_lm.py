@@ -239,6 +239,15 @@ def test_models_of_pairs_are_refused_by_fairseqs_task_of_one_text(arch):
         model.build_model(SimpleNamespace(arch=arch), task)
 
 
+def test_the_column_norm_constraint_of_a_model_is_marked_as_applied(training, monkeypatch):
+    model = build_tiny_lm("full", column_norm=1.0)
+    monkeypatch.setattr(LanguageModelingTask, "build_model", lambda self, args, from_checkpoint: model)
+    with pytest.raises(ValueError, match="--column-norm needs --task stateful_lm"):
+        model.set_num_updates(0)
+    assert training.task.build_model(SimpleNamespace()) is model
+    model.set_num_updates(0)
+
+
 @pytest.mark.parametrize("arch", ["lstm_encdec_doc", "transformer_doc", "transformer"])
 def test_models_of_pairs_are_refused(arch, tmp_path):
     write_split(tmp_path, "train", [[4, 5, 6]])

@@ -1,4 +1,4 @@
-"""Presets: the hyper-parameters that an architecture stands for, one file a family."""
+"""Presets: the hyper-parameters of each architecture."""
 
 from typing import Dict
 
@@ -7,7 +7,7 @@ from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset, c
 
 LANGUAGE_MODELS: Dict[str, Preset] = {
     **language_models.AWD_ARCHITECTURES,
-    **language_models.MIXTURES_ARCHITECTURES,
+    **language_models.MIXTURE_ARCHITECTURES,
     **language_models.ZAREMBA_ARCHITECTURES,
     **language_models.RHN_ARCHITECTURES,
     **language_models.MOGRIFIER_ARCHITECTURES,
@@ -17,13 +17,13 @@ LANGUAGE_MODELS: Dict[str, Preset] = {
 """Architectures of the recurrent language models."""
 
 GATED_LANGUAGE_MODELS: Dict[str, Preset] = language_models.GATED_ARCHITECTURES
-"""Architectures that put a gate on trained language models."""
+"""Architectures of gates on trained language models."""
 
 ARCHITECTURES: Dict[str, Preset] = {
     **LANGUAGE_MODELS,
     **GATED_LANGUAGE_MODELS,
-    **translation.ENCODER_DECODERS_ARCHITECTURES,
-    **translation.TRANSFORMERS_ARCHITECTURES,
+    **translation.ENCODER_DECODER_ARCHITECTURES,
+    **translation.TRANSFORMER_ARCHITECTURES,
 }
 """All values of ``--arch`` that this package adds, with their presets."""
 

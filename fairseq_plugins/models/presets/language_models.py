@@ -1,4 +1,7 @@
-"""Training flags that several families of language models share."""
+"""Presets of the language models, one section for the architectures of a paper.
+
+``*_ARCHITECTURES`` map values of ``--arch`` to their presets.
+"""
 
 from typing import Dict
 
@@ -12,10 +15,10 @@ STREAMS = {
     "batch-size-valid": 10,
     "distributed-world-size": 1,
 }
-"""Of every training on contiguous streams."""
+"""Flags of ``fairseq-train`` for every run on contiguous streams."""
 
 SUMMED_STEPS = {**STREAMS, "tokens-per-sample": 35, "batch-size": 20, "sentence-avg": True}
-"""Of Zaremba et al. 2014 and those who follow them: a loss is summed over the steps of a window, a mean of its rows."""
+"""Zaremba et al. 2014 and their followers: the loss is the sum over the steps of a window, averaged over rows."""
 
 AVERAGED = {
     **STREAMS,
@@ -26,10 +29,10 @@ AVERAGED = {
     "weight-decay": 1.2e-6,
     "nonmonotone-interval": 5,
 }
-"""Of Merity et al. 2018, whose learning rate, rows and epochs differ by corpus."""
+"""Merity et al. 2018. Learning rate, rows and epochs differ by corpus."""
 
 SMALL = {**AVERAGED, "lr": 20, "batch-size": 20, "max-epoch": 6}
-"""Of the small architectures: Penn Treebank in an hour of two CPU cores."""
+"""The small architectures: Penn Treebank takes an hour on two CPU cores."""
 
 
 # AWD-LSTM with a single softmax: full, tied, bilinear, dual nonlinear or DRILL.
@@ -46,7 +49,7 @@ SMALL_NETWORK = dict(
 )
 SMALL_TIED = dict(SMALL_NETWORK, hidden_sizes="512 512 256", output_layer="tied")
 
-# Merity et al. 2018; where the published program has other rows and another dropout_hidden, they are the program's
+# Merity et al. 2018. Rows and dropout_hidden are the published program's where they differ from the paper.
 AWD = dict(rnn_cell="lstm", dropout_embedding=0.1, dropout_output=0.4, dropout_weight=0.5)
 AWD_PTB = dict(
     AWD, embed_dim=400, hidden_sizes="1150 1150 400", output_layer="tied", dropout_input=0.4, dropout_hidden=0.25
@@ -55,7 +58,7 @@ AWD_WT2 = dict(AWD_PTB, dropout_input=0.65, dropout_hidden=0.2)
 AWD_PTB_TRAINING = {**AVERAGED, "lr": 30, "batch-size": 20, "max-epoch": 500, "seed": 141}
 AWD_WT2_TRAINING = {**AVERAGED, "lr": 30, "batch-size": 80, "max-epoch": 750, "seed": 1882}
 
-# Pappas & Henderson 2019; their baselines, table 4, have the same networks below, and full is trained as AWD-LSTM
+# Pappas & Henderson 2019. Their baselines (table 4) have the same recurrent layers, and full is trained like AWD-LSTM.
 _BILINEAR = dict(output_layer="bilinear")
 _DUAL = dict(output_layer="dual")
 _DRILL = dict(output_layer="drill", label_depth=4, label_dropout=0.6)
@@ -63,7 +66,7 @@ _FULL = dict(hidden_sizes="1150 1150 1150", output_layer="full")
 _LABELS_PTB_TRAINING = {**AWD_PTB_TRAINING, "max-epoch": 1000, "seed": 28}
 _LABELS_WT2_TRAINING = {**AWD_WT2_TRAINING, "max-epoch": 2000}
 
-# published programs cap the windows of AWD-LSTM while fine-tuning only
+# The published programs limit the windows of AWD-LSTM in fine-tuning only.
 _FINE_TUNING = {"max-window": 80}
 
 AWD_ARCHITECTURES: Dict[str, Preset] = {
@@ -85,7 +88,6 @@ AWD_ARCHITECTURES: Dict[str, Preset] = {
         dict(AWD_WT2, **_DRILL, label_activation="relu", label_mask="standard"), _LABELS_WT2_TRAINING, _FINE_TUNING
     ),
 }
-"""Values of ``--arch`` and their presets."""
 
 
 # AWD-LSTM with a mixture of softmaxes: MoS and DOC.
@@ -93,7 +95,7 @@ AWD_ARCHITECTURES: Dict[str, Preset] = {
 
 SMALL_MIXTURE = dict(SMALL_NETWORK, hidden_sizes="512 512 384", latent_dropout=0.2)
 
-# Yang et al. 2018; on WikiText-2 the programs of MoS and DOC compute the rows of an update in three groups
+# Yang et al. 2018. On WikiText-2 the programs of MoS and DOC split the rows of an update into three micro-batches.
 MOS_PTB = dict(
     AWD,
     embed_dim=280,
@@ -118,12 +120,12 @@ MOS_WT2_TRAINING = {
 MOS_PTB_FINE_TUNING = {"lr": 25}
 MOS_WT2_FINE_TUNING = {"lr": 20}
 
-# Takase et al. 2018; on WikiText-2 the program's input dropout is 0.55 where the paper's table says 0.65
+# Takase et al. 2018. On WikiText-2 the input dropout is the program's, 0.55, and not the table's, 0.65.
 _DOC = dict(output_layer="doc", experts_per_layer="0 0 5 15", latent_dropout=0.6)
 _BALANCE = {"balance": 0.001}
 _DOC_TRAINING = {**_BALANCE, "max-epoch": 500, "nonmonotone-interval": 60}
 
-MIXTURES_ARCHITECTURES: Dict[str, Preset] = {
+MIXTURE_ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_mos": Preset(dict(SMALL_MIXTURE, output_layer="mos"), SMALL),
     "lstm_lm_doc": Preset(dict(SMALL_MIXTURE, output_layer="doc"), {**SMALL, **_BALANCE}),
     "lstm_lm_mos_ptb": Preset(MOS_PTB, MOS_PTB_TRAINING, MOS_PTB_FINE_TUNING),
@@ -131,14 +133,13 @@ MIXTURES_ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_doc_ptb": Preset(dict(MOS_PTB, **_DOC), {**MOS_PTB_TRAINING, **_DOC_TRAINING}, {}),
     "lstm_lm_doc_wt2": Preset(dict(MOS_WT2, **_DOC), {**MOS_WT2_TRAINING, **_DOC_TRAINING}, {}),
 }
-"""Values of ``--arch`` and their presets."""
 
 
 # Major-Minor LSTM language models of Shuang et al. 2020.
 #
-# The ratio study at 9:1 is table IX, MoS table IV and WikiText-103 table VI. Of the last, the paper leaves open the
-# softmax (here exact), clipping (as in AWD-LSTM), windows (fixed) and penalties (none); of MoS, rows, seeds, groups of
-# rows and fine-tuning (all as in Yang et al. 2018).
+# The ratio study at 9:1 is table IX, MoS table IV and WikiText-103 table VI. For WikiText-103 the paper does not give
+# the softmax (here exact), clipping (as in AWD-LSTM), windows (fixed) and penalties (none). For MoS it does not give
+# rows, seeds, micro-batches of rows and fine-tuning (here all as in Yang et al. 2018).
 
 
 _MAJOR_MINOR = dict(rnn_cell="mmlstm", major_proportions="0.9")
@@ -168,27 +169,24 @@ MAJOR_MINOR_ARCHITECTURES: Dict[str, Preset] = {
     "mmlstm_lm_mos_ptb": Preset(_MM_MOS_PTB, {**MOS_PTB_TRAINING, **_MM_MOS_TRAINING}, MOS_PTB_FINE_TUNING),
     "mmlstm_lm_mos_wt2": Preset(_MM_MOS_WT2, {**MOS_WT2_TRAINING, **_MM_MOS_TRAINING, "lr": 20}, MOS_WT2_FINE_TUNING),
 }
-"""Values of ``--arch`` and their presets."""
 
 
 # Mogrifier LSTMs of Melis, Kocisky & Blunsom 2020.
 #
-# For Penn Treebank the setting is that of the authors' program and its configuration. The loss is summed over the 70
-# steps of a window, a mean of the rows (``--sentence-avg``); beside that sum stand the L2 penalty of 2.52e-4 and the
-# clipping at 10, which holds for the gradient of both. Beside a mean over tokens they would be 3.6e-6 and 0.143.
-# RMSProp
-# is Adam without a first moment, but with the correction of the second, and adds its epsilon before that. Masks of the
-# input, between the layers and of the output are fresh at every step, that of the state is fixed over a window. The
-# output layer reads the sum of both layers' outputs, and a row's state is dropped in one window of a hundred.
+# The setting for Penn Treebank is that of the authors' program and its configuration. The loss is the sum over the 70
+# steps of a window, averaged over rows (``--sentence-avg``). The L2 penalty of 2.52e-4 and the clipping of both
+# gradients at 10 belong to this sum. With a mean over tokens they would be 3.6e-6 and 0.143. Their RMSProp is Adam
+# without a first moment, which adds epsilon before it corrects the second. Dropout masks of input, output and between
+# layers change at every step, that of the state is fixed over a window. The output layer reads the sum of both layers'
+# outputs. A row's state is dropped in one window of a hundred.
 #
-# The width of 912 is the largest that keeps within the paper's 24M parameters: 23,986,480 with 10,000 words. The number
-# of epochs is ours: the program trains for at most 200,000 updates, about 970 epochs, and averages weights, which is
-# left
-# out here, because ``--optimizer nt_asgd`` averages SGD alone.
+# The width of 912 is the largest within the paper's 24M parameters: 23,986,480 with 10,000 words. The number of epochs
+# is ours. The program trains for at most 200,000 updates, about 970 epochs, and averages weights. That is left out,
+# because ``--optimizer nt_asgd`` averages SGD only.
 
 
 _MOGRIFIER = dict(rnn_cell="mogrifier", mogrifier_rounds=5, output_layer="tied")
-_SMALL_NETWORK = dict(
+_MOGRIFIER_SMALL = dict(
     _MOGRIFIER,
     dropout_masks="locked",
     embed_dim=256,
@@ -200,7 +198,7 @@ _SMALL_NETWORK = dict(
     dropout_recurrent=0.15,
     dropout_output=0.2,
 )
-_PTB = dict(
+_MOGRIFIER_PTB = dict(
     _MOGRIFIER,
     dropout_masks="standard",
     embed_dim=912,
@@ -213,7 +211,7 @@ _PTB = dict(
     dropout_carried_state=0.01,
     output_skip="sum",
 )
-_PTB_TRAINING = {
+_MOGRIFIER_PTB_TRAINING = {
     **STREAMS,
     "batch-size": 64,
     "optimizer": "l2_adam",
@@ -228,25 +226,21 @@ _PTB_TRAINING = {
 }
 
 MOGRIFIER_ARCHITECTURES: Dict[str, Preset] = {
-    "mogrifier_lm": Preset(_SMALL_NETWORK, SMALL),
-    "mogrifier_lm_ptb": Preset(_PTB, _PTB_TRAINING),
+    "mogrifier_lm": Preset(_MOGRIFIER_SMALL, SMALL),
+    "mogrifier_lm_ptb": Preset(_MOGRIFIER_PTB, _MOGRIFIER_PTB_TRAINING),
 }
-"""Values of ``--arch`` and their presets."""
 
 
 # Recurrent highway networks of Zilly et al. 2017 as Takase et al. 2017 train them: variational, of depth 8.
 #
 # The published transform gates read the state, and their biases start at -2. In the program of Takase et al. they read
-# the candidate, and their biases start at zero: ``--transform-input candidate --transform-bias 0``. Which of the two
-# the
-# figures of Takase et al. come from is not known.
+# the candidate, and their biases start at zero: ``--transform-input candidate --transform-bias 0``. It is not known
+# which of the two gave the figures of Takase et al.
 
 
-_VARIATIONAL = dict(
-    rnn_cell="rhn", transform_input="state", transform_bias=-2.0, dropout_masks="locked", word_masks="row"
-)
-_RHN_SMALL_NETWORK = dict(
-    _VARIATIONAL,
+_RHN = dict(rnn_cell="rhn", transform_input="state", transform_bias=-2.0, dropout_masks="locked", word_masks="row")
+_RHN_SMALL = dict(
+    _RHN,
     embed_dim=400,
     hidden_sizes="400",
     recurrence_depth=4,
@@ -255,8 +249,8 @@ _RHN_SMALL_NETWORK = dict(
     dropout_recurrent=0.1,
     dropout_output=0.2,
 )
-_NETWORK = dict(
-    _VARIATIONAL,
+_RHN_PAPER = dict(
+    _RHN,
     embed_dim=890,
     hidden_sizes="890",
     recurrence_depth=8,
@@ -268,8 +262,8 @@ _NETWORK = dict(
     dropout_output=0.75,
 )
 
-# the rate is constant for 20 epochs, then multiplied in every epoch; the model after the last epoch is the result
-_TRAINING = {
+# The rate is constant for 20 epochs and decays in every later one. The result is the model after the last epoch.
+_RHN_TRAINING = {
     **SUMMED_STEPS,
     "optimizer": "sgd",
     "lr": 0.2,
@@ -281,19 +275,18 @@ _TRAINING = {
     "max-epoch": 200,
     "seed": 0,
 }
-# the published rate, 0.2 of a sum over 35 steps, is 7 of their mean
-_SMALL_TRAINING = {**SMALL, "lr": 7}
+# The published rate of 0.2 for a sum over 35 steps is 7 for their mean.
+_RHN_SMALL_TRAINING = {**SMALL, "lr": 7}
 
 RHN_ARCHITECTURES: Dict[str, Preset] = {
     f"{name}{corpus}": Preset(dict(network, output_layer=output_layer), training)
     for name, output_layer in (("rhn_lm", "full"), ("rhn_lm_tied", "tied"))
     for corpus, network, training in (
-        ("", _RHN_SMALL_NETWORK, _SMALL_TRAINING),
-        ("_ptb", _NETWORK, _TRAINING),
-        ("_wt2", _NETWORK, _TRAINING),
+        ("", _RHN_SMALL, _RHN_SMALL_TRAINING),
+        ("_ptb", _RHN_PAPER, _RHN_TRAINING),
+        ("_wt2", _RHN_PAPER, _RHN_TRAINING),
     )
 }
-"""Values of ``--arch`` and their presets."""
 
 
 # LSTMs of Zaremba et al. 2014 and variational ones of Gal & Ghahramani 2016.
@@ -320,10 +313,10 @@ _ZAREMBA_LARGE = dict(
     dropout_hidden=0.65,
     dropout_output=0.65,
 )
-_ZAREMBA_VARIATIONAL = dict(rnn_cell="variational", dropout_masks="locked", word_masks="row")
+_VARIATIONAL = dict(rnn_cell="variational", dropout_masks="locked", word_masks="row")
 _VARIATIONAL_MEDIUM = dict(
     _ZAREMBA_MEDIUM,
-    **_ZAREMBA_VARIATIONAL,
+    **_VARIATIONAL,
     dropout_embedding=0.2,
     dropout_recurrent=0.2,
     dropout_input=0.35,
@@ -332,7 +325,7 @@ _VARIATIONAL_MEDIUM = dict(
 )
 _VARIATIONAL_LARGE = dict(
     _ZAREMBA_LARGE,
-    **_ZAREMBA_VARIATIONAL,
+    **_VARIATIONAL,
     dropout_embedding=0.3,
     dropout_recurrent=0.3,
     dropout_input=0.5,
@@ -340,13 +333,14 @@ _VARIATIONAL_LARGE = dict(
     dropout_output=0.5,
 )
 
-# the rate is constant first, then multiplied in every epoch; the model after the last epoch is the result
+# The rate is constant at first and decays in every later epoch. The result is the model after the last epoch.
 _SGD = {**SUMMED_STEPS, "optimizer": "sgd", "lr": 1.0, "lr-scheduler": "fixed", "seed": 0}
 _MEDIUM_TRAINING = {**_SGD, "clip-norm": 5, "max-epoch": 39, "force-anneal": 7, "lr-shrink": 1 / 1.2}
 _LARGE_TRAINING = {**_SGD, "clip-norm": 10, "max-epoch": 55, "force-anneal": 15, "lr-shrink": 1 / 1.15}
 _VARIATIONAL_MEDIUM_TRAINING = {**_MEDIUM_TRAINING, "weight-decay": 1e-7}
 _VARIATIONAL_LARGE_TRAINING = {**_LARGE_TRAINING, "weight-decay": 1e-7, "seed": 2}
 
+# Names without a corpus have no training flags, because the papers name none.
 ZAREMBA_ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_zaremba_medium": Preset(_ZAREMBA_MEDIUM),
     "lstm_lm_zaremba_medium_ptb": Preset(_ZAREMBA_MEDIUM, _MEDIUM_TRAINING),
@@ -359,18 +353,17 @@ ZAREMBA_ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_variational_large": Preset(_VARIATIONAL_LARGE),
     "lstm_lm_variational_large_ptb": Preset(_VARIATIONAL_LARGE, _VARIATIONAL_LARGE_TRAINING),
 }
-"""Values of ``--arch`` and their presets; without a corpus the paper names no training."""
 
 
 # Impulse-response networks (FPNN) and rectifier networks of Pachitariu & Sahani 2013.
 #
-# The paper gives the networks, their widths, dropout and what is held at a constant length. Length, optimiser, learning
-# rate, rows, window and epochs are not published. The first three were searched on the valid split of Penn Treebank
-# (results/fpnn); rows and windows, and all of text8's, are first guesses. There is no skipping network for words: it
-# joins the first letters of words.
+# The paper gives the networks, their widths, dropout, and which columns have a constant norm. The norm, optimiser,
+# learning rate, rows, window and epochs are not published. The first three were searched on the valid split of Penn
+# Treebank (results/fpnn). Rows and windows, and everything for text8, are first guesses. There is no skipping network
+# for words: it connects the first letters of words.
 
 
-# one layer between the encoding and the decoding matrix, nothing else; a mask of the decoding side for each prediction
+# One layer between the encoding and the decoding matrix, nothing else, and a fresh mask for each prediction.
 _ONE_LAYER = dict(
     input_matrix="off",
     output_layer="full",
@@ -380,7 +373,7 @@ _ONE_LAYER = dict(
 )
 _REGULARISED = dict(_ONE_LAYER, dropout_output=0.5, column_norm=15.0)
 _LINEAR = dict(rnn_cell="diagonal", transition="diagonal")
-# steps of Adagrad as long as those of the word matrices drive R out of the stable range within two updates
+# With the step size of the word matrices Adagrad drives R out of the stable range within two updates.
 _SLOW_MATRIX = dict(recurrent_scale=0.01)
 _RECTIFIER = dict(rnn_cell="rectifier", **_SLOW_MATRIX)
 _SMOOTH_RECTIFIER = dict(rnn_cell="smooth-rectifier", rectifier_smoothing=1.0)
@@ -391,7 +384,7 @@ _SMOOTH_OF_CHARACTERS = dict(_SMOOTH_RECTIFIER, rectifier_smoothing=0.1, **_SLOW
 _SKIP = dict(word_skip="_")
 
 _WORD_STREAMS = {**STREAMS, "tokens-per-sample": 35, "batch-size": 20}
-# Adagrad: the word matrices have rows of very unlike frequency, and the logits have no bias
+# Adagrad, because the frequencies of the word matrices' rows differ widely and the logits have no bias.
 _FPNN_TRAINING = {
     **_WORD_STREAMS,
     "optimizer": "adagrad",
@@ -405,8 +398,8 @@ _FPNN_TRAINING = {
 _FPNN_SMALL_TRAINING = {**_FPNN_TRAINING, "max-epoch": 6}
 _TEXT8 = {"tokens-per-sample": 20, "batch-size": 64, "max-epoch": 10}
 _TEXT8_WORDS = {**_FPNN_TRAINING, **_TEXT8}
-# the paper has momentum near 1 and no clipping: with SGD at 0.01 and momentum 0.99 smooth rectifiers do not leave their
-# start, and sharper ones diverge
+# The paper has momentum near 1 and no clipping. With SGD at 0.01 and momentum 0.99 smooth rectifiers do not leave their
+# initial values here, and sharper ones diverge.
 _TEXT8_CHARACTERS = {
     **STREAMS,
     "tokens-per-sample": 100,
@@ -437,28 +430,27 @@ FPNN_ARCHITECTURES: Dict[str, Preset] = {
         {**_SMOOTH_OF_CHARACTERS, **_SKIP, **_ONE_LAYER, **_CHARACTERS}, _TEXT8_CHARACTERS
     ),
 }
-"""Values of ``--arch`` and their presets."""
 
 
 # Gates on trained language models, of Takase, Suzuki & Nagata 2017.
 #
-# Dimension, dropout and learning rates are the paper's, the rest is that of the published program, whose Adam adds its
-# epsilon before the second moment is corrected.
+# Dimension, dropout and learning rates are the paper's. The rest is the published program's, whose Adam adds epsilon
+# before it corrects the second moment.
 
 
-NUM_EPOCHS = 5
+_GATED_EPOCHS = 5
 _GATE = dict(output_gate="iog", gate_dim=300, gate_dropout=0.5, gate_init_range=0.05)
 
-# the rate is 0.001 / sqrt(epoch)
+# The learning rate is 0.001 / sqrt(epoch).
 _GATED_TRAINING = {
     **SUMMED_STEPS,
     "optimizer": "l2_adam",
     "adam-eps-added": "before-correction",
-    "lr": ",".join(str(0.001 / epoch**0.5) for epoch in range(1, NUM_EPOCHS + 1)),
+    "lr": ",".join(str(0.001 / epoch**0.5) for epoch in range(1, _GATED_EPOCHS + 1)),
     "lr-scheduler": "fixed",
     "weight-decay": 1e-6,
     "clip-norm": 1.0,
-    "max-epoch": NUM_EPOCHS,
+    "max-epoch": _GATED_EPOCHS,
 }
 
 ON_AWD: Dict[str, Value] = {"clip-norm": 0.1, "gate-init-range": 0.01}
@@ -467,4 +459,3 @@ ON_AWD: Dict[str, Value] = {"clip-norm": 0.1, "gate-init-range": 0.01}
 GATED_ARCHITECTURES: Dict[str, Preset] = {
     name: Preset(_GATE, _GATED_TRAINING) for name in ("gated_lm", "gated_lm_ptb", "gated_lm_wt2")
 }
-"""Values of ``--arch`` and their presets."""

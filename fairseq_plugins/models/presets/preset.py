@@ -1,6 +1,6 @@
-"""What the papers' settings consist of, and how an architecture supplies them.
+"""The hyper-parameters of an architecture, and how ``--arch`` supplies them.
 
-``--arch`` supplies the values of model flags. Those of ``fairseq-train`` it cannot supply: the recipes give them
+``--arch`` can supply the values of model flags only. The recipes give the flags of ``fairseq-train``
 (:mod:`fairseq_plugins.recipes`), and ``python -m fairseq_plugins.cli.preset_flags ARCH`` prints them.
 """
 
@@ -20,16 +20,16 @@ Value = Union[bool, int, float, str]
 class Preset:
     """Hyper-parameters of one architecture.
 
-    fairseq applies today's preset to the flags of an older checkpoint. So a key that changes a model is never added to
-    a preset that checkpoints may have been trained with.
+    fairseq applies the current preset to the flags of an older checkpoint. Never add a key that changes the model to a
+    preset that checkpoints may have been trained with.
 
     Attributes:
         model: model flags.
-        output_layers: by output layer, flags that go with it in this architecture; those of the preset's own layer are
-            in ``model``, those of another hold where the user chooses that layer.
-        training: flags of ``fairseq-train`` for the main training.
-        fine_tuning: those that differ when the best model is trained on with averaging from the start, or None where
-            the paper does not do that.
+        output_layers: flags that go with an output layer in this architecture, by layer. Those of the preset's own
+            layer are in ``model`` too. Those of another layer are set if the user chooses it.
+        training: flags of ``fairseq-train`` for the main run.
+        fine_tuning: flags that differ when the best model is fine-tuned with averaging from the start, or None if the
+            paper does not fine-tune.
     """
 
     model: Mapping[str, Value]
@@ -39,7 +39,7 @@ class Preset:
 
     @property
     def averaging_flags(self) -> Mapping[str, Value]:
-        """Flags of ``fairseq-train`` that differ in the fine-tuning of the paper; there must be one."""
+        """Flags of ``fairseq-train`` that differ in the paper's fine-tuning, which must exist."""
         assert self.fine_tuning is not None
         return {"averaging": "immediate", **self.fine_tuning}
 
@@ -47,9 +47,9 @@ class Preset:
 def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.
 
-    Where ``args`` holds another output layer, gate or recurrent cell, the options of the preset's own are left out, but
-    for those that the other cell declares, too, and that have an effect on it: they regularise both alike. Another
-    output layer has its flags of ``preset.output_layers``, and none of those that go with the preset's own.
+    If ``args`` holds another output layer, gate or recurrent cell, the options of the preset's own component are left
+    out. Options that another cell shares and uses are kept, because they regularise both cells alike. Another output
+    layer gets its flags of ``preset.output_layers`` instead of those of the preset's own layer.
     """
     left_out: Set[str] = set()
     own_layer = preset.model.get(OUTPUT_LAYERS.destination)
@@ -74,5 +74,5 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
 
 
 def command_line(flags: Mapping[str, Value]) -> List[str]:
-    """Flags as ``fairseq-train`` reads them, ``--name=value``; one without a value is on."""
+    """Flags as ``fairseq-train`` reads them, ``--name=value``, and ``--name`` for True."""
     return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]

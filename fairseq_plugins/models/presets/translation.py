@@ -1,4 +1,7 @@
-"""Training flags that several families of encoder-decoders share."""
+"""Presets of the encoder-decoders: recurrent ones and Transformers.
+
+``*_ARCHITECTURES`` map values of ``--arch`` to their presets.
+"""
 
 import json
 from argparse import Namespace
@@ -11,7 +14,7 @@ from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
 from fairseq_plugins.output_layers.base import SharingFlags, TieEmbeddings
 
 TRANSLATION = {"task": "translation", "criterion": "regularized_cross_entropy", "distributed-world-size": 1}
-"""Of every training on pairs of lines."""
+"""Flags of ``fairseq-train`` for every run on sentence pairs."""
 
 ADAM_HALVED = {
     **TRANSLATION,
@@ -21,7 +24,7 @@ ADAM_HALVED = {
     "lr-scheduler": "fixed",
     "lr-shrink": 0.5,
 }
-"""Adam at a rate that is halved every epoch from ``force-anneal`` on (Takase et al. 2018)."""
+"""Adam whose rate is halved every epoch after ``force-anneal`` (Takase et al. 2018)."""
 
 
 # Recurrent encoder-decoders: small defaults and the papers' settings.
@@ -40,9 +43,9 @@ SHARING_FLAGS = SharingFlags(
     must_share="--output-layer {layer} needs a model that shares its embedding: leave out --share-embeddings none, or "
     "take --output-layer full",
 )
-"""What ``--share-embeddings`` means to the output layer; ``all`` is about the source, too."""
+"""The meaning of ``--share-embeddings`` for the output layer. ``all`` also concerns the source."""
 
-# Takase et al. 2018, section 6.2; dropout and the rest as in the toolkit that it modified
+# Takase et al. 2018, section 6.2. Dropout and the rest are those of the toolkit that it modified.
 _PUBLISHED = dict(
     rnn_cell="lstm",
     encoder_directions="both",
@@ -56,7 +59,7 @@ _PUBLISHED = dict(
 )
 _IWSLT = dict(_PUBLISHED, embed_dim=500, hidden_sizes="500 500")
 _GIGAWORD = dict(_PUBLISHED, embed_dim=400, hidden_sizes="400 400")
-# Luong et al. 2015 as Shuang et al. 2020 take it, tables XI and XII; the "dropout 1.0" of the latter cannot be a rate
+# Luong et al. 2015 as in Shuang et al. 2020, tables XI and XII, whose "dropout 1.0" cannot be a rate
 _WMT14 = dict(
     _PUBLISHED,
     embed_dim=1000,
@@ -64,21 +67,21 @@ _WMT14 = dict(
     encoder_directions="forward",
     dropout=0.2,
 )
-# the range gives width 256 the gain of 0.1 at width 500, with which mixtures start slowly here; an attention without a
-# matrix is learned sooner, but not under the tanh of a mixture (results/multi30k)
+# The range gives width 256 the gain of 0.1 at width 500. With a range of 0.1 mixtures start slowly here. Attention
+# without a matrix is learned sooner, except under the tanh of a mixture (results/multi30k).
 _SMALL = dict(_PUBLISHED, embed_dim=256, hidden_sizes="256 256", attention="dot", init_range=0.14)
 _MM = dict(rnn_cell="mmlstm", major_proportions="0.7 0.9")
 _MM_WMT14 = dict(_MM, hidden_sizes="1070 1070 1070 1070", major_proportions="0.7 0.7 0.8 0.9")
-# the experts read embedding, layer 1, layer 2, attention; the paper names no dropout for them
+# Experts of the embedding, layer 1, layer 2 and the attention. The paper names no dropout for them.
 _MOS = dict(output_layer="mos", experts_per_layer="0 0 0 2", latent_dropout=0.0)
 _DOC = dict(output_layer="doc", experts_per_layer="0 0 2 2", latent_dropout=0.0)
 
 _FULL: Dict[str, Value] = dict(output_layer="full")
 
-# not in the paper: values are dropped right before each softmax, as before a single one, and not as well where experts
-# and prior read (results/reuters21578)
+# Not in the paper: dropout acts once, on the expert hidden states, as it acts before a single softmax, and not also on
+# the layers that experts and prior read (results/reuters21578).
 _SMALL_MIXTURE: Dict[str, Value] = dict(attention="general", latent_dropout=0.3, dropout_output=0.0)
-# nor is the warm-up: without it the attention is learned late (results/multi30k)
+# The warm-up is not in the paper either. Without it the attention is learned late (results/multi30k).
 _SMALL_MIXTURES: Dict[str, Dict[str, Value]] = {
     "mos": _SMALL_MIXTURE,
     "doc": dict(_SMALL_MIXTURE, expert_warmup=1000),
@@ -91,14 +94,14 @@ _SMALL_LAYERS: Dict[str, Dict[str, Value]] = {
 _MOS_SMALL = dict(_MOS, **_SMALL_MIXTURES["mos"])
 _DOC_SMALL = dict(_DOC, **_SMALL_MIXTURES["doc"])
 
-# Multi30k in half an hour of two CPU cores; the paper's rate of 0.001, which belongs to width 500, is too low for 256
-# (results/multi30k)
+# Multi30k takes half an hour on two CPU cores. The paper's rate of 0.001 at width 500 is too low for width 256
+# (results/multi30k).
 SMALL_TRAINING = {**ADAM_HALVED, "lr": 0.004, "batch-size": 64, "max-epoch": 5, "force-anneal": 4}
 """Flags of ``fairseq-train`` of the small architectures."""
 
-# as in both toolkits; among the flags of the training, since older checkpoints of these architectures have two vectors
+# As in both toolkits. It is a training flag, because older checkpoints of these architectures have two bias vectors.
 _ONE_BIAS = {"rnn-biases": "one"}
-# as in that toolkit, the gradient is that of a sentence when it is clipped
+# As in the toolkit, the gradient is averaged over sentences before it is clipped.
 _TAKASE_TRAINING = {
     **ADAM_HALVED,
     **_ONE_BIAS,
@@ -108,8 +111,8 @@ _TAKASE_TRAINING = {
     "force-anneal": 10,
 }
 
-# Shuang et al. give SGD at 1.0 and 340,000 updates; batches, clipping and the nine halvings of the rate after half of
-# the updates are those of the toolkit whose recipe this is (TensorFlow's NMT tutorial)
+# Shuang et al. give SGD at 1.0 and 340,000 updates. Batches, clipping and the nine halvings of the rate in the second
+# half are those of TensorFlow's NMT tutorial, whose recipe this is.
 _WMT14_TRAINING = {
     **TRANSLATION,
     **_ONE_BIAS,
@@ -123,7 +126,7 @@ _WMT14_TRAINING = {
     "clip-norm": 5,
 }
 
-_TAKASE = {"lstm_encdec": _FULL, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}
+_TAKASE_VARIANTS = {"lstm_encdec": _FULL, "lstm_encdec_mos": _MOS, "lstm_encdec_doc": _DOC}
 
 _SMALL_VARIANTS = {
     "lstm_encdec": _FULL,
@@ -134,23 +137,22 @@ _SMALL_VARIANTS = {
 }
 _WMT14_VARIANTS = {"lstm_encdec": _FULL, "mmlstm_encdec": _MM_WMT14}
 
-ENCODER_DECODERS_ARCHITECTURES: Dict[str, Preset] = {
+ENCODER_DECODER_ARCHITECTURES: Dict[str, Preset] = {
     f"{name}{corpus}": Preset({**sizes, **differing}, training, output_layers={} if corpus else _SMALL_LAYERS)
     for corpus, sizes, training, variants in (
         ("", _SMALL, SMALL_TRAINING, _SMALL_VARIANTS),
-        ("_iwslt", _IWSLT, _TAKASE_TRAINING, _TAKASE),
-        ("_gigaword", _GIGAWORD, _TAKASE_TRAINING, _TAKASE),
+        ("_iwslt", _IWSLT, _TAKASE_TRAINING, _TAKASE_VARIANTS),
+        ("_gigaword", _GIGAWORD, _TAKASE_TRAINING, _TAKASE_VARIANTS),
         ("_wmt14", _WMT14, _WMT14_TRAINING, _WMT14_VARIANTS),
     )
     for name, differing in variants.items()
 }
-"""Values of ``--arch`` and their presets."""
 
 
 def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags that ``args`` does not hold yet.
 
-    A tied softmax shares the target embedding; ``--init by-layer`` has no range.
+    With a tied softmax the target embedding is shared. ``--init by-layer`` takes no range.
     """
     SHARING_FLAGS.complete(args, preset.model)
     model = dict(preset.model)
@@ -162,7 +164,7 @@ def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
 # Transformers: small defaults, fairseq's for IWSLT, and the base of WMT.
 
 
-TRANSFORMERS_SHARING_FLAGS = SharingFlags(
+TRANSFORMER_SHARING_FLAGS = SharingFlags(
     meanings={
         flag: {True: TieEmbeddings.ALWAYS, False: TieEmbeddings.NEVER}
         for flag in ("share_decoder_input_output_embed", "share_all_embeddings")
@@ -173,7 +175,7 @@ TRANSFORMERS_SHARING_FLAGS = SharingFlags(
     must_share="--output-layer {layer} needs a model that shares its embedding: give "
     "--share-decoder-input-output-embed, or take --output-layer full",
 )
-"""What fairseq's flags mean to the output layer."""
+"""The meaning of fairseq's flags for the output layer."""
 
 
 def _sizes(*, layers: int, width: int, feed_forward: int, heads: int, dropout: float) -> Dict[str, Value]:
@@ -188,14 +190,14 @@ def _sizes(*, layers: int, width: int, feed_forward: int, heads: int, dropout: f
     return {**sides, "dropout": dropout}
 
 
-_TRANSFORMERS_SMALL = _sizes(layers=3, width=256, feed_forward=1024, heads=4, dropout=0.2)
-_TRANSFORMERS_IWSLT = _sizes(layers=6, width=512, feed_forward=1024, heads=4, dropout=0.3)
-# Vaswani et al. 2017, base, which Pappas & Henderson 2019 take, with the start of their program for all matrices
-_TRANSFORMERS_WMT14 = _sizes(layers=6, width=512, feed_forward=2048, heads=8, dropout=0.1)
+_TRANSFORMER_SMALL = _sizes(layers=3, width=256, feed_forward=1024, heads=4, dropout=0.2)
+_TRANSFORMER_IWSLT = _sizes(layers=6, width=512, feed_forward=1024, heads=4, dropout=0.3)
+# The base model of Vaswani et al. 2017, which Pappas & Henderson 2019 use, with their program's initialisation.
+_TRANSFORMER_WMT14 = _sizes(layers=6, width=512, feed_forward=2048, heads=8, dropout=0.1)
 _GLOROT = dict(label_init="glorot")
 
 _SHARED = dict(share_decoder_input_output_embed=True)
-_LAYERS = {
+_TRANSFORMER_LAYERS = {
     "full": dict(output_layer="full"),
     "bilinear": dict(_SHARED, output_layer="bilinear"),
     "dual": dict(_SHARED, output_layer="dual"),
@@ -205,8 +207,8 @@ _LAYERS = {
 }
 
 _SMOOTHED = {**TRANSLATION, "label-smoothing": 0.1, "optimizer": "adam", "lr-scheduler": "inverse_sqrt"}
-# Multi30k in half an hour of two CPU cores
-TRANSFORMERS_SMALL_TRAINING = {
+# Multi30k takes half an hour on two CPU cores.
+TRANSFORMER_SMALL_TRAINING = {
     **_SMOOTHED,
     "batch-size": 64,
     "max-epoch": 5,
@@ -218,7 +220,7 @@ TRANSFORMERS_SMALL_TRAINING = {
 """Flags of ``fairseq-train`` of the small architectures."""
 
 # fairseq's example for IWSLT 2014
-_IWSLT_TRAINING = {
+_TRANSFORMER_IWSLT_TRAINING = {
     **_SMOOTHED,
     "max-tokens": 4096,
     "max-update": 50_000,
@@ -228,9 +230,9 @@ _IWSLT_TRAINING = {
     "weight-decay": 0.0001,
     "clip-norm": 0,
 }
-# Pappas & Henderson: 350,000 updates of two batches of 4,096 tokens, the rate that of Noam's schedule with factor 2 at
-# its peak, 2 / sqrt(512 x 8000)
-_TRANSFORMERS_WMT14_TRAINING = {
+# Pappas & Henderson: 350,000 updates of two batches of 4,096 tokens. The rate is the peak of Noam's schedule with
+# factor 2: 2 / sqrt(512 x 8000).
+_TRANSFORMER_WMT14_TRAINING = {
     **_SMOOTHED,
     "max-tokens": 4096,
     "update-freq": 2,
@@ -241,26 +243,25 @@ _TRANSFORMERS_WMT14_TRAINING = {
     "warmup-init-lr": 0,
 }
 
-TRANSFORMERS_ARCHITECTURES: Dict[str, Preset] = {
+TRANSFORMER_ARCHITECTURES: Dict[str, Preset] = {
     f"transformer_{layer}{corpus}": Preset(
         {**sizes, **output, **(_GLOROT if corpus == "_wmt14" and layer in ("dual", "drill") else {})}, training
     )
-    for layer, output in _LAYERS.items()
+    for layer, output in _TRANSFORMER_LAYERS.items()
     for corpus, sizes, training in (
-        ("", _TRANSFORMERS_SMALL, TRANSFORMERS_SMALL_TRAINING),
-        ("_iwslt", _TRANSFORMERS_IWSLT, _IWSLT_TRAINING),
-        ("_wmt14", _TRANSFORMERS_WMT14, _TRANSFORMERS_WMT14_TRAINING),
+        ("", _TRANSFORMER_SMALL, TRANSFORMER_SMALL_TRAINING),
+        ("_iwslt", _TRANSFORMER_IWSLT, _TRANSFORMER_IWSLT_TRAINING),
+        ("_wmt14", _TRANSFORMER_WMT14, _TRANSFORMER_WMT14_TRAINING),
     )
 }
-"""Values of ``--arch`` and their presets."""
 
 
 def apply_transformer_preset(preset: Preset, args: Namespace) -> None:
-    """Set the flags that ``args`` does not hold yet, fairseq's defaults among them.
+    """Set the flags that ``args`` does not hold yet, including fairseq's defaults.
 
-    A full softmax becomes the tied one where fairseq's flags share the decoder's embedding; where ``args`` holds
-    either, the embedding is shared as it needs.
+    If fairseq's flags share the decoder's embedding, a full softmax of the preset becomes the tied one. If the user
+    names a layer that allows one choice only, the embedding is shared accordingly.
     """
-    TRANSFORMERS_SHARING_FLAGS.complete(args, preset.model)
+    TRANSFORMER_SHARING_FLAGS.complete(args, preset.model)
     apply_preset(preset, args)
     base_architecture(args)

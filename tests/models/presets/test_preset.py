@@ -23,7 +23,7 @@ from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
-RECURRENT = {**LANGUAGE_MODELS, **translation.ENCODER_DECODERS_ARCHITECTURES}
+RECURRENT = {**LANGUAGE_MODELS, **translation.ENCODER_DECODER_ARCHITECTURES}
 NO_MATCH = re.compile("give the last layer the width of the embedding|compares hidden states, .* wide, with")
 
 

@@ -9,11 +9,11 @@ from builders import build_encdec
 from fairseq import options
 
 from fairseq_plugins.models.presets import apply_preset
-from fairseq_plugins.models.presets.translation import ENCODER_DECODERS_ARCHITECTURES, TRANSFORMERS_ARCHITECTURES
+from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, TRANSFORMER_ARCHITECTURES
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
 from fairseq_plugins.modules.attention import DotAttention, GeneralAttention
 
-every_architecture = pytest.mark.parametrize("arch", sorted(ENCODER_DECODERS_ARCHITECTURES))
+every_architecture = pytest.mark.parametrize("arch", sorted(ENCODER_DECODER_ARCHITECTURES))
 
 
 def count_by_hand(*, source_size, vocab_size, width, num_experts):
@@ -80,7 +80,7 @@ def test_parameter_count_of_wmt14(arch, width, sizes, millions, build_encdec):
 
 @pytest.mark.parametrize("corpus", ["", "_wmt14"])
 def test_major_minor_differs_in_its_layers_only(corpus):
-    plain, ours = (ENCODER_DECODERS_ARCHITECTURES[f"{name}_encdec{corpus}"].model for name in ("lstm", "mmlstm"))
+    plain, ours = (ENCODER_DECODER_ARCHITECTURES[f"{name}_encdec{corpus}"].model for name in ("lstm", "mmlstm"))
     changed = {flag for flag, value in ours.items() if plain.get(flag) != value}
     assert changed - {"hidden_sizes"} == {"rnn_cell", "major_proportions"} and set(plain) <= set(ours)
 
@@ -97,7 +97,7 @@ def test_wmt14_is_the_model_of_luong_et_al():
         share_embeddings="none",
         output_layer="full",
     )
-    assert expected.items() <= ENCODER_DECODERS_ARCHITECTURES["lstm_encdec_wmt14"].model.items()
+    assert expected.items() <= ENCODER_DECODER_ARCHITECTURES["lstm_encdec_wmt14"].model.items()
 
 
 @pytest.mark.parametrize("corpus, width", [("iwslt", 500), ("gigaword", 400)])
@@ -118,7 +118,7 @@ def test_settings_of_the_paper(corpus, width, layer, experts):
     )
     if experts:
         expected.update(experts_per_layer=experts, latent_dropout=0.0)
-    assert ENCODER_DECODERS_ARCHITECTURES[f"lstm_encdec{layer}_{corpus}"].model == expected
+    assert ENCODER_DECODER_ARCHITECTURES[f"lstm_encdec{layer}_{corpus}"].model == expected
 
 
 def test_the_paper_starts_all_parameters_within_a_tenth(build_encdec):
@@ -131,7 +131,7 @@ def test_the_paper_starts_all_parameters_within_a_tenth(build_encdec):
 def test_the_output_layers_differ_in_their_output_layer_only():
     for corpus in ("", "_iwslt", "_gigaword"):
         full, *others = (
-            ENCODER_DECODERS_ARCHITECTURES[f"lstm_encdec{layer}{corpus}"].model for layer in ("", "_mos", "_doc")
+            ENCODER_DECODER_ARCHITECTURES[f"lstm_encdec{layer}{corpus}"].model for layer in ("", "_mos", "_doc")
         )
         for other in others:
             changed = {flag for flag, value in other.items() if full.get(flag) != value}
@@ -166,7 +166,7 @@ def test_small_attentions_under_one_softmax_have_no_matrix_and_all_others_have_o
         ("lstm_encdec_doc", "dot"): {"attention": "dot"},
     }
     found = {}
-    for names, more in {**{(arch,): {} for arch in ENCODER_DECODERS_ARCHITECTURES}, **others}.items():
+    for names, more in {**{(arch,): {} for arch in ENCODER_DECODER_ARCHITECTURES}, **others}.items():
         with torch.device("meta"):
             attention = build_encdec(names[0], 30, 40, **more).decoder.stack.attention
         found[names] = type(attention)
@@ -181,7 +181,7 @@ def test_small_attentions_under_one_softmax_have_no_matrix_and_all_others_have_o
 
 
 def test_the_small_doc_learns_its_attention_first_and_the_papers_settings_stay_as_they_are():
-    waiting = {name for name, preset in ENCODER_DECODERS_ARCHITECTURES.items() if "expert_warmup" in preset.model}
+    waiting = {name for name, preset in ENCODER_DECODER_ARCHITECTURES.items() if "expert_warmup" in preset.model}
     assert waiting == {"lstm_encdec_doc", "mmlstm_encdec_doc"}
 
 
@@ -213,9 +213,9 @@ def test_presets_reach_the_model(build_encdec):
 @every_architecture
 def test_a_given_flag_beats_the_preset(arch):
     args = Namespace(embed_dim=7, dropout=0.0)
-    apply_preset(ENCODER_DECODERS_ARCHITECTURES[arch], args)
+    apply_preset(ENCODER_DECODER_ARCHITECTURES[arch], args)
     assert args.embed_dim == 7 and args.dropout == 0.0
-    assert args.hidden_sizes == ENCODER_DECODERS_ARCHITECTURES[arch].model["hidden_sizes"]
+    assert args.hidden_sizes == ENCODER_DECODER_ARCHITECTURES[arch].model["hidden_sizes"]
 
 
 @every_architecture
@@ -229,7 +229,7 @@ def test_another_output_layer_drops_the_presets_options_that_it_does_not_have(ar
 def test_every_preset_builds_and_sets_declared_flags_only(arch, build_encdec):
     parser = argparse.ArgumentParser()
     RecurrentEncoderDecoder.add_args(parser)
-    assert set(ENCODER_DECODERS_ARCHITECTURES[arch].model) <= {action.dest for action in parser._actions}
+    assert set(ENCODER_DECODER_ARCHITECTURES[arch].model) <= {action.dest for action in parser._actions}
     with torch.device("meta"):
         build_encdec(arch, 30, 40)
 
@@ -238,7 +238,7 @@ def test_every_preset_builds_and_sets_declared_flags_only(arch, build_encdec):
 def test_fairseq_knows_the_architecture_and_its_preset(arch):
     command = ["data", f"--arch={arch}", "--task=translation", "--criterion=regularized_cross_entropy"]
     args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=command))
-    assert {flag: args[flag] for flag in ENCODER_DECODERS_ARCHITECTURES[arch].model} == ENCODER_DECODERS_ARCHITECTURES[
+    assert {flag: args[flag] for flag in ENCODER_DECODER_ARCHITECTURES[arch].model} == ENCODER_DECODER_ARCHITECTURES[
         arch
     ].model
 
@@ -265,14 +265,14 @@ def test_training_is_adam_whose_rate_is_halved_every_epoch_in_the_end(corpus, ex
     common = {"optimizer": "adam", "clip-norm": 5, "lr-scheduler": "fixed", "lr-shrink": 0.5}
     parts = {"task": "translation", "criterion": "regularized_cross_entropy", "distributed-world-size": 1}
     for layer in ("", "_mos", "_doc"):
-        assert ENCODER_DECODERS_ARCHITECTURES[f"lstm_encdec{layer}{corpus}"].training == {**common, **parts, **expected}
+        assert ENCODER_DECODER_ARCHITECTURES[f"lstm_encdec{layer}{corpus}"].training == {**common, **parts, **expected}
 
 
 def test_major_minor_is_trained_as_its_baseline():
     for corpus in ("", "_wmt14"):
         assert (
-            ENCODER_DECODERS_ARCHITECTURES[f"mmlstm_encdec{corpus}"].training
-            == ENCODER_DECODERS_ARCHITECTURES[f"lstm_encdec{corpus}"].training
+            ENCODER_DECODER_ARCHITECTURES[f"mmlstm_encdec{corpus}"].training
+            == ENCODER_DECODER_ARCHITECTURES[f"lstm_encdec{corpus}"].training
         )
 
 
@@ -284,7 +284,7 @@ def test_published_trainings_have_one_bias_vector(arch):
         model = build_encdec(arch, 9, 9, embed_dim=8, hidden_sizes="16 16 16 16" if "wmt" in arch else "8 8", **flags)
         return {name.rpartition(".")[2][:7] for name, _ in model.named_parameters() if ".bias_" in name}
 
-    assert ENCODER_DECODERS_ARCHITECTURES[arch].training["rnn-biases"] == "one"
+    assert ENCODER_DECODER_ARCHITECTURES[arch].training["rnn-biases"] == "one"
     assert biases(rnn_biases="one") == {"bias_ih"} and biases() == {"bias_ih", "bias_hh"}
 
 
@@ -293,14 +293,14 @@ LAYERS = ("full", "bilinear", "dual", "drill", "mos", "doc")
 
 @pytest.mark.parametrize("corpus", ["", "_iwslt", "_wmt14"])
 def test_all_output_layers_are_trained_alike_by_smoothed_labels_and_adam(corpus):
-    training = TRANSFORMERS_ARCHITECTURES[f"transformer_full{corpus}"].training
-    assert all(TRANSFORMERS_ARCHITECTURES[f"transformer_{layer}{corpus}"].training == training for layer in LAYERS)
+    training = TRANSFORMER_ARCHITECTURES[f"transformer_full{corpus}"].training
+    assert all(TRANSFORMER_ARCHITECTURES[f"transformer_{layer}{corpus}"].training == training for layer in LAYERS)
     common = {"label-smoothing": 0.1, "optimizer": "adam", "lr-scheduler": "inverse_sqrt", "task": "translation"}
     assert common.items() <= training.items() and {"max-epoch", "max-update"} & set(training)
 
 
 def test_wmt14_has_two_batches_an_update_and_twice_the_rate_of_vaswani_et_al_at_its_peak():
-    training = TRANSFORMERS_ARCHITECTURES["transformer_full_wmt14"].training
+    training = TRANSFORMER_ARCHITECTURES["transformer_full_wmt14"].training
     expected = {"max-tokens": 4096, "update-freq": 2, "max-update": 350_000, "adam-betas": "(0.9, 0.998)"}
     assert expected.items() <= training.items()
     assert training["lr"] == pytest.approx(2 * (512 * training["warmup-updates"]) ** -0.5, rel=1e-5)
