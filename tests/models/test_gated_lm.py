@@ -299,9 +299,6 @@ def task_with_padding(task):
     return Namespace(**vars(task), source_language=None)
 
 
-BASE_MODELS_V = 23
-
-
 def save(model, path, **flags):
     """A checkpoint as fairseq writes it, with what is read here."""
     torch.save(
@@ -331,14 +328,14 @@ def base(tmp_path):
 
 
 def gate(path, task=None, **flags):
-    return build_model("gated_lm", task or make_task(BASE_MODELS_V), base_model=path, gate_dim=5, **flags)
+    return build_model("gated_lm", task or make_task(V), base_model=path, gate_dim=5, **flags)
 
 
 def test_weights_and_flags_are_the_checkpoints(base):
     (first, one), (second, two) = base("one.pt", "doc", dropout_input=0.3), base("two.pt", "full", rnn_cell="mmlstm")
     args = Namespace(arch="gated_lm", base_model=f"{first}:{second}", gate_dim=5)
     ARCH_CONFIG_REGISTRY["gated_lm"](args)
-    model = ARCH_MODEL_REGISTRY["gated_lm"].build_model(args, make_task(BASE_MODELS_V))
+    model = ARCH_MODEL_REGISTRY["gated_lm"].build_model(args, make_task(V))
     for member, expected in zip(model.decoder.members, (one, two)):
         assert all(torch.equal(member.state_dict()[name], x) for name, x in expected.decoder.state_dict().items())
     assert [flags["arch"] for flags in args.base_model_flags] == ["lstm_lm_awd"] * 2
@@ -350,19 +347,17 @@ def test_flags_of_a_checkpoint_build_the_same_model_without_files(base):
     path, _ = base("one.pt", "doc")
     args = Namespace(**tiny_base_flags("doc"))
     saved = gate(path)
-    again = build_model(
-        "gated_lm", make_task(BASE_MODELS_V), base_model="removed.pt", base_model_flags=[vars(args)], gate_dim=5
-    )
+    again = build_model("gated_lm", make_task(V), base_model="removed.pt", base_model_flags=[vars(args)], gate_dim=5)
     again.load_state_dict(saved.state_dict())
-    tokens = torch.randint(4, BASE_MODELS_V, (2, 5))
+    tokens = torch.randint(4, V, (2, 5))
     assert torch.equal(again.eval()(tokens)[0], saved.eval()(tokens)[0])
 
 
 def other_words():
     dictionary = Dictionary()
-    for i in reversed(range(BASE_MODELS_V - len(dictionary))):
+    for i in reversed(range(V - len(dictionary))):
         dictionary.add_symbol(f"w{i}")
-    task = make_task(BASE_MODELS_V)
+    task = make_task(V)
     task.source_dictionary = task.target_dictionary = dictionary
     return task
 
@@ -431,7 +426,7 @@ def resume(request, base, tmp_path):
     """
     args = Namespace(arch="gated_lm", base_model=f"{base('one.pt', 'doc')[0]}:{base('two.pt', 'tied')[0]}", gate_dim=5)
     ARCH_CONFIG_REGISTRY["gated_lm"](args)
-    saved = ARCH_MODEL_REGISTRY["gated_lm"].build_model(args, make_task(BASE_MODELS_V))
+    saved = ARCH_MODEL_REGISTRY["gated_lm"].build_model(args, make_task(V))
     (tmp_path / "gate").mkdir()
     path = save(saved.to(request.param).float(), tmp_path / "gate/checkpoint_last.pt", **vars(args))
 

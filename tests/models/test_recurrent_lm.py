@@ -44,12 +44,10 @@ from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS
 from fairseq_plugins.modules.stack import MERGES, OUTPUT_SKIPS
 from fairseq_plugins.options import check_dropout
 
-RECURRENT_LM_V, RECURRENT_LM_B, RECURRENT_LM_T = 23, 3, 6
-
 
 @pytest.fixture
 def tokens():
-    return torch.randint(RECURRENT_LM_V, (RECURRENT_LM_B, RECURRENT_LM_T))
+    return torch.randint(V, (B, T))
 
 
 def layers_by_hand(model, tokens):
@@ -112,22 +110,22 @@ def test_the_tied_output_matrix_is_not_masked(tokens):
 def test_windows_of_a_stream_are_one_long_sequence(cell, name, tokens):
     model = build_tiny_lm(name, rnn_cell=cell).double()
     whole = model(tokens)[0]
-    windows = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 5), (5, RECURRENT_LM_T))]
+    windows = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 5), (5, T))]
     torch.testing.assert_close(torch.cat(windows, dim=1), whole, rtol=1e-11, atol=1e-11)
 
 
 def test_a_new_stream_starts_from_zero(tokens):
     model = build_tiny_lm("tied")
     expected = model(tokens)[0]
-    model(torch.randint(RECURRENT_LM_V, (RECURRENT_LM_B, RECURRENT_LM_T)), stream="text", position=0)
-    assert not torch.equal(model(tokens, stream="text", position=RECURRENT_LM_T)[0], expected)
+    model(torch.randint(V, (B, T)), stream="text", position=0)
+    assert not torch.equal(model(tokens, stream="text", position=T)[0], expected)
     assert torch.equal(model(tokens, stream="text", position=0)[0], expected)
 
 
 def test_a_window_can_be_repeated(tokens):
     model = build_tiny_lm("tied")
     model(tokens, stream="text", position=0)
-    outputs = [model(tokens, stream="text", position=RECURRENT_LM_T)[0] for _ in range(3)]
+    outputs = [model(tokens, stream="text", position=T)[0] for _ in range(3)]
     assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
     with pytest.raises(ValueError, match="stream 'text' cannot go on at token 5"):
         model(tokens, stream="text", position=5)
@@ -139,7 +137,7 @@ def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(tokens):
         lm(tokens, stream="text", position=0)
     fresh = build_tiny_lm("tied")(tokens)[0]
     assert torch.equal(model(tokens)[0], fresh)
-    outputs = [lm(tokens, stream="text", position=RECURRENT_LM_T)[0] for lm in (model, other)]
+    outputs = [lm(tokens, stream="text", position=T)[0] for lm in (model, other)]
     assert torch.equal(*outputs) and not torch.equal(outputs[0], fresh)
 
 
@@ -150,9 +148,9 @@ def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(tokens
     model.eval()
     first = model(tokens[:1], stream="valid", position=0)[0]
     assert torch.equal(first, build_tiny_lm("tied")(tokens[:1])[0])
-    for position in (0, RECURRENT_LM_T):
-        model(torch.randint(RECURRENT_LM_V, (5, RECURRENT_LM_T)), stream="valid", position=position)
-    outputs = [lm.train()(tokens, stream="train", position=RECURRENT_LM_T)[0] for lm in (model, undisturbed)]
+    for position in (0, T):
+        model(torch.randint(V, (5, T)), stream="valid", position=position)
+    outputs = [lm.train()(tokens, stream="train", position=T)[0] for lm in (model, undisturbed)]
     assert torch.equal(*outputs)
 
 
@@ -162,16 +160,16 @@ def test_the_mode_of_the_model_does_not_change_the_stream(tokens):
     for lm, mode in ((model, False), (expected, True)):
         lm.train()(tokens, stream="train", position=0)
         lm.train(mode)(tokens, stream="statistics", position=0)
-        lm.train(mode)(tokens, stream="train", position=RECURRENT_LM_T)
-    states = [lm.decoder.carried_state.get("train", 2 * RECURRENT_LM_T) for lm in (model, expected)]
+        lm.train(mode)(tokens, stream="train", position=T)
+    states = [lm.decoder.carried_state.get("train", 2 * T) for lm in (model, expected)]
     torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 def test_no_gradient_crosses_windows_of_a_stream(tokens):
     model = build_tiny_lm("tied")
     model(tokens, stream="text", position=0)
-    second = torch.full((RECURRENT_LM_B, 1), 4)
-    states = model(second, stream="text", position=RECURRENT_LM_T)[1]["states"]
+    second = torch.full((B, 1), 4)
+    states = model(second, stream="text", position=T)[1]["states"]
     states.top.sum().backward()
     rows = model.decoder.embedding.weight.grad.abs().sum(-1).nonzero().flatten().tolist()
     assert rows == [4]
@@ -182,7 +180,7 @@ def test_decoding_leaves_the_streams_alone(tokens):
     for lm in (model, undisturbed):
         lm(tokens, stream="text", position=0)
     model(tokens, incremental_state={})
-    outputs = [lm(tokens, stream="text", position=RECURRENT_LM_T)[0] for lm in (model, undisturbed)]
+    outputs = [lm(tokens, stream="text", position=T)[0] for lm in (model, undisturbed)]
     assert torch.equal(*outputs)
 
 
@@ -190,26 +188,24 @@ def test_decoding_leaves_the_streams_alone(tokens):
 def test_dropped_rows_start_a_window_from_zero_and_the_others_go_on(cell):
     """In training alone; which ones is decided by the generator, which fairseq seeds at every update."""
     rows, flags = 40, dict(rnn_cell=cell, output_gate="iog-lstm", gate_dim=5, gate_dropout=0.0)
-    first, second = torch.randint(RECURRENT_LM_V, (2, rows, RECURRENT_LM_T))
+    first, second = torch.randint(V, (2, rows, T))
     plain, model = build_tiny_lm("tied", **flags), build_tiny_lm("tied", dropout_carried_state=0.3, **flags)
     for lm in (plain, model):
         lm.train()(first, stream="train", position=0)
     goes_on, starts = (
-        plain(second, stream="train", position=RECURRENT_LM_T)[0],
+        plain(second, stream="train", position=T)[0],
         build_tiny_lm("tied", **flags)(second)[0],
     )
     windows = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        windows.append(model(second, stream="train", position=RECURRENT_LM_T)[0])
+        windows.append(model(second, stream="train", position=T)[0])
         dropped = (windows[-1] - starts).abs().amax(dim=(1, 2)) < 1e-5
         assert 3 <= dropped.sum() <= 22
         expected = torch.where(dropped.view(-1, 1, 1), starts, goes_on)
         torch.testing.assert_close(windows[-1], expected, rtol=1e-4, atol=1e-5)
     assert torch.equal(windows[0], windows[1]) and not torch.equal(windows[0], windows[2])
-    torch.testing.assert_close(
-        model.eval()(second, stream="train", position=RECURRENT_LM_T)[0], goes_on, rtol=0, atol=0
-    )
+    torch.testing.assert_close(model.eval()(second, stream="train", position=T)[0], goes_on, rtol=0, atol=0)
     assert model(second)[0] is not None
 
 
@@ -262,7 +258,7 @@ def test_a_start_of_biases_is_one_within_a_range():
 
 @pytest.mark.parametrize("arch", ["lstm_lm_awd", "gated_lm"])
 def test_a_task_of_pairs_is_refused(arch):
-    task = TranslationTask(TranslationConfig(), make_dictionary(RECURRENT_LM_V), make_dictionary(RECURRENT_LM_V))
+    task = TranslationTask(TranslationConfig(), make_dictionary(V), make_dictionary(V))
     with pytest.raises(ValueError, match="a language model, .* pairs: give --task stateful_lm .*--arch for pairs"):
         build_model(arch, task)
 
@@ -454,7 +450,7 @@ def source():
 
 
 @pytest.fixture
-def new_cell_tokens():
+def decoder_tokens():
     return torch.randint(4, V, (B, T))
 
 
@@ -471,33 +467,33 @@ def losses(model, *inputs, target, num_updates=60):
 
 
 @pytest.mark.parametrize("layer", ["tied", "doc"])
-def test_a_language_model_learns(layer, new_cell_tokens):
+def test_a_language_model_learns(layer, decoder_tokens):
     sizes = dict(embed_dim=16, hidden_sizes="16 16", rnn_cell="tanh", dropout_memory=0.1)
     found = losses(
         build_lm(f"lstm_lm_{layer.replace('tied', 'awd')}", V, **sizes),
-        new_cell_tokens,
-        target=new_cell_tokens.roll(-1, 1),
+        decoder_tokens,
+        target=decoder_tokens.roll(-1, 1),
     )
     assert found[-1] < found[0] - 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("feeding, merge", FEEDING_AND_MERGES)
-def test_an_encoder_decoder_learns(feeding, merge, source, new_cell_tokens):
+def test_an_encoder_decoder_learns(feeding, merge, source, decoder_tokens):
     flags = dict(embed_dim=16, hidden_sizes="16 16", dropout_memory=0.1, input_feeding=feeding, encoder_merge=merge)
     model = build_encdec("lstm_encdec", SOURCES, V, rnn_cell="tanh", **flags)
-    found = losses(model, *source, new_cell_tokens, target=new_cell_tokens.roll(-1, 1))
+    found = losses(model, *source, decoder_tokens, target=decoder_tokens.roll(-1, 1))
     assert found[-1] < found[0] - 1
 
 
-def test_a_training_goes_on_from_a_checkpoint_within_a_text(new_cell_tokens, tmp_path):
+def test_a_training_goes_on_from_a_checkpoint_within_a_text(decoder_tokens, tmp_path):
     """As the task saves and restores it: weights, and the state before the next window of all rows."""
 
     def train(model, positions):
         optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
         for position in positions:
             optimizer.zero_grad()
-            window = new_cell_tokens[:, position : position + 2]
+            window = decoder_tokens[:, position : position + 2]
             model(window, target=window.roll(-1, 1), stream="train", position=position)[0].backward()
             optimizer.step()
 
@@ -525,14 +521,14 @@ def test_a_training_goes_on_from_a_checkpoint_within_a_text(new_cell_tokens, tmp
 # scoring and beam search
 
 
-def test_windows_of_a_stream_are_one_long_text(new_cell_tokens):
+def test_windows_of_a_stream_are_one_long_text(decoder_tokens):
     model, target = (
         build_tiny_lm("tied", rnn_cell="tanh", dropout_memory=0.5).double().eval(),
-        new_cell_tokens.roll(-1, 1),
+        decoder_tokens.roll(-1, 1),
     )
-    whole = model(new_cell_tokens, target=target)[1]["scores"].nll
+    whole = model(decoder_tokens, target=target)[1]["scores"].nll
     windows = [
-        model(new_cell_tokens[:, a:b], target=target[:, a:b], stream="test", position=a)[1]["scores"].nll
+        model(decoder_tokens[:, a:b], target=target[:, a:b], stream="test", position=a)[1]["scores"].nll
         for a, b in ((0, 1), (1, 4), (4, T))
     ]
     torch.testing.assert_close(torch.cat(windows, dim=1), whole, rtol=1e-11, atol=1e-11)
@@ -556,11 +552,11 @@ def test_a_beam_search_scores_as_the_full_forward(feeding, merge, source):
 
 
 @torch.no_grad()
-def test_a_language_model_continues_a_text(new_cell_tokens):
+def test_a_language_model_continues_a_text(decoder_tokens):
     model, dictionary = build_tiny_lm("tied", rnn_cell="tanh", dropout_memory=0.5).eval(), make_dictionary(V)
     generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=8)
-    batch = {"net_input": {"src_tokens": new_cell_tokens[:, :3], "src_lengths": torch.full((B,), 3)}}
-    for hypotheses in generator.generate([model], batch, prefix_tokens=new_cell_tokens[:, :3]):
+    batch = {"net_input": {"src_tokens": decoder_tokens[:, :3], "src_lengths": torch.full((B,), 3)}}
+    for hypotheses in generator.generate([model], batch, prefix_tokens=decoder_tokens[:, :3]):
         for hypothesis in hypotheses:
             target = hypothesis["tokens"].unsqueeze(0)
             previous = torch.cat([torch.full((1, 1), dictionary.eos()), target[:, :-1]], dim=1)

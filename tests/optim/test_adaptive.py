@@ -1,4 +1,4 @@
-"""Adam with decay in the gradient, as fairseq drives it."""
+"""Adam with decay in the gradient and damped Adagrad, as fairseq drives them."""
 
 import copy
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.optim.adagrad import Adagrad as HostAdagrad
+from fairseq.optim.adagrad import Adagrad as FairseqAdagrad
 from fairseq.optim.adam import FairseqAdam
 from torch import nn
 
@@ -121,7 +121,7 @@ def test_fairseqs_adam_decays_apart_from_the_gradient():
     assert (model.weight - other.weight).abs().max() > 0.01
 
 
-def test_a_training_that_is_resumed_goes_on_bit_for_bit():
+def test_adam_is_resumed_bit_for_bit():
     model, optimizer = make(0.1, dtype=torch.float32)
     for step in range(3):
         update(model, optimizer, step)
@@ -171,50 +171,50 @@ def test_weights_may_lie_in_one_tensor_as_in_16_bit_training():
     torch.testing.assert_close(flat, torch.cat([p.flatten() for p in model.parameters()]), rtol=1e-14, atol=1e-14)
 
 
-DAMPED_ADAGRAD_NUM_STEPS, DAMPED_ADAGRAD_LR, START = 6, 0.2, 0.03
+NUM_ADAGRAD_STEPS, ADAGRAD_LR, START = 6, 0.2, 0.03
 
 
-def damped_adagrad_make(*, start=START, weight_decay=0.0, lr=DAMPED_ADAGRAD_LR, dtype=torch.float64):
+def make_adagrad(*, start=START, weight_decay=0.0, lr=ADAGRAD_LR, dtype=torch.float64):
     torch.manual_seed(3)
     model = nn.Embedding(6, 3).to(dtype)
     cfg = SimpleNamespace(lr=[lr], initial_accumulator=start, weight_decay=weight_decay)
     return model, DampedAdagrad(cfg, model.parameters())
 
 
-def damped_adagrad_backward(model, step, *, sparse=False):
+def backward_embedding(model, step, *, sparse=False):
     words = torch.tensor([[0, 1, 1], [2, 0, 4]][step % 2])
     (F.embedding(words, model.weight, sparse=sparse).cos() * (step + 1)).sum().backward()
 
 
-def damped_adagrad_update(model, optimizer, step, **flags):
+def update_adagrad(model, optimizer, step, **flags):
     optimizer.zero_grad()
-    damped_adagrad_backward(model, step, **flags)
+    backward_embedding(model, step, **flags)
     optimizer.step()
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("start", [0.0, START, 5.0])
-def test_updates_are_those_of_the_equation(start, weight_decay):
-    model, optimizer = damped_adagrad_make(start=start, weight_decay=weight_decay)
+def test_updates_of_adagrad_are_those_of_the_equation(start, weight_decay):
+    model, optimizer = make_adagrad(start=start, weight_decay=weight_decay)
     expected = copy.deepcopy(model)
     squares = torch.full_like(expected.weight, start)
-    for step in range(DAMPED_ADAGRAD_NUM_STEPS):
-        damped_adagrad_update(model, optimizer, step)
+    for step in range(NUM_ADAGRAD_STEPS):
+        update_adagrad(model, optimizer, step)
         expected.zero_grad()
-        damped_adagrad_backward(expected, step)
+        backward_embedding(expected, step)
         with torch.no_grad():
             gradient = expected.weight.grad + weight_decay * expected.weight
             squares += gradient**2
-            expected.weight -= DAMPED_ADAGRAD_LR * gradient / (squares.sqrt() + 1e-10)
+            expected.weight -= ADAGRAD_LR * gradient / (squares.sqrt() + 1e-10)
     torch.testing.assert_close(model.weight, expected.weight, rtol=1e-12, atol=1e-12)
 
 
-def test_from_zero_it_is_fairseqs():
-    (model, ours), (other, _) = damped_adagrad_make(start=0.0), damped_adagrad_make()
-    theirs = HostAdagrad(SimpleNamespace(lr=[DAMPED_ADAGRAD_LR], weight_decay=0.0), other.parameters())
-    for step in range(DAMPED_ADAGRAD_NUM_STEPS):
-        damped_adagrad_update(model, ours, step)
-        damped_adagrad_update(other, theirs, step)
+def test_adagrad_from_zero_is_fairseqs():
+    (model, ours), (other, _) = make_adagrad(start=0.0), make_adagrad()
+    theirs = FairseqAdagrad(SimpleNamespace(lr=[ADAGRAD_LR], weight_decay=0.0), other.parameters())
+    for step in range(NUM_ADAGRAD_STEPS):
+        update_adagrad(model, ours, step)
+        update_adagrad(other, theirs, step)
     assert torch.equal(model.weight, other.weight)
 
 
@@ -223,46 +223,46 @@ def test_a_weight_with_small_gradients_moves_little():
     for start in (0.0, 1.0):
         weight = nn.Parameter(torch.zeros(2))
         optimizer = DampedAdagrad(
-            SimpleNamespace(lr=[DAMPED_ADAGRAD_LR], initial_accumulator=start, weight_decay=0.0), [weight]
+            SimpleNamespace(lr=[ADAGRAD_LR], initial_accumulator=start, weight_decay=0.0), [weight]
         )
         weight.grad = torch.tensor([100.0, 1e-3])
         optimizer.step()
-        moved[start] = -weight.detach() / DAMPED_ADAGRAD_LR
+        moved[start] = -weight.detach() / ADAGRAD_LR
     torch.testing.assert_close(moved[0.0], torch.tensor([1.0, 1.0]))
     torch.testing.assert_close(moved[1.0], torch.tensor([1.0, 1e-3]), rtol=1e-3, atol=0)
 
 
 def test_sparse_gradients_change_their_rows_as_dense_ones_do():
-    (model, optimizer), (other, dense) = damped_adagrad_make(), damped_adagrad_make()
+    (model, optimizer), (other, dense) = make_adagrad(), make_adagrad()
     start = model.weight.detach().clone()
-    for step in range(DAMPED_ADAGRAD_NUM_STEPS):
-        damped_adagrad_update(model, optimizer, step, sparse=True)
+    for step in range(NUM_ADAGRAD_STEPS):
+        update_adagrad(model, optimizer, step, sparse=True)
         assert model.weight.grad.is_sparse
-        damped_adagrad_update(other, dense, step)
+        update_adagrad(other, dense, step)
     torch.testing.assert_close(model.weight, other.weight, rtol=1e-12, atol=1e-12)
     assert torch.equal(model.weight[[3, 5]], start[[3, 5]])
 
 
-def test_damped_adagrad_a_training_that_is_resumed_goes_on_bit_for_bit():
-    model, optimizer = damped_adagrad_make(dtype=torch.float32)
+def test_adagrad_is_resumed_bit_for_bit():
+    model, optimizer = make_adagrad(dtype=torch.float32)
     for step in range(3):
-        damped_adagrad_update(model, optimizer, step)
-    other, resumed = damped_adagrad_make(start=1.0, lr=1.0, weight_decay=0.5, dtype=torch.float32)
+        update_adagrad(model, optimizer, step)
+    other, resumed = make_adagrad(start=1.0, lr=1.0, weight_decay=0.5, dtype=torch.float32)
     other.load_state_dict(copy.deepcopy(model.state_dict()))
     resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()), optimizer.optimizer_config)
-    for step in range(3, DAMPED_ADAGRAD_NUM_STEPS):
-        damped_adagrad_update(model, optimizer, step)
-        damped_adagrad_update(other, resumed, step)
+    for step in range(3, NUM_ADAGRAD_STEPS):
+        update_adagrad(model, optimizer, step)
+        update_adagrad(other, resumed, step)
     assert torch.equal(model.weight, other.weight)
 
 
-def test_damped_adagrad_weights_may_lie_in_one_tensor_as_in_16_bit_training():
-    model, optimizer = damped_adagrad_make()
+def test_adagrads_weights_may_lie_in_one_tensor_as_in_16_bit_training():
+    model, optimizer = make_adagrad()
     flat = nn.Parameter(model.weight.detach().flatten().clone())
     joined = DampedAdagrad(optimizer.cfg, [flat])
-    for step in range(DAMPED_ADAGRAD_NUM_STEPS):
+    for step in range(NUM_ADAGRAD_STEPS):
         optimizer.zero_grad()
-        damped_adagrad_backward(model, step)
+        backward_embedding(model, step)
         flat.grad = model.weight.grad.flatten().clone()
         optimizer.step()
         joined.step()
@@ -271,6 +271,6 @@ def test_damped_adagrad_weights_may_lie_in_one_tensor_as_in_16_bit_training():
 
 @pytest.mark.parametrize("name, flag", [("start", "initial-accumulator"), ("weight_decay", "weight-decay")])
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
-def test_damped_adagrad_what_is_no_coefficient_is_refused(name, flag, value):
+def test_what_is_no_coefficient_of_adagrad_is_refused(name, flag, value):
     with pytest.raises(ValueError, match=f"--{flag} {value}: give"):
-        damped_adagrad_make(**{name: value})
+        make_adagrad(**{name: value})

@@ -1,4 +1,4 @@
-"""The non-monotone trigger and fairseq's optimiser around it."""
+"""The non-monotone trigger, averaged SGD, and the column norm constraint."""
 
 import copy
 import math
@@ -266,7 +266,7 @@ def backward(model, step):
     model(batch(step)).pow(2).sum().mul(0.1).backward()
 
 
-def averaged_sgd_update(model, optimizer, step):
+def update_averaged(model, optimizer, step):
     """One update as fairseq makes it; returns the raw weights before it."""
     optimizer.zero_grad()
     raw = weights(model)
@@ -291,7 +291,7 @@ def test_averages_and_iterates_are_those_of_the_librarys_asgd(weight_decay):
     theirs = torch.optim.ASGD(reference.parameters(), lr=LR, lambd=0, t0=0, weight_decay=weight_decay)
     ours.start_averaging()
     for step in range(NUM_STEPS):
-        raw = averaged_sgd_update(model, ours, step)
+        raw = update_averaged(model, ours, step)
         torch.testing.assert_close(raw, weights(reference), rtol=1e-13, atol=1e-14)
         theirs.zero_grad()
         backward(reference, step)
@@ -305,7 +305,7 @@ def test_the_average_is_the_mean_of_all_iterates_from_the_second_on():
     model = make_model()
     optimizer = AveragedSGD(model.parameters(), lr=LR)
     optimizer.start_averaging()
-    start, *iterates = [averaged_sgd_update(model, optimizer, step) for step in range(NUM_STEPS)]
+    start, *iterates = [update_averaged(model, optimizer, step) for step in range(NUM_STEPS)]
     optimizer.zero_grad()
     iterates.append(weights(model))
     held = [optimizer.state[param]["exchanged"] for param in model.parameters()]
@@ -320,8 +320,8 @@ def test_before_averaging_it_is_plain_sgd(weight_decay):
     ours = AveragedSGD(model.parameters(), lr=LR, weight_decay=weight_decay)
     theirs = torch.optim.SGD(reference.parameters(), lr=LR, weight_decay=weight_decay)
     for step in range(NUM_STEPS):
-        averaged_sgd_update(model, ours, step)
-        averaged_sgd_update(reference, theirs, step)
+        update_averaged(model, ours, step)
+        update_averaged(reference, theirs, step)
         assert equal(weights(model), weights(reference))
     assert not ours.is_averaging
 
@@ -335,8 +335,8 @@ def test_averaging_can_start_in_mid_training():
     for step in range(NUM_STEPS):
         if step == 4:
             ours.start_averaging()
-        averaged_sgd_update(model, ours, step)
-        averaged_sgd_update(reference, theirs, step)
+        update_averaged(model, ours, step)
+        update_averaged(reference, theirs, step)
         iterates.append(weights(reference))
     expected = [torch.stack(history).mean(0) for history in zip(*iterates[5:])]
     assert ours.is_averaging
@@ -350,8 +350,8 @@ def test_the_model_holds_the_average_except_from_zero_grad_to_step():
     raw_optimizer = torch.optim.SGD(reference.parameters(), lr=LR)
     optimizer.start_averaging()
     for step in range(4):
-        averaged_sgd_update(model, optimizer, step)
-        averaged_sgd_update(reference, raw_optimizer, step)
+        update_averaged(model, optimizer, step)
+        update_averaged(reference, raw_optimizer, step)
     average, raw = weights(model), weights(reference)
     assert not equal(average, raw)
     optimizer.zero_grad()
@@ -377,7 +377,7 @@ def test_zero_grad_can_be_called_again():
     optimizer = AveragedSGD(model.parameters(), lr=LR)
     optimizer.start_averaging()
     for step in range(4):
-        averaged_sgd_update(model, optimizer, step)
+        update_averaged(model, optimizer, step)
     optimizer.zero_grad()
     raw = weights(model)
     backward(model, 4)
@@ -391,7 +391,7 @@ def test_a_step_on_the_average_is_a_programming_error():
     model = make_model()
     optimizer = AveragedSGD(model.parameters(), lr=LR)
     optimizer.start_averaging()
-    averaged_sgd_update(model, optimizer, 0)
+    update_averaged(model, optimizer, 0)
     with pytest.raises(AssertionError, match="zero_grad"):
         optimizer.step()
 
@@ -403,7 +403,7 @@ def test_a_saved_state_goes_on_bit_for_bit(start, stop):
         for step in steps:
             if step == start:
                 optimizer.start_averaging()
-            averaged_sgd_update(model, optimizer, step)
+            update_averaged(model, optimizer, step)
 
     model = make_model()
     optimizer = AveragedSGD(model.parameters(), lr=LR, weight_decay=0.05)
@@ -430,8 +430,8 @@ def test_a_learning_rate_acts_on_the_update_it_is_set_for():
     for step, lr in enumerate([0.3, 0.1, 0.5]):
         for optimizer in (ours, theirs):
             optimizer.param_groups[0]["lr"] = lr
-        averaged_sgd_update(model, ours, step)
-        averaged_sgd_update(reference, theirs, step)
+        update_averaged(model, ours, step)
+        update_averaged(reference, theirs, step)
     ours.zero_grad()
     assert equal(weights(model), weights(reference))
 
@@ -444,8 +444,8 @@ def test_several_groups_are_averaged():
     ours, theirs = AveragedSGD(groups, lr=LR), torch.optim.ASGD(reference_groups, lr=LR, lambd=0, t0=0)
     ours.start_averaging()
     for step in range(5):
-        averaged_sgd_update(model, ours, step)
-        averaged_sgd_update(reference, theirs, step)
+        update_averaged(model, ours, step)
+        update_averaged(reference, theirs, step)
     means = [theirs.state[param]["ax"] for param in reference.parameters()]
     torch.testing.assert_close(weights(model), means, rtol=1e-13, atol=1e-14)
 
@@ -488,7 +488,7 @@ def make_16_bits(model):
     return FP16Optimizer(config, list(model.parameters()), make_optimizer(copies), copies)
 
 
-def held_columns_update(model, optimizer):
+def update_constrained(model, optimizer):
     optimizer.zero_grad()
     optimizer.backward(model.loss())
     optimizer.step()
@@ -501,7 +501,7 @@ def test_every_update_leaves_the_columns_as_long_in_averages_too(averaging):
     optimizer = make_optimizer(model.parameters(), averaging=averaging)
     for _ in range(5):
         before = model.encoding.detach().clone()
-        held_columns_update(model, optimizer)
+        update_constrained(model, optimizer)
         assert_held(model.encoding, model.decoding)
         assert not torch.equal(model.encoding, before)
         optimizer.zero_grad()  # the raw weights
@@ -515,7 +515,7 @@ def test_what_is_shown_is_the_mean_of_the_held_iterates_brought_to_the_length():
     model = Model(torch.float64)
     optimizer, iterates = make_optimizer(model.parameters(), averaging="immediate"), []
     for _ in range(8):
-        held_columns_update(model, optimizer)
+        update_constrained(model, optimizer)
         optimizer.zero_grad()
         assert_held(model.encoding)
         iterates.append(model.encoding.detach().clone())
@@ -530,15 +530,15 @@ def test_averages_go_on_from_a_checkpoint_bit_for_bit():
     model = Model()
     optimizer = make_optimizer(model.parameters(), averaging="immediate")
     for _ in range(3):
-        held_columns_update(model, optimizer)
+        update_constrained(model, optimizer)
     other = copy.deepcopy(model)
     other.column_norm = ColumnNorm([other.encoding, other.decoding], length=LENGTH)
     other.load_state_dict(model.state_dict())
     resumed = make_optimizer(other.parameters(), averaging="immediate")
     resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for _ in range(3):
-        held_columns_update(model, optimizer)
-        held_columns_update(other, resumed)
+        update_constrained(model, optimizer)
+        update_constrained(other, resumed)
         assert torch.equal(model.encoding, other.encoding) and torch.equal(model.decoding, other.decoding)
 
 
@@ -546,7 +546,7 @@ def test_copies_in_32_bits_are_held_and_the_model_follows_them():
     model = Model(torch.bfloat16)
     optimizer = make_16_bits(model)
     for _ in range(3):
-        held_columns_update(model, optimizer)
+        update_constrained(model, optimizer)
         copies = optimizer.fp32_params[:2]
         assert all(one.dtype == torch.float32 for one in copies)
         assert_held(*copies)
@@ -584,7 +584,7 @@ def test_an_average_that_was_saved_without_lengths_gets_them():
     resumed = make_optimizer(model.parameters(), averaging="immediate")
     resumed.load_state_dict(optimizer.state_dict())
     for _ in range(2):
-        held_columns_update(model, resumed)
+        update_constrained(model, resumed)
         assert_held(model.encoding, model.decoding)
 
 
