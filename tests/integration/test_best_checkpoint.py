@@ -169,8 +169,8 @@ def test_values_of_another_validation_set_are_not_compared(trained, data, tmp_pa
 
 @pytest.mark.slow
 def test_fairseq_alone_replaces_the_best(lm, runs, monkeypatch):
-    monkeypatch.setattr(saving, "_check_beginning", lambda *args: None)
-    monkeypatch.setattr(saving, "_heed_best_file", lambda *args: None)
+    monkeypatch.setattr(saving, "_check_start", lambda *args: None)
+    monkeypatch.setattr(saving, "_compare_with_best_file", lambda *args: None)
     as_if(runs / "checkpoint_best.pt", 0.5)
     (runs / "checkpoint_last.pt").unlink()
     lm("--max-epoch", 1)
